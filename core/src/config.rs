@@ -1,0 +1,264 @@
+//! The configuration file that all processes share.
+//!
+//! It is "relaxed" JSON: `#` starts a comment, lists and objects may end in a comma. Files written for Perl
+//! Disbatch are accepted unchanged. Keys that nobody knows are collected for a warning; wrong values are
+//! refused with the path of the key.
+
+mod log;
+mod relaxed;
+mod sections;
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+pub use log::{Level, Log};
+pub use sections::{
+    AllowedPlugins, Attributes, Auth, Balance, Flag, Gfs, QueueIds, Role, Ssl, WebExtensions,
+};
+
+/// Where a process looks when `--config` is not given.
+pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
+
+/// The configuration as read and checked.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Config {
+    /// `host:port`, several of them with commas, or a `mongodb://` or `mongodb+srv://` URI.
+    pub mongohost: String,
+    /// The database.
+    pub database: String,
+    /// Options of the connection.
+    #[serde(default)]
+    pub attributes: Attributes,
+    /// Passwords by process.
+    #[serde(default)]
+    pub auth: Auth,
+    /// The plugins that a queue may be created with; every plugin that is found when unset.
+    #[serde(default)]
+    pub plugins: Option<AllowedPlugins>,
+    /// Folders with `plugin.json` manifests, searched before the shipped plugins.
+    #[serde(default)]
+    pub plugin_dirs: Vec<PathBuf>,
+    /// Whether `/monitoring` looks.
+    #[serde(default = "Flag::on")]
+    pub monitoring: Flag,
+    /// `QueueBalance`.
+    #[serde(default)]
+    pub balance: Balance,
+    /// Deprecated routes to serve.
+    #[serde(default)]
+    pub web_extensions: WebExtensions,
+    /// The program to run a task with instead of `dtr`.
+    #[serde(default)]
+    pub task_runner: Option<PathBuf>,
+    /// Where output is stored. See [`Config::den_gfs`].
+    #[serde(default)]
+    pub gfs: Option<Gfs>,
+    /// Whether runners stay silent.
+    #[serde(default)]
+    pub quiet: Flag,
+    /// Passed on to the runner as `--testing`.
+    #[serde(default)]
+    pub testing: Flag,
+    /// Folder of static files; the built-in pages need none.
+    #[serde(default)]
+    pub web_root: Option<PathBuf>,
+    /// Folder of Perl's templates; accepted and not used.
+    #[serde(default)]
+    pub views_dir: Option<PathBuf>,
+    /// Perl's logging configuration; its level and file are used.
+    #[serde(default, rename = "log4perl")]
+    pub log: Log,
+    /// The only queues that this DEN serves.
+    #[serde(default)]
+    pub activequeues: Option<QueueIds>,
+    /// Queues that this DEN does not serve, unless `activequeues` is set.
+    #[serde(default)]
+    pub ignorequeues: Option<QueueIds>,
+    /// Keys in the file that nothing reads, by path.
+    #[serde(skip)]
+    pub unknown_keys: Vec<String>,
+    /// The file, absolute, as it is passed on to runners.
+    #[serde(skip)]
+    pub path: PathBuf,
+}
+
+/// Why a configuration cannot be used. One line, with the file and what is wrong in it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read configuration {path}: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is not JSON, even relaxed.
+    #[error("cannot parse configuration {path}: {source}", path = path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: serde_json::Error,
+    },
+    /// A value is wrong.
+    #[error("invalid configuration {path}: {key}: {message}", path = path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The path of the key, `balance.enabled` for instance.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl Config {
+    /// Reads and checks a configuration file.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let read_error = |source| ConfigError::Read { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(read_error)?;
+        let absolute = std::path::absolute(path).map_err(read_error)?;
+        Self::parse(&text, &absolute)
+    }
+
+    /// Checks the text of a configuration file; `path` is for messages and for the runners.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let parse_error = |source| ConfigError::Parse { path: path.to_owned(), source };
+        let strict = relaxed::to_strict(text);
+        let value: serde_json::Value = serde_json::from_str(&strict).map_err(parse_error)?;
+        let invalid =
+            |key: String, message: String| ConfigError::Invalid { path: path.to_owned(), key, message };
+        let missing: Vec<&str> = ["mongohost", "database"]
+            .into_iter()
+            .filter(|key| value.get(key).is_none_or(|v| v.is_null() || v == ""))
+            .collect();
+        if !value.is_object() {
+            return Err(invalid(
+                ".".to_owned(),
+                "expected an object with the keys of the configuration".to_owned(),
+            ));
+        }
+        if !missing.is_empty() {
+            return Err(invalid(missing.join(" and "), "must be defined".to_owned()));
+        }
+        let mut unknown_keys = Vec::new();
+        let mut track = serde_path_to_error::Track::new();
+        let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
+        let mut note_unknown = |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string());
+        let parsed: Result<Self, _> =
+            Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note_unknown));
+        let mut config = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
+        config.unknown_keys = unknown_keys;
+        config.path = path.to_owned();
+        Ok(config)
+    }
+
+    /// Where a DEN tells its runners to store output: as configured, `auto` unless set.
+    pub fn den_gfs(&self) -> Gfs {
+        self.gfs.unwrap_or(Gfs::Auto)
+    }
+
+    /// Warns about every key that nothing reads.
+    pub fn log_unknown_keys(&self) {
+        for key in &self.unknown_keys {
+            tracing::warn!(key, config = %self.path.display(), "unknown configuration key is not used");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("/etc/disbatch/config.json"))
+    }
+
+    #[test]
+    fn the_shipped_example_parses_without_unknown_keys() {
+        let config = parse(include_str!("../../config.example.json")).unwrap();
+        assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+        assert_eq!(config.database, "disbatch");
+    }
+
+    #[test]
+    fn a_perl_file_is_accepted_unchanged() {
+        let config = parse(
+            r##"{
+                "mongohost": "db1:27017,db2:27017",   # two of them
+                "database": "disbatch406",
+                "attributes": { "ssl": { "SSL_ca_file": "/etc/ssl/certs/ca.crt", "SSL_verify_mode": 0 } },
+                "auth": { "disbatchd": "a", "disbatch_web": "b", "task_runner": "c", "queuebalance": "d", "plugin": "e", },
+                "plugins": [ "Disbatch::Plugin::Demo", ],
+                "web_extensions": { "Disbatch::Web::Tasks": null },
+                "web_root": "/etc/disbatch/htdocs/", "views_dir": "/etc/disbatch/views/",
+                "task_runner": "/usr/bin/task_runner",
+                "gfs": "auto", "quiet": 0, "monitoring": 1, "testing": false,
+                "balance": { "enabled": 1, "log": 1, "verbose": 0, "pretend": 0 },
+                "activequeues": ["6b0003bb686c8275d70dc2f1"],
+                "log4perl": {
+                    "level": "TRACE",
+                    "appenders": {
+                        "filelog": { "type": "Log::Log4perl::Appender::File", "layout": "[%p] %d %F{1} %L %C %c> %m %n",
+                                     "args": { "filename": "/var/log/disbatchd.log" } },
+                        "screenlog": { "type": "Log::Log4perl::Appender::ScreenColoredLevels", "args": { } },
+                    },
+                },
+            }"##,
+        )
+        .unwrap();
+        assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+        assert_eq!(
+            config.attributes.ssl,
+            Some(Ssl { ca_file: Some("/etc/ssl/certs/ca.crt".into()), verify: false })
+        );
+        assert_eq!(config.log.level, Level::Trace);
+        assert_eq!(config.log.file.as_deref(), Some(Path::new("/var/log/disbatchd.log")));
+        assert_eq!(config.auth.password(Role::TaskRunner), Some("c"));
+        assert!(config.balance.enabled.0 && config.monitoring.0 && !config.quiet.0);
+        assert_eq!(config.activequeues.unwrap().0.len(), 1);
+        assert!(config.plugins.unwrap().allows("Disbatch::Plugin::Demo"));
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        let cases = [
+            (r#"{}"#, "mongohost and database: must be defined"),
+            (r#"{"mongohost":"h"}"#, "database: must be defined"),
+            (r#"{"mongohost":"h","database":7}"#, "database: invalid type: integer `7`, expected a string"),
+            (
+                r#"{"mongohost":"h","database":"d","balance":{"enabled":"maybe"}}"#,
+                "balance.enabled: expected true, false, 1 or 0, got \"maybe\"",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","gfs":"sometimes"}"#,
+                "gfs: expected \"auto\", true or false, got \"sometimes\"",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","activequeues":["x"]}"#,
+                "activequeues[0]: 'x' is not an id: expected 24 hexadecimal digits",
+            ),
+            (r#"[1]"#, ".: expected an object with the keys of the configuration"),
+        ];
+        for (text, message) in cases {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.ends_with(message), "{text}: {error}");
+        }
+        let error = parse("{\n  \"mongohost\": nope\n}").unwrap_err().to_string();
+        assert!(error.contains("line 2 column"), "{error}");
+    }
+
+    #[test]
+    fn unknown_keys_are_collected_with_their_path() {
+        let config = parse(r#"{"mongohost":"h","database":"d","treads":1,"balance":{"enabeld":1}}"#).unwrap();
+        assert_eq!(config.unknown_keys, ["balance.enabeld", "treads"]);
+    }
+}

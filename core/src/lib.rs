@@ -1,0 +1,18 @@
+//! What every Disbatch process shares: the model of the documents, the configuration, and the only code
+//! that talks to the database.
+//!
+//! Follow one task through [`task`]: submit, claim, start, finish. `ARCHITECTURE.md` walks that path
+//! through all processes and states the invariants.
+
+pub mod clock;
+pub mod config;
+pub mod lifecycle;
+pub mod model;
+pub mod node;
+pub mod output;
+pub mod plugin;
+pub mod queue;
+pub mod store;
+pub mod task;
+pub mod telemetry;
+pub mod wake;

@@ -1,0 +1,19 @@
+//! The documents of a Disbatch database as types. Pure: nothing here does I/O.
+//!
+//! Perl programs, the REST API and people with a MongoDB shell all write these documents, so reading is
+//! liberal: an odd representation (a string where an integer belongs, a field of an older release) is kept
+//! as it is and interpreted, and fields that this release does not know are carried along unchanged.
+
+mod id;
+mod liberal;
+mod node;
+mod queue;
+mod status;
+mod task;
+
+pub use id::{IdError, NodeName, PluginName, PluginNameError, QueueId, Selector, TaskId};
+pub use liberal::{Count, Moment};
+pub use node::Node;
+pub use queue::{Queue, Sort};
+pub use status::{Phase, Status};
+pub use task::Task;

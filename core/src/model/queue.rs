@@ -1,0 +1,81 @@
+//! A queue: which plugin runs its tasks, and how many at once.
+
+use bson::{Bson, Document};
+use serde::{Deserialize, Serialize};
+
+use super::liberal::present;
+use super::{Count, PluginName, PluginNameError, QueueId};
+
+/// A document of `queues`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Queue {
+    /// Its id.
+    #[serde(rename = "_id")]
+    pub id: QueueId,
+    /// Its name: text, or whatever else a client stored (a number for instance).
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub name: Option<Bson>,
+    /// The plugin as stored. See [`Queue::plugin_name`].
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<Bson>,
+    /// How many of its tasks may run at once over all DENs. See [`Queue::thread_limit`].
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Count>,
+    /// The order as stored. See [`Queue::sort_order`].
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub sort: Option<Bson>,
+    /// Fields that this release does not know.
+    #[serde(flatten)]
+    pub rest: Document,
+}
+
+/// In which order a queue's tasks are claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// Oldest id first.
+    Fifo,
+    /// Newest id first.
+    Lifo,
+    /// The server's order.
+    Default,
+}
+
+impl Queue {
+    /// The name as text; numbers are written out.
+    pub fn display_name(&self) -> String {
+        match &self.name {
+            Some(Bson::String(name)) => name.clone(),
+            Some(Bson::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    /// The plugin, `None` when the queue names none.
+    ///
+    /// # Errors
+    /// The stored value is no legal plugin name.
+    pub fn plugin_name(&self) -> Result<Option<PluginName>, PluginNameError> {
+        match &self.plugin {
+            None | Some(Bson::Null) => Ok(None),
+            Some(Bson::String(name)) if name.is_empty() => Ok(None),
+            Some(Bson::String(name)) => name.parse().map(Some),
+            Some(other) => other.to_string().parse().map(Some),
+        }
+    }
+
+    /// How many tasks may run at once over all DENs: 0 when unset.
+    pub fn thread_limit(&self) -> u64 {
+        self.threads.as_ref().and_then(Count::get).unwrap_or(0)
+    }
+
+    /// The order of claiming. An unknown value is given back for a warning; the default order applies then.
+    pub fn sort_order(&self) -> Result<Sort, &Bson> {
+        match &self.sort {
+            None | Some(Bson::Null) => Ok(Sort::Default),
+            Some(Bson::String(word)) if word == "fifo" => Ok(Sort::Fifo),
+            Some(Bson::String(word)) if word == "lifo" => Ok(Sort::Lifo),
+            Some(Bson::String(word)) if word == "default" => Ok(Sort::Default),
+            Some(other) => Err(other),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The status of a task and what may follow it.
+
+use std::fmt;
+
+use bson::Bson;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The status of a task (Disbatch 4 design, Task Status Codes).
+///
+/// Any integer is legal in the database: positive ones are final and belong to the plugin, unused negative
+/// ones keep a task from being claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// -7: not before its `run_at`.
+    Deferred,
+    /// -6: its runner or node disappeared.
+    Orphaned,
+    /// -5: cancelled before it ran.
+    Cancelled,
+    /// -4: waits for something.
+    Blocked,
+    /// -3: was running and was killed.
+    Terminated,
+    /// -2: waits to be claimed.
+    Queued,
+    /// -1: a DEN has it, its runner has not started it yet.
+    Claimed,
+    /// 0: a runner executes it.
+    Running,
+    /// 1: ended well.
+    Succeeded,
+    /// 2: failed.
+    Failed,
+    /// Any other value.
+    Other(i64),
+}
+
+/// The three groups in which Disbatch reports tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// `status <= -2`.
+    Queued,
+    /// -1 and 0.
+    Running,
+    /// `status >= 1`.
+    Completed,
+}
+
+impl Status {
+    /// The number in the database.
+    pub const fn code(self) -> i64 {
+        match self {
+            Self::Deferred => -7,
+            Self::Orphaned => -6,
+            Self::Cancelled => -5,
+            Self::Blocked => -4,
+            Self::Terminated => -3,
+            Self::Queued => -2,
+            Self::Claimed => -1,
+            Self::Running => 0,
+            Self::Succeeded => 1,
+            Self::Failed => 2,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// The status with this number.
+    pub const fn from_code(code: i64) -> Self {
+        match code {
+            -7 => Self::Deferred,
+            -6 => Self::Orphaned,
+            -5 => Self::Cancelled,
+            -4 => Self::Blocked,
+            -3 => Self::Terminated,
+            -2 => Self::Queued,
+            -1 => Self::Claimed,
+            0 => Self::Running,
+            1 => Self::Succeeded,
+            2 => Self::Failed,
+            code => Self::Other(code),
+        }
+    }
+
+    /// The group in which the task is reported.
+    pub const fn phase(self) -> Phase {
+        match self.code() {
+            ..=-2 => Phase::Queued,
+            -1 | 0 => Phase::Running,
+            1.. => Phase::Completed,
+        }
+    }
+
+    /// Whether a DEN may claim the task.
+    pub const fn may_be_claimed(self) -> bool {
+        matches!(self, Self::Queued)
+    }
+
+    /// Whether a plugin may end a task with this status: any positive number.
+    pub const fn is_final_result(self) -> bool {
+        self.code() >= 1
+    }
+
+    /// A word for people. Other values have none beyond their group.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deferred => "deferred",
+            Self::Orphaned => "orphaned",
+            Self::Cancelled => "cancelled",
+            Self::Blocked => "blocked",
+            Self::Terminated => "terminated",
+            Self::Queued => "queued",
+            Self::Claimed => "claimed",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Other(1..) => "finished",
+            Self::Other(_) => "held",
+        }
+    }
+}
+
+impl From<Status> for Bson {
+    /// A 32-bit integer wherever it fits, as every other client writes it.
+    fn from(status: Status) -> Self {
+        let code = status.code();
+        i32::try_from(code).map_or(Bson::Int64(code), Bson::Int32)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.word(), self.code())
+    }
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Bson::from(*self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Status {
+    /// Integers of any width, and doubles without a fraction.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Bson::deserialize(deserializer)?;
+        super::liberal::integer(&value)
+            .map(Self::from_code)
+            .ok_or_else(|| serde::de::Error::custom(format!("status {value} is not an integer")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_integer_survives(code in any::<i64>()) {
+            prop_assert_eq!(Status::from_code(code).code(), code);
+        }
+
+        #[test]
+        fn exactly_one_status_may_be_claimed(code in any::<i64>()) {
+            prop_assert_eq!(Status::from_code(code).may_be_claimed(), code == -2);
+        }
+
+        #[test]
+        fn phases_are_the_ranges_of_the_design(code in -20i64..20) {
+            let expected = if code <= -2 { Phase::Queued } else if code <= 0 { Phase::Running } else { Phase::Completed };
+            prop_assert_eq!(Status::from_code(code).phase(), expected);
+        }
+    }
+
+    #[test]
+    fn small_codes_are_written_as_32_bits_and_large_ones_keep_their_value() {
+        assert_eq!(Bson::from(Status::Orphaned), Bson::Int32(-6));
+        assert_eq!(Bson::from(Status::Other(99_999_999_999)), Bson::Int64(99_999_999_999));
+    }
+}

@@ -1,0 +1,173 @@
+//! A task: what is to be done, where it stands, and what came out.
+
+use bson::{Bson, Document};
+use serde::{Deserialize, Serialize};
+
+use super::liberal::present;
+use super::{Moment, QueueId, Status, TaskId};
+
+/// A document of `tasks`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Its id.
+    #[serde(rename = "_id")]
+    pub id: TaskId,
+    /// The queue that it waits in.
+    pub queue: QueueId,
+    /// Where it stands.
+    pub status: Status,
+    /// The node that claimed it; null, or -1 in old data, before that.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub node: Option<Bson>,
+    /// What the plugin is to do. See [`Task::params`].
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub params: Option<Bson>,
+    /// The Disbatch 3 name of `params`.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Bson>,
+    /// Null, text, or the id of a GridFS file.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<Bson>,
+    /// Null, text, or the id of a GridFS file.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<Bson>,
+    /// When it was created.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub ctime: Option<Moment>,
+    /// When it last changed its status.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<Moment>,
+    /// True once the output is stored, false if storing it failed.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub complete: Option<Bson>,
+    /// Fields that this release does not know.
+    #[serde(flatten)]
+    pub rest: Document,
+}
+
+impl Task {
+    /// The parameters, under their old name if need be; null when there are none.
+    pub fn params(&self) -> &Bson {
+        match (&self.params, &self.parameters) {
+            (Some(Bson::Null) | None, Some(old)) => old,
+            (Some(params), _) => params,
+            (None, None) => &Bson::Null,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{deserialize_from_document, doc, serialize_to_document};
+    use proptest::prelude::*;
+
+    use super::super::{Node, Queue, Sort};
+    use super::*;
+
+    fn round_trip<T: Serialize + serde::de::DeserializeOwned>(document: &Document) -> Document {
+        let typed: T = deserialize_from_document(document.clone()).unwrap();
+        serialize_to_document(&typed).unwrap()
+    }
+
+    fn golden() -> Document {
+        let text = include_str!("../../../tests/fixtures/documents.json");
+        let json: serde_json::Value = serde_json::from_str(text).unwrap();
+        Bson::try_from(json).unwrap().as_document().unwrap().clone()
+    }
+
+    #[test]
+    fn documents_that_perl_wrote_survive_unchanged() {
+        let golden = golden();
+        let mut seen = 0;
+        for (_, list) in golden.get_document("tasks").unwrap() {
+            for task in list.as_array().unwrap() {
+                let task = task.as_document().unwrap();
+                assert_eq!(&round_trip::<Task>(task), task);
+                seen += 1;
+            }
+        }
+        for queue in golden.get_array("queues").unwrap() {
+            let queue = queue.as_document().unwrap();
+            assert_eq!(&round_trip::<Queue>(queue), queue);
+            seen += 1;
+        }
+        for node in golden.get_array("nodes").unwrap() {
+            let node = node.as_document().unwrap();
+            assert_eq!(&round_trip::<Node>(node), node);
+            seen += 1;
+        }
+        assert_eq!(seen, 20, "the recording holds 10 tasks, 9 queues and 1 node");
+    }
+
+    #[test]
+    fn odd_queues_mean_what_they_mean_to_perl() {
+        let golden = golden();
+        let limits: Vec<u64> = golden
+            .get_array("queues")
+            .unwrap()
+            .iter()
+            .map(|queue| {
+                deserialize_from_document::<Queue>(queue.as_document().unwrap().clone())
+                    .unwrap()
+                    .thread_limit()
+            })
+            .collect();
+        assert_eq!(limits, [0, 2, 2, 1, 1, 1, 0, 0, 2]);
+        let odd: Queue = deserialize_from_document(doc! {
+            "_id": bson::oid::ObjectId::new(), "name": 12345, "plugin": Bson::Null, "sort": "sideways",
+        })
+        .unwrap();
+        assert_eq!(odd.display_name(), "12345");
+        assert_eq!(odd.plugin_name(), Ok(None));
+        assert_eq!(odd.sort_order(), Err(&Bson::from("sideways")));
+        assert_eq!(Queue { sort: Some("lifo".into()), ..odd }.sort_order(), Ok(Sort::Lifo));
+    }
+
+    #[test]
+    fn disbatch_3_parameters_are_found() {
+        let task: Task = deserialize_from_document(doc! {
+            "_id": bson::oid::ObjectId::new(), "queue": bson::oid::ObjectId::new(), "status": -2,
+            "node": -1, "parameters": { "a": 1 }, "ctime": 1_795_163_380, "mtime": 1_795_163_380_i64,
+        })
+        .unwrap();
+        assert_eq!(task.params(), &Bson::from(doc! { "a": 1 }));
+        assert_eq!(task.mtime.unwrap().get().unwrap().timestamp_millis(), 1_795_163_380_000);
+    }
+
+    fn any_bson() -> impl Strategy<Value = Bson> {
+        let leaf = prop_oneof![
+            Just(Bson::Null),
+            any::<bool>().prop_map(Bson::Boolean),
+            any::<i32>().prop_map(Bson::Int32),
+            any::<i64>().prop_map(Bson::Int64),
+            (-1e9..1e9).prop_map(Bson::Double),
+            ".{0,8}".prop_map(Bson::String),
+            any::<[u8; 12]>().prop_map(|bytes| Bson::ObjectId(bytes.into())),
+            any::<i32>().prop_map(|ms| Bson::DateTime(bson::DateTime::from_millis(i64::from(ms)))),
+            any::<Vec<u8>>().prop_map(|bytes| Bson::Binary(bson::Binary {
+                subtype: bson::spec::BinarySubtype::Generic,
+                bytes
+            })),
+            any::<(u32, u32)>()
+                .prop_map(|(time, increment)| Bson::Timestamp(bson::Timestamp { time, increment })),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Bson::Array),
+                prop::collection::hash_map("[a-z]{1,6}", inner, 0..4)
+                    .prop_map(|map| Bson::Document(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn unknown_fields_of_every_type_are_kept(value in any_bson(), params in any_bson()) {
+            let document = doc! {
+                "_id": bson::oid::ObjectId::new(), "queue": bson::oid::ObjectId::new(), "status": 7,
+                "params": params, "someone_elses": value,
+            };
+            prop_assert_eq!(round_trip::<Task>(&document), document);
+        }
+    }
+}

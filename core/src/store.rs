@@ -1,0 +1,134 @@
+//! The database. [`Store`] has one method per named operation; each lives in the file of the step of a
+//! task's life that it serves (see [`crate::task`], [`crate::queue`], [`crate::node`], [`crate::output`]).
+//!
+//! Every write that decides a task's fate is acknowledged by a majority of the replica set.
+
+pub(crate) mod error;
+mod indexes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{DateTime, Document, doc};
+use mongodb::options::{
+    Acknowledgment, AuthMechanism, ClientOptions, Credential, Tls, TlsOptions, WriteConcern,
+};
+use mongodb::{Client, Collection, Database};
+
+pub use error::{StoreError, WriteFailure};
+
+use crate::clock::{Clock, SystemClock};
+use crate::config::{Config, Role, Ssl};
+
+/// How long an operation waits for a reachable server before it fails.
+const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection pool to one Disbatch database. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    database: Database,
+    clock: Arc<dyn Clock>,
+}
+
+impl Store {
+    /// Prepares a connection as the MongoDB user of `role`. Nothing is sent yet: see [`Store::ping`].
+    ///
+    /// # Errors
+    /// `mongohost` is no valid address, its DNS seed list cannot be resolved, or the CA file cannot be read.
+    pub async fn connect(config: &Config, role: Role) -> Result<Self, StoreError> {
+        let is_uri =
+            config.mongohost.starts_with("mongodb://") || config.mongohost.starts_with("mongodb+srv://");
+        let uri = if is_uri { config.mongohost.clone() } else { format!("mongodb://{}/", config.mongohost) };
+        let mut options = ClientOptions::parse(&uri).await?;
+        options.app_name.get_or_insert_with(|| role.user().to_owned());
+        options.server_selection_timeout.get_or_insert(SERVER_SELECTION_TIMEOUT);
+        options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
+        options.write_concern.get_or_insert_with(majority);
+        if let Some(ssl) = &config.attributes.ssl {
+            options.tls = Some(Tls::Enabled(tls_options(ssl)));
+        }
+        if let Some(password) = config.auth.password(role) {
+            options.credential = Some(credential(role, password, &config.database));
+        }
+        let database = Client::with_options(options)?.database(&config.database);
+        Ok(Self { database, clock: Arc::new(SystemClock) })
+    }
+
+    /// The operations of this module on `database`, with the time from `clock`.
+    pub fn with_clock(database: Database, clock: Arc<dyn Clock>) -> Self {
+        Self { database, clock }
+    }
+
+    /// Asks the server for a sign of life.
+    ///
+    /// # Errors
+    /// It cannot be reached, or refuses the credentials.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.database.run_command(doc! { "ping": 1 }).await?;
+        Ok(())
+    }
+
+    /// The time by this store's clock.
+    pub fn now(&self) -> DateTime {
+        self.clock.now()
+    }
+
+    /// The database's name.
+    pub fn database_name(&self) -> &str {
+        self.database.name()
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
+    }
+
+    pub(crate) fn nodes(&self) -> Collection<Document> {
+        self.database.collection("nodes")
+    }
+
+    pub(crate) fn queues(&self) -> Collection<Document> {
+        self.database.collection("queues")
+    }
+
+    pub(crate) fn tasks(&self) -> Collection<Document> {
+        self.database.collection("tasks")
+    }
+
+    pub(crate) fn files(&self) -> Collection<Document> {
+        self.database.collection("tasks.files")
+    }
+
+    pub(crate) fn chunks(&self) -> Collection<Document> {
+        self.database.collection("tasks.chunks")
+    }
+
+    pub(crate) fn reports(&self) -> Collection<Document> {
+        self.database.collection("reports")
+    }
+}
+
+fn majority() -> WriteConcern {
+    WriteConcern::builder().w(Acknowledgment::Majority).build()
+}
+
+fn credential(role: Role, password: &str, database: &str) -> Credential {
+    // The mechanism is negotiated: SCRAM-SHA-256, or SCRAM-SHA-1 where the user has no other.
+    let mechanism: Option<AuthMechanism> = None;
+    let mut credential = Credential::default();
+    credential.username = Some(role.user().to_owned());
+    credential.password = Some(password.to_owned());
+    credential.source = Some(database.to_owned());
+    credential.mechanism = mechanism;
+    credential
+}
+
+fn tls_options(ssl: &Ssl) -> TlsOptions {
+    let mut tls = TlsOptions::default();
+    tls.ca_file_path.clone_from(&ssl.ca_file);
+    if !ssl.verify {
+        tls.allow_invalid_certificates = Some(true);
+    }
+    tls
+}

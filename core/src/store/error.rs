@@ -1,0 +1,166 @@
+//! What can go wrong with the database, in one line each.
+
+use bson::Document;
+use mongodb::error::{ErrorKind, WriteFailure as DriverWriteFailure};
+
+/// An operation on the database failed.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// No server answers, or none that takes this operation.
+    #[error("cannot reach MongoDB: {reason}")]
+    Unreachable {
+        /// What the driver found.
+        reason: String,
+        /// The driver's error.
+        source: mongodb::error::Error,
+    },
+    /// The server does not let us in.
+    #[error("MongoDB refused the credentials: {reason}")]
+    Refused {
+        /// What the server said.
+        reason: String,
+        /// The driver's error.
+        source: mongodb::error::Error,
+    },
+    /// The server rejected the operation.
+    #[error("{}", describe(.0))]
+    Database(#[source] mongodb::error::Error),
+    /// A document cannot be understood.
+    #[error("cannot read document {id} of {collection}: {source}")]
+    Document {
+        /// The collection.
+        collection: &'static str,
+        /// The document's id.
+        id: String,
+        /// What is wrong with it.
+        source: Box<bson::error::Error>,
+    },
+    /// A file of task output is incomplete.
+    #[error("output file {id} is damaged: {reason}")]
+    DamagedOutput {
+        /// The file's id.
+        id: bson::oid::ObjectId,
+        /// What is missing.
+        reason: String,
+    },
+    /// Reading captured output from disk failed.
+    #[error("cannot read captured output: {0}")]
+    Spool(#[source] std::io::Error),
+}
+
+/// How the server rejected a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteFailure {
+    /// MongoDB's error code: 11000 for a duplicate key.
+    pub code: i32,
+    /// The server's words.
+    pub message: String,
+}
+
+impl WriteFailure {
+    /// Whether a unique index forbids the write.
+    pub fn is_duplicate_key(&self) -> bool {
+        self.code == 11_000
+    }
+
+    /// Whether a document would exceed the server's 16 MiB.
+    pub fn is_too_large(&self) -> bool {
+        matches!(self.code, 10_334 | 17_419 | 17_420 | 17_280)
+    }
+}
+
+impl StoreError {
+    /// Whether trying again later may help: the server was away or busy electing a primary.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Database(error) => {
+                error.contains_label(mongodb::error::RETRYABLE_WRITE_ERROR)
+                    || error.contains_label(mongodb::error::RETRYABLE_ERROR)
+            }
+            Self::Refused { .. } | Self::Document { .. } | Self::DamagedOutput { .. } | Self::Spool(_) => {
+                false
+            }
+        }
+    }
+
+    /// How the server rejected a write, if that is what happened.
+    pub fn write_failure(&self) -> Option<WriteFailure> {
+        let Self::Database(error) = self else { return None };
+        match error.kind.as_ref() {
+            ErrorKind::Write(DriverWriteFailure::WriteError(failure)) => {
+                Some(WriteFailure { code: failure.code, message: failure.message.clone() })
+            }
+            ErrorKind::InsertMany(many) => many
+                .write_errors
+                .as_ref()?
+                .first()
+                .map(|failure| WriteFailure { code: failure.code, message: failure.message.clone() }),
+            ErrorKind::Command(command) => {
+                Some(WriteFailure { code: command.code, message: command.message.clone() })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<mongodb::error::Error> for StoreError {
+    fn from(source: mongodb::error::Error) -> Self {
+        match source.kind.as_ref() {
+            ErrorKind::ServerSelection { message, .. } => {
+                Self::Unreachable { reason: shorten(message), source }
+            }
+            ErrorKind::Io(error) => Self::Unreachable { reason: error.to_string(), source },
+            ErrorKind::ConnectionPoolCleared { message, .. } => {
+                Self::Unreachable { reason: shorten(message), source }
+            }
+            ErrorKind::DnsResolve { message, .. } => Self::Unreachable { reason: shorten(message), source },
+            ErrorKind::Authentication { message, .. } => Self::Refused { reason: shorten(message), source },
+            // 13 Unauthorized, 18 AuthenticationFailed
+            ErrorKind::Command(command) if matches!(command.code, 13 | 18) => {
+                Self::Refused { reason: command.message.clone(), source }
+            }
+            _ => Self::Database(source),
+        }
+    }
+}
+
+fn describe(error: &mongodb::error::Error) -> String {
+    match error.kind.as_ref() {
+        ErrorKind::Command(command) => command.message.clone(),
+        ErrorKind::Write(DriverWriteFailure::WriteError(failure)) => failure.message.clone(),
+        ErrorKind::Write(DriverWriteFailure::WriteConcernError(failure)) => failure.message.clone(),
+        ErrorKind::InvalidArgument { message, .. } => shorten(message),
+        _ => shorten(&error.to_string()),
+    }
+}
+
+/// The driver describes its whole view of the topology; the first sentence tells what happened, and the
+/// innermost `Error:` why.
+fn shorten(message: &str) -> String {
+    let first = message.split(". Topology:").next().unwrap_or(message);
+    let servers: Vec<&str> =
+        message.split("Address: ").skip(1).filter_map(|part| part.split([',', ' ']).next()).collect();
+    let cause = message.split("Error: ").nth(1).and_then(|rest| rest.split([',', '}']).next());
+    let mut text = first.trim().trim_end_matches('.').replace('\n', " ");
+    if !servers.is_empty() {
+        text = format!("{text} at {}", servers.join(", "));
+    }
+    match cause {
+        Some(cause) if !text.contains(cause.trim()) => format!("{text}: {}", cause.trim()),
+        _ => text,
+    }
+}
+
+/// Turns a document into its type, naming the document when it cannot.
+pub(crate) fn typed<T: serde::de::DeserializeOwned>(
+    collection: &'static str,
+    document: Document,
+) -> Result<T, StoreError> {
+    let id = document.get("_id").map_or_else(|| "without _id".to_owned(), ToString::to_string);
+    bson::deserialize_from_document(document).map_err(|source| StoreError::Document {
+        collection,
+        id,
+        source: Box::new(source),
+    })
+}

@@ -1,0 +1,49 @@
+//! Submit: a task is born queued (-2) and belongs to no node.
+//!
+//! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+
+use crate::model::{QueueId, Status, TaskId};
+use crate::store::{Store, StoreError};
+
+/// What became of a submission.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Submitted {
+    /// The ids of the new tasks, in the order of their parameters.
+    pub ids: Vec<TaskId>,
+}
+
+impl Store {
+    /// Creates one task in `queue` for each of `params`.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses a document (too large, for instance). Tasks before the
+    /// refused one exist then.
+    #[tracing::instrument(skip_all, fields(queue = %queue, tasks = params.len()), err(level = "debug"))]
+    pub async fn submit_tasks(&self, queue: QueueId, params: Vec<Document>) -> Result<Submitted, StoreError> {
+        let now = self.now();
+        let documents: Vec<Document> =
+            params.into_iter().map(|params| new_task(queue, params, now)).collect();
+        let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
+        if !documents.is_empty() {
+            self.tasks().insert_many(documents).await?;
+        }
+        Ok(Submitted { ids })
+    }
+}
+
+fn new_task(queue: QueueId, params: Document, now: DateTime) -> Document {
+    doc! {
+        "_id": ObjectId::new(),
+        "queue": queue,
+        "status": Status::Queued,
+        "node": Bson::Null,
+        "params": params,
+        "stdout": Bson::Null,
+        "stderr": Bson::Null,
+        "ctime": now,
+        "mtime": now,
+    }
+}
