@@ -3,6 +3,7 @@
 //! A hint only shortens a wait. Nothing depends on it arriving, so losing the stream is logged and retried,
 //! and a standalone server, which has none, is served by polling alone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::doc;
@@ -23,12 +24,12 @@ const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
 const NOT_A_REPLICA_SET: i32 = 40_573;
 
 /// Notifies `wake` whenever a task becomes queued or a queue or node changes, until `stop`.
-pub async fn follow_changes(store: Store, wake: &Notify, stop: CancellationToken) {
+pub async fn follow_changes(store: Store, wake: Arc<Notify>, stop: CancellationToken) {
     let mut had_stream = true;
     while !stop.is_cancelled() {
         let lost = tokio::select! {
             () = stop.cancelled() => return,
-            result = follow(&store, wake, &mut had_stream) => result,
+            result = follow(&store, &wake, &mut had_stream) => result,
         };
         let standalone = lost.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET);
         if standalone && had_stream {

@@ -1,1 +1,36 @@
-fn main() {}
+//! `dtr`: the task runner. Runs one claimed task and stores what came out.
+
+mod args;
+mod capture;
+mod control;
+mod deliver;
+mod echo;
+mod plugin;
+mod relay;
+mod retry;
+mod run;
+mod verdict;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let args = args::Args::parse();
+    match run::run(args).await {
+        Ok(ending) => ending.exit_code(),
+        Err(failure) => {
+            report(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the one line that says why the process ends, whatever the log level"
+)]
+fn report(failure: &run::Failure) {
+    eprintln!("dtr: {failure}");
+}

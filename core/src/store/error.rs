@@ -63,6 +63,11 @@ impl WriteFailure {
         self.code == 11_000
     }
 
+    /// Whether the server refuses every write for now: it is no primary, is shutting down, or is busy.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.code, 91 | 112 | 189 | 10_058 | 10_107 | 11_600 | 11_602 | 13_435 | 13_436)
+    }
+
     /// Whether a document would exceed the server's 16 MiB.
     pub fn is_too_large(&self) -> bool {
         matches!(self.code, 10_334 | 17_419 | 17_420 | 17_280)

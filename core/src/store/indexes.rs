@@ -21,17 +21,26 @@ fn all() -> [(&'static str, Document, bool); 8] {
 }
 
 impl Store {
-    /// Creates every index that is missing (Disbatch 4 design, Database Collections).
+    /// Creates every index that is missing (Disbatch 4 design, Database Collections). One that the server
+    /// refuses does not keep the others from being created.
     ///
     /// # Errors
-    /// The server refuses one, for instance because documents violate a unique one; the message names it.
+    /// The database cannot be reached; or it refuses an index, for instance because documents violate a
+    /// unique one. The message names it.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn ensure_indexes(&self) -> Result<(), StoreError> {
+        let mut refused = None;
         for (collection, keys, unique) in all() {
             let options = unique.then(|| IndexOptions::builder().unique(true).build());
             let index = IndexModel::builder().keys(keys).options(options).build();
-            self.database().collection::<Document>(collection).create_index(index).await?;
+            let created = self.database().collection::<Document>(collection).create_index(index).await;
+            if let Err(error) = created.map_err(StoreError::from) {
+                if error.is_transient() {
+                    return Err(error);
+                }
+                refused.get_or_insert(error);
+            }
         }
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 }

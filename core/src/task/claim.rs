@@ -66,13 +66,17 @@ impl Store {
         Ok(if result.matched_count == 1 { Unclaimed::Queued } else { Unclaimed::NotClaimed })
     }
 
-    /// Gives back every task that `node` has claimed and no runner has started. Returns how many.
+    /// Gives back every task that `node` has claimed and no runner has started, save those in `except`.
+    /// Returns how many.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn unclaim_all(&self, node: &NodeName) -> Result<u64, StoreError> {
-        let filter = doc! { "node": node, "status": Status::Claimed };
+    pub async fn unclaim_all(&self, node: &NodeName, except: &[TaskId]) -> Result<u64, StoreError> {
+        let mut filter = doc! { "node": node, "status": Status::Claimed };
+        if !except.is_empty() {
+            filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
+        }
         Ok(self.tasks().update_many(filter, unclaim(self)).await?.modified_count)
     }
 

@@ -1,1 +1,111 @@
-//! Placeholder while the workspace is laid out.
+//! Writes a Disbatch plugin in Rust.
+//!
+//! A plugin is a program: one process for each task. [`run`] reads the task, calls your function with it, and
+//! turns the function's outcome into the exit status. What the function prints is the task's output.
+//!
+//! ```no_run
+//! use std::process::ExitCode;
+//!
+//! use disbatch_plugin::{Error, Task};
+//! use serde_json::json;
+//!
+//! fn greet(task: &mut Task) -> Result<(), Error> {
+//!     let names: Vec<String> = task.param("names")?;
+//!     for (done, name) in (1u32..).zip(&names) {
+//!         println!("Hello {name}");
+//!         task.progress(f64::from(done) * 100.0 / names.len() as f64, name);
+//!     }
+//!     task.set_result(json!({ "greeted": names.len() }))
+//! }
+//!
+//! fn main() -> ExitCode {
+//!     disbatch_plugin::run(greet)
+//! }
+//! ```
+//!
+//! Try it by hand, without a runner; progress, results and reports then go nowhere:
+//!
+//! ```sh
+//! echo '{"params":{"names":["Ada"]}}' | target/debug/greet
+//! ```
+//!
+//! # What becomes of a task
+//!
+//! | the function | exit | the task's status |
+//! | --- | --- | --- |
+//! | returns `Ok` | 0 | 1, succeeded |
+//! | returns `Err` | 1, and the error is printed on standard error | 2, failed |
+//! | panics | 101, and the panic is printed on standard error | 2, failed |
+//! | called [`Task::set_status`], then any of these | | the status it set, but not 1 if it failed |
+//!
+//! A process killed by a signal always ends with status 2.
+//!
+//! Any error type with a text will do, `anyhow::Error` too: it is printed with `{:#}`, which shows its causes.
+//! [`Error`] is there for plugins that need no type of their own.
+//!
+//! # Testing
+//!
+//! A [`Task`] parses from text, so the function can be called in a unit test:
+//!
+//! ```
+//! # use disbatch_plugin::{Error, Task};
+//! # fn greet(task: &mut Task) -> Result<(), Error> { task.param::<Vec<String>>("names").map(|_| ()) }
+//! let mut task: Task = r#"{"params":{"names":"Ada"}}"#.parse()?;
+//! let error = greet(&mut task).unwrap_err();
+//! assert!(error.to_string().starts_with("params.names is wrong"));
+//! # Ok::<(), Error>(())
+//! ```
+
+mod control;
+mod error;
+mod task;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+pub use error::Error;
+pub use task::{MAX_RESULT_BYTES, Task};
+
+/// Reads the task from standard input, does `work` with it, and returns the exit code for `main`.
+///
+/// An error of `work`, or of reading the task, is printed on standard error and gives exit code 1.
+pub fn run<E: Display>(work: impl FnOnce(&mut Task) -> Result<(), E>) -> ExitCode {
+    match finish(Task::read(), work) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            // Nobody is left to tell when standard error is closed.
+            let _ = writeln!(io::stderr(), "{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn finish<E: Display>(
+    task: Result<Task, Error>,
+    work: impl FnOnce(&mut Task) -> Result<(), E>,
+) -> Result<(), String> {
+    let mut task = task.map_err(|error| error.to_string())?;
+    work(&mut task).map_err(|error| format!("{error:#}"))?;
+    // The process would flush at its end too, but without a word if that fails.
+    io::stdout().flush().map_err(|error| format!("cannot write standard output: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_any_type_becomes_a_message() {
+        let failed = finish("{}".parse(), |_| Err("no disk"));
+        assert_eq!(failed, Err("no disk".to_owned()));
+        let done = finish("{}".parse(), |_| Ok::<(), Error>(()));
+        assert_eq!(done, Ok(()));
+    }
+
+    #[test]
+    fn without_a_task_no_work_is_done() {
+        let failed = finish("[]".parse(), |_| -> Result<(), Error> { panic!("must not be called") });
+        assert_eq!(failed, Err("cannot read the task: must be an object, got []".to_owned()));
+    }
+}

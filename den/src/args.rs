@@ -1,0 +1,28 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use disbatch_core::config::DEFAULT_PATH;
+
+const EXIT_CODES: &str = "\
+Signals: SIGTERM or SIGINT stops claiming, gives back what no runner has started, and ends; running tasks
+go on in their own processes. A second signal ends at once.
+
+Exit status:
+  0  ended by a signal
+  2  wrong command line
+  3  the configuration cannot be used";
+
+/// Runs the tasks of Disbatch queues on this node.
+#[derive(Debug, Parser)]
+#[command(name = "den", version, after_help = EXIT_CODES)]
+pub struct Args {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    pub config: PathBuf,
+
+    /// Name of this node [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+}

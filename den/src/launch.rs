@@ -1,0 +1,140 @@
+//! Starts runners and learns how they end. A runner outlives the DEN: nothing here is needed for it to finish.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+
+use disbatch_core::config::Config;
+use disbatch_core::model::{NodeName, TaskId};
+use disbatch_core::task::Claim;
+use tokio::process::Command;
+use tokio::sync::mpsc;
+
+/// A runner that has ended.
+#[derive(Debug)]
+pub struct Exit {
+    /// The claim that it was started for.
+    pub claim: Claim,
+    /// How it ended.
+    pub status: io::Result<ExitStatus>,
+}
+
+/// Starts runners, one process per claimed task.
+#[derive(Debug)]
+pub struct Launcher {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    foreign: bool,
+    /// How many living runners each task has. More than one only if it was given back and claimed again
+    /// before the first noticed.
+    living: HashMap<TaskId, usize>,
+    exits: mpsc::UnboundedSender<Exit>,
+}
+
+impl Launcher {
+    /// Prepares to start `dtr` from beside this binary, or the configured `task_runner`. Ends of runners
+    /// arrive at the receiver.
+    ///
+    /// # Errors
+    /// This binary's own path is unknown.
+    pub fn new(config: &Config, node: &NodeName) -> io::Result<(Self, mpsc::UnboundedReceiver<Exit>)> {
+        let beside = std::env::current_exe()?.with_file_name("dtr");
+        let foreign = config.task_runner.is_some();
+        let program = config.task_runner.clone().unwrap_or(beside);
+        let (exits, inbox) = mpsc::unbounded_channel();
+        let arguments = arguments(config, node);
+        Ok((Self { program, arguments, foreign, living: HashMap::new(), exits }, inbox))
+    }
+
+    /// Starts a runner for `claim`.
+    ///
+    /// # Errors
+    /// The process cannot be started. The claim comes back to be given up.
+    pub fn launch(&mut self, claim: Claim) -> Result<(), (Claim, io::Error)> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .arg("--task")
+            .arg(claim.task.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if self.foreign {
+            // Our own runner makes itself the leader of a session; for others this is the next best thing.
+            command.process_group(0);
+        }
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return Err((claim, error)),
+        };
+        *self.living.entry(claim.task).or_default() += 1;
+        let exits = self.exits.clone();
+        tokio::spawn(async move {
+            let status = child.wait().await;
+            // Nobody listens any more when the DEN is ending; the runner's task is stored all the same.
+            let _ending = exits.send(Exit { claim, status });
+        });
+        Ok(())
+    }
+
+    /// Notes that a runner of `task` has ended and been looked after.
+    pub fn ended(&mut self, task: TaskId) {
+        if let Some(living) = self.living.get_mut(&task) {
+            *living -= 1;
+            if *living == 0 {
+                self.living.remove(&task);
+            }
+        }
+    }
+
+    /// Whether `task` has another runner besides one that has ended and not been noted yet.
+    pub fn has_another(&self, task: TaskId) -> bool {
+        self.living.get(&task).is_some_and(|living| *living > 1)
+    }
+
+    /// The tasks that have a living runner of this DEN.
+    pub fn tasks(&self) -> Vec<TaskId> {
+        self.living.keys().copied().collect()
+    }
+
+    /// The program, for messages.
+    pub fn program(&self) -> std::path::Display<'_> {
+        self.program.display()
+    }
+}
+
+fn arguments(config: &Config, node: &NodeName) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--config".into(), config.path.clone().into()];
+    // Perl's runner has no --node; it goes by the host name, and so does ours when not told otherwise.
+    if NodeName::of_this_host().ok().as_ref() != Some(node) {
+        arguments.extend(["--node".into(), node.as_str().into()]);
+    }
+    arguments.extend(["--gfs".into(), config.den_gfs().as_argument().into()]);
+    if config.quiet.0 {
+        arguments.push("--quiet".into());
+    }
+    if config.testing.0 {
+        arguments.push("--testing".into());
+    }
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runners_get_the_arguments_of_disbatch() {
+        let config = |extra: &str| {
+            let text = format!(r#"{{"mongohost":"h","database":"d"{extra}}}"#);
+            Config::parse(&text, std::path::Path::new("/etc/d.json")).unwrap()
+        };
+        let here = NodeName::of_this_host().unwrap();
+        assert_eq!(arguments(&config(""), &here), ["--config", "/etc/d.json", "--gfs", "auto"]);
+        assert_eq!(
+            arguments(&config(r#","gfs":false,"quiet":1,"testing":true"#), &NodeName::new("other")),
+            ["--config", "/etc/d.json", "--node", "other", "--gfs", "0", "--quiet", "--testing"]
+        );
+    }
+}

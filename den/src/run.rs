@@ -1,0 +1,103 @@
+//! Sets a node up and lets it work.
+
+use std::io;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use disbatch_core::config::{Config, ConfigError, Role};
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::model::NodeName;
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::{telemetry, wake};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::args::Args;
+use crate::backoff::Backoff;
+use crate::launch::Launcher;
+use crate::node::Node;
+
+/// Why a DEN cannot even begin. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The configuration cannot be used.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// `mongohost` or the CA file cannot be used.
+    #[error("invalid configuration: {0}")]
+    Address(StoreError),
+    /// The log file, the signal handlers, the host name or the own path.
+    #[error("{0}")]
+    Setup(#[from] io::Error),
+}
+
+impl Failure {
+    /// See `den --help`.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(3)
+    }
+}
+
+/// Works until a signal comes.
+///
+/// # Errors
+/// See [`Failure`]. An unreachable database is not among them: it is waited for.
+pub async fn run(args: Args) -> Result<(), Failure> {
+    let config = Config::load(&args.config)?;
+    telemetry::init(&config.log)?;
+    config.log_unknown_keys();
+    let name = match args.node {
+        Some(name) => NodeName::new(name),
+        None => NodeName::of_this_host()?,
+    };
+    let lifecycle = Lifecycle::listen()?;
+    let store = Store::connect(&config, Role::Disbatchd).await.map_err(Failure::Address)?;
+    let launcher = Launcher::new(&config, &name)?;
+    tracing::info!(
+        node = %name, database = store.database_name(), mongohost = %shown(&config.mongohost),
+        version = env!("CARGO_PKG_VERSION"), "node starts"
+    );
+    if !prepare_database(&store, &lifecycle).await {
+        return Ok(());
+    }
+    let hint = Arc::new(Notify::new());
+    let stop = CancellationToken::new();
+    let follower = tokio::spawn(wake::follow_changes(store.clone(), hint.clone(), stop.clone()));
+    Node::new(config, store, name, launcher).run(hint, &lifecycle).await;
+    stop.cancel();
+    // It ends at once; how it ends does not matter any more.
+    let _ended = follower.await;
+    Ok(())
+}
+
+/// Waits for the database and ensures the indexes. Returns whether there is a node to run: not if a signal
+/// came first.
+async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    loop {
+        let error = tokio::select! {
+            () = lifecycle.draining() => return false,
+            prepared = store.ensure_indexes() => match prepared {
+                Ok(()) => return true,
+                // Documents that violate a unique index, say, are the operator's to mend; work goes on.
+                Err(error) if error.write_failure().is_some_and(|failure| !failure.is_refusal()) => {
+                    tracing::error!(%error, "cannot create an index; working without it");
+                    return true;
+                }
+                Err(error) => error,
+            },
+        };
+        let pause = backoff.failed();
+        tracing::error!(%error, retry_in_s = pause.as_secs(), "cannot work with the database");
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = lifecycle.draining() => return false,
+        }
+    }
+}
+
+/// An address without the password that a URI may hold.
+fn shown(mongohost: &str) -> &str {
+    mongohost.rsplit_once('@').map_or(mongohost, |(_, host)| host)
+}

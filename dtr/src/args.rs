@@ -1,0 +1,46 @@
+//! The command line: Disbatch's `task_runner`, and `--node`.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+use disbatch_core::config::{DEFAULT_PATH, Gfs};
+
+const EXIT_CODES: &str = "\
+Exit status:
+  0  the result is stored, whatever the plugin's status
+  1  no such task is claimed for this node; nothing was touched
+  2  wrong command line
+  3  the configuration cannot be used
+  4  the database cannot be reached or refuses an operation
+  5  no private folder can be made for the task
+  6  the result is stored, but not all of its output";
+
+/// Runs one claimed task of a Disbatch queue and stores its result.
+#[derive(Debug, Parser)]
+#[command(name = "dtr", version, after_help = EXIT_CODES)]
+pub struct Args {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    pub config: PathBuf,
+
+    /// Id of the task: 24 hexadecimal digits
+    #[arg(long, value_name = "ID")]
+    pub task: String,
+
+    /// The node that claimed the task [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+
+    /// Store output in GridFS: "auto" if it is large, 1 (or no value) always, 0 never
+    /// [default: the configuration's `gfs`, else 0]
+    #[arg(long, value_name = "MODE", num_args = 0..=1, default_missing_value = "1")]
+    pub gfs: Option<Gfs>,
+
+    /// Do not write the result to standard error, nor any log below warnings
+    #[arg(long)]
+    pub quiet: bool,
+
+    /// Accepted for Disbatch's sake; changes nothing
+    #[arg(long, hide = true)]
+    pub testing: bool,
+}

@@ -1,0 +1,195 @@
+//! Captures a stream completely in bounded memory: the first part in memory, all of it in an unnamed file
+//! once it is longer.
+
+mod utf8;
+
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::path::PathBuf;
+
+use disbatch_core::output::Encoding;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use utf8::Utf8Check;
+
+/// Longer streams are kept on disk.
+const IN_MEMORY: usize = 256 * 1024;
+
+const READ_SIZE: usize = 64 * 1024;
+
+/// A stream that is being captured, and then what was captured.
+#[derive(Debug)]
+pub struct Capture {
+    memory: Vec<u8>,
+    file: Option<File>,
+    folder: PathBuf,
+    length: u64,
+    check: Utf8Check,
+    failure: Option<io::Error>,
+    lost: u64,
+}
+
+impl Capture {
+    /// An empty capture that spills into an unnamed file in `folder`.
+    pub fn new(folder: PathBuf) -> Self {
+        Self {
+            memory: Vec::new(),
+            file: None,
+            folder,
+            length: 0,
+            check: Utf8Check::default(),
+            failure: None,
+            lost: 0,
+        }
+    }
+
+    /// Reads `source` to its end. Keeps everything read so far when dropped between reads.
+    ///
+    /// A full disk does not stop the plugin: what cannot be kept is counted, see [`Capture::failure`].
+    pub async fn drain(&mut self, mut source: impl AsyncRead + Unpin) {
+        let mut buffer = vec![0; READ_SIZE];
+        loop {
+            match source.read(&mut buffer).await {
+                Ok(0) => return,
+                Ok(read) => self.push(&buffer[..read]),
+                Err(error) => {
+                    self.failure.get_or_insert(error);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Appends `bytes`.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.failure.is_some() {
+            self.lost += bytes.len() as u64;
+            return;
+        }
+        match self.keep(bytes) {
+            Ok(()) => {
+                self.length += bytes.len() as u64;
+                self.check.push(bytes);
+            }
+            Err(error) => {
+                self.failure = Some(error);
+                self.lost += bytes.len() as u64;
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if let Some(file) = &mut self.file {
+            return file.write_all(bytes);
+        }
+        if self.memory.len() + bytes.len() <= IN_MEMORY {
+            self.memory.extend_from_slice(bytes);
+            return Ok(());
+        }
+        let mut file = tempfile::tempfile_in(&self.folder)?;
+        file.write_all(&self.memory)?;
+        file.write_all(bytes)?;
+        self.file = Some(file);
+        self.memory = Vec::new();
+        Ok(())
+    }
+
+    /// Appends a line of the runner's own, starting on a line of its own.
+    pub fn note(&mut self, line: &str) {
+        if self.length > 0 && self.check.last() != Some(b'\n') {
+            self.push(b"\n");
+        }
+        self.push(line.as_bytes());
+    }
+
+    /// Bytes captured.
+    pub fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether nothing was captured.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether the bytes are text.
+    pub fn encoding(&self) -> Encoding {
+        if self.check.is_text() { Encoding::Text } else { Encoding::Binary }
+    }
+
+    /// Why something could not be kept, and how many bytes.
+    pub fn failure(&self) -> Option<String> {
+        let error = self.failure.as_ref()?;
+        Some(format!("{} bytes of output could not be kept: {error}", self.lost))
+    }
+
+    /// The captured bytes from the start. Only one reader at a time.
+    ///
+    /// # Errors
+    /// The file cannot be rewound.
+    pub fn reader(&self) -> io::Result<Box<dyn AsyncRead + Unpin + Send + '_>> {
+        match &self.file {
+            None => Ok(Box::new(&self.memory[..])),
+            Some(file) => {
+                let mut file = file.try_clone()?;
+                file.rewind()?;
+                // What a write cut short left behind is not part of the output.
+                Ok(Box::new(tokio::fs::File::from_std(file).take(self.length)))
+            }
+        }
+    }
+
+    /// All of it as text, for output that is known to be small.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the bytes are no text.
+    pub async fn text(&self) -> io::Result<String> {
+        let mut text = String::new();
+        self.reader()?.read_to_string(&mut text).await?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn bytes(capture: &Capture) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        capture.reader().unwrap().read_to_end(&mut bytes).await.unwrap();
+        bytes
+    }
+
+    #[tokio::test]
+    async fn short_and_long_streams_come_back_unchanged() {
+        for length in [0, 1, IN_MEMORY, IN_MEMORY + 1, 3 * IN_MEMORY + 17] {
+            let mut capture = Capture::new(std::env::temp_dir());
+            let source: Vec<u8> = (0..length).map(|n| b'a' + u8::try_from(n % 26).unwrap()).collect();
+            capture.drain(&source[..]).await;
+            assert_eq!(capture.len(), length as u64);
+            assert_eq!(capture.file.is_some(), length > IN_MEMORY);
+            assert_eq!(bytes(&capture).await, source);
+            assert_eq!(bytes(&capture).await, source, "it can be read again");
+            assert_eq!(capture.encoding(), Encoding::Text);
+        }
+    }
+
+    #[tokio::test]
+    async fn notes_start_on_a_line_of_their_own() {
+        let mut capture = Capture::new(std::env::temp_dir());
+        capture.note("first\n");
+        capture.push(b"half a line");
+        capture.note("second\n");
+        assert_eq!(bytes(&capture).await, b"first\nhalf a line\nsecond\n");
+    }
+
+    #[tokio::test]
+    async fn an_unwritable_folder_is_reported_and_does_not_stop_the_stream() {
+        let mut capture = Capture::new("/nonexistent".into());
+        capture.push(b"kept");
+        capture.drain(&vec![b'x'; IN_MEMORY + 1][..]).await;
+        assert_eq!(bytes(&capture).await[..4], *b"kept");
+        let failure = capture.failure().unwrap();
+        assert!(failure.contains("could not be kept: No such file or directory"), "{failure}");
+    }
+}

@@ -1,0 +1,203 @@
+//! The control channel: JSON lines that a plugin writes to the descriptor `DISBATCH_CONTROL_FD`.
+
+use bson::{Bson, Document};
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::relay::Relay;
+
+/// Longer lines are refused: a result may have 1 MiB, and needs some room for its JSON.
+const LONGEST_LINE: usize = 2 * 1024 * 1024;
+
+/// The largest structured result, as BSON.
+const LARGEST_RESULT: usize = 1024 * 1024;
+
+/// After so many complaints the rest is only counted.
+const MOST_NOTES: usize = 10;
+
+/// What the plugin has said.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// The last `status`, as it was given.
+    pub status: Option<Value>,
+    /// The last `result`.
+    pub result: Option<Document>,
+    complaints: Vec<String>,
+    unnamed_complaints: usize,
+    line: Vec<u8>,
+    skipping: bool,
+}
+
+impl Control {
+    /// Follows the channel to its end. Keeps what was said so far when dropped between lines.
+    pub async fn listen(&mut self, mut source: impl AsyncRead + Unpin, relay: &Relay) {
+        let mut buffer = vec![0; 8 * 1024];
+        loop {
+            match source.read(&mut buffer).await {
+                Ok(0) => break,
+                Ok(read) => self.feed(&buffer[..read], relay).await,
+                Err(error) => {
+                    self.complain(format!("the control channel cannot be read: {error}"));
+                    break;
+                }
+            }
+        }
+        if !self.line.is_empty() {
+            self.feed(b"\n", relay).await;
+        }
+    }
+
+    /// What was wrong with it, as lines for the task's standard error.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        let more = self.unnamed_complaints;
+        self.complaints.iter().map(|complaint| format!("disbatch: {complaint}\n")).chain(
+            (more > 0).then(|| format!("disbatch: and {more} more complaints about the control channel\n")),
+        )
+    }
+
+    async fn feed(&mut self, bytes: &[u8], relay: &Relay) {
+        let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
+        while let Some(piece) = pieces.next() {
+            let ends_here = pieces.peek().is_some();
+            if self.line.len() + piece.len() > LONGEST_LINE && !self.skipping {
+                self.skipping = true;
+                self.complain(format!("a control line of more than {LONGEST_LINE} bytes is ignored"));
+            }
+            if !self.skipping {
+                self.line.extend_from_slice(piece);
+            }
+            if ends_here {
+                let line = std::mem::take(&mut self.line);
+                if !std::mem::take(&mut self.skipping) && !line.trim_ascii().is_empty() {
+                    self.take_line(&line, relay).await;
+                }
+            }
+        }
+        if self.skipping {
+            self.line.clear();
+        }
+    }
+
+    async fn take_line(&mut self, line: &[u8], relay: &Relay) {
+        match serde_json::from_slice::<Map<String, Value>>(line) {
+            Ok(message) => {
+                for (key, value) in message {
+                    self.take_value(&key, value, relay).await;
+                }
+            }
+            Err(error) => self.complain(format!("a control line is no JSON object: {error}")),
+        }
+    }
+
+    async fn take_value(&mut self, key: &str, value: Value, relay: &Relay) {
+        match key {
+            "status" => self.status = Some(value),
+            "result" => match document(value) {
+                Ok(result) if size(&result) <= LARGEST_RESULT => self.result = Some(result),
+                Ok(_) => self.complain(format!("a result of more than {LARGEST_RESULT} bytes is ignored")),
+                Err(why) => self.complain(format!("a result is ignored: {why}")),
+            },
+            "progress" => match progress(&value) {
+                Ok(progress) => relay.progress(progress),
+                Err(why) => self.complain(format!("progress is ignored: {why}")),
+            },
+            "report" => match document(value) {
+                Ok(report) => relay.report(report).await,
+                Err(why) => self.complain(format!("a report is ignored: {why}")),
+            },
+            unknown => self.complain(format!("control key '{unknown}' is unknown")),
+        }
+    }
+
+    fn complain(&mut self, complaint: String) {
+        if self.complaints.len() < MOST_NOTES {
+            self.complaints.push(complaint);
+        } else {
+            self.unnamed_complaints += 1;
+        }
+    }
+}
+
+/// An object in extended JSON as a document.
+fn document(value: Value) -> Result<Document, String> {
+    match Bson::try_from(value).map_err(|error| error.to_string())? {
+        Bson::Document(document) => Ok(document),
+        other => Err(format!("expected an object, got {other}")),
+    }
+}
+
+fn size(document: &Document) -> usize {
+    bson::serialize_to_vec(document).map_or(usize::MAX, |bytes| bytes.len())
+}
+
+fn progress(value: &Value) -> Result<Document, String> {
+    let object = value.as_object().ok_or_else(|| format!("expected an object, got {value}"))?;
+    let mut progress = Document::new();
+    if let Some(percent) = object.get("percent") {
+        let number = percent.as_f64().filter(|n| (0.0..=100.0).contains(n));
+        progress
+            .insert("percent", number.ok_or_else(|| format!("percent {percent} is not within 0 to 100"))?);
+    }
+    if let Some(message) = object.get("message") {
+        let text = message.as_str().ok_or_else(|| format!("message {message} is no text"))?;
+        progress.insert("message", text);
+    }
+    Ok(progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+    use crate::relay;
+
+    async fn hear(text: &[u8]) -> (Control, Vec<Document>) {
+        let (relay, mut inbox) = relay::channel();
+        let mut control = Control::default();
+        control.listen(text, &relay).await;
+        drop(relay);
+        let mut reports = Vec::new();
+        while let Some(report) = inbox.next_report().await {
+            reports.push(report);
+        }
+        (control, reports)
+    }
+
+    #[tokio::test]
+    async fn lines_are_understood_even_without_a_final_line_break() {
+        let text = br#"{"status": 3, "result": {"rows": 7}}
+            {"report": {"task_id": {"$oid": "6b0003bb686c8275d70dc2f1"}}}
+
+            {"status": "4"}"#;
+        let (control, reports) = hear(text).await;
+        assert_eq!(control.status, Some("4".into()));
+        assert_eq!(control.result, Some(doc! { "rows": 7 }));
+        assert!(reports[0].get_object_id("task_id").is_ok());
+        assert_eq!(control.notes().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn rubbish_is_named_and_costs_nothing_else() {
+        let (control, _) = hear(
+            b"nope\n[1]\n{\"stauts\":1}\n{\"result\":5}\n{\"progress\":{\"percent\":101}}\n{\"status\":1}\n",
+        )
+        .await;
+        assert_eq!(control.status, Some(1.into()));
+        let notes: Vec<String> = control.notes().collect();
+        assert_eq!(notes.len(), 5, "{notes:?}");
+        assert!(notes[2].contains("control key 'stauts' is unknown"));
+        assert!(notes[4].contains("percent 101 is not within 0 to 100"));
+    }
+
+    #[tokio::test]
+    async fn floods_are_bounded() {
+        let mut flood = vec![b'x'; 3 * LONGEST_LINE];
+        flood.extend_from_slice(b"\n{\"status\":5}\n");
+        flood.extend(b"junk\n".repeat(100));
+        let (control, _) = hear(&flood).await;
+        assert_eq!(control.status, Some(5.into()));
+        assert_eq!(control.notes().count(), MOST_NOTES + 1);
+        assert!(control.line.capacity() <= 2 * LONGEST_LINE);
+    }
+}

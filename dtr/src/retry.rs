@@ -1,0 +1,98 @@
+//! Keeps trying what must not be lost while the database is away.
+
+use std::future::Future;
+use std::time::Duration;
+
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::store::StoreError;
+use tokio::time::Instant;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long to keep trying.
+#[derive(Debug, Clone, Copy)]
+pub enum Patience {
+    /// So long, then give up.
+    Until(Duration),
+    /// Until it works or a second signal ends the process.
+    Endless,
+}
+
+/// Repeats `operation` with growing pauses as long as its error is one that time may mend.
+///
+/// The operation is told whether an earlier attempt may have reached the server without our knowing.
+///
+/// # Errors
+/// The last error, when it is final, patience is exhausted, or the process is told to end.
+pub async fn retry<T, F, Fut>(
+    what: &str,
+    patience: Patience,
+    lifecycle: &Lifecycle,
+    mut operation: F,
+) -> Result<T, StoreError>
+where
+    F: FnMut(bool) -> Fut,
+    Fut: Future<Output = Result<T, StoreError>>,
+{
+    let started = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    let mut again = false;
+    loop {
+        let error = match operation(again).await {
+            Ok(value) => {
+                if again {
+                    tracing::info!(after_s = started.elapsed().as_secs(), "{what}: done at last");
+                }
+                return Ok(value);
+            }
+            Err(error) => error,
+        };
+        let exhausted = matches!(patience, Patience::Until(limit) if started.elapsed() + pause > limit);
+        if !error.is_transient() || exhausted || lifecycle.is_ending() {
+            return Err(error);
+        }
+        tracing::warn!(%error, retry_in_ms = pause.as_millis(), "{what} failed, trying again");
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = lifecycle.ending() => return Err(error),
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        again = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn unreachable() -> StoreError {
+        StoreError::from(mongodb::error::Error::from(std::io::Error::other("connection refused")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keeps_trying_while_the_server_is_away() {
+        let calls = Cell::new(0);
+        let lifecycle = Lifecycle::default();
+        let result = retry("test", Patience::Endless, &lifecycle, |again| {
+            assert_eq!(again, calls.get() > 0);
+            calls.set(calls.get() + 1);
+            let outcome = if calls.get() < 20 { Err(unreachable()) } else { Ok(calls.get()) };
+            std::future::ready(outcome)
+        });
+        assert_eq!(result.await.unwrap(), 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn gives_up_when_patience_is_exhausted() {
+        let (started, lifecycle) = (Instant::now(), Lifecycle::default());
+        let result = retry::<(), _, _>("test", Patience::Until(Duration::from_secs(60)), &lifecycle, |_| {
+            std::future::ready(Err(unreachable()))
+        });
+        assert!(result.await.unwrap_err().to_string().contains("connection refused"));
+        assert!(started.elapsed() <= Duration::from_secs(60));
+        assert!(started.elapsed() > Duration::from_secs(40));
+    }
+}

@@ -1,0 +1,233 @@
+//! One task, step by step.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bson::DateTime;
+use disbatch_core::config::{Config, ConfigError, Gfs, Role};
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::model::{IdError, NodeName, PluginName, Queue, Selector, Status, Task, TaskId};
+use disbatch_core::plugin::{Plugin, Plugins};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::Started;
+use disbatch_core::telemetry;
+
+use crate::args::Args;
+use crate::capture::Capture;
+use crate::deliver::{Delivered, Outcome, deliver};
+use crate::plugin::{Job, execute};
+use crate::relay;
+use crate::retry::{Patience, retry};
+use crate::{echo, verdict};
+
+/// How long a runner looks for the database before it leaves its task to be given back.
+const START_PATIENCE: Patience = Patience::Until(Duration::from_secs(60));
+
+/// How a run ended that did what it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The result is stored.
+    Stored,
+    /// The result is stored without all of its output.
+    Incomplete,
+}
+
+/// Why a run could not do what it should. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// `--task` is no id.
+    #[error("--task: {0}")]
+    TaskId(#[from] IdError),
+    /// The configuration cannot be used.
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    /// The log file or the signal handlers cannot be set up.
+    #[error("{0}")]
+    Setup(std::io::Error),
+    /// No private folder can be made.
+    #[error("cannot make a private folder for the task in {folder}: {source}", folder = folder.display())]
+    Folder {
+        /// Where.
+        folder: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The task is not claimed for this node.
+    #[error("no task {task} is claimed for node {node}; nothing was touched")]
+    NotClaimed {
+        /// The task.
+        task: TaskId,
+        /// The node.
+        node: NodeName,
+    },
+    /// The task was taken away while it ran.
+    #[error("task {task} is not running on node {node} any more; its result is discarded")]
+    TakenAway {
+        /// The task.
+        task: TaskId,
+        /// The node.
+        node: NodeName,
+    },
+    /// The database is away or refuses an operation.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}
+
+impl Ending {
+    /// See `dtr --help`.
+    pub fn exit_code(self) -> ExitCode {
+        match self {
+            Self::Stored => ExitCode::SUCCESS,
+            Self::Incomplete => ExitCode::from(6),
+        }
+    }
+}
+
+impl Failure {
+    /// See `dtr --help`.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::NotClaimed { .. } | Self::TakenAway { .. } => 1,
+            Self::TaskId(_) => 2,
+            Self::Config(_) | Self::Setup(_) => 3,
+            Self::Store(_) => 4,
+            Self::Folder { .. } => 5,
+        })
+    }
+}
+
+/// Starts the task, runs its plugin and stores the result.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn run(args: Args) -> Result<Ending, Failure> {
+    let id: TaskId = args.task.parse()?;
+    let config = Config::load(&args.config)?;
+    let node = match &args.node {
+        Some(name) => NodeName::new(name),
+        None => NodeName::of_this_host().map_err(Failure::Setup)?,
+    };
+    telemetry::init(&log_of(&config, args.quiet)).map_err(Failure::Setup)?;
+    let lifecycle = Lifecycle::listen().map_err(Failure::Setup)?;
+    lead_own_session();
+
+    let folder = tempfile::Builder::new()
+        .prefix(&format!("disbatch-{id}-"))
+        .tempdir()
+        .map_err(|source| Failure::Folder { folder: std::env::temp_dir(), source })?;
+    let store = Store::connect(&config, Role::TaskRunner).await?;
+    let task = start(&store, id, &node, &lifecycle).await?;
+    tracing::info!(task = %id, queue = %task.queue, "task started");
+
+    let outcome = outcome(&store, &config, &task, &node, folder.path(), &lifecycle).await?;
+    let gfs = args.gfs.or(config.gfs).unwrap_or(Gfs::Never);
+    let delivered = deliver(&store, (&task, &node), &outcome, gfs, &lifecycle).await?;
+    tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
+    if !args.quiet {
+        echo::echo(&outcome).await;
+    }
+    match delivered {
+        Delivered::Stored => Ok(Ending::Stored),
+        Delivered::Incomplete => Ok(Ending::Incomplete),
+        Delivered::NotRunning => Err(Failure::TakenAway { task: id, node }),
+    }
+}
+
+/// A runner must survive what happens to the session of the DEN that started it. From a shell it leads a
+/// process group already and stays where it is.
+fn lead_own_session() {
+    if let Err(error) = nix::unistd::setsid() {
+        tracing::debug!(%error, "staying in the session");
+    }
+}
+
+fn log_of(config: &Config, quiet: bool) -> disbatch_core::config::Log {
+    let mut log = config.log.clone();
+    if quiet {
+        log.level = disbatch_core::config::Level::Warn;
+    }
+    log
+}
+
+async fn start(store: &Store, id: TaskId, node: &NodeName, lifecycle: &Lifecycle) -> Result<Task, Failure> {
+    // The same time in every attempt, so that a start whose answer was lost is recognised as ours.
+    let at: DateTime = store.now();
+    let started =
+        retry("starting the task", START_PATIENCE, lifecycle, |_| store.start_task(id, node, at)).await?;
+    match started {
+        Started::Running(task) => Ok(*task),
+        Started::NotClaimed => Err(Failure::NotClaimed { task: id, node: node.clone() }),
+    }
+}
+
+/// Runs the plugin, or says why it cannot run.
+async fn outcome(
+    store: &Store,
+    config: &Config,
+    task: &Task,
+    node: &NodeName,
+    folder: &std::path::Path,
+    lifecycle: &Lifecycle,
+) -> Result<Outcome, StoreError> {
+    let queue = retry("reading the queue", Patience::Endless, lifecycle, |_| async {
+        store.find_queue(&Selector::Id(task.queue.0)).await
+    })
+    .await?;
+    let (queue, name, plugin) = match find_plugin(config, task, queue) {
+        Ok(found) => found,
+        Err(why) => return Ok(unable_to_start(&why)),
+    };
+    let job = Job { task, queue: &queue, name: &name, node, folder };
+    let (relay, inbox) = relay::channel();
+    let (ended, complaints) = tokio::join!(
+        execute(&plugin, job, relay, lifecycle),
+        inbox.work(store, config, (task.id, node), lifecycle)
+    );
+    Ok(match ended {
+        Ok(mut ended) => {
+            for complaint in complaints {
+                ended.stderr.note(&complaint);
+            }
+            for stream in [&ended.stdout, &ended.stderr] {
+                if let Some(failure) = stream.failure() {
+                    tracing::error!("{failure}");
+                }
+            }
+            Outcome {
+                status: verdict::final_status(ended.exit, ended.control.status.as_ref()),
+                stdout: ended.stdout,
+                stderr: ended.stderr,
+                result: ended.control.result,
+            }
+        }
+        Err(error) => unable_to_start(&format!("cannot run {}: {error}", plugin.program.display())),
+    })
+}
+
+fn find_plugin(
+    config: &Config,
+    task: &Task,
+    queue: Option<Queue>,
+) -> Result<(Queue, PluginName, Plugin), String> {
+    let undefined = || format!("No plugin defined for task {} in queue {}", task.id, task.queue);
+    let queue = queue.ok_or_else(undefined)?;
+    let name = queue.plugin_name().map_err(|error| error.to_string())?.ok_or_else(undefined)?;
+    let plugins = Plugins::discover(config);
+    match plugins.get(&name) {
+        Some(plugin) => Ok((queue, name, plugin.clone())),
+        None => {
+            let problems: String = plugins.problems.iter().map(|problem| format!("\n{problem}")).collect();
+            Err(format!("plugin {name} is not installed on this node{problems}"))
+        }
+    }
+}
+
+/// Perl Disbatch's words for a task whose plugin never ran.
+fn unable_to_start(why: &str) -> Outcome {
+    let capture = |text: &str| {
+        let mut capture = Capture::new(std::env::temp_dir());
+        capture.push(text.as_bytes());
+        capture
+    };
+    Outcome { status: Status::Failed, stdout: capture("Unable to start"), stderr: capture(why), result: None }
+}

@@ -1,0 +1,280 @@
+//! The task that a plugin works on.
+
+use std::io::{self, IsTerminal};
+use std::str::FromStr;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::control::Control;
+
+/// A larger result is refused.
+pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
+
+/// The task that this process was started for.
+#[derive(Debug)]
+pub struct Task {
+    document: Value,
+    id: String,
+    queue: String,
+    control: Control,
+}
+
+impl Task {
+    /// Reads the task from standard input, and opens the control descriptor if there is one.
+    ///
+    /// [`run`](crate::run) does this; call it yourself to decide about the exit code.
+    ///
+    /// # Errors
+    /// Standard input is a terminal, or cannot be read, or is not a JSON object.
+    pub fn read() -> Result<Self, Error> {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            let hint = "standard input is a terminal; try: echo '{\"params\":{}}' | plugin";
+            return Err(Error::Task(hint.to_owned()));
+        }
+        let text = io::read_to_string(stdin).map_err(|error| Error::Task(error.to_string()))?;
+        let mut task: Self = text.parse()?;
+        task.control = Control::from_environment();
+        Ok(task)
+    }
+
+    /// The task's id, 24 hexadecimal digits; empty if the document has none, as when tried by hand.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The id of the task's queue, 24 hexadecimal digits; empty if the document has none.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// The whole document as MongoDB has it, in relaxed Extended JSON: an id is `{"$oid": "..."}`, a date is
+    /// `{"$date": "..."}`.
+    pub fn document(&self) -> &Value {
+        &self.document
+    }
+
+    /// The task's `params`, null if it has none. Extended JSON as in [`document`](Self::document).
+    pub fn params(&self) -> &Value {
+        // Tasks from before Disbatch 4 have the older name.
+        let params = self.document.get("params").or_else(|| self.document.get("parameters"));
+        params.unwrap_or(&Value::Null)
+    }
+
+    /// One of the task's parameters. Use an `Option` for one that may be left out or null.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), disbatch_plugin::Error> {
+    /// let task: disbatch_plugin::Task = r#"{"params":{"path":"/tmp","depth":"all"}}"#.parse()?;
+    /// assert_eq!(task.param::<String>("path")?, "/tmp");
+    /// assert_eq!(task.param::<Option<u32>>("limit")?, None);
+    /// let error = task.param::<u32>("depth").unwrap_err();
+    /// assert_eq!(error.to_string(), r#"params.depth is wrong: invalid type: string "all", expected u32"#);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The parameter is missing or not a `T`; the error names it and says what is wrong.
+    pub fn param<T: DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
+        let value = self.params().get(name);
+        T::deserialize(value.unwrap_or(&Value::Null)).map_err(|error| Error::Param {
+            name: name.to_owned(),
+            problem: value.map_or("is missing".to_owned(), |_| format!("is wrong: {error}")),
+        })
+    }
+
+    /// Tells how far the task is: percent from 0 to 100 or `None`, and a message or `""`.
+    ///
+    /// ```
+    /// # let mut task: disbatch_plugin::Task = "{}".parse()?;
+    /// task.progress(40.0, "2 of 5 files");
+    /// task.progress(None, "waiting for the printer");
+    /// # Ok::<(), disbatch_plugin::Error>(())
+    /// ```
+    pub fn progress(&mut self, percent: impl Into<Option<f64>>, message: &str) {
+        let mut progress = serde_json::Map::new();
+        if let Some(percent) = percent.into().filter(|percent| !percent.is_nan()) {
+            progress.insert("percent".to_owned(), percent.clamp(0.0, 100.0).into());
+        }
+        if !message.is_empty() {
+            progress.insert("message".to_owned(), message.into());
+        }
+        if !progress.is_empty() {
+            self.control.send(&json!({ "progress": progress }));
+        }
+    }
+
+    /// Sets the task's final status in place of the one that the exit code gives: 1 succeeded, 2 failed, others
+    /// as the plugin pleases. The last call wins. A plugin that sets 1 and then fails has failed all the same.
+    ///
+    /// # Errors
+    /// The status is not positive; those are Disbatch's own.
+    pub fn set_status(&mut self, status: i32) -> Result<(), Error> {
+        if status < 1 {
+            return Err(Error::Status(status));
+        }
+        self.control.send(&json!({ "status": status }));
+        Ok(())
+    }
+
+    /// Sets the task's structured result, an object of at most [`MAX_RESULT_BYTES`]. The last call wins.
+    ///
+    /// The size is that of its JSON here; the runner looks again at the size in MongoDB's own form.
+    ///
+    /// # Errors
+    /// The result is too large, does not serialise, or is no object.
+    pub fn set_result(&mut self, result: impl Serialize) -> Result<(), Error> {
+        let result = object(result).map_err(Error::Result)?;
+        let size = result.to_string().len();
+        if size > MAX_RESULT_BYTES {
+            return Err(Error::Result(format!("must have at most {MAX_RESULT_BYTES} bytes, got {size}")));
+        }
+        self.control.send(&json!({ "result": result }));
+        Ok(())
+    }
+
+    /// Adds a document to the collection `reports`. It is Extended JSON: write an id as `{"$oid": "..."}`.
+    /// A runner takes no lines longer than 2 MiB.
+    ///
+    /// # Errors
+    /// The document does not serialise, or is no object.
+    pub fn report(&mut self, document: impl Serialize) -> Result<(), Error> {
+        let document = object(document).map_err(Error::Report)?;
+        self.control.send(&json!({ "report": document }));
+        Ok(())
+    }
+}
+
+/// A task without a runner, for tests of a plugin's own code.
+impl FromStr for Task {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let document: Value = serde_json::from_str(text).map_err(|error| Error::Task(error.to_string()))?;
+        if !document.is_object() {
+            return Err(Error::Task(format!("must be an object, got {document}")));
+        }
+        let (id, queue) = (id_text(&document["_id"]), id_text(&document["queue"]));
+        Ok(Self { document, id, queue, control: Control::default() })
+    }
+}
+
+/// An id as text, whether it is an `ObjectId` or, in documents that people write, anything else.
+fn id_text(id: &Value) -> String {
+    match id.get("$oid").unwrap_or(id) {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
+    }
+}
+
+fn object(value: impl Serialize) -> Result<Value, String> {
+    let value = serde_json::to_value(value).map_err(|error| error.to_string())?;
+    if value.is_object() { Ok(value) } else { Err("must be an object".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Read;
+
+    use super::*;
+    use crate::control;
+
+    /// What a runner reads when `work` is done with an empty task.
+    fn sent(work: impl FnOnce(&mut Task)) -> Vec<Value> {
+        let mut task: Task = "{}".parse().unwrap();
+        let (control, mut reader) = control::tests::connected();
+        task.control = control;
+        work(&mut task);
+        drop(task);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_task_document_is_understood() {
+        let task: Task = r#"{"_id":{"$oid":"6b0003bb686c8275d8013333"},"params":{"n":[1,2]},"status":0,
+            "queue":{"$oid":"6b0003bb686c8275d70dc2f1"},"ctime":{"$date":"2026-11-20T08:24:27.344Z"}}"#
+            .parse()
+            .unwrap();
+        assert_eq!(task.id(), "6b0003bb686c8275d8013333");
+        assert_eq!(task.queue(), "6b0003bb686c8275d70dc2f1");
+        assert_eq!(task.params(), &json!({ "n": [1, 2] }));
+        assert_eq!(task.param::<Vec<u8>>("n").unwrap(), [1, 2]);
+        assert_eq!(task.document()["ctime"]["$date"], "2026-11-20T08:24:27.344Z");
+    }
+
+    #[test]
+    fn little_is_needed_to_try_a_plugin() {
+        let task: Task = r#"{"parameters":{"a":1}}"#.parse().unwrap();
+        assert_eq!((task.id(), task.queue()), ("", ""));
+        assert_eq!(task.params(), &json!({ "a": 1 }));
+        let task: Task = r#"{"_id":"mine"}"#.parse().unwrap();
+        assert_eq!((task.id(), task.params()), ("mine", &Value::Null));
+    }
+
+    #[test]
+    fn a_wrong_task_says_what_is_wrong() {
+        let error = |text: &str| text.parse::<Task>().unwrap_err().to_string();
+        assert_eq!(error("5"), "cannot read the task: must be an object, got 5");
+        assert_eq!(error(""), "cannot read the task: EOF while parsing a value at line 1 column 0");
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named() {
+        let task: Task = r#"{"params":{"n":-1,"null":null}}"#.parse().unwrap();
+        let error = |name| task.param::<u8>(name).unwrap_err().to_string();
+        assert_eq!(error("m"), "params.m is missing");
+        assert_eq!(error("n"), "params.n is wrong: invalid value: integer `-1`, expected u8");
+        assert_eq!(error("null"), "params.null is wrong: invalid type: null, expected u8");
+        assert_eq!(task.param::<Option<u8>>("null").unwrap(), None);
+    }
+
+    #[test]
+    fn progress_is_clamped_and_partial() {
+        let lines = sent(|task| {
+            task.progress(12.5, "reading");
+            task.progress(250.0, "");
+            task.progress(None, "waiting");
+            task.progress(f64::NAN, "");
+        });
+        assert_eq!(
+            lines,
+            [
+                json!({ "progress": { "percent": 12.5, "message": "reading" } }),
+                json!({ "progress": { "percent": 100.0 } }),
+                json!({ "progress": { "message": "waiting" } }),
+            ]
+        );
+    }
+
+    #[test]
+    fn only_what_can_be_stored_is_sent() {
+        let lines = sent(|task| {
+            task.set_status(7).unwrap();
+            task.set_result(BTreeMap::from([("n", 1)])).unwrap();
+            task.report(json!({ "task_id": { "$oid": "6b0003bb686c8275d8013333" } })).unwrap();
+            let error = task.set_status(0).unwrap_err();
+            assert_eq!(error.to_string(), "status must be a positive integer, got 0");
+            let error = task.set_result([1]).unwrap_err();
+            assert_eq!(error.to_string(), "result must be an object");
+            let error = task.report("text").unwrap_err();
+            assert_eq!(error.to_string(), "report must be an object");
+            let error = task.set_result(json!({ "a": "x".repeat(MAX_RESULT_BYTES) })).unwrap_err();
+            assert_eq!(error.to_string(), "result must have at most 1048576 bytes, got 1048584");
+        });
+        assert_eq!(
+            lines,
+            [
+                json!({ "status": 7 }),
+                json!({ "result": { "n": 1 } }),
+                json!({ "report": { "task_id": { "$oid": "6b0003bb686c8275d8013333" } } }),
+            ]
+        );
+    }
+}
