@@ -1,1 +1,27 @@
-fn main() {}
+//! `disbatch-bench`: how fast Disbatch runs tasks that do nothing, a process each.
+
+mod args;
+mod compare;
+mod figure;
+mod machine;
+mod progress;
+mod report;
+mod results;
+mod run;
+mod statistics;
+mod world;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match Box::pin(run::run(args::Args::parse())).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            progress::say(&format!("disbatch-bench: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,27 @@
-fn main() {}
+//! `disbatch`: the command line of Disbatch. It speaks HTTP to a DCI and nothing else.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command line is for")]
+
+mod api;
+mod args;
+mod command;
+mod dev;
+
+use std::process::ExitCode;
+
+/// The exit status of everything that went wrong, as Perl's `die` has it.
+const FAILED: u8 = 255;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = match args::parse(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(stopped) => return stopped,
+    };
+    command::run(arguments).await.unwrap_or_else(|error| {
+        if !command::is_broken_pipe(&error) {
+            eprintln!("{error:#}");
+        }
+        ExitCode::from(FAILED)
+    })
+}

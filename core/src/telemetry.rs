@@ -4,13 +4,20 @@
 //! instance `debug` or `info,mongodb=warn`. `DISBATCH_LOG_FORMAT=json` writes JSON lines.
 
 use std::fs::OpenOptions;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
 
 use crate::config::Log;
+
+/// Writes the one line that says why `program` ends, whatever the log level.
+///
+/// Where nobody reads standard error any more there is nobody to tell.
+pub fn last_words(program: &str, failure: &dyn std::fmt::Display) {
+    let _nobody_reads = writeln!(io::stderr(), "{program}: {failure}");
+}
 
 /// Starts logging. Call once, at the start of `main`.
 ///
@@ -29,7 +36,13 @@ pub fn init(log: &Log) -> io::Result<()> {
         }
     };
     let colour = log.file.is_none() && io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_target(false);
+    // A runner outlives whoever reads its standard error. Losing a log line must not cost it its task, and the
+    // subscriber's own complaint about it, an `eprintln!`, would be a panic.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .with_target(false)
+        .log_internal_errors(false);
     // A second call (in tests) leaves the first subscriber in place.
     let _already_set = if std::env::var("DISBATCH_LOG_FORMAT").is_ok_and(|format| format == "json") {
         builder.json().try_init()

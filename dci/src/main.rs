@@ -1,1 +1,24 @@
-fn main() {}
+//! `dci`: the web server of Disbatch. JSON for programs, pages for people, at the same addresses.
+
+mod accept;
+mod api;
+mod args;
+mod error;
+mod json;
+mod legacy;
+mod origin;
+mod output;
+mod params;
+mod query;
+mod server;
+mod state;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    server::run(args::Arguments::parse()).await
+}

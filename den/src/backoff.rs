@@ -1,8 +1,6 @@
 //! Growing pauses between attempts at something that fails.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Doubles the pause after each failure, up to a longest one, and forgets all about it after a success.
 #[derive(Debug)]
@@ -19,16 +17,16 @@ impl Backoff {
         Self { first, longest, pause: first, until: None }
     }
 
-    /// Something failed. Returns the pause before it should be tried again.
+    /// Something failed at `now`. Returns the pause before it should be tried again.
     ///
     /// Failures within a pause belong to the one that began it: ten launches that fail together do not make
     /// the pause a thousand times longer.
-    pub fn failed(&mut self) -> Duration {
-        if let Some(left) = self.left() {
+    pub fn failed(&mut self, now: Instant) -> Duration {
+        if let Some(left) = self.left(now) {
             return left;
         }
         let pause = self.pause;
-        self.until = Some(Instant::now() + pause);
+        self.until = Some(now + pause);
         self.pause = (pause * 2).min(self.longest);
         pause
     }
@@ -39,9 +37,9 @@ impl Backoff {
         self.until = None;
     }
 
-    /// How long to wait still, `None` if it may be tried now.
-    pub fn left(&self) -> Option<Duration> {
-        let left = self.until?.saturating_duration_since(Instant::now());
+    /// How long to wait still at `now`, `None` if it may be tried again.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        let left = self.until?.saturating_duration_since(now);
         (!left.is_zero()).then_some(left)
     }
 }
@@ -50,27 +48,28 @@ impl Backoff {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn pauses_double_up_to_the_longest_and_end_with_success() {
+    #[test]
+    fn pauses_double_up_to_the_longest_and_end_with_success() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
-        assert_eq!(backoff.left(), None);
+        let mut now = Instant::now();
+        assert_eq!(backoff.left(now), None);
         for expected in [1, 2, 4, 5, 5] {
-            assert_eq!(backoff.failed(), Duration::from_secs(expected));
-            assert_eq!(backoff.left(), Some(Duration::from_secs(expected)));
-            tokio::time::advance(Duration::from_secs(expected)).await;
-            assert_eq!(backoff.left(), None);
+            assert_eq!(backoff.failed(now), Duration::from_secs(expected));
+            assert_eq!(backoff.left(now), Some(Duration::from_secs(expected)));
+            now += Duration::from_secs(expected);
+            assert_eq!(backoff.left(now), None);
         }
         backoff.worked();
-        assert_eq!(backoff.failed(), Duration::from_secs(1));
+        assert_eq!(backoff.failed(now), Duration::from_secs(1));
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn failures_within_a_pause_count_once() {
+    #[test]
+    fn failures_within_a_pause_count_once() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-        backoff.failed();
-        tokio::time::advance(Duration::from_millis(400)).await;
-        assert_eq!(backoff.failed(), Duration::from_millis(600));
-        tokio::time::advance(Duration::from_millis(600)).await;
-        assert_eq!(backoff.failed(), Duration::from_secs(2));
+        let now = Instant::now();
+        backoff.failed(now);
+        let later = now + Duration::from_millis(400);
+        assert_eq!(backoff.failed(later), Duration::from_millis(600));
+        assert_eq!(backoff.failed(now + Duration::from_secs(1)), Duration::from_secs(2));
     }
 }

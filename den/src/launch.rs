@@ -111,6 +111,10 @@ fn arguments(config: &Config, node: &NodeName) -> Vec<OsString> {
         arguments.extend(["--node".into(), node.as_str().into()]);
     }
     arguments.extend(["--gfs".into(), config.den_gfs().as_argument().into()]);
+    if config.task_runner.is_none() {
+        // Perl's runner does not know it either.
+        arguments.push("--no-echo".into());
+    }
     if config.quiet.0 {
         arguments.push("--quiet".into());
     }
@@ -131,9 +135,12 @@ mod tests {
             Config::parse(&text, std::path::Path::new("/etc/d.json")).unwrap()
         };
         let here = NodeName::of_this_host().unwrap();
-        assert_eq!(arguments(&config(""), &here), ["--config", "/etc/d.json", "--gfs", "auto"]);
+        assert_eq!(arguments(&config(""), &here), ["--config", "/etc/d.json", "--gfs", "auto", "--no-echo"]);
         assert_eq!(
-            arguments(&config(r#","gfs":false,"quiet":1,"testing":true"#), &NodeName::new("other")),
+            arguments(
+                &config(r#","gfs":false,"quiet":1,"testing":true,"task_runner":"/usr/bin/task_runner""#),
+                &NodeName::new("other")
+            ),
             ["--config", "/etc/d.json", "--node", "other", "--gfs", "0", "--quiet", "--testing"]
         );
     }

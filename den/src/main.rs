@@ -11,22 +11,15 @@ mod schedule;
 use std::process::ExitCode;
 
 use clap::Parser;
+use disbatch_core::telemetry::last_words;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     match run::run(args::Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            report(&failure);
+            last_words("den", &failure);
             failure.exit_code()
         }
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the one line that says why the process ends, whatever the log level"
-)]
-fn report(failure: &run::Failure) {
-    eprintln!("den: {failure}");
 }

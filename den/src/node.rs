@@ -5,7 +5,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
 use disbatch_core::lifecycle::Lifecycle;
@@ -13,7 +13,7 @@ use disbatch_core::model::{NodeName, Queue, QueueId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::Unclaimed;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use crate::backoff::Backoff;
 use crate::launch::{Exit, Launcher};
@@ -79,22 +79,24 @@ impl Node {
         let mut seconds = tokio::time::interval(INTERVAL);
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let mut settle = Vec::new();
+            // The tick comes first: however many runners end, the heartbeat must not starve.
             let second = tokio::select! {
                 biased;
                 () = lifecycle.draining() => break,
-                received = self.exits.recv_many(&mut settle, 64) => received == 0,
                 _ = seconds.tick() => true,
+                exit = self.exits.recv() => { self.unsettled.extend(exit); false }
                 () = wake.notified() => false,
             };
-            self.unsettled.append(&mut settle);
-            if self.database.left().is_some() {
+            while let Ok(exit) = self.exits.try_recv() {
+                self.unsettled.push(exit);
+            }
+            if self.database.left(Instant::now()).is_some() {
                 continue;
             }
             match self.look(second, lifecycle).await {
                 Ok(()) => self.database.worked(),
                 Err(error) => {
-                    let pause = self.database.failed();
+                    let pause = self.database.failed(Instant::now());
                     tracing::error!(%error, retry_in_s = pause.as_secs_f32(), "cannot work with the database");
                 }
             }
@@ -126,7 +128,7 @@ impl Node {
             }
             self.uncertain = false;
         }
-        if self.launches.left().is_none() && !lifecycle.is_draining() {
+        if self.launches.left(Instant::now()).is_none() && !lifecycle.is_draining() {
             self.claim_and_launch(lifecycle).await?;
         }
         Ok(())
@@ -177,7 +179,7 @@ impl Node {
         tracing::debug!(task = %claim.task, queue = queue.display_name(), "claimed");
         round.claimed();
         let Err((claim, error)) = self.launcher.launch(claim) else { return Ok(true) };
-        let pause = self.launches.failed();
+        let pause = self.launches.failed(Instant::now());
         tracing::error!(
             %error, task = %claim.task, program = %self.launcher.program(), retry_in_s = pause.as_secs(),
             "cannot start a runner; the task is given back"
@@ -214,7 +216,7 @@ impl Node {
             Ok(_) | Err(_) => {}
         }
         if self.store.unclaim_task(&exit.claim).await? == Unclaimed::Queued {
-            let pause = self.launches.failed();
+            let pause = self.launches.failed(Instant::now());
             tracing::error!(
                 %task, retry_in_s = pause.as_secs(), "a runner ended without starting its task ({how}); \
                  the task is given back"

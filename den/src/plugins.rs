@@ -1,12 +1,11 @@
 //! Which queues have a plugin here, looked at again and again.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
 use disbatch_core::model::{PluginName, Queue, QueueId};
 use disbatch_core::plugin::Plugins;
-use tokio::time::Instant;
 
 /// How often to look when every queue has its plugin.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);

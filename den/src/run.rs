@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_core::config::{Config, ConfigError, Role};
 use disbatch_core::lifecycle::Lifecycle;
@@ -52,7 +52,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         None => NodeName::of_this_host()?,
     };
     let lifecycle = Lifecycle::listen()?;
-    let store = Store::connect(&config, Role::Disbatchd).await.map_err(Failure::Address)?;
+    let Some(store) = connect(&config, &lifecycle).await? else { return Ok(()) };
     let launcher = Launcher::new(&config, &name)?;
     tracing::info!(
         node = %name, database = store.database_name(), mongohost = %shown(&config.mongohost),
@@ -69,6 +69,25 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     // It ends at once; how it ends does not matter any more.
     let _ended = follower.await;
     Ok(())
+}
+
+/// Resolves the database's address, waiting for a name server that is away. `None`: a signal came first.
+async fn connect(config: &Config, lifecycle: &Lifecycle) -> Result<Option<Store>, Failure> {
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    loop {
+        match Store::connect(config, Role::Disbatchd).await {
+            Ok(store) => return Ok(Some(store)),
+            Err(error) if error.is_transient() => {
+                let pause = backoff.failed(Instant::now());
+                tracing::error!(%error, retry_in_s = pause.as_secs(), "cannot find the database");
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = lifecycle.draining() => return Ok(None),
+                }
+            }
+            Err(error) => return Err(Failure::Address(error)),
+        }
+    }
 }
 
 /// Waits for the database and ensures the indexes. Returns whether there is a node to run: not if a signal
@@ -88,7 +107,7 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
                 Err(error) => error,
             },
         };
-        let pause = backoff.failed();
+        let pause = backoff.failed(Instant::now());
         tracing::error!(%error, retry_in_s = pause.as_secs(), "cannot work with the database");
         tokio::select! {
             () = tokio::time::sleep(pause) => {}

@@ -40,6 +40,10 @@ pub struct Args {
     #[arg(long)]
     pub quiet: bool,
 
+    /// Do not write the result to standard error
+    #[arg(long)]
+    pub no_echo: bool,
+
     /// Accepted for Disbatch's sake; changes nothing
     #[arg(long, hide = true)]
     pub testing: bool,

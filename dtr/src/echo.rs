@@ -1,5 +1,7 @@
 //! Shows a person who runs `dtr` by hand what came out, as Disbatch's runner does.
 
+use std::io::Write;
+
 use tokio::io::AsyncReadExt;
 
 use crate::capture::Capture;
@@ -9,13 +11,10 @@ use crate::deliver::Outcome;
 const SHOWN: u64 = 64 * 1024;
 
 /// Writes both streams to standard error.
-#[expect(clippy::print_stderr, reason = "this is for the person at the terminal")]
 pub async fn echo(outcome: &Outcome) {
     for (name, stream) in [("STDOUT", &outcome.stdout), ("STDERR", &outcome.stderr)] {
-        match beginning(stream).await {
-            Ok(text) => eprintln!("{name}: {text}"),
-            Err(error) => eprintln!("{name}: cannot be shown: {error}"),
-        }
+        let text = beginning(stream).await.unwrap_or_else(|error| format!("cannot be shown: {error}"));
+        let _nobody_reads = writeln!(std::io::stderr(), "{name}: {text}");
     }
 }
 

@@ -14,6 +14,7 @@ mod verdict;
 use std::process::ExitCode;
 
 use clap::Parser;
+use disbatch_core::telemetry::last_words;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -21,16 +22,8 @@ async fn main() -> ExitCode {
     match run::run(args).await {
         Ok(ending) => ending.exit_code(),
         Err(failure) => {
-            report(&failure);
+            last_words("dtr", &failure);
             failure.exit_code()
         }
     }
-}
-
-#[expect(
-    clippy::print_stderr,
-    reason = "the one line that says why the process ends, whatever the log level"
-)]
-fn report(failure: &run::Failure) {
-    eprintln!("dtr: {failure}");
 }

@@ -41,6 +41,9 @@ pub enum Failure {
     /// The configuration cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
+    /// `mongohost` or the CA file cannot be used.
+    #[error("invalid configuration: {0}")]
+    Address(StoreError),
     /// The log file or the signal handlers cannot be set up.
     #[error("{0}")]
     Setup(std::io::Error),
@@ -89,7 +92,8 @@ impl Failure {
         ExitCode::from(match self {
             Self::NotClaimed { .. } | Self::TakenAway { .. } => 1,
             Self::TaskId(_) => 2,
-            Self::Config(_) | Self::Setup(_) => 3,
+            Self::Address(error) if error.is_transient() => 4,
+            Self::Config(_) | Self::Address(_) | Self::Setup(_) => 3,
             Self::Store(_) => 4,
             Self::Folder { .. } => 5,
         })
@@ -115,7 +119,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
         .prefix(&format!("disbatch-{id}-"))
         .tempdir()
         .map_err(|source| Failure::Folder { folder: std::env::temp_dir(), source })?;
-    let store = Store::connect(&config, Role::TaskRunner).await?;
+    let store = Store::connect(&config, Role::TaskRunner).await.map_err(Failure::Address)?;
     let task = start(&store, id, &node, &lifecycle).await?;
     tracing::info!(task = %id, queue = %task.queue, "task started");
 
@@ -123,7 +127,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     let gfs = args.gfs.or(config.gfs).unwrap_or(Gfs::Never);
     let delivered = deliver(&store, (&task, &node), &outcome, gfs, &lifecycle).await?;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
-    if !args.quiet {
+    if !args.quiet && !args.no_echo {
         echo::echo(&outcome).await;
     }
     match delivered {
@@ -171,8 +175,12 @@ async fn outcome(
 ) -> Result<Outcome, StoreError> {
     let queue = retry("reading the queue", Patience::Endless, lifecycle, |_| async {
         store.find_queue(&Selector::Id(task.queue.0)).await
-    })
-    .await?;
+    });
+    let queue = match queue.await {
+        Ok(queue) => queue,
+        Err(error) if error.is_transient() => return Err(error),
+        Err(error) => return Ok(unable_to_start(&format!("cannot read queue {}: {error}", task.queue))),
+    };
     let (queue, name, plugin) = match find_plugin(config, task, queue) {
         Ok(found) => found,
         Err(why) => return Ok(unable_to_start(&why)),

@@ -1,1 +1,11 @@
-//! Placeholder while the workspace is laid out.
+//! A private MongoDB server: found or fetched ([`locate`]), started and stopped ([`server`]), and at hand for
+//! tests ([`testing`]).
+//!
+//! A server that is started here never outlives the process that started it, even if that one is killed:
+//! see [`watchdog`].
+
+pub mod locate;
+pub mod run;
+pub mod server;
+pub mod testing;
+pub mod watchdog;

@@ -1,1 +1,63 @@
-//! Placeholder while the workspace is laid out.
+//! What the end-to-end tests share: a database of one's own on a real server, and the built binaries.
+//!
+//! The tests drive `den`, `dtr`, `dci` and `disbatch` as users do. Build them first in the same profile
+//! (`cargo build --workspace --release` before `cargo nextest run --release`); `make test` does.
+
+mod plugins;
+mod process;
+mod world;
+
+pub use plugins::Script;
+pub use process::{Den, Finished, binary};
+pub use world::{Server, World};
+
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::time::{Instant, interval};
+
+/// How long a test waits for something that should happen within moments, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until `condition` gives a value.
+///
+/// # Errors
+/// It has not after [`PATIENCE`], or it fails.
+pub async fn eventually<T, F, Fut>(what: &str, mut condition: F) -> anyhow::Result<T>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = anyhow::Result<Option<T>>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    let mut looks = interval(Duration::from_millis(20));
+    loop {
+        looks.tick().await;
+        if let Some(value) = condition().await? {
+            return Ok(value);
+        }
+        if Instant::now() > deadline {
+            bail!("waited {} s in vain: {what}", PATIENCE.as_secs());
+        }
+    }
+}
+
+/// Watches that `condition` holds for `duration`, for things that must not happen.
+///
+/// # Errors
+/// It does not hold at some moment, or it fails.
+pub async fn always<F, Fut>(what: &str, duration: Duration, mut condition: F) -> anyhow::Result<()>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = anyhow::Result<bool>>,
+{
+    let end = Instant::now() + duration;
+    let mut looks = interval(Duration::from_millis(50));
+    while Instant::now() < end {
+        looks.tick().await;
+        if !condition().await? {
+            bail!("does not hold: {what}");
+        }
+    }
+    Ok(())
+}

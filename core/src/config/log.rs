@@ -33,14 +33,15 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level as a filter of `tracing_subscriber`, with the database driver kept quiet below `trace`.
+    /// The level as a filter of `tracing_subscriber`, with the database driver and the web server kept quiet
+    /// below `trace`.
     pub const fn as_filter(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Error => "error",
             Self::Warn => "warn",
-            Self::Info => "info",
-            Self::Debug => "debug,mongodb=info,hyper=info",
+            Self::Info => "info,actix_server=warn",
+            Self::Debug => "debug,mongodb=info,hyper=info,actix_server=info",
             Self::Trace => "trace",
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bson::{Document, doc};
-use futures::TryStreamExt;
+use futures::{Stream, StreamExt, TryStreamExt};
 use mongodb::options::FindOptions;
 
 use crate::model::TaskId;
@@ -31,6 +31,18 @@ impl Store {
     /// The database cannot be reached, or refuses the filter.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn search_tasks(&self, query: TaskQuery) -> Result<Vec<Document>, StoreError> {
+        self.stream_tasks(query).await?.try_collect().await
+    }
+
+    /// The tasks that match, as stored, a batch at a time: for results of any size.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the filter; within the stream when it goes away later.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn stream_tasks(
+        &self,
+        query: TaskQuery,
+    ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
         let options = FindOptions::builder()
             .skip(query.skip)
             .limit(query.limit)
@@ -38,7 +50,7 @@ impl Store {
             .sort(query.sort)
             .build();
         let cursor = self.tasks().find(query.filter).with_options(options).await?;
-        Ok(cursor.try_collect().await?)
+        Ok(cursor.map(|task| Ok(task?)))
     }
 
     /// How many tasks match.

@@ -4,9 +4,13 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
 
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::{Store, StoreError};
+
+/// How many tasks are sent to the server at once.
+const BATCH: usize = 1_000;
 
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +33,32 @@ impl Store {
         let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
         if !documents.is_empty() {
             self.tasks().insert_many(documents).await?;
+        }
+        Ok(Submitted { ids })
+    }
+
+    /// Creates one task in `queue` for each document of `collection` that `filter` finds, with the parameters
+    /// that `params` makes of it. Reads and writes in batches.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the filter or a document. Tasks of earlier batches exist then.
+    #[tracing::instrument(skip_all, fields(queue = %queue, collection), err(level = "debug"))]
+    pub async fn submit_tasks_for(
+        &self,
+        queue: QueueId,
+        collection: &str,
+        filter: Document,
+        params: impl Fn(&Document) -> Document,
+    ) -> Result<Submitted, StoreError> {
+        // Tasks made of tasks must not be found by the same search.
+        let before = (collection == self.tasks().name()).then(|| doc! { "_id": { "$lt": ObjectId::new() } });
+        let filter = doc! { "$and": [filter, before.unwrap_or_default()] };
+        let found = self.database().collection::<Document>(collection).find(filter).await?;
+        let mut batches = found.try_chunks(BATCH);
+        let mut ids = Vec::new();
+        while let Some(documents) = batches.try_next().await.map_err(|error| StoreError::from(error.1))? {
+            let batch = documents.iter().map(&params).collect();
+            ids.extend(self.submit_tasks(queue, batch).await?.ids);
         }
         Ok(Submitted { ids })
     }

@@ -1,0 +1,60 @@
+# `make` lists what there is.
+
+# What `make demo` and `make bench` pass on.
+ARGS ?=
+# Where the DCI of `make demo` listens on 127.0.0.1.
+PORT ?= 8080
+
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+DEMO_DATA := .disbatch/demo
+
+.DEFAULT_GOAL := help
+.PHONY: help release demo test lint fmt-check clippy deny advisories bench fmt clean-data
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+release: ## Build everything for use, into target/release
+	cargo build --locked --release --workspace
+
+demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
+	@mkdir -p $(DEMO_DATA) && touch $(DEMO_DATA)/lock
+	@flock --nonblock $(DEMO_DATA)/lock rm -rf $(DEMO_DATA) || { echo "another demo runs"; exit 1; }
+	target/release/disbatch dev --data $(DEMO_DATA) --port $(PORT) --demo $(ARGS)
+
+# All targets at once: the tests ask for other features of some dependencies than the programs alone, and
+# everything that uses those would be built twice.
+test: ## Run all tests against real MongoDB servers
+	cargo build --locked --release --workspace --all-targets
+	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ARGS)
+
+lint: fmt-check clippy ## Check formatting and lints, and dependencies if cargo-deny is installed
+	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
+	else echo "cargo-deny is not installed, so dependencies are not checked: see 'make deny'"; fi
+
+fmt-check:
+	cargo fmt --all --check
+
+clippy:
+	cargo clippy --locked --workspace --all-targets --release -- -D warnings
+
+deny: ## Check licenses and origin of dependencies (installs cargo-deny, which takes minutes)
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny --locked check bans licenses sources
+
+# Apart from `deny`, because it fetches the advisory database from GitHub, and because its outcome changes
+# while nothing here does.
+advisories: ## Check dependencies for known vulnerabilities (needs github.com)
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny --locked check advisories
+
+# Not `cargo run -p`: for one package, Cargo would choose other features and build the dependencies anew.
+bench: release ## Run the benchmarks
+	target/release/disbatch-bench $(ARGS)
+
+fmt: ## Format the sources
+	cargo fmt --all
+
+clean-data: ## Remove what `make demo` left in .disbatch
+	rm -rf .disbatch

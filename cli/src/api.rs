@@ -1,0 +1,224 @@
+//! The HTTP client: JSON and forms to the DCI's REST API, JSON back.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use anyhow::Context;
+use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
+use serde_json::Value;
+
+use crate::args::ConnectionOptions;
+
+/// Where a DCI is expected when nothing says otherwise.
+const DEFAULT_URL: &str = "http://localhost:8080";
+
+/// A connection to one DCI.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+    credentials: Option<(String, String)>,
+}
+
+/// A request that did not bring what was asked for. The wording is the Perl client's.
+#[derive(Debug)]
+pub enum ApiError {
+    /// The DCI answered with an error.
+    Refused {
+        /// What was being done: `getting`, `posting` or `deleting`.
+        action: &'static str,
+        /// The address of the request.
+        url: String,
+        /// The status of the answer.
+        status: StatusCode,
+        /// The body of the answer.
+        body: String,
+    },
+    /// There was no answer.
+    Unreachable {
+        /// What was being done: `getting`, `posting` or `deleting`.
+        action: &'static str,
+        /// The address of the request.
+        url: String,
+        /// Why, as one line.
+        reason: String,
+    },
+    /// The answer is no JSON: this is no DCI.
+    NotJson {
+        /// What was being done: `getting`, `posting` or `deleting`.
+        action: &'static str,
+        /// The address of the request.
+        url: String,
+        /// What the parser found.
+        reason: String,
+    },
+}
+
+impl std::fmt::Display for ApiError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused { action, url, status, body } => {
+                let reason = status.canonical_reason().unwrap_or_default();
+                write!(f, "Error {action} {url} ({} {reason}): {}", status.as_u16(), body.trim_end())
+            }
+            Self::Unreachable { action, url, reason } => {
+                write!(f, "Error {action} {url} (500 {reason}): {reason}")
+            }
+            Self::NotJson { action, url, reason } => {
+                write!(f, "Error {action} {url}: the answer is not JSON: {reason}")
+            }
+        }
+    }
+}
+
+impl Error for ApiError {}
+
+impl Client {
+    /// Prepares requests; nothing is sent yet.
+    ///
+    /// # Errors
+    /// `--config` or `--ssl_ca_file` cannot be read, or only one of user name and password is given.
+    pub fn new(options: &ConnectionOptions) -> anyhow::Result<Self> {
+        // Fails when a provider is installed already, which is as good.
+        let _already_installed = rustls::crypto::ring::default_provider().install_default();
+        let options = options.with_file()?;
+        let credentials = match (options.username, options.password) {
+            (Some(username), Some(password)) => Some((username, password)),
+            (None, None) => None,
+            _ => anyhow::bail!("--username and --password must be used together"),
+        };
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("disbatch/", env!("CARGO_PKG_VERSION")))
+            .tls_danger_accept_invalid_certs(options.disable_ssl_verification);
+        if let Some(path) = &options.ssl_ca_file {
+            let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let certificates = Certificate::from_pem_bundle(&pem)
+                .with_context(|| format!("{} holds no certificates", path.display()))?;
+            builder = builder.tls_certs_only(certificates);
+        }
+        let url = options.url.unwrap_or_else(|| DEFAULT_URL.to_owned());
+        Ok(Self { http: builder.build()?, url: url.trim_end_matches('/').to_owned(), credentials })
+    }
+
+    /// `GET path`, with `body` as JSON if there is one: a DCI reads parameters from there too.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn get(&self, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        let body = body.cloned();
+        self.send("getting", Method::GET, path, |request| match &body {
+            Some(body) => request.json(body),
+            None => request,
+        })
+        .await
+    }
+
+    /// `POST path` with `body` as JSON.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        self.send("posting", Method::POST, path, |request| request.json(body)).await
+    }
+
+    /// `POST path` with `fields` as a form.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn post_form(&self, path: &str, fields: &BTreeMap<String, String>) -> Result<Value, ApiError> {
+        self.send("posting", Method::POST, path, |request| request.form(fields)).await
+    }
+
+    /// `DELETE path`.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn delete(&self, path: &str) -> Result<Value, ApiError> {
+        self.send("deleting", Method::DELETE, path, |request| request).await
+    }
+
+    async fn send(
+        &self,
+        action: &'static str,
+        method: Method,
+        path: &str,
+        with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Value, ApiError> {
+        let url = format!("{}{path}", self.url);
+        let mut request = self.http.request(method, &url);
+        if let Some((username, password)) = &self.credentials {
+            request = request.basic_auth(username, Some(password));
+        }
+        let unreachable = |error: reqwest::Error| ApiError::Unreachable {
+            action,
+            url: url.clone(),
+            reason: describe(&error, &url),
+        };
+        let response: Response = with_body(request).send().await.map_err(unreachable)?;
+        let status = response.status();
+        let body = response.text().await.map_err(unreachable)?;
+        if !status.is_success() {
+            return Err(ApiError::Refused { action, url, status, body });
+        }
+        serde_json::from_str(&body).map_err(|error| ApiError::NotJson {
+            action,
+            url,
+            reason: error.to_string(),
+        })
+    }
+}
+
+/// The cause of a failed connection in the Perl client's words.
+fn describe(error: &reqwest::Error, url: &str) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let cause = match cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::ConnectionRefused) => "Connection refused".to_owned(),
+        _ => cause.to_string(),
+    };
+    if !error.is_connect() {
+        return cause;
+    }
+    let host = reqwest::Url::parse(url).ok().and_then(|url| {
+        Some(format!("{}:{}", url.host_str()?, url.port_or_known_default().unwrap_or_default()))
+    });
+    format!("Can't connect to {} ({cause})", host.as_deref().unwrap_or(url))
+}
+
+/// A name as one segment of a path.
+pub fn segment(name: &str) -> String {
+    use std::fmt::Write;
+    name.bytes().fold(String::with_capacity(name.len()), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~:@".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_one_segment() {
+        assert_eq!(segment("q1"), "q1");
+        assert_eq!(segment("my queue/é"), "my%20queue%2F%C3%A9");
+    }
+
+    #[test]
+    fn errors_read_as_those_of_the_perl_client() {
+        let refused = ApiError::Refused {
+            action: "posting",
+            url: "http://h/queues".into(),
+            status: StatusCode::BAD_REQUEST,
+            body: "{\"error\":\"x\"}".into(),
+        };
+        assert_eq!(refused.to_string(), "Error posting http://h/queues (400 Bad Request): {\"error\":\"x\"}");
+    }
+}

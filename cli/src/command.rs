@@ -1,0 +1,103 @@
+//! The commands, one file each.
+
+mod create_queue;
+mod create_task;
+mod create_tasks;
+mod delete_queue;
+mod plugins;
+mod queues;
+mod tasks;
+mod update_queue;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::api::Client;
+use crate::args::{Arguments, Command, print_usage};
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// Whatever went wrong, ready to be printed.
+pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let Some(command) = arguments.command else {
+        print_usage();
+        return Ok(ExitCode::from(1));
+    };
+    if let Command::Dev(options) = command {
+        // Boxed, so that its state does not weigh on every other command.
+        return Box::pin(crate::dev::run(options)).await;
+    }
+    let client = Client::new(&arguments.connection)?;
+    match command {
+        Command::Plugins => plugins::run(&client).await?,
+        Command::Queues => queues::run(&client).await?,
+        Command::CreateQueue { name, plugin } => create_queue::run(&client, name, plugin).await?,
+        Command::UpdateQueue { queue, fields } => update_queue::run(&client, queue, fields).await?,
+        Command::DeleteQueue { queue } => delete_queue::run(&client, queue).await?,
+        Command::CreateTask { queue, params } => create_task::run(&client, queue, params).await?,
+        Command::CreateTasks { queue, json } => {
+            create_tasks::run(&client, queue, json, arguments.collection).await?;
+        }
+        Command::Tasks { filter } => tasks::run(&client, filter, &arguments.listing).await?,
+        Command::Dev(_) => {} // Done above, without a client.
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the reader of our output went away, as `head` does: nobody is left to be told.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    kind == Some(std::io::ErrorKind::BrokenPipe)
+}
+
+/// Prints `text` as it is. Unlike `print!` it does not panic when nobody reads any more.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}
+
+/// The queue that a command is about.
+fn required(queue: Option<String>) -> anyhow::Result<String> {
+    queue.filter(|name| !name.is_empty()).ok_or_else(|| anyhow::anyhow!("Queue name not given"))
+}
+
+/// Turns `a 1 b 2` into a map. The last value of a repeated key counts.
+fn pairs(words: Vec<String>) -> anyhow::Result<BTreeMap<String, String>> {
+    if !words.len().is_multiple_of(2) {
+        anyhow::bail!("Must pass an even number of arguments as key/value pairs");
+    }
+    let mut words = words.into_iter();
+    Ok(std::iter::from_fn(|| Some((words.next()?, words.next()?))).collect())
+}
+
+/// A value as a person reads it in a table: text as it is, null as nothing.
+fn plain(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// The id in a value as the DCI writes it: `{"$oid": ".."}`.
+fn oid(value: Option<&Value>) -> String {
+    plain(value.and_then(|value| value.get("$oid")).or(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_come_in_pairs() {
+        let words = ["b", "1", "a", "2"].map(String::from).to_vec();
+        assert_eq!(serde_json::to_string(&pairs(words).unwrap()).unwrap(), r#"{"a":"2","b":"1"}"#);
+        let error = pairs(vec!["a".into()]).unwrap_err();
+        assert_eq!(error.to_string(), "Must pass an even number of arguments as key/value pairs");
+    }
+}

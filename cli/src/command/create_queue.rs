@@ -1,0 +1,18 @@
+//! `disbatch create-queue NAME PLUGIN`
+
+use std::collections::BTreeMap;
+
+use crate::api::Client;
+use crate::command::{oid, print};
+
+/// Creates a queue and prints its id.
+///
+/// # Errors
+/// The DCI refuses it (what is missing is for the DCI to say), or cannot be reached.
+pub async fn run(client: &Client, name: Option<String>, plugin: Option<String>) -> anyhow::Result<()> {
+    let mut fields = BTreeMap::new();
+    fields.extend(name.clone().map(|name| ("name".to_owned(), name)));
+    fields.extend(plugin.map(|plugin| ("plugin".to_owned(), plugin)));
+    let answer = client.post_form("/queues", &fields).await?;
+    print(&format!("Created queue {}: {}\n", name.unwrap_or_default(), oid(answer.get("id"))))
+}

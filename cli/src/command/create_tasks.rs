@@ -1,0 +1,79 @@
+//! `disbatch create-tasks QUEUE JSON`
+
+use serde_json::{Map, Value, json};
+
+use crate::api::Client;
+use crate::command::{oid, print, required};
+
+/// Creates a task for each object of a JSON array, or for each document of a collection.
+///
+/// # Errors
+/// No queue is given, the JSON is none, the DCI refuses a task, or it cannot be reached.
+pub async fn run(
+    client: &Client,
+    queue: Option<String>,
+    text: Option<String>,
+    collection: Option<String>,
+) -> anyhow::Result<()> {
+    let queue = required(queue)?;
+    let text = text.unwrap_or_default();
+    let body = body(&queue, &text, collection)?;
+    submit(client, &queue, &body).await
+}
+
+/// Posts new tasks and prints their ids.
+///
+/// # Errors
+/// The DCI refuses a task, or cannot be reached.
+pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Result<()> {
+    let answer = client.post("/tasks", body).await?;
+    let inserted = answer.pointer("/MongoDB::InsertManyResult/inserted").and_then(Value::as_array);
+    let ids: Vec<String> = inserted.into_iter().flatten().map(|task| oid(task.get("_id"))).collect();
+    let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+    print(&format!("Created {} tasks in queue {queue}\n{lines}", ids.len()))
+}
+
+fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<Value> {
+    let parsed: Option<Value> = serde_json::from_str(text).ok();
+    let Some(collection) = collection else {
+        return match parsed {
+            Some(params @ (Value::Array(_) | Value::Object(_))) => {
+                Ok(json!({ "queue": queue, "params": params }))
+            }
+            _ => anyhow::bail!("Invalid params is not a JSON array or object: '{text}'"),
+        };
+    };
+    let Some(Value::Object(given)) = parsed else {
+        anyhow::bail!("Invalid params is not a JSON object: '{text}'");
+    };
+    let mut body = Map::new();
+    body.insert("queue".to_owned(), queue.into());
+    body.insert("collection".to_owned(), collection.into());
+    // Only these two, so that nothing in the text can name another queue or collection.
+    body.extend(given.into_iter().filter(|(key, _)| key == "filter" || key == "params"));
+    Ok(Value::Object(body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collection_brings_its_filter() {
+        let text = r#"{"filter":{"a":1},"params":{"b":2},"queue":"other"}"#;
+        assert_eq!(
+            body("q", text, Some("users".into())).unwrap(),
+            json!({"queue": "q", "collection": "users", "filter": {"a": 1}, "params": {"b": 2}})
+        );
+        assert!(body("q", "[1]", Some("users".into())).is_err());
+    }
+
+    #[test]
+    fn params_are_an_array_or_an_object() {
+        assert_eq!(body("q", "[]", None).unwrap(), json!({"queue": "q", "params": []}));
+        assert_eq!(
+            body("q", "{nope", None).unwrap_err().to_string(),
+            "Invalid params is not a JSON array or object: '{nope'"
+        );
+    }
+}

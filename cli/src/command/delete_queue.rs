@@ -1,0 +1,14 @@
+//! `disbatch delete-queue QUEUE`
+
+use crate::api::{Client, segment};
+use crate::command::{print, required};
+
+/// Deletes a queue.
+///
+/// # Errors
+/// There is no such queue, or the DCI cannot be reached.
+pub async fn run(client: &Client, queue: Option<String>) -> anyhow::Result<()> {
+    let queue = required(queue)?;
+    client.delete(&format!("/queues/{}", segment(&queue))).await?;
+    print(&format!("Deleted queue {queue}\n"))
+}

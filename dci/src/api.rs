@@ -1,0 +1,21 @@
+//! The REST API, one file per operation. A handler reads its parameters, calls the store, and renders.
+
+pub mod create_queue;
+pub mod create_tasks;
+pub mod delete_queue;
+pub mod get_node;
+pub mod get_queue;
+pub mod get_task;
+pub mod list_nodes;
+pub mod list_plugins;
+pub mod list_queues;
+pub mod list_tasks;
+pub mod update_node;
+pub mod update_queue;
+
+use actix_web::HttpResponse;
+
+use crate::error::HttpError;
+
+/// What a handler gives back.
+pub type Answer = Result<HttpResponse, HttpError>;

@@ -1,0 +1,47 @@
+//! `POST /queues`
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use disbatch_core::queue::new_queue_id;
+use serde_json::{Value, json};
+
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::params::Params;
+use crate::state::State;
+use crate::{json, legacy};
+
+/// Creates a queue from `name` and `plugin`. It runs nothing until its `threads` are set.
+///
+/// # Errors
+/// A parameter is missing or wrong, the name is taken, or the database cannot be reached.
+pub async fn handle(state: Data<State>, params: Params) -> Answer {
+    let (name, plugin) = checked(&state, &params)?;
+    let id = new_queue_id();
+    let created = state.store.create_queue(id, json::to_bson(name), json::to_bson(plugin)).await;
+    match created {
+        Ok(()) => Ok(json::ok(&legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0)))),
+        Err(error) => match error.write_failure() {
+            Some(failure) if failure.is_duplicate_key() => {
+                let body = legacy::duplicate_on_insert(&failure, id.0, name, plugin);
+                Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(body, "id", Value::Null)))
+            }
+            _ => Err(error.into()),
+        },
+    }
+}
+
+fn checked<'a>(state: &State, params: &'a Params) -> Result<(&'a Value, &'a Value), HttpError> {
+    let given = |name: &str| params.fields.get(name).filter(|value| legacy::is_true(Some(value)));
+    let (Some(name), Some(plugin)) = (given("name"), given("plugin")) else {
+        return Err(HttpError::bad_request("name and plugin required"));
+    };
+    if let Some(param) = params.unknown(&["name", "plugin"]) {
+        return Err(HttpError::bad_param("Invalid param", param));
+    }
+    if !plugin.as_str().is_some_and(|plugin| state.allows_plugin(plugin)) {
+        let body = json!({ "error": "Unknown plugin", "plugin": plugin });
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    }
+    Ok((name, plugin))
+}

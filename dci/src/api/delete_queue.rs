@@ -1,0 +1,24 @@
+//! `DELETE /queues/:queue`
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use disbatch_core::model::Selector;
+
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::state::State;
+use crate::{json, legacy};
+
+/// Deletes a queue. Its tasks stay.
+///
+/// # Errors
+/// There is no such queue, or the database cannot be reached.
+pub async fn handle(state: Data<State>, name: Path<String>) -> Answer {
+    let deleted = state.store.delete_queue(&Selector::parse(&name)).await?;
+    let result = legacy::delete_result(deleted);
+    if deleted == 0 {
+        let body = legacy::with(result, "error", format!("no queue '{name}'"));
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    }
+    Ok(json::ok(&result))
+}

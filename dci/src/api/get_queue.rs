@@ -1,0 +1,20 @@
+//! `GET /queues/:queue`
+
+use actix_web::web::{Data, Path};
+use disbatch_core::model::Selector;
+
+use crate::api::{Answer, list_queues};
+use crate::error::HttpError;
+use crate::json;
+use crate::state::State;
+
+/// One queue with its tasks counted, by name or id.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn handle(state: Data<State>, name: Path<String>) -> Answer {
+    let queue = state.store.find_queue(&Selector::parse(&name)).await?;
+    let queue = queue.ok_or_else(|| HttpError::not_found(format!("no queue '{name}'")))?;
+    let counts = state.store.count_queue(queue.id).await?;
+    Ok(json::ok(&list_queues::view(&queue, counts)))
+}

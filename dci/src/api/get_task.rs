@@ -1,0 +1,40 @@
+//! `GET /tasks/:id`
+
+use actix_web::HttpRequest;
+use actix_web::web::{Data, Path};
+use bson::Document;
+use disbatch_core::model::TaskId;
+use serde_json::{Value, json};
+
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::state::State;
+use crate::{accept, ui};
+
+/// One task as stored: JSON for people, or a page.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::task::render(&state, &id).await));
+    }
+    Ok(match find(&state, &id).await {
+        Ok(task) => json::ok_pretty(&Value::Object(json::from_document(&task, Dates::Text))),
+        Err(error) => {
+            let body = json::pretty(&json!({ "error": error.message() }));
+            error.response().content_type(json::CONTENT_TYPE).body(body)
+        }
+    })
+}
+
+/// The task.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn find(state: &State, id: &str) -> Result<Document, HttpError> {
+    let not_found = || HttpError::not_found(format!("no task with id {id}"));
+    let id: TaskId = id.parse().map_err(|_| not_found())?;
+    state.store.find_task_document(id).await?.ok_or_else(not_found)
+}

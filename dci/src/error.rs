@@ -1,0 +1,151 @@
+//! The one HTTP error: JSON for programs, a page for people. Internal detail goes to the log only.
+
+use std::fmt;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{ALLOW, RETRY_AFTER};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use disbatch_core::store::StoreError;
+use serde_json::{Value, json};
+
+use crate::json;
+
+/// Seconds after which a client may try again when the database was away.
+const RETRY_SECONDS: u32 = 5;
+
+/// A request that is not answered as hoped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HttpError {
+    status: StatusCode,
+    body: Value,
+    allow: Option<&'static str>,
+}
+
+impl HttpError {
+    /// An error whose body has more than a message. `body` is an object with the key `error`.
+    pub fn with_body(status: StatusCode, body: Value) -> Self {
+        Self { status, body, allow: None }
+    }
+
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self::with_body(status, json!({ "error": message.into() }))
+    }
+
+    /// 400: what the client sent makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 400 with the name of the parameter that is wrong.
+    pub fn bad_param(message: &str, param: &str) -> Self {
+        Self::with_body(StatusCode::BAD_REQUEST, json!({ "error": message, "param": param }))
+    }
+
+    /// 403: the client may not do that.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, message)
+    }
+
+    /// 404: the address names nothing.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, message)
+    }
+
+    /// 405: the address is right, what is to be done with it is not.
+    pub fn method_not_allowed(method: &str, allow: &'static str) -> Self {
+        let message = format!("{method} is not possible here, only {allow}");
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+    }
+
+    /// 413: the body is longer than `limit` bytes.
+    pub fn too_large(limit: usize) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
+    }
+
+    /// An error of a read whose filter came from the client: what the server says of it is for the client.
+    pub fn from_search(error: StoreError) -> Self {
+        match error.write_failure() {
+            Some(failure) if !error.is_transient() => {
+                Self::bad_request(format!("MongoDB::DatabaseError: {}", failure.message))
+            }
+            _ => Self::from(error),
+        }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The message.
+    pub fn message(&self) -> &str {
+        self.body
+            .get("error")
+            .and_then(Value::as_str)
+            .unwrap_or_else(|| self.status.canonical_reason().unwrap_or("error"))
+    }
+
+    /// A response with this status and the headers that go with it, to be given a body.
+    pub fn response(&self) -> HttpResponseBuilder {
+        let mut response = HttpResponse::build(self.status);
+        if let Some(allow) = self.allow {
+            response.insert_header((ALLOW, allow));
+        }
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.insert_header((RETRY_AFTER, RETRY_SECONDS));
+        }
+        response
+    }
+}
+
+impl fmt::Display for HttpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for HttpError {}
+
+impl ResponseError for HttpError {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        self.response().content_type(json::CONTENT_TYPE).body(json::compact(&self.body))
+    }
+}
+
+impl From<StoreError> for HttpError {
+    fn from(error: StoreError) -> Self {
+        if error.is_transient() {
+            tracing::warn!(%error, "a request failed");
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "the database cannot be reached");
+        }
+        if let StoreError::Refused { .. } = error {
+            tracing::error!(%error, "a request failed");
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "the database refuses this server");
+        }
+        if error.write_failure().is_some_and(|failure| failure.is_too_large()) {
+            return Self::bad_request("the document would be larger than the database takes");
+        }
+        tracing::error!(%error, "a request failed");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error, see the server's log")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_json_with_the_headers_of_their_status() {
+        let error = HttpError::method_not_allowed("PUT", "GET, HEAD");
+        let response = error.error_response();
+        assert_eq!(response.status(), 405);
+        assert_eq!(response.headers().get(ALLOW).unwrap(), "GET, HEAD");
+        assert_eq!(error.to_string(), "PUT is not possible here, only GET, HEAD");
+        let response = HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "x").error_response();
+        assert_eq!(response.headers().get(RETRY_AFTER).unwrap(), "5");
+    }
+}

@@ -1,0 +1,262 @@
+//! JSON as Perl Disbatch writes it: keys sorted, doubles with 15 significant digits, ids as `{"$oid": ".."}`,
+//! and for people an indentation of three spaces with `"key" : value`.
+
+use actix_web::HttpResponse;
+use bson::{Bson, DateTime, Document};
+use serde_json::{Map, Number, Value};
+
+/// Its media type. JSON is UTF-8 without saying so.
+pub const CONTENT_TYPE: &str = "application/json";
+
+/// How dates are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dates {
+    /// `2026-11-20T08:24:27`, UTC.
+    Text,
+    /// Seconds since 1970, with a fraction.
+    Epoch,
+    /// Milliseconds since 1970.
+    Millis,
+}
+
+/// A successful answer.
+pub fn ok(value: &Value) -> HttpResponse {
+    HttpResponse::Ok().content_type(CONTENT_TYPE).body(compact(value))
+}
+
+/// A successful answer for people.
+pub fn ok_pretty(value: &Value) -> HttpResponse {
+    HttpResponse::Ok().content_type(CONTENT_TYPE).body(pretty(value))
+}
+
+/// `value` on one line.
+pub fn compact(value: &Value) -> String {
+    let mut out = String::new();
+    write_compact(&mut out, value);
+    out
+}
+
+/// `value` over many lines, with a line break at the end.
+pub fn pretty(value: &Value) -> String {
+    let mut out = String::new();
+    write_pretty(&mut out, value, 0);
+    out.push('\n');
+    out
+}
+
+/// Appends `value` over many lines as it looks inside `depth` arrays or objects.
+pub fn write_pretty(out: &mut String, value: &Value, depth: usize) {
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            block(out, depth, ('[', ']'), items.iter(), |out, item| write_pretty(out, item, depth + 1));
+        }
+        Value::Object(map) if !map.is_empty() => {
+            block(out, depth, ('{', '}'), map.iter(), |out, (key, item)| {
+                write_text(out, key);
+                out.push_str(" : ");
+                write_pretty(out, item, depth + 1);
+            });
+        }
+        simple => write_compact(out, simple),
+    }
+}
+
+fn block<T>(
+    out: &mut String,
+    depth: usize,
+    (open, close): (char, char),
+    items: impl Iterator<Item = T>,
+    write: impl Fn(&mut String, T),
+) {
+    out.push(open);
+    for (number, item) in items.enumerate() {
+        out.push_str(if number == 0 { "\n" } else { ",\n" });
+        out.push_str(&"   ".repeat(depth + 1));
+        write(out, item);
+    }
+    out.push('\n');
+    out.push_str(&"   ".repeat(depth));
+    out.push(close);
+}
+
+fn write_compact(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(number) => match number.as_f64().filter(|_| number.is_f64()) {
+            Some(double) => out.push_str(&perl_double(double)),
+            None => out.push_str(&number.to_string()),
+        },
+        Value::String(text) => write_text(out, text),
+        Value::Array(items) => separated(out, ('[', ']'), items.iter(), write_compact),
+        Value::Object(map) => separated(out, ('{', '}'), map.iter(), |out, (key, item)| {
+            write_text(out, key);
+            out.push(':');
+            write_compact(out, item);
+        }),
+    }
+}
+
+fn separated<T>(
+    out: &mut String,
+    (open, close): (char, char),
+    items: impl Iterator<Item = T>,
+    write: impl Fn(&mut String, T),
+) {
+    out.push(open);
+    for (number, item) in items.enumerate() {
+        if number > 0 {
+            out.push(',');
+        }
+        write(out, item);
+    }
+    out.push(close);
+}
+
+fn write_text(out: &mut String, text: &str) {
+    out.push_str(&Value::from(text).to_string());
+}
+
+/// A double as Perl prints it: C's `%.15g`.
+fn perl_double(value: f64) -> String {
+    let scientific = format!("{value:.14e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trim = |digits: &str| -> String {
+        if digits.contains('.') {
+            digits.trim_end_matches('0').trim_end_matches('.').to_owned()
+        } else {
+            digits.to_owned()
+        }
+    };
+    if (-5..15).contains(&exponent) {
+        let decimals = usize::try_from(14 - exponent).unwrap_or(0);
+        return trim(&format!("{value:.decimals$}"));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trim(mantissa), exponent.unsigned_abs())
+}
+
+/// A document of the database as JSON.
+pub fn from_document(document: &Document, dates: Dates) -> Map<String, Value> {
+    document.iter().map(|(key, value)| (key.clone(), from_bson(value, dates))).collect()
+}
+
+/// A value of the database as JSON.
+pub fn from_bson(value: &Bson, dates: Dates) -> Value {
+    match value {
+        Bson::Null | Bson::Undefined => Value::Null,
+        Bson::Boolean(flag) => Value::from(*flag),
+        Bson::Int32(number) => Value::from(*number),
+        Bson::Int64(number) => Value::from(*number),
+        // Infinity and NaN, which JSON cannot write, become null.
+        Bson::Double(number) => Value::from(*number),
+        Bson::String(text) => Value::from(text.as_str()),
+        Bson::Array(items) => items.iter().map(|item| from_bson(item, dates)).collect(),
+        Bson::Document(document) => Value::Object(from_document(document, dates)),
+        Bson::ObjectId(id) => oid(*id),
+        Bson::DateTime(at) => date(*at, dates),
+        other => other.clone().into_relaxed_extjson(), // Types that Disbatch never writes.
+    }
+}
+
+/// An id as JSON.
+pub fn oid(id: bson::oid::ObjectId) -> Value {
+    serde_json::json!({ "$oid": id.to_hex() })
+}
+
+fn date(at: DateTime, dates: Dates) -> Value {
+    let millis = at.timestamp_millis();
+    match dates {
+        Dates::Millis => Value::from(millis),
+        Dates::Text => date_text(at).map_or_else(|| Value::from(millis), Value::from),
+        #[expect(clippy::cast_precision_loss, reason = "exact for 285,000 years")]
+        Dates::Epoch => Value::from(millis as f64 / 1000.0),
+    }
+}
+
+/// `2026-11-20T08:24:27`; nothing for years that have no four digits.
+pub fn date_text(at: DateTime) -> Option<String> {
+    at.try_to_rfc3339_string().ok()?.get(..19).map(str::to_owned)
+}
+
+/// JSON as a value for the database, taken literally: `{"$oid": ..}` stays an object. Integers become 32 bits
+/// wide where they fit, as Perl writes them.
+pub fn to_bson(value: &Value) -> Bson {
+    match value {
+        Value::Null => Bson::Null,
+        Value::Bool(flag) => Bson::Boolean(*flag),
+        Value::Number(number) => number_to_bson(number),
+        Value::String(text) => Bson::String(text.clone()),
+        Value::Array(items) => Bson::Array(items.iter().map(to_bson).collect()),
+        Value::Object(map) => Bson::Document(to_document(map)),
+    }
+}
+
+/// A JSON object as a document, taken literally.
+pub fn to_document(map: &Map<String, Value>) -> Document {
+    map.iter().map(|(key, value)| (key.clone(), to_bson(value))).collect()
+}
+
+fn number_to_bson(number: &Number) -> Bson {
+    match number.as_i64() {
+        Some(integer) => i32::try_from(integer).map_or(Bson::Int64(integer), Bson::Int32),
+        None => Bson::Double(number.as_f64().unwrap_or(f64::NAN)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn doubles_look_as_perl_prints_them() {
+        let cases = [
+            (1.0, "1"),
+            (-1.5, "-1.5"),
+            (0.1 + 0.2, "0.3"),
+            (1_795_163_067.344, "1795163067.344"),
+            (1_795_163_082.05, "1795163082.05"),
+            (100_000_000_000_000.0, "100000000000000"),
+            (1e15, "1e+15"),
+            (1e23, "1e+23"),
+            (0.0001, "0.0001"),
+            (0.000_001_5, "1.5e-06"),
+            (0.0, "0"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(perl_double(value), text);
+        }
+    }
+
+    #[test]
+    fn documents_become_sorted_json() {
+        let id = bson::oid::ObjectId::parse_str("6b0003bb686c8275d8013333").unwrap();
+        let at = DateTime::from_millis(1_795_163_067_344);
+        let document = doc! { "b": { "z": [], "y": {} }, "a": at, "_id": id, "c": ["é\n", Bson::Null, true] };
+        let value = |dates| Value::Object(from_document(&document, dates));
+        assert_eq!(
+            compact(&value(Dates::Text)),
+            r#"{"_id":{"$oid":"6b0003bb686c8275d8013333"},"a":"2026-11-20T08:24:27","b":{"y":{},"z":[]},"c":["é\n",null,true]}"#
+        );
+        assert_eq!(value(Dates::Epoch)["a"].to_string(), "1795163067.344");
+        assert_eq!(value(Dates::Millis)["a"].to_string(), "1795163067344");
+        assert_eq!(
+            pretty(&value(Dates::Text)),
+            "{\n   \"_id\" : {\n      \"$oid\" : \"6b0003bb686c8275d8013333\"\n   },\n   \
+             \"a\" : \"2026-11-20T08:24:27\",\n   \"b\" : {\n      \"y\" : {},\n      \"z\" : []\n   },\n   \
+             \"c\" : [\n      \"é\\n\",\n      null,\n      true\n   ]\n}\n"
+        );
+    }
+
+    #[test]
+    fn integers_are_stored_as_narrow_as_they_fit() {
+        let stored = to_document(
+            json!({"a": 1, "b": 99_999_999_999_i64, "c": 1.5, "d": {"$oid": "x"}}).as_object().unwrap(),
+        );
+        assert_eq!(stored, doc! { "a": 1_i32, "b": 99_999_999_999_i64, "c": 1.5, "d": { "$oid": "x" } });
+    }
+}

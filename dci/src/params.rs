@@ -1,0 +1,159 @@
+//! What a client sends along: a form, else JSON (with GET too), else the query string.
+//!
+//! Keys that start with a dot are options of the operation, all others its parameters.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::{FromRequest, HttpRequest, dev, web};
+use serde_json::{Map, Value};
+
+use crate::error::HttpError;
+use crate::legacy;
+
+/// The longest body in bytes.
+pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
+
+/// The parameters and options of a request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Params {
+    /// The parameters, sorted by name.
+    pub fields: Map<String, Value>,
+    /// The options, without their dot.
+    pub options: Map<String, Value>,
+}
+
+impl Params {
+    /// Whether the option `name` is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        legacy::is_true(self.options.get(name))
+    }
+
+    /// An option that is a whole number. An empty field of a form counts as not given.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn integer(&self, name: &str) -> Result<Option<i64>, HttpError> {
+        match self.options.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) if text.is_empty() => Ok(None),
+            Some(value) => legacy::integer(value)
+                .map(Some)
+                .ok_or_else(|| HttpError::bad_request(format!("'.{name}' must be an integer"))),
+        }
+    }
+
+    /// The first parameter that is none of `known`.
+    pub fn unknown(&self, known: &[&str]) -> Option<&str> {
+        self.fields.keys().map(String::as_str).find(|name| !known.contains(name))
+    }
+
+    fn from_map(map: Map<String, Value>) -> Self {
+        let mut params = Self::default();
+        for (key, value) in map {
+            match key.strip_prefix('.') {
+                Some(option) => params.options.insert(option.to_owned(), value),
+                None => params.fields.insert(key, value),
+            };
+        }
+        params
+    }
+
+    /// Reads a form or a query string. A repeated key becomes an array.
+    fn from_form(text: &str) -> Result<Self, HttpError> {
+        let pairs = web::Query::<Vec<(String, String)>>::from_query(text)
+            .map_err(|_| HttpError::bad_request("the parameters cannot be decoded"))?;
+        let mut map = Map::new();
+        for (key, value) in pairs.into_inner() {
+            match map.get_mut(&key) {
+                None => {
+                    map.insert(key, Value::from(value));
+                }
+                Some(Value::Array(values)) => values.push(Value::from(value)),
+                Some(first) => *first = Value::from(vec![first.take(), Value::from(value)]),
+            }
+        }
+        Ok(Self::from_map(map))
+    }
+
+    fn from_json(body: &[u8]) -> Result<Self, HttpError> {
+        match serde_json::from_slice(body) {
+            Ok(Value::Object(map)) => Ok(Self::from_map(map)),
+            Ok(_) => Err(HttpError::bad_request("the body must be a JSON object")),
+            Err(error) => Err(HttpError::bad_request(format!("the body is not JSON: {error}"))),
+        }
+    }
+
+    fn read(content_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+            let body =
+                std::str::from_utf8(body).map_err(|_| HttpError::bad_request("the body is not UTF-8"))?;
+            return Self::from_form(body);
+        }
+        if media_type.eq_ignore_ascii_case("application/json") {
+            return Self::from_json(body);
+        }
+        Self::from_form(query)
+    }
+}
+
+impl FromRequest for Params {
+    type Error = HttpError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, HttpError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let body = web::Payload::from_request(request, payload);
+        let request = request.clone();
+        Box::pin(async move {
+            let body = body.await.map_err(|_| HttpError::bad_request("the body cannot be read"))?;
+            let body = match body.to_bytes_limited(BODY_LIMIT).await {
+                Ok(Ok(body)) => body,
+                Ok(Err(_)) => return Err(HttpError::bad_request("the body cannot be read")),
+                Err(_) => return Err(HttpError::too_large(BODY_LIMIT)),
+            };
+            let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            Self::read(content_type.unwrap_or_default(), &body, request.query_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn a_form_wins_over_json_and_json_over_the_query() {
+        let form = "application/x-www-form-urlencoded";
+        let read = Params::read(form, b"name=caf%C3%A9+x&.limit=2", "a=1").unwrap();
+        assert_eq!(read.fields, map(json!({"name": "café x"})));
+        assert_eq!(read.options, map(json!({"limit": "2"})));
+        let read = Params::read("application/json; charset=utf-8", b"{\"a\":1}", "b=2").unwrap();
+        assert_eq!(read.fields, map(json!({"a": 1})));
+        let read = Params::read("", b"{\"a\":1}", "status=-2&status=1&status=3").unwrap();
+        assert_eq!(read.fields, map(json!({"status": ["-2", "1", "3"]})));
+    }
+
+    #[test]
+    fn bodies_that_are_no_object_are_refused() {
+        for body in ["", "{", "[1]", "5"] {
+            let error = Params::read("application/json", body.as_bytes(), "").unwrap_err();
+            assert_eq!(error.status(), 400, "{body}");
+        }
+    }
+
+    #[test]
+    fn integer_options_may_be_text_or_empty() {
+        let read = Params::from_form(".limit=-2&.skip=&.x=abc").unwrap();
+        assert_eq!(read.integer("limit").unwrap(), Some(-2));
+        assert_eq!(read.integer("skip").unwrap(), None);
+        assert_eq!(read.integer("x").unwrap_err().to_string(), "'.x' must be an integer");
+    }
+}

@@ -1,0 +1,241 @@
+//! From the parameters of a request to a search over tasks: what may be asked for, and how it is answered.
+
+mod filter;
+mod indexes;
+
+use std::collections::BTreeSet;
+
+use actix_web::http::StatusCode;
+use bson::Document;
+use disbatch_core::task::TaskQuery;
+use serde_json::{Value, json};
+
+pub use filter::collection_filter;
+
+use crate::error::HttpError;
+use crate::json::{Dates, to_bson};
+use crate::params::Params;
+
+/// A search that may be made.
+#[derive(Debug)]
+pub struct Listing {
+    /// What to look for.
+    pub query: TaskQuery,
+    /// How to answer.
+    pub shape: Shape,
+}
+
+/// How tasks are answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Only their number.
+    pub count: bool,
+    /// One task as an object, not in an array.
+    pub single: bool,
+    /// Output that is in `GridFS` as text.
+    pub full: bool,
+    /// Output not at all.
+    pub terse: bool,
+    /// Over many lines.
+    pub pretty: bool,
+    /// How times are written.
+    pub dates: Dates,
+}
+
+/// Why a search is not made.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It would return all tasks.
+    Everything {
+        /// What may be asked for.
+        indexes: Vec<Vec<String>>,
+    },
+    /// It would read all tasks.
+    NotIndexed {
+        /// What may be asked for.
+        indexes: Vec<Vec<String>>,
+        /// What was asked for beyond that.
+        invalid: Vec<String>,
+    },
+    /// A value makes no sense.
+    Wrong(HttpError),
+}
+
+impl From<HttpError> for Refusal {
+    fn from(error: HttpError) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+impl From<Refusal> for HttpError {
+    fn from(refusal: Refusal) -> Self {
+        let mut body = json!({ "path": "/tasks", "title": "Disbatch Tasks Query" });
+        match refusal {
+            Refusal::Wrong(error) => return error,
+            Refusal::Everything { indexes } => {
+                let message =
+                    "refusing to return everything - include one or more indexed search restrictions";
+                body["error"] = message.into();
+                body["indexes"] = indexes.into();
+            }
+            Refusal::NotIndexed { indexes, invalid } => {
+                body["error"] = "non-indexed params given".into();
+                body["indexes"] = indexes.into();
+                body["invalid_params"] = invalid.into();
+            }
+        }
+        Self::with_body(StatusCode::BAD_REQUEST, body)
+    }
+}
+
+impl Listing {
+    /// Checks a request against the fields of the indexes of `tasks`. `default_limit` is for requests that say
+    /// nothing about it.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn parse(
+        params: &Params,
+        index_fields: &BTreeSet<Vec<String>>,
+        default_limit: Option<i64>,
+    ) -> Result<Self, Refusal> {
+        // A field that a form left empty is no restriction.
+        let fields: Vec<(&str, &Value)> = params
+            .fields
+            .iter()
+            .filter(|(_, value)| value.as_str() != Some(""))
+            .map(|(name, value)| (name.as_str(), value))
+            .collect();
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let indexes = indexes::for_display(index_fields);
+        let invalid = indexes::not_covered(&names, &indexes);
+        if !invalid.is_empty() {
+            return Err(Refusal::NotIndexed { indexes, invalid });
+        }
+        let shape = Shape::of(params);
+        let limit = params.integer("limit")?;
+        if fields.is_empty() && !shape.count && limit.is_none_or(|limit| limit <= 0) {
+            return Err(Refusal::Everything { indexes });
+        }
+        let skip = params.integer("skip")?.unwrap_or(0);
+        let skip = u64::try_from(skip).map_err(|_| HttpError::bad_request("'.skip' must not be negative"))?;
+        let query = TaskQuery {
+            filter: filter::task_filter(&fields)?,
+            // To MongoDB a negative limit is a positive one without a second batch, and 0 is none.
+            limit: limit.or(default_limit).map(i64::saturating_abs).filter(|limit| *limit != 0),
+            skip,
+            projection: projection(params)?,
+            sort: None,
+        };
+        Ok(Self { query, shape })
+    }
+}
+
+impl Shape {
+    fn of(params: &Params) -> Self {
+        Self {
+            count: params.is_on("count"),
+            single: params.integer("limit").ok().flatten() == Some(1),
+            full: params.is_on("full"),
+            terse: params.is_on("terse"),
+            pretty: params.is_on("pretty"),
+            dates: if params.is_on("epoch") { Dates::Epoch } else { Dates::Text },
+        }
+    }
+}
+
+/// `.fields`: an array of names, or an object of name and 0 or 1, or either as JSON text.
+fn projection(params: &Params) -> Result<Option<Document>, HttpError> {
+    let wrong =
+        || HttpError::bad_request("'.fields' must be a JSON array of names, or an object of name and 0 or 1");
+    let value = match params.options.get("fields") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) if text.is_empty() => return Ok(None),
+        Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong())?,
+        Some(value) => value.clone(),
+    };
+    match &value {
+        Value::Array(names) => {
+            let fields: Option<Document> =
+                names.iter().map(|name| Some((name.as_str()?.to_owned(), 1_i32.into()))).collect();
+            fields.filter(|fields| fields.keys().all(|name| is_field(name))).map(Some).ok_or_else(wrong)
+        }
+        Value::Object(fields) => {
+            // Operators of projections could compute anything.
+            let simple =
+                fields.iter().all(|(name, on)| is_field(name) && (on.is_number() || on.is_boolean()));
+            if !simple {
+                return Err(wrong());
+            }
+            Ok(Some(fields.iter().map(|(name, on)| (name.clone(), to_bson(on))).collect()))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(wrong()),
+    }
+}
+
+fn is_field(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with('$') && !name.contains('\0')
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
+
+    fn indexes() -> BTreeSet<Vec<String>> {
+        ["_id", "node status queue", "node status queue _id", "queue status"]
+            .iter()
+            .map(|index| index.split(' ').map(str::to_owned).collect())
+            .collect()
+    }
+
+    fn parse(fields: Value, options: Value) -> Result<Listing, HttpError> {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        let params = Params { fields: map(fields), options: map(options) };
+        Listing::parse(&params, &indexes(), None).map_err(HttpError::from)
+    }
+
+    #[test]
+    fn everything_is_refused_unless_limited_or_counted() {
+        for options in [json!({}), json!({"limit": 0}), json!({"limit": "-2"}), json!({"skip": "1"})] {
+            let error = parse(json!({}), options).unwrap_err();
+            assert!(error.to_string().starts_with("refusing to return everything"));
+        }
+        assert!(parse(json!({"queue": "", "status": ""}), json!({})).is_err());
+        assert_eq!(parse(json!({}), json!({"limit": "2"})).unwrap().query.limit, Some(2));
+        assert!(parse(json!({}), json!({"count": 1})).unwrap().shape.count);
+    }
+
+    #[test]
+    fn a_negative_limit_is_a_positive_one() {
+        let listing = parse(json!({"queue": QUEUE}), json!({"limit": "-2", "skip": 3})).unwrap();
+        assert_eq!((listing.query.limit, listing.query.skip), (Some(2), 3));
+        assert!(!listing.shape.single);
+        assert!(parse(json!({"queue": QUEUE}), json!({"limit": 1})).unwrap().shape.single);
+        for wrong in [json!({"limit": "abc"}), json!({"skip": -1}), json!({"skip": 1.5})] {
+            assert_eq!(parse(json!({"queue": QUEUE}), wrong).unwrap_err().status(), 400);
+        }
+    }
+
+    #[test]
+    fn fields_are_an_array_or_an_object_or_either_as_text() {
+        let projection = |fields: Value| {
+            parse(json!({"queue": QUEUE}), json!({ "fields": fields }))
+                .map(|listing| listing.query.projection)
+        };
+        assert_eq!(projection(json!(["status"])).unwrap(), Some(doc! { "status": 1 }));
+        assert_eq!(projection(json!("[\"status\"]")).unwrap(), Some(doc! { "status": 1 }));
+        assert_eq!(
+            projection(json!("{\"status\":1,\"_id\":0}")).unwrap(),
+            Some(doc! { "_id": 0, "status": 1 })
+        );
+        assert_eq!(projection(json!("")).unwrap(), None);
+        for wrong in [json!("status"), json!(5), json!([1]), json!({"a": {"$slice": 1}}), json!({"a": "$b"})]
+        {
+            assert_eq!(projection(wrong).unwrap_err().status(), 400);
+        }
+    }
+}

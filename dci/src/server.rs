@@ -1,0 +1,180 @@
+//! Starts the server, and ends it when asked to.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use actix_web::dev::Server;
+use actix_web::http::header::{VARY, X_CONTENT_TYPE_OPTIONS};
+use actix_web::middleware::{Compress, DefaultHeaders, from_fn};
+use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard};
+use anyhow::anyhow;
+use disbatch_core::config::{Config, Role};
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::store::Store;
+use disbatch_core::telemetry;
+
+use crate::api::{self, Answer};
+use crate::args::Arguments;
+use crate::error::HttpError;
+use crate::state::State;
+use crate::{accept, origin, ui};
+
+const USAGE: u8 = 2;
+const CONFIGURATION: u8 = 3;
+const CANNOT_LISTEN: u8 = 4;
+
+/// Requests that run when a signal comes have so many seconds to end.
+const GRACE_SECONDS: u64 = 30;
+
+/// How often an absent database is looked for at the start.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Serves until a signal comes. Returns the process's exit status.
+pub async fn run(arguments: Arguments) -> ExitCode {
+    let address = match arguments.checked_address() {
+        Ok(address) => address,
+        Err(error) => return complain(USAGE, &error),
+    };
+    let (config, store) = match configure(&arguments).await {
+        Ok(configured) => configured,
+        Err(error) => return complain(CONFIGURATION, &error),
+    };
+    let watch = tokio::spawn(await_database(store.clone()));
+    let served = serve(State::new(&config, store), address).await;
+    watch.abort();
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(CANNOT_LISTEN, &format!("cannot listen on {address}: {error}")),
+    }
+}
+
+fn complain(status: u8, error: &dyn std::fmt::Display) -> ExitCode {
+    telemetry::last_words("dci", error);
+    ExitCode::from(status)
+}
+
+async fn configure(arguments: &Arguments) -> anyhow::Result<(Config, Store)> {
+    // The messages name their cause already, so it is not to be printed again.
+    let config = Config::load(&arguments.config).map_err(|error| anyhow!("{error}"))?;
+    telemetry::init(&config.log)?;
+    for key in &config.unknown_keys {
+        tracing::warn!(key, "nothing reads this key of the configuration");
+    }
+    let store = Store::connect(&config, Role::DisbatchWeb).await;
+    let store =
+        store.map_err(|error| anyhow!("cannot use mongohost of {}: {error}", config.path.display()))?;
+    Ok((config, store))
+}
+
+/// Says in the log whether the database is there. Requests do not wait for it.
+async fn await_database(store: Store) {
+    let mut failed = false;
+    while let Err(error) = store.ping().await {
+        if !failed {
+            tracing::warn!(%error, "no database yet, requests are answered with 503");
+            failed = true;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+    tracing::info!(database = store.database_name(), "the database is there");
+}
+
+async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
+    let lifecycle = Lifecycle::listen()?;
+    let server = listen(state, address)?;
+    let handle = server.handle();
+    let stop = tokio::spawn(async move {
+        lifecycle.draining().await;
+        tracing::info!("stopping: answering what has been asked");
+        tokio::select! {
+            () = handle.stop(true) => {}
+            () = lifecycle.ending() => handle.stop(false).await,
+        }
+    });
+    let served = server.await;
+    stop.abort();
+    tracing::info!("stopped");
+    served
+}
+
+fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
+    let data = Data::new(state);
+    let application = move || {
+        App::new()
+            .app_data(data.clone())
+            .wrap(from_fn(origin::refuse_other_sites))
+            .wrap(Compress::default())
+            .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")))
+            .configure(routes)
+    };
+    let server =
+        HttpServer::new(application).disable_signals().shutdown_timeout(GRACE_SECONDS).bind(address)?;
+    for address in server.addrs() {
+        tracing::info!(%address, "listening");
+    }
+    Ok(server.run())
+}
+
+/// All routes.
+pub fn routes(app: &mut ServiceConfig) {
+    const GET: &str = "GET, HEAD";
+    const GET_POST: &str = "GET, HEAD, POST";
+    app.service(resource("/", GET).route(get().to(ui::overview::handle)))
+        .service(resource("/assets/disbatch.css", GET).route(get().to(ui::assets::handle)))
+        .service(resource("/plugins", GET).route(get().to(api::list_plugins::handle)))
+        .service(resource("/nodes", GET).route(get().to(api::list_nodes::handle)))
+        .service(
+            resource("/nodes/{node:.+}", GET_POST)
+                .route(get().to(api::get_node::handle))
+                .route(web::post().to(api::update_node::handle)),
+        )
+        .service(
+            resource("/queues", GET_POST)
+                .route(get().to(api::list_queues::handle))
+                .route(web::post().to(api::create_queue::handle)),
+        )
+        .service(
+            resource("/queues/{queue:.+}", "GET, HEAD, POST, DELETE")
+                .route(get().to(api::get_queue::handle))
+                .route(web::post().to(api::update_queue::handle))
+                .route(web::delete().to(api::delete_queue::handle)),
+        )
+        .service(
+            resource("/tasks", GET_POST)
+                .route(get().to(api::list_tasks::handle))
+                .route(web::post().to(api::create_tasks::handle))
+                .wrap(by_accept()),
+        )
+        .service(
+            resource("/tasks/{id:[0-9a-f]{24}}", GET)
+                .route(get().to(api::get_task::handle))
+                .wrap(by_accept()),
+        )
+        .default_service(web::to(not_found));
+}
+
+/// A path whose methods are `allow`.
+fn resource(path: &str, allow: &'static str) -> Resource {
+    let refuse = move |request: HttpRequest| async move {
+        Answer::Err(HttpError::method_not_allowed(request.method().as_str(), allow))
+    };
+    web::resource(path).default_service(web::to(refuse))
+}
+
+/// Tells caches that the answer depends on `Accept`.
+fn by_accept() -> DefaultHeaders {
+    DefaultHeaders::new().add((VARY, "Accept"))
+}
+
+/// A route for GET and for HEAD, whose answer is sent without its body.
+fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+}
+
+async fn not_found(request: HttpRequest) -> Answer {
+    let error = HttpError::not_found(format!("nothing is at {}", request.path()));
+    if accept::wants_html(&request) { Ok(ui::page(Err(error))) } else { Err(error) }
+}

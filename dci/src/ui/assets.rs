@@ -1,0 +1,12 @@
+//! `GET /assets/disbatch.css`
+
+use actix_web::HttpResponse;
+use actix_web::http::header::CACHE_CONTROL;
+
+/// The style sheet, part of the binary.
+pub async fn handle() -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((CACHE_CONTROL, "max-age=3600"))
+        .content_type("text/css; charset=utf-8")
+        .body(include_str!("../../assets/disbatch.css"))
+}

@@ -1,0 +1,143 @@
+//! `GET /tasks/:id` for people: one task with its output.
+
+use actix_web::http::StatusCode;
+use askama::Template;
+use bson::{Bson, Document};
+use disbatch_core::model::Selector;
+use disbatch_core::store::StoreError;
+
+use crate::api::get_task;
+use crate::json::{self, Dates};
+use crate::output::{self, Excerpt};
+use crate::state::State;
+use crate::ui::{self, Rendered, StatusView, plain, time};
+
+/// Output is shown up to so many bytes.
+const SHOWN_BYTES: usize = 64 * 1024;
+
+/// Fields that have a place of their own on the page.
+const KNOWN: [&str; 11] = [
+    "_id",
+    "queue",
+    "status",
+    "node",
+    "ctime",
+    "mtime",
+    "params",
+    "parameters",
+    "stdout",
+    "stderr",
+    "complete",
+];
+
+#[derive(Template)]
+#[template(path = "task.html")]
+struct TaskPage {
+    id: String,
+    queue: QueueLink,
+    status: StatusView,
+    node: String,
+    created: String,
+    changed: String,
+    incomplete: bool,
+    params: String,
+    others: Vec<(String, String)>,
+    outputs: [Output; 2],
+}
+
+/// The queue's name, and its id if it has one.
+struct QueueLink {
+    id: Option<String>,
+    name: String,
+}
+
+struct Output {
+    title: &'static str,
+    /// Nothing when the task wrote nothing.
+    excerpt: Option<Excerpt>,
+}
+
+/// The page.
+///
+/// # Errors
+/// There is no such task, or the database cannot be reached.
+pub async fn render(state: &State, id: &str) -> Rendered {
+    let task = get_task::find(state, id).await?;
+    let outputs = [
+        Output { title: "Output", excerpt: excerpt(state, task.get("stdout")).await? },
+        Output { title: "Errors", excerpt: excerpt(state, task.get("stderr")).await? },
+    ];
+    let queue = queue_link(state, task.get("queue")).await?;
+    ui::render(StatusCode::OK, &view(id, &task, queue, outputs))
+}
+
+async fn excerpt(state: &State, value: Option<&Bson>) -> Result<Option<Excerpt>, StoreError> {
+    let excerpt = match value {
+        None | Some(Bson::Null) => return Ok(None),
+        Some(Bson::ObjectId(id)) => output::excerpt(&state.store, *id, SHOWN_BYTES).await?,
+        Some(Bson::String(text)) => output::cut(text.clone().into_bytes(), SHOWN_BYTES),
+        Some(other) => output::cut(plain(Some(other)).into_bytes(), SHOWN_BYTES),
+    };
+    let empty = excerpt.text.is_empty() && excerpt.damage.is_none();
+    Ok(Some(excerpt).filter(|_| !empty))
+}
+
+async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, StoreError> {
+    let Some(Bson::ObjectId(id)) = value else { return Ok(QueueLink { id: None, name: plain(value) }) };
+    let queue = state.store.find_queue(&Selector::Id(*id)).await?;
+    let name = queue.map_or_else(|| format!("{id} (deleted)"), |queue| queue.display_name());
+    Ok(QueueLink { id: Some(id.to_hex()), name })
+}
+
+fn view(id: &str, task: &Document, queue: QueueLink, outputs: [Output; 2]) -> TaskPage {
+    let pretty = |value: &Bson| json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned();
+    let params = task.get("params").or_else(|| task.get("parameters"));
+    let others = task.iter().filter(|(key, _)| !KNOWN.contains(&key.as_str()));
+    TaskPage {
+        id: id.to_owned(),
+        queue,
+        status: StatusView::of(task),
+        node: plain(task.get("node")),
+        created: time(task.get("ctime")),
+        changed: time(task.get("mtime")),
+        incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
+        params: params.map(pretty).unwrap_or_default(),
+        others: others.map(|(key, value)| (key.clone(), pretty(value))).collect(),
+        outputs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn the_page_shows_everything_about_a_task() {
+        let task = doc! {
+            "status": 2, "node": "vm", "params": { "commands": "<ab>" }, "complete": false,
+            "ctime": bson::DateTime::from_millis(1_795_163_067_344), "progress": { "percent": 50 },
+        };
+        let outputs = [
+            Output { title: "Output", excerpt: Some(output::cut("a <b> c".into(), 5)) },
+            Output { title: "Errors", excerpt: None },
+        ];
+        let queue = QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "q1".into() };
+        let html = view("6b0003bb686c8275d8013333", &task, queue, outputs).render().unwrap();
+        for part in [
+            "6b0003bb686c8275d8013333",
+            "/tasks?queue=6b0003bb686c8275d70dc2f1",
+            "failed",
+            "2026-11-20 08:24:27",
+            "&#34;commands&#34; : &#34;&#60;ab&#62;&#34;",
+            "a &#60;b&#62;",
+            "Only the first 64 KiB are shown.",
+            "Storing the output failed.",
+            "progress",
+            "None.",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+    }
+}

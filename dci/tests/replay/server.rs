@@ -1,0 +1,56 @@
+//! The built `dci`, as a user starts it.
+
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+use reqwest::{Method, RequestBuilder};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
+
+/// A running `dci`, ended when dropped.
+pub struct Server {
+    _child: Child,
+    _log: Lines<BufReader<ChildStderr>>,
+    _folder: TempDir,
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Server {
+    /// Starts one on a free port.
+    pub async fn start(config: &Value) -> anyhow::Result<Self> {
+        let text = config.to_string();
+        let folder = tempfile::tempdir()?;
+        let config = folder.path().join("config.json");
+        std::fs::write(&config, text)?;
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dci"))
+            .arg("--config")
+            .arg(&config)
+            .args(["--listen", "127.0.0.1:0"])
+            .env("DISBATCH_LOG", "info")
+            .env("DISBATCH_LOG_FORMAT", "json")
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let stderr = child.stderr.take().context("no standard error")?;
+        let mut log = BufReader::new(stderr).lines();
+        let url = loop {
+            let Some(line) = log.next_line().await? else { bail!("dci ended before it listened") };
+            let event: Value = serde_json::from_str(&line).unwrap_or_default();
+            if let Some(address) = event.pointer("/fields/address").and_then(Value::as_str) {
+                break format!("http://{address}");
+            }
+        };
+        // Fails when a provider is installed already, which is as good.
+        let _already_installed = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+        Ok(Self { _child: child, _log: log, _folder: folder, url, http })
+    }
+
+    /// A request to it.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url))
+    }
+}

@@ -1,0 +1,136 @@
+//! What the built `dci` does when something is not as it should be, and what its pages show.
+
+#[path = "../replay/server.rs"]
+mod server;
+
+use std::process::Output;
+
+use anyhow::{Context, ensure};
+use bson::doc;
+use bson::oid::ObjectId;
+use disbatch_core::clock::SystemClock;
+use disbatch_core::model::TaskId;
+use disbatch_core::output::{Encoding, StreamName};
+use disbatch_core::store::Store;
+use disbatch_mongod::testing::TestDatabase;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use server::Server;
+use tokio::process::Command;
+
+/// Nothing listens on port 1; the answer is not to be waited for.
+const NO_DATABASE: &str = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100";
+
+async fn run(arguments: &[&str]) -> anyhow::Result<Output> {
+    Ok(Command::new(env!("CARGO_BIN_EXE_dci")).args(arguments).output().await?)
+}
+
+fn without_database() -> Value {
+    json!({ "mongohost": NO_DATABASE, "database": "x", "plugins": ["My::Plugin"] })
+}
+
+async fn page(server: &Server, path: &str) -> anyhow::Result<(StatusCode, String)> {
+    let response = server.request(Method::GET, path).header("accept", "text/html").send().await?;
+    let status = response.status();
+    let policy = response.headers().get("content-security-policy").context("no policy")?;
+    ensure!(policy.to_str()?.starts_with("default-src 'none'"));
+    Ok((status, response.text().await?))
+}
+
+#[tokio::test]
+async fn exit_codes_tell_what_is_wrong() -> anyhow::Result<()> {
+    let missing = run(&["--config", "/does/not/exist"]).await?;
+    assert_eq!(missing.status.code(), Some(3));
+    assert_eq!(
+        String::from_utf8(missing.stderr)?,
+        "dci: cannot read configuration /does/not/exist: No such file or directory (os error 2)\n"
+    );
+    let exposed = run(&["--listen", "0.0.0.0:0"]).await?;
+    assert_eq!(exposed.status.code(), Some(2));
+    assert_eq!(String::from_utf8(exposed.stderr)?.lines().count(), 1);
+    assert_eq!(run(&["--nonsense"]).await?.status.code(), Some(2));
+
+    let folder = tempfile::tempdir()?;
+    let config = folder.path().join("config.json");
+    std::fs::write(&config, without_database().to_string())?;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = taken.local_addr()?.to_string();
+    let config = config.to_str().context("odd folder")?;
+    let busy = run(&["--config", config, "--listen", &address]).await?;
+    assert_eq!(busy.status.code(), Some(4));
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_a_database_requests_are_answered_with_503() -> anyhow::Result<()> {
+    let server = Server::start(&without_database()).await?;
+    for _ in 0..2 {
+        let response = server.request(Method::GET, "/queues").send().await?;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(response.headers().contains_key("retry-after"));
+        assert_eq!(response.text().await?, r#"{"error":"the database cannot be reached"}"#);
+    }
+    let (status, html) = page(&server, "/").await?;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(html.contains("the database cannot be reached"), "{html}");
+    let response = server.request(Method::GET, "/plugins").send().await?;
+    assert_eq!(response.text().await?, r#"["My::Plugin"]"#);
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_that_make_no_sense_are_told_so() -> anyhow::Result<()> {
+    let server = Server::start(&without_database()).await?;
+    let response = server.request(Method::DELETE, "/nodes").send().await?;
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(response.headers().get("allow").context("no Allow")?, "GET, HEAD");
+    let response = server.request(Method::GET, "/nowhere").send().await?;
+    assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    assert_eq!(response.text().await?, r#"{"error":"nothing is at /nowhere"}"#);
+    let (status, html) = page(&server, "/nowhere").await?;
+    assert_eq!((status, html.contains("404 Not Found")), (StatusCode::NOT_FOUND, true));
+    let long = server.request(Method::POST, "/queues").header("content-type", "application/json");
+    let response = long.body(vec![b' '; 16 * 1024 * 1024 + 1]).send().await?;
+    assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let foreign = server.request(Method::POST, "/queues").header("origin", "http://evil.example");
+    assert_eq!(foreign.send().await?.status(), StatusCode::FORBIDDEN);
+    Ok(())
+}
+
+#[tokio::test]
+async fn pages_show_queues_tasks_and_output() -> anyhow::Result<()> {
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let store = Store::with_clock(database.database.clone(), std::sync::Arc::new(SystemClock));
+    store.ensure_indexes().await?;
+    let (queue, task, file) = (ObjectId::new(), ObjectId::new(), ObjectId::new());
+    let queues = database.database.collection("queues");
+    queues
+        .insert_one(doc! { "_id": queue, "name": "<mail>", "plugin": "My::Plugin", "threads": "2" })
+        .await?;
+    let document = doc! { "_id": task, "queue": queue, "status": 1, "params": { "to": "<you>" },
+    "stdout": file, "stderr": "careful <b>", "node": "vm" };
+    database.database.collection("tasks").insert_one(document).await?;
+    let output = "0123456789abcdef".repeat(5000);
+    let stream = (TaskId(task), StreamName::Stdout);
+    store.put_output(file, stream, Encoding::Text, output.as_bytes()).await?;
+
+    let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": [] });
+    let server = Server::start(&config).await?;
+    let (_, html) = page(&server, "/").await?;
+    assert!(html.contains("&#60;mail&#62;") && html.contains(&format!("/tasks?queue={queue}")), "{html}");
+    let (_, html) = page(&server, &format!("/tasks?queue={queue}")).await?;
+    assert!(html.contains(&format!("/tasks/{task}")) && html.contains("succeeded"), "{html}");
+    let (_, html) = page(&server, "/tasks?status=1").await?;
+    assert!(html.contains("non-indexed params given"), "{html}");
+    let (_, html) = page(&server, &format!("/tasks/{task}")).await?;
+    assert!(html.contains(&"0123456789abcdef".repeat(4096)), "the first 64 KiB are missing");
+    assert!(!html.contains(&output) && html.contains("Only the first 64 KiB are shown."));
+    assert!(html.contains("careful &#60;b&#62;"), "{html}");
+    let (status, html) = page(&server, "/tasks/000000000000000000000000").await?;
+    assert_eq!((status, html.contains("no task with id 0000")), (StatusCode::NOT_FOUND, true));
+
+    let full = server.request(Method::GET, &format!("/tasks?id={task}&.full=1&.limit=1")).send().await?;
+    let full: Value = serde_json::from_str(&full.text().await?)?;
+    assert_eq!(full["stdout"], output);
+    database.drop_database().await
+}

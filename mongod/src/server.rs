@@ -1,0 +1,278 @@
+//! One `mongod`, bound to 127.0.0.1, with data of its own.
+
+mod log;
+mod ready;
+
+use std::ffi::{OsStr, OsString};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+use crate::watchdog::Watchdog;
+
+/// How long a server may take to end before it is killed.
+const STOP_DEADLINE: Duration = Duration::from_secs(30);
+
+/// How often a start is tried anew when another process took the port that was free a moment ago.
+const PORT_TRIES: u32 = 5;
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program: see [`crate::locate`].
+    pub program: PathBuf,
+    /// The folder of the server's data, its log and its port; created if it is missing.
+    pub data: PathBuf,
+    /// The port. Unless set: the one this folder had before if that is free, else any free one.
+    pub port: Option<u16>,
+    /// Whether to be a replica set of one member, which has change streams and transactions.
+    pub replica_set: bool,
+    /// Whether the folder is to be removed when the server ends.
+    pub ephemeral: bool,
+}
+
+/// A running server. Dropping it ends it soon after; [`Server::stop`] waits for the end.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    pid: u32,
+    watchdog: Watchdog,
+    port: u16,
+    options: Options,
+}
+
+impl Server {
+    /// Starts a server and waits until it takes writes.
+    ///
+    /// # Errors
+    /// The port is in use, or the server ends at its start or does not get ready: the message has the reason
+    /// from its log.
+    pub async fn start(options: Options) -> anyhow::Result<Self> {
+        let database = options.data.join("db");
+        std::fs::create_dir_all(&database)
+            .with_context(|| format!("cannot create folder {}", database.display()))?;
+        let mut tries = 1;
+        loop {
+            let port = choose_port(&options)?;
+            match Self::start_on(port, &options).await {
+                Err(error) if options.port.is_none() && tries < PORT_TRIES && port_is_taken(&error) => {
+                    tries += 1
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_on(port: u16, options: &Options) -> anyhow::Result<Self> {
+        // The log of the run before is kept, and no more.
+        let log = log_file(&options.data);
+        if log.exists() {
+            std::fs::rename(&log, log.with_extension("log.1")).context("cannot rename the old log")?;
+        }
+        let mut command = Command::new(&options.program);
+        command.args(arguments(options, port)).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // A ^C in the terminal is for the starter, who ends its servers last.
+        command.process_group(0);
+        let child = command.spawn().with_context(|| format!("cannot start {}", options.program.display()))?;
+        let pid = child.id().context("mongod ended at once")?;
+        let folder = options.ephemeral.then_some(options.data.as_path());
+        let watchdog = Watchdog::start(pid, options.data.join("db").as_os_str(), folder)
+            .context("cannot start sh to watch mongod")?;
+        let mut server = Self { child, pid, watchdog, port, options: options.clone() };
+        match Box::pin(ready::wait(&mut server)).await {
+            Ok(()) => {
+                std::fs::write(port_file(&options.data), port.to_string())
+                    .context("cannot store the port of mongod")?;
+                Ok(server)
+            }
+            Err(error) => {
+                let _ = server.kill_and_release().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Where clients connect to.
+    pub fn uri(&self) -> String {
+        if self.options.replica_set {
+            format!("mongodb://127.0.0.1:{}/?replicaSet={}", self.port, ready::REPLICA_SET)
+        } else {
+            format!("mongodb://127.0.0.1:{}/", self.port)
+        }
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Where the server logs to.
+    pub fn log_file(&self) -> PathBuf {
+        log_file(&self.options.data)
+    }
+
+    /// Waits until the server ends by itself, which it should not.
+    ///
+    /// # Errors
+    /// The operating system does not tell.
+    pub async fn wait(&mut self) -> std::io::Result<ExitStatus> {
+        self.child.wait().await
+    }
+
+    /// Ends the server in order: it writes everything to its files. Kills it if it takes over 30 seconds.
+    ///
+    /// # Errors
+    /// The process cannot be waited for, or the data of an ephemeral server cannot be removed.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        if self.child.try_wait()?.is_none() {
+            kill(self.process(), Signal::SIGTERM).context("cannot signal mongod")?;
+        }
+        if let Ok(status) = tokio::time::timeout(STOP_DEADLINE, self.child.wait()).await {
+            status.context("cannot wait for mongod")?;
+        }
+        self.kill_and_release().await
+    }
+
+    async fn kill_and_release(mut self) -> anyhow::Result<()> {
+        if self.child.try_wait()?.is_none() {
+            self.child.kill().await.context("cannot kill mongod")?;
+        }
+        if self.options.ephemeral {
+            std::fs::remove_dir_all(&self.options.data)
+                .with_context(|| format!("cannot remove {}", self.options.data.display()))?;
+        }
+        self.watchdog.release();
+        Ok(())
+    }
+
+    fn process(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.pid).unwrap_or(i32::MAX))
+    }
+}
+
+fn log_file(data: &Path) -> PathBuf {
+    data.join("mongod.log")
+}
+
+fn port_file(data: &Path) -> PathBuf {
+    data.join("port")
+}
+
+fn choose_port(options: &Options) -> anyhow::Result<u16> {
+    let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+    if let Some(port) = options.port {
+        bind(port).with_context(|| format!("port {port} on 127.0.0.1 cannot be used for mongod"))?;
+        return Ok(port);
+    }
+    let before = std::fs::read_to_string(port_file(&options.data)).ok();
+    let before = before.and_then(|text| text.trim().parse().ok()).filter(|port| bind(*port).is_ok());
+    match before {
+        Some(port) => Ok(port),
+        None => Ok(bind(0).and_then(|socket| socket.local_addr()).context("no free port")?.port()),
+    }
+}
+
+/// The command line: what a private server on a small machine needs, and the durability of any other.
+fn arguments(options: &Options, port: u16) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |flag: &str, value: &OsStr| arguments.extend([flag.into(), value.to_owned()]);
+    add("--dbpath", options.data.join("db").as_os_str());
+    add("--logpath", log_file(&options.data).as_os_str());
+    add("--bind_ip", OsStr::new("127.0.0.1"));
+    add("--port", OsStr::new(&port.to_string()));
+    add("--wiredTigerCacheSizeGB", OsStr::new("0.25"));
+    // Without this, 300 MB of journal are laid out before the first write.
+    add("--wiredTigerEngineConfigString", OsStr::new("log=(prealloc=false,file_max=32MB)"));
+    add("--setParameter", OsStr::new("diagnosticDataCollectionEnabled=false"));
+    if options.replica_set {
+        add("--replSet", OsStr::new(ready::REPLICA_SET));
+        add("--oplogSize", OsStr::new("128"));
+    }
+    arguments.push("--nounixsocket".into());
+    arguments
+}
+
+/// A server that ended at its start.
+#[derive(Debug)]
+struct Ended {
+    status: ExitStatus,
+    reason: String,
+}
+
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "mongod ended at its start ({}): {}", self.status, self.reason)
+    }
+}
+
+impl std::error::Error for Ended {}
+
+fn port_is_taken(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<Ended>().is_some_and(|ended| ended.reason.contains("Address already in use"))
+}
+
+impl Server {
+    /// Fails if the server has ended, with the reason from its log.
+    fn check_alive(&mut self) -> anyhow::Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!(Ended { status, reason: log::reason(&self.log_file()) }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(folder: &Path) -> Options {
+        Options {
+            program: "mongod".into(),
+            data: folder.to_owned(),
+            port: None,
+            replica_set: false,
+            ephemeral: true,
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_private_and_small() {
+        let joined = |options: &Options| {
+            let words = arguments(options, 4711);
+            words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        let standalone = options(Path::new("/data"));
+        let line = joined(&standalone);
+        assert!(
+            line.starts_with("--dbpath /data/db --logpath /data/mongod.log --bind_ip 127.0.0.1 --port 4711")
+        );
+        assert!(!line.contains("--replSet"));
+        let line = joined(&Options { replica_set: true, ..standalone });
+        assert!(line.contains("--replSet disbatch --oplogSize 128"), "{line}");
+    }
+
+    #[test]
+    fn a_folder_keeps_its_port_while_it_is_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let any = choose_port(&options(folder.path())).unwrap();
+        std::fs::write(port_file(folder.path()), format!("{any}\n")).unwrap();
+        assert_eq!(choose_port(&options(folder.path())).unwrap(), any);
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, any)).unwrap();
+        assert_ne!(choose_port(&options(folder.path())).unwrap(), any);
+        let error = choose_port(&Options { port: Some(any), ..options(folder.path()) }).unwrap_err();
+        assert_eq!(error.to_string(), format!("port {any} on 127.0.0.1 cannot be used for mongod"));
+        drop(taken);
+    }
+}

@@ -1,0 +1,116 @@
+//! From "started" to "takes writes".
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use bson::{Document, doc};
+use mongodb::options::{ClientOptions, ServerAddress};
+use mongodb::{Client, Database};
+
+use super::{Server, log};
+
+/// The name of the replica set.
+pub(super) const REPLICA_SET: &str = "disbatch";
+
+/// Recovery after a kill may take a while.
+const DEADLINE: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_millis(25);
+
+/// Waits until the server takes writes; makes it a replica set if it is to be one.
+pub(super) async fn wait(server: &mut Server) -> anyhow::Result<()> {
+    let admin = connect(server.port)?.database("admin");
+    let mut interval = tokio::time::interval(INTERVAL);
+    let deadline = Instant::now() + DEADLINE;
+    let mut configured = !server.options.replica_set;
+    loop {
+        interval.tick().await;
+        server.check_alive()?;
+        let problem = match step(&admin, server.port, &mut configured).await {
+            Ok(true) => {
+                end_promptly(&admin).await;
+                return Ok(());
+            }
+            Ok(false) => anyhow::anyhow!("it is not primary"),
+            Err(error) => error,
+        };
+        if Instant::now() > deadline {
+            let reason = log::reason(&server.log_file());
+            bail!("mongod is not ready after {} s: {problem:#}; {reason}", DEADLINE.as_secs());
+        }
+    }
+}
+
+fn connect(port: u16) -> anyhow::Result<Client> {
+    let mut options = ClientOptions::default();
+    options.hosts = vec![ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: Some(port) }];
+    // The server itself is asked, also while it is not a member of its set.
+    options.direct_connection = Some(true);
+    options.server_selection_timeout = Some(Duration::from_millis(500));
+    Ok(Client::with_options(options)?)
+}
+
+/// Does what is to be done next; true when the server takes writes.
+async fn step(admin: &Database, port: u16, configured: &mut bool) -> anyhow::Result<bool> {
+    if !*configured {
+        configure(admin, port).await?;
+        *configured = true;
+    }
+    let hello = admin.run_command(doc! { "hello": 1 }).await?;
+    Ok(hello.get_bool("isWritablePrimary").unwrap_or(false))
+}
+
+/// Initiates the replica set, or tells an existing one its new port.
+async fn configure(admin: &Database, port: u16) -> anyhow::Result<()> {
+    let host = format!("127.0.0.1:{port}");
+    // While the server loads a configuration that it has, it answers as if there were none.
+    let stored = admin.client().database("local").collection::<Document>("system.replset");
+    if stored.find_one(doc! {}).await?.is_none() {
+        let config = doc! { "_id": REPLICA_SET, "members": [{ "_id": 0, "host": host }] };
+        admin.run_command(doc! { "replSetInitiate": config }).await.context("cannot initiate")?;
+        return Ok(());
+    }
+    let found = admin.run_command(doc! { "replSetGetConfig": 1 }).await?;
+    let config = found.get_document("config").context("the replica set has no configuration")?;
+    if let Some(config) = moved_to(config, &host)? {
+        let command = doc! { "replSetReconfig": config, "force": true };
+        admin.run_command(command).await.context("cannot change the port of the replica set")?;
+    }
+    Ok(())
+}
+
+/// A member of a replica set takes 15 seconds after SIGTERM for its clients to find another.
+async fn end_promptly(admin: &Database) {
+    let command = doc! { "setParameter": 1, "shutdownTimeoutMillisForSignaledShutdown": 0 };
+    // Versions before 5.0 do not know this, and do not wait either.
+    let _ = admin.run_command(command).await;
+}
+
+/// The configuration with its one member at `host`, unless it is there.
+fn moved_to(config: &Document, host: &str) -> anyhow::Result<Option<Document>> {
+    let mut config = config.clone();
+    let version = config.get_i32("version").context("the configuration of the replica set has no version")?;
+    let members = config.get_array_mut("members").context("the replica set has no members")?;
+    let [member] = members.as_mut_slice() else { bail!("the replica set has more than one member") };
+    let member = member.as_document_mut().context("the member of the replica set is no document")?;
+    if member.get_str("host").is_ok_and(|known| known == host) {
+        return Ok(None);
+    }
+    member.insert("host", host);
+    config.insert("version", version + 1);
+    Ok(Some(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_changes_only_with_the_port() {
+        let config = doc! { "version": 3, "members": [{ "_id": 0, "host": "127.0.0.1:1" }] };
+        assert_eq!(moved_to(&config, "127.0.0.1:1").unwrap(), None);
+        let moved = doc! { "version": 4, "members": [{ "_id": 0, "host": "127.0.0.1:2" }] };
+        assert_eq!(moved_to(&config, "127.0.0.1:2").unwrap(), Some(moved));
+        let foreign = doc! { "version": 3, "members": [{ "host": "a" }, { "host": "b" }] };
+        assert!(moved_to(&foreign, "a").unwrap_err().to_string().contains("more than one member"));
+    }
+}

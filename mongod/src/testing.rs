@@ -1,0 +1,131 @@
+//! Servers and databases for tests.
+//!
+//! `disbatch-mongod run -- cargo nextest run` has one server of each kind for all tests. Without it, a test
+//! process starts its own when it first asks.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use bson::oid::ObjectId;
+use mongodb::Database;
+use tokio::sync::OnceCell;
+
+use crate::locate;
+use crate::server::{Options, Server};
+
+/// The URI of a standalone server that the tests are to use.
+pub const STANDALONE: &str = "DISBATCH_TEST_STANDALONE";
+
+/// The URI of a replica set that the tests are to use.
+pub const REPLICA_SET: &str = "DISBATCH_TEST_REPLICA_SET";
+
+/// Data in memory makes short tests shorter; it needs this much room there.
+const ROOM_IN_MEMORY: u64 = 4 << 30;
+
+/// The URI of a standalone server, which has no change streams and no transactions.
+///
+/// # Errors
+/// There is no `mongod`, or it does not start.
+pub async fn standalone() -> anyhow::Result<String> {
+    static SERVER: OnceCell<Server> = OnceCell::const_new();
+    shared(STANDALONE, &SERVER, false).await
+}
+
+/// The URI of a replica set with one member.
+///
+/// # Errors
+/// There is no `mongod`, or it does not start.
+pub async fn replica_set() -> anyhow::Result<String> {
+    static SERVER: OnceCell<Server> = OnceCell::const_new();
+    shared(REPLICA_SET, &SERVER, true).await
+}
+
+/// The URI of the server for tests that need no particular kind: a replica set, as in production.
+///
+/// # Errors
+/// There is no `mongod`, or it does not start.
+pub async fn server() -> anyhow::Result<String> {
+    replica_set().await
+}
+
+// A server in the cell ends with the process: see `watchdog`.
+async fn shared(variable: &str, cell: &OnceCell<Server>, replica_set: bool) -> anyhow::Result<String> {
+    match std::env::var(variable) {
+        Ok(uri) if !uri.is_empty() => Ok(uri),
+        _ => Ok(cell.get_or_try_init(|| Box::pin(start_ephemeral(replica_set))).await?.uri()),
+    }
+}
+
+/// Starts a server whose data is removed when it ends.
+///
+/// # Errors
+/// There is no `mongod`, or it does not start.
+pub async fn start_ephemeral(replica_set: bool) -> anyhow::Result<Server> {
+    let find = || locate::find_or_fetch(|_| ());
+    let program = tokio::task::spawn_blocking(find).await.context("the search for mongod broke off")??;
+    let data = tempfile::Builder::new().prefix("disbatch-mongod-").tempdir_in(temporary_folder())?.keep();
+    Server::start(Options { program, data, port: None, replica_set, ephemeral: true }).await
+}
+
+fn temporary_folder() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    let room = nix::sys::statvfs::statvfs(&memory)
+        .map(|status| status.blocks_available().saturating_mul(status.fragment_size()));
+    if room.is_ok_and(|room| room >= ROOM_IN_MEMORY) { memory } else { std::env::temp_dir() }
+}
+
+/// A name for a database that no other call gets: up to 34 characters of `test` and 24 digits.
+pub fn database_name(test: &str) -> String {
+    let mut name: String =
+        test.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect();
+    name.truncate(34);
+    // MongoDB takes up to 63 bytes; an ObjectId is unique over hosts, processes and calls.
+    format!("{name}_{}", ObjectId::new())
+}
+
+/// A database of one test.
+#[derive(Debug, Clone)]
+pub struct TestDatabase {
+    /// The server, as a configuration's `mongohost` takes it.
+    pub uri: String,
+    /// The name of the database.
+    pub name: String,
+    /// A connection to it.
+    pub database: Database,
+}
+
+impl TestDatabase {
+    /// A new database on the server at `uri`, named after the running test (the thread that calls).
+    ///
+    /// # Errors
+    /// `uri` is not valid.
+    pub async fn create(uri: impl Into<String>) -> anyhow::Result<Self> {
+        let uri = uri.into();
+        let thread = std::thread::current();
+        let test = thread.name().and_then(|path| path.rsplit("::").next()).unwrap_or("test");
+        let name = database_name(test);
+        let database = mongodb::Client::with_uri_str(&uri).await?.database(&name);
+        Ok(Self { uri, name, database })
+    }
+
+    /// Removes the database.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub async fn drop_database(&self) -> anyhow::Result<()> {
+        Ok(self.database.drop().await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_databases_are_legal_and_unique() {
+        let name = database_name("store::tests::A very long name of a test, longer than MongoDB takes");
+        assert!(name.starts_with("store__tests__a_very_long_name_of"), "{name}");
+        assert!(name.len() <= 63);
+        assert_ne!(database_name("x"), database_name("x"));
+    }
+}

@@ -1,0 +1,32 @@
+//! Plugins that a test writes for itself.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::json;
+
+/// A plugin as a script.
+#[derive(Debug, Clone, Copy)]
+pub struct Script<'a> {
+    /// The plugin's name.
+    pub name: &'a str,
+    /// The script with its `#!` line.
+    pub text: &'a str,
+}
+
+impl Script<'_> {
+    /// Installs it in a folder of its own below `plugins`.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn install(&self, plugins: &Path) -> anyhow::Result<()> {
+        let folder = plugins.join(self.name.replace("::", "-"));
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("run"), self.text)?;
+        fs::set_permissions(folder.join("run"), Permissions::from_mode(0o755))?;
+        let manifest = json!({ "name": self.name, "command": ["./run"] });
+        fs::write(folder.join("plugin.json"), manifest.to_string())?;
+        Ok(())
+    }
+}

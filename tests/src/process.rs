@@ -1,0 +1,107 @@
+//! The built binaries as processes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+
+use anyhow::{Context, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+/// The path of a binary of this workspace, built in the profile of the tests.
+///
+/// # Errors
+/// It has not been built.
+pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
+    let test = std::env::current_exe()?;
+    // target/PROFILE/deps/TEST
+    let folder = test.parent().and_then(Path::parent).context("the test runs outside a target folder")?;
+    let path = folder.join(name);
+    ensure!(path.is_file(), "{} is missing: build the workspace in the same profile first", path.display());
+    Ok(path)
+}
+
+/// A process that has ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// Its standard output.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// The exit code; a death by signal fails.
+    ///
+    /// # Errors
+    /// A signal ended it.
+    pub fn code(&self) -> anyhow::Result<i32> {
+        self.status.code().with_context(|| format!("{}: {}", self.status, self.stderr))
+    }
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// It cannot be started.
+pub async fn finish(command: &mut Command) -> anyhow::Result<Finished> {
+    let output = command.stdin(Stdio::null()).output().await?;
+    Ok(Finished {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// A running DEN. Killed when dropped; its runners go on, as they do in life.
+#[derive(Debug)]
+pub struct Den {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Den {
+    pub(crate) fn start(config: &Path, node: &str, log: PathBuf) -> anyhow::Result<Self> {
+        let file = File::options().create(true).append(true).open(&log)?;
+        let child = Command::new(binary("den")?)
+            .arg("--config")
+            .arg(config)
+            .args(["--node", node])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()?;
+        Ok(Self { child, log })
+    }
+
+    /// What it has logged.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn log(&self) -> anyhow::Result<String> {
+        Ok(std::fs::read_to_string(&self.log)?)
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let id = self.child.id().context("the DEN has ended")?;
+        Ok(kill(Pid::from_raw(i32::try_from(id)?), signal)?)
+    }
+
+    /// Sends it a signal and waits for its end.
+    ///
+    /// # Errors
+    /// It has ended already, or does not end.
+    pub async fn end_with(mut self, signal: Signal) -> anyhow::Result<ExitStatus> {
+        self.signal(signal)?;
+        let ended = tokio::time::timeout(crate::PATIENCE, self.child.wait()).await;
+        Ok(ended.with_context(|| format!("the DEN does not end: {}", self.log().unwrap_or_default()))??)
+    }
+}

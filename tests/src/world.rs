@@ -1,0 +1,313 @@
+//! One test's world: a database, a configuration, a folder for plugins and logs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use disbatch_core::clock::SystemClock;
+use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::store::Store;
+use disbatch_mongod::testing::{self, TestDatabase};
+use futures::TryStreamExt;
+use mongodb::{Collection, Database};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::process::{Den, Finished, binary, finish};
+use crate::{Script, eventually};
+
+/// The kinds of MongoDB server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// One server, without change streams.
+    Standalone,
+    /// A replica set, with them.
+    ReplicaSet,
+}
+
+/// One test's world.
+#[derive(Debug)]
+pub struct World {
+    database: TestDatabase,
+    folder: TempDir,
+}
+
+impl World {
+    /// A world on a server of the given kind, with the default configuration.
+    ///
+    /// # Errors
+    /// There is no server, or no temporary folder.
+    pub async fn on(server: Server) -> anyhow::Result<Self> {
+        let uri = match server {
+            Server::Standalone => testing::standalone().await?,
+            Server::ReplicaSet => testing::replica_set().await?,
+        };
+        let world = Self { database: TestDatabase::create(uri).await?, folder: tempfile::tempdir()? };
+        std::fs::create_dir(world.plugins())?;
+        world.configure(json!({}))?;
+        Ok(world)
+    }
+
+    /// A world on a replica set.
+    ///
+    /// # Errors
+    /// As [`World::on`].
+    pub async fn new() -> anyhow::Result<Self> {
+        Self::on(Server::ReplicaSet).await
+    }
+
+    /// Writes the configuration with further keys.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn configure(&self, further: Value) -> anyhow::Result<()> {
+        let mut config = json!({
+            "mongohost": self.database.uri,
+            "database": self.database.name,
+            "plugin_dirs": ["plugins"],
+            "log4perl": { "level": "DEBUG" },
+        });
+        let keys = further.as_object().context("the keys must be an object")?;
+        for (key, value) in keys {
+            config[key] = value.clone();
+        }
+        std::fs::write(self.config(), config.to_string())?;
+        Ok(())
+    }
+
+    /// The configuration file.
+    pub fn config(&self) -> PathBuf {
+        self.folder.path().join("config.json")
+    }
+
+    /// A folder of this test.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The folder that plugins are installed in.
+    pub fn plugins(&self) -> PathBuf {
+        self.folder.path().join("plugins")
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.database.database
+    }
+
+    /// The tasks.
+    pub fn tasks(&self) -> Collection<Document> {
+        self.database().collection("tasks")
+    }
+
+    /// The core's operations on this database.
+    pub fn store(&self) -> Store {
+        Store::with_clock(self.database().clone(), Arc::new(SystemClock))
+    }
+
+    /// Installs a plugin and makes a queue for it.
+    ///
+    /// # Errors
+    /// Files or documents cannot be written.
+    pub async fn script_queue(&self, script: Script<'_>, threads: i32) -> anyhow::Result<QueueId> {
+        script.install(&self.plugins())?;
+        self.queue(script.name, doc! { "threads": threads }).await
+    }
+
+    /// Makes a queue with the given fields besides name and plugin.
+    ///
+    /// # Errors
+    /// The document cannot be written.
+    pub async fn queue(&self, plugin: &str, fields: Document) -> anyhow::Result<QueueId> {
+        let id = ObjectId::new();
+        let mut queue = doc! { "_id": id, "name": format!("q{id}"), "plugin": plugin };
+        queue.extend(fields);
+        self.database().collection::<Document>("queues").insert_one(queue).await?;
+        Ok(QueueId(id))
+    }
+
+    /// Changes a queue.
+    ///
+    /// # Errors
+    /// The document cannot be written.
+    pub async fn update_queue(&self, queue: QueueId, fields: Document) -> anyhow::Result<()> {
+        let queues = self.database().collection::<Document>("queues");
+        queues.update_one(doc! { "_id": queue }, doc! { "$set": fields }).await?;
+        Ok(())
+    }
+
+    /// Submits tasks as the DCI does.
+    ///
+    /// # Errors
+    /// The documents cannot be written.
+    pub async fn submit(&self, queue: QueueId, params: Vec<Document>) -> anyhow::Result<Vec<TaskId>> {
+        Ok(self.store().submit_tasks(queue, params).await?.ids)
+    }
+
+    /// Submits one task that `node` has claimed already.
+    ///
+    /// # Errors
+    /// The documents cannot be written.
+    pub async fn claimed(&self, queue: QueueId, params: Document, node: &str) -> anyhow::Result<TaskId> {
+        let ids = self.submit(queue, vec![params]).await?;
+        let id = *ids.first().context("nothing was submitted")?;
+        self.set(id, doc! { "status": -1, "node": node }).await?;
+        Ok(id)
+    }
+
+    /// Changes a task behind everyone's back.
+    ///
+    /// # Errors
+    /// The document cannot be written.
+    pub async fn set(&self, task: TaskId, fields: Document) -> anyhow::Result<()> {
+        self.tasks().update_one(doc! { "_id": task }, doc! { "$set": fields }).await?;
+        Ok(())
+    }
+
+    /// A task as it is stored.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn task(&self, id: TaskId) -> anyhow::Result<Document> {
+        self.tasks().find_one(doc! { "_id": id }).await?.with_context(|| format!("no task {id}"))
+    }
+
+    /// A task's status.
+    ///
+    /// # Errors
+    /// There is no such task, or its status is no integer.
+    pub async fn status(&self, id: TaskId) -> anyhow::Result<i64> {
+        let task = self.task(id).await?;
+        match task.get("status") {
+            Some(Bson::Int32(status)) => Ok(i64::from(*status)),
+            Some(Bson::Int64(status)) => Ok(*status),
+            other => bail!("status {other:?}"),
+        }
+    }
+
+    /// Waits until a task has the given status, and returns it.
+    ///
+    /// # Errors
+    /// It never has.
+    pub async fn until_status(&self, id: TaskId, status: i64) -> anyhow::Result<Document> {
+        let what = format!("task {id} to have status {status}");
+        eventually(&what, || async { Ok((self.status(id).await? == status).then_some(())) }).await?;
+        self.task(id).await
+    }
+
+    /// Waits until every task of a queue has ended, whatever its status.
+    ///
+    /// # Errors
+    /// They never do.
+    pub async fn until_all_ended(&self, queue: QueueId) -> anyhow::Result<Vec<Document>> {
+        let open = doc! { "queue": queue, "status": { "$lt": 1 } };
+        eventually("all tasks to end", || async {
+            Ok((self.tasks().count_documents(open.clone()).await? == 0).then_some(()))
+        })
+        .await?;
+        self.tasks_of(queue).await
+    }
+
+    /// All tasks of a queue in the order of their ids.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn tasks_of(&self, queue: QueueId) -> anyhow::Result<Vec<Document>> {
+        Ok(self.tasks().find(doc! { "queue": queue }).sort(doc! { "_id": 1 }).await?.try_collect().await?)
+    }
+
+    /// How many tasks of a queue match.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn count(&self, queue: QueueId, mut filter: Document) -> anyhow::Result<u64> {
+        filter.insert("queue", queue);
+        Ok(self.tasks().count_documents(filter).await?)
+    }
+
+    /// Starts a DEN.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn den(&self, node: &str) -> anyhow::Result<Den> {
+        Den::start(&self.config(), node, self.folder.path().join(format!("{node}.log")))
+    }
+
+    /// Starts a DEN and waits until it is at work.
+    ///
+    /// # Errors
+    /// It never is.
+    pub async fn den_at_work(&self, node: &str) -> anyhow::Result<Den> {
+        let den = self.den(node)?;
+        let nodes = self.database().collection::<Document>("nodes");
+        eventually("the DEN's heartbeat", || async { Ok(nodes.find_one(doc! { "node": node }).await?) })
+            .await?;
+        Ok(den)
+    }
+
+    /// Runs `dtr` for a task by hand.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn dtr(&self, task: &str, arguments: &[&str]) -> anyhow::Result<Finished> {
+        finish(self.dtr_command(task)?.args(arguments)).await
+    }
+
+    /// The command that runs `dtr` for a task.
+    ///
+    /// # Errors
+    /// `dtr` has not been built.
+    pub fn dtr_command(&self, task: &str) -> anyhow::Result<Command> {
+        let mut command = Command::new(binary("dtr")?);
+        command.arg("--config").arg(self.config()).args(["--task", task]);
+        Ok(command)
+    }
+
+    /// Runs `dtr` for a new task of `queue` and returns what was stored.
+    ///
+    /// # Errors
+    /// It cannot be started, or ends with another status than 0.
+    pub async fn run_by_hand(
+        &self,
+        queue: QueueId,
+        params: Document,
+        arguments: &[&str],
+    ) -> anyhow::Result<Document> {
+        let id = self.claimed(queue, params, "n1").await?;
+        let arguments: Vec<&str> = ["--node", "n1"].iter().chain(arguments).copied().collect();
+        let run = self.dtr(&id.to_string(), &arguments).await?;
+        if run.code()? != 0 {
+            bail!("dtr ended with {}: {}", run.status, run.stderr);
+        }
+        self.task(id).await
+    }
+
+    /// The chunks of an output file in order.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn chunks(&self, file: ObjectId) -> anyhow::Result<Vec<Document>> {
+        let chunks = self.database().collection::<Document>("tasks.chunks");
+        Ok(chunks.find(doc! { "files_id": file }).sort(doc! { "n": 1 }).await?.try_collect().await?)
+    }
+
+    /// The document of an output file.
+    ///
+    /// # Errors
+    /// There is none.
+    pub async fn file(&self, id: ObjectId) -> anyhow::Result<Document> {
+        let files = self.database().collection::<Document>("tasks.files");
+        files.find_one(doc! { "_id": id }).await?.context("no such file")
+    }
+
+    /// Removes the database. A test that fails leaves it for a look.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub async fn end(self) -> anyhow::Result<()> {
+        self.database.drop_database().await
+    }
+}

@@ -1,0 +1,105 @@
+//! Bad input gets one line that says what is wrong, and a documented exit code.
+
+use std::process::Stdio;
+
+use disbatch_tests::{World, binary, eventually};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::Command;
+
+async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<(i32, String)> {
+    let output = Command::new(binary(program)?).args(arguments).stdin(Stdio::null()).output().await?;
+    let code = output.status.code().unwrap_or(-1);
+    Ok((code, String::from_utf8(output.stderr)?))
+}
+
+#[tokio::test]
+async fn missing_and_broken_configurations_are_one_line_and_exit_3() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let cases = [
+        (None, "cannot read configuration"),
+        (Some("{ \"mongohost\": "), "cannot parse configuration"),
+        (Some("{}"), "mongohost and database: must be defined"),
+        (
+            Some("{ \"mongohost\": \"h\", \"database\": \"d\", \"gfs\": 5 }"),
+            "gfs: expected \"auto\", true or false, got 5",
+        ),
+        (Some("[]"), "expected an object"),
+        (Some("{ \"mongohost\": \"mongodb://h:99999\", \"database\": \"d\" }"), "port"),
+    ];
+    for (number, (text, reason)) in cases.into_iter().enumerate() {
+        let path = folder.path().join(format!("{number}.json"));
+        if let Some(text) = text {
+            std::fs::write(&path, text)?;
+        }
+        let path = path.to_str().unwrap_or_default();
+        for (program, arguments) in [
+            ("den", vec!["--config", path]),
+            ("dci", vec!["--config", path]),
+            ("dtr", vec!["--config", path, "--task", "6b0003bb686c8275d70dc2f1"]),
+        ] {
+            let (code, stderr) = run(program, &arguments).await?;
+            assert!(stderr.starts_with(&format!("{program}: ")), "{stderr}");
+            assert!(stderr.contains(reason), "{program} {reason}: {stderr}");
+            assert_eq!(stderr.lines().count(), 1, "{stderr}");
+            assert_eq!(code, 3, "{program}: {stderr}");
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_task_id_that_is_none_exits_2() -> anyhow::Result<()> {
+    let (code, stderr) = run("dtr", &["--task", "zzz"]).await?;
+    assert_eq!((code, &*stderr), (2, "dtr: --task: 'zzz' is not an id: expected 24 hexadecimal digits\n"));
+    let (code, _) = run("dtr", &["--gfs", "sometimes", "--task", "6b0003bb686c8275d70dc2f1"]).await?;
+    assert_eq!(code, 2);
+    let (code, _) = run("den", &["--bogus"]).await?;
+    assert_eq!(code, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_unwritable_folder_is_one_line_and_exit_5_and_the_task_is_left() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.queue("Disbatch::Plugin::Demo", bson::doc! {}).await?;
+    let id = world.claimed(queue, bson::doc! {}, "n1").await?;
+    let output = world
+        .dtr_command(&id.to_string())?
+        .args(["--node", "n1"])
+        .env("TMPDIR", "/nonexistent/folder")
+        .output()
+        .await?;
+    let stderr = String::from_utf8(output.stderr)?;
+    assert_eq!(output.status.code(), Some(5), "{stderr}");
+    assert!(
+        stderr.starts_with("dtr: cannot make a private folder for the task in /nonexistent/folder: "),
+        "{stderr}"
+    );
+    assert_eq!(world.status(id).await?, -1, "its DEN gives it back");
+    world.end().await
+}
+
+#[tokio::test]
+async fn an_unreachable_database_is_waited_for() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let config = folder.path().join("config.json");
+    // Nothing listens on a port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    std::fs::write(&config, format!(r#"{{"mongohost": "127.0.0.1:{port}", "database": "d"}}"#))?;
+    let log = folder.path().join("log");
+    let mut den = Command::new(binary("den")?)
+        .arg("--config")
+        .arg(&config)
+        .stderr(std::fs::File::create(&log)?)
+        .kill_on_drop(true)
+        .spawn()?;
+    let said = || anyhow::Ok(std::fs::read_to_string(&log)?.matches("cannot reach MongoDB").count());
+    eventually("two complaints", || async { Ok((said()? >= 2).then_some(())) }).await?;
+    let text = std::fs::read_to_string(&log)?;
+    assert!(text.contains(&format!("127.0.0.1:{port}")) && text.contains("retry_in_s"), "{text}");
+    assert!(den.try_wait()?.is_none(), "it keeps running");
+    kill(Pid::from_raw(i32::try_from(den.id().unwrap_or(0))?), Signal::SIGTERM)?;
+    assert!(den.wait().await?.success());
+    Ok(())
+}

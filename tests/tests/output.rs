@@ -1,0 +1,207 @@
+//! Output is stored completely, where Disbatch looks for it, in bounded memory.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use disbatch_tests::{Script, Server, World};
+use futures::TryStreamExt;
+use nix::sys::resource::{UsageWho, getrusage};
+use serde_json::Value;
+
+/// Does in an exec plugin what the recorded plugin did in Perl. Modes that return something other than
+/// a hash, or that die in Perl's way, have no counterpart.
+const PEER: &str = r#"#!/usr/bin/env python3
+import json, os, signal, sys
+mode = json.load(sys.stdin)["params"]["mode"]
+statuses = {"strstatus": "1", "zero": 0, "neg": -1, "word": "abc", "float": 1.5, "lead0": "01",
+            "refstatus": [1], "three": 3, "big": 99999999999, "newline": "1\n"}
+outputs = {"ok": ("out", ""), "wide": ("h\u00e9llo", "snow \u2603"), "three": ("x", "y"), "undefout": ("", ""),
+           "bytes": ("bad \u00ff\u00fe bytes", ""), "huge": ("x" * (17 << 20), "small"),
+           "nearhuge": ("x" * ((16 << 20) - 200), "small"), "hugewide": ("\u2603" * (6 << 20), "small")}
+stdout, stderr = outputs.get(mode, ("x" if mode in statuses else "", ""))
+sys.stdout.buffer.write(stdout.encode())
+sys.stderr.buffer.write(stderr.encode())
+if mode in statuses:
+    os.write(int(os.environ["DISBATCH_CONTROL_FD"]), json.dumps({"status": statuses[mode]}).encode() + b"\n")
+if mode == "die":
+    sys.exit("plugin died")
+if mode == "exit3":
+    sys.exit(3)
+if mode == "segv":
+    os.kill(os.getpid(), signal.SIGSEGV)
+"#;
+
+/// Rows of which only the status has a counterpart, with the status here: Perl left `exit3` and `segv`
+/// running for ever.
+const STATUS_ONLY: [(&str, i64); 3] = [("die", 2), ("exit3", 2), ("segv", 2)];
+
+/// Modes that are about Perl values.
+const PERL_ONLY: [&str; 8] =
+    ["dieref", "undef", "array", "string", "emptyhash", "nostatus", "numout", "refout"];
+
+#[tokio::test]
+async fn every_recorded_plugin_result_that_makes_sense_holds() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.script_queue(Script { name: "Peer", text: PEER }, 1).await?;
+    let mut compared = BTreeMap::new();
+    for line in include_str!("../fixtures/plugin_results.jsonl").lines() {
+        let row: Value = serde_json::from_str(line)?;
+        let mode = row["mode"].as_str().context("a row without mode")?;
+        if row["task"].is_null() || PERL_ONLY.contains(&mode) {
+            continue;
+        }
+        let arguments: Vec<&str> =
+            row["args"].as_array().context("args")?.iter().filter_map(Value::as_str).collect();
+        if mode == "huge" && arguments.is_empty() {
+            continue; // See `without_gridfs_output_that_does_not_fit_is_replaced_by_the_reason`.
+        }
+        let task = world.run_by_hand(queue, doc! { "mode": mode }, &arguments).await?;
+        let status = Bson::from(task.get("status").cloned()).into_relaxed_extjson();
+        if let Some((_, expected)) = STATUS_ONLY.iter().find(|(name, _)| *name == mode) {
+            assert_eq!(status, Value::from(*expected), "{mode}");
+        } else {
+            assert_eq!(status, row["task"]["status"], "{mode}");
+            compare_output(&world, &task, &row).await?;
+        }
+        *compared.entry(mode.to_owned()).or_insert(0) += 1;
+    }
+    assert_eq!(compared.values().sum::<i32>(), 23, "{compared:?}");
+    world.end().await
+}
+
+async fn compare_output(world: &World, task: &Document, row: &Value) -> anyhow::Result<()> {
+    let mode = &row["mode"];
+    assert!(task.get_bool("complete")?, "{mode}");
+    for stream in ["stdout", "stderr"] {
+        let here = task.get(stream).cloned().unwrap_or(Bson::Undefined);
+        match &row["task"][stream] {
+            // An exec plugin cannot tell "" from nothing.
+            Value::String(text) if text.is_empty() => assert_eq!(here, Bson::Null, "{mode} {stream}"),
+            Value::Object(_) => {
+                let Bson::ObjectId(id) = here else { anyhow::bail!("{mode} {stream}: {here}, no file") };
+                let files = row["files"].as_array().context("files")?;
+                let recorded = files.iter().find(|file| file["file"]["filename"] == *stream);
+                compare_file(world, task, id, recorded.context("no such file")?).await?;
+            }
+            recorded => assert_eq!(&here.into_relaxed_extjson(), recorded, "{mode} {stream}"),
+        }
+    }
+    Ok(())
+}
+
+async fn compare_file(world: &World, task: &Document, id: ObjectId, recorded: &Value) -> anyhow::Result<()> {
+    let file = world.file(id).await?;
+    assert_eq!(file.get_document("metadata")?, &doc! { "task_id": task.get_object_id("_id")? });
+    assert!(file.get_datetime("uploadDate").is_ok());
+    let json = Bson::Document(file).into_relaxed_extjson();
+    for key in ["filename", "length", "chunkSize", "md5"] {
+        assert_eq!(json[key], recorded["file"][key], "{key}");
+    }
+    let mut keys: Vec<_> = json.as_object().context("no object")?.keys().collect();
+    let mut recorded_keys: Vec<_> = recorded["file"].as_object().context("no object")?.keys().collect();
+    keys.sort();
+    recorded_keys.sort();
+    assert_eq!(keys, recorded_keys);
+    let chunks = world.chunks(id).await?;
+    assert_eq!(Value::from(chunks.len()), recorded["n_chunks"]);
+    for (number, recorded) in (0..).zip(recorded["chunks"].as_array().context("chunks")?) {
+        let chunk = &chunks[number];
+        assert_eq!(chunk.get("n"), Some(&Bson::Int32(i32::try_from(number)?)));
+        assert_eq!(Value::from(chunk.get_str("data")?.len()), recorded["len_bytes"]);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_gridfs_output_that_does_not_fit_is_replaced_by_the_reason() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.script_queue(Script { name: "Peer", text: PEER }, 1).await?;
+    for arguments in [&["--gfs", "0"][..], &[]] {
+        let id = world.claimed(queue, doc! { "mode": "huge" }, "n1").await?;
+        let arguments: Vec<&str> = ["--node", "n1"].iter().chain(arguments).copied().collect();
+        let run = world.dtr(&id.to_string(), &arguments).await?;
+        assert_eq!(run.code()?, 6, "{}", run.stderr);
+        let task = world.task(id).await?;
+        assert_eq!(task.get_i32("status")?, 1);
+        assert!(!task.get_bool("complete")?);
+        assert_eq!(task.get_str("stderr")?, "small");
+        assert_eq!(
+            task.get_str("stdout")?,
+            "Could not store 17825792 bytes of stdout: the task's document would exceed 16 MiB, and gfs is off"
+        );
+    }
+    world.end().await
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_text_come_back_as_they_were() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let text = "#!/bin/sh\nprintf 'caf\\351 \\377\\376\\000\\n'\nprintf 'fine \\342\\230\\203' >&2\n";
+    let queue = world.script_queue(Script { name: "Latin1", text }, 1).await?;
+    for gfs in ["auto", "1", "0"] {
+        let task = world.run_by_hand(queue, doc! {}, &["--gfs", gfs]).await?;
+        assert!(task.get_bool("complete")?);
+        let id = task.get_object_id("stdout")?;
+        assert_eq!(world.file(id).await?.get_document("metadata")?.get_str("encoding")?, "binary");
+        let chunk = world.chunks(id).await?.remove(0);
+        assert_eq!(chunk.get_binary_generic("data")?, b"caf\xe9 \xff\xfe\x00\n");
+        let bytes: Vec<Vec<u8>> = world.store().read_output(id).await?.try_collect().await?;
+        assert_eq!(bytes.concat(), b"caf\xe9 \xff\xfe\x00\n");
+        if gfs != "1" {
+            assert_eq!(task.get_str("stderr")?, "fine ☃");
+        }
+    }
+    world.end().await
+}
+
+/// Prints lines with their numbers: 24 bytes each, so nothing can be lost, doubled or swapped unnoticed.
+const NUMBERED: &str = r#"#!/usr/bin/env python3
+import json, sys
+lines = json.load(sys.stdin)["params"]["lines"]
+for start in range(0, lines, 10000):
+    sys.stdout.write("".join("line %018d\n" % n for n in range(start, min(start + 10000, lines))))
+"#;
+
+#[tokio::test]
+async fn thirty_megabytes_are_stored_to_the_byte() -> anyhow::Result<()> {
+    for server in [Server::ReplicaSet, Server::Standalone] {
+        let world = World::on(server).await?;
+        let queue = world.script_queue(Script { name: "Numbered", text: NUMBERED }, 1).await?;
+        let lines: usize = 1_300_000;
+        let ids = world.submit(queue, vec![doc! { "lines": i64::try_from(lines)? }]).await?;
+        let den = world.den("n1")?;
+        let task = world.until_status(ids[0], 1).await?;
+        let id = task.get_object_id("stdout")?;
+        let chunks: Vec<Vec<u8>> = world.store().read_output(id).await?.try_collect().await?;
+        let output = String::from_utf8(chunks.concat())?;
+        assert_eq!(output.len(), 24 * lines);
+        assert!(
+            output.lines().enumerate().all(|(n, line)| line == format!("line {n:018}")),
+            "{}",
+            den.log()?
+        );
+        world.end().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_flood_of_output_does_not_take_the_runner_over_64_mib() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    // A plugin that needs no memory itself, since the largest of all descendants is what can be measured.
+    let text = "#!/bin/sh\nhead -c 600000000 /dev/zero\nhead -c 300000000 /dev/zero | tr '\\0' e >&2\n";
+    let queue = world.script_queue(Script { name: "Flood", text }, 1).await?;
+    let task = world.run_by_hand(queue, doc! {}, &["--gfs", "auto", "--quiet"]).await?;
+    for (stream, length) in [("stdout", 600_000_000), ("stderr", 300_000_000)] {
+        let id = task.get_object_id(stream)?;
+        assert_eq!(world.file(id).await?.get_i32("length")?, length);
+        let chunks = world.database().collection::<Document>("tasks.chunks");
+        let stored = chunks.count_documents(doc! { "files_id": id }).await?;
+        assert_eq!(stored, u64::try_from(length)?.div_ceil(261_120));
+    }
+    let peak_kib = getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss();
+    assert!(peak_kib < 64 * 1024, "the runner took {peak_kib} KiB");
+    world.end().await
+}
