@@ -5,6 +5,10 @@ ARGS ?=
 # Where the DCI of `make demo` listens on 127.0.0.1.
 PORT ?= 8080
 
+# These tools wait for others most of the time; optimising them takes most of the time of building them.
+INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 cargo install --locked
+INSTALL_NEXTEST := $(INSTALL) cargo-nextest --no-default-features --features default-no-update
+
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
@@ -26,12 +30,10 @@ demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=-
 # everything that uses those would be built twice.
 test: ## Run all tests against real MongoDB servers
 	cargo build --locked --release --workspace --all-targets
-	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ARGS)
 
-lint: fmt-check clippy ## Check formatting and lints, and dependencies if cargo-deny is installed
-	@if cargo deny --version >/dev/null 2>&1; then $(MAKE) --no-print-directory deny; \
-	else echo "cargo-deny is not installed, so dependencies are not checked: see 'make deny'"; fi
+lint: fmt-check clippy deny ## Check formatting, lints, and licenses and origin of dependencies
 
 fmt-check:
 	cargo fmt --all --check
@@ -39,14 +41,14 @@ fmt-check:
 clippy:
 	cargo clippy --locked --workspace --all-targets --release -- -D warnings
 
-deny: ## Check licenses and origin of dependencies (installs cargo-deny, which takes minutes)
-	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+deny:
+	@cargo deny --version >/dev/null 2>&1 || $(INSTALL) cargo-deny
 	cargo deny --locked check bans licenses sources
 
 # Apart from `deny`, because it fetches the advisory database from GitHub, and because its outcome changes
 # while nothing here does.
 advisories: ## Check dependencies for known vulnerabilities (needs github.com)
-	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	@cargo deny --version >/dev/null 2>&1 || $(INSTALL) cargo-deny
 	cargo deny --locked check advisories
 
 # Not `cargo run -p`: for one package, Cargo would choose other features and build the dependencies anew.

@@ -23,7 +23,7 @@ const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
 /// 40573: "The $changeStream stage is only supported on replica sets".
 const NOT_A_REPLICA_SET: i32 = 40_573;
 
-/// Notifies `wake` whenever a task becomes queued or a queue or node changes, until `stop`.
+/// Notifies `wake` whenever a task becomes queued or a queue changes, until `stop`.
 pub async fn follow_changes(store: Store, wake: Arc<Notify>, stop: CancellationToken) {
     let mut had_stream = true;
     while !stop.is_cancelled() {
@@ -52,7 +52,6 @@ async fn follow(store: &Store, wake: &Notify, had_stream: &mut bool) -> StoreErr
         { "ns.coll": "tasks", "operationType": "insert" },
         { "ns.coll": "tasks", "updateDescription.updatedFields.status": -2 },
         { "ns.coll": "queues" },
-        { "ns.coll": "nodes", "updateDescription.updatedFields.maxthreads": { "$exists": true } },
     ] } };
     let only_ids = doc! { "$project": { "_id": 1, "operationType": 1, "ns": 1 } };
     let stream = store

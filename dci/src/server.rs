@@ -60,9 +60,7 @@ async fn configure(arguments: &Arguments) -> anyhow::Result<(Config, Store)> {
     // The messages name their cause already, so it is not to be printed again.
     let config = Config::load(&arguments.config).map_err(|error| anyhow!("{error}"))?;
     telemetry::init(&config.log)?;
-    for key in &config.unknown_keys {
-        tracing::warn!(key, "nothing reads this key of the configuration");
-    }
+    config.log_unknown_keys();
     let store = Store::connect(&config, Role::DisbatchWeb).await;
     let store =
         store.map_err(|error| anyhow!("cannot use mongohost of {}: {error}", config.path.display()))?;

@@ -194,6 +194,7 @@ impl Node {
     /// The queues that this node serves.
     async fn queues(&mut self) -> Result<Vec<Queue>, StoreError> {
         let mut queues = self.store.list_queues().await?;
+        self.availability.keep_only(&queues);
         match (&self.config.activequeues, &self.config.ignorequeues) {
             (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),
             (None, Some(ignored)) => queues.retain(|queue| !ignored.0.contains(&queue.id)),
@@ -223,6 +224,8 @@ impl Node {
             );
             return Ok(());
         }
+        // It got as far as its task, so launching works.
+        self.launches.worked();
         if !self.launcher.has_another(task) && self.store.orphan_task(task, &self.name).await? {
             tracing::error!(%task, "a runner died while its task ran ({how}): orphaned");
         }

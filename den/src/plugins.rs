@@ -43,6 +43,11 @@ impl Availability {
         }
     }
 
+    /// Forgets queues that are gone.
+    pub fn keep_only(&mut self, queues: &[Queue]) {
+        self.missing.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
+    }
+
     /// Whether this node can run the queue's tasks. Logs when that has changed.
     pub fn serves(&mut self, config: &Config, queue: &Queue) -> bool {
         match self.reason_against(config, queue) {

@@ -8,7 +8,8 @@ use disbatch_core::config::{DEFAULT_PATH, Gfs};
 const EXIT_CODES: &str = "\
 Exit status:
   0  the result is stored, whatever the plugin's status
-  1  no such task is claimed for this node; nothing was touched
+  1  the task is not this node's: not claimed for it, and nothing was touched; or taken away while it
+     ran, and its result is discarded
   2  wrong command line
   3  the configuration cannot be used
   4  the database cannot be reached or refuses an operation

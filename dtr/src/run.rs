@@ -196,10 +196,9 @@ async fn outcome(
             for complaint in complaints {
                 ended.stderr.note(&complaint);
             }
-            for stream in [&ended.stdout, &ended.stderr] {
-                if let Some(failure) = stream.failure() {
-                    tracing::error!("{failure}");
-                }
+            for failure in [ended.stdout.failure(), ended.stderr.failure()].into_iter().flatten() {
+                tracing::error!("{failure}");
+                ended.stderr.note(&format!("disbatch: {failure}\n"));
             }
             Outcome {
                 status: verdict::final_status(ended.exit, ended.control.status.as_ref()),
