@@ -97,6 +97,10 @@ impl Client {
             builder = builder.tls_certs_only(certificates);
         }
         let url = options.url.unwrap_or_else(|| DEFAULT_URL.to_owned());
+        if is_on_this_host(&url) {
+            // A proxy of the environment would look for the server on its own host.
+            builder = builder.no_proxy();
+        }
         Ok(Self { http: builder.build()?, url: url.trim_end_matches('/').to_owned(), credentials })
     }
 
@@ -201,9 +205,27 @@ pub fn segment(name: &str) -> String {
     })
 }
 
+fn is_on_this_host(url: &str) -> bool {
+    let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    host.is_some_and(|host| {
+        let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proxy_is_not_asked_for_this_host() {
+        for url in ["http://localhost:8080", "http://127.0.0.1", "http://[::1]:8080/x", "https://127.9.9.9"] {
+            assert!(is_on_this_host(url), "{url}");
+        }
+        for url in ["http://example.com", "http://10.0.0.1", "http://localhost.example.com", "nonsense"] {
+            assert!(!is_on_this_host(url), "{url}");
+        }
+    }
 
     #[test]
     fn names_become_one_segment() {

@@ -46,7 +46,7 @@ async fn every_recorded_plugin_result_that_makes_sense_holds() -> anyhow::Result
     let world = World::new().await?;
     let queue = world.script_queue(Script { name: "Peer", text: PEER }, 1).await?;
     let mut compared = BTreeMap::new();
-    for line in include_str!("../fixtures/plugin_results.jsonl").lines() {
+    for line in include_str!("../../fixtures/plugin_results.jsonl").lines() {
         let row: Value = serde_json::from_str(line)?;
         let mode = row["mode"].as_str().context("a row without mode")?;
         if row["task"].is_null() || PERL_ONLY.contains(&mode) {
