@@ -13,12 +13,15 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help release demo test lint fmt-check clippy deny advisories bench fmt clean-data
+.PHONY: help prepare release demo test lint fmt-check clippy deny advisories bench fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-release: ## Build everything for use, into target/release
+prepare:
+	@scripts/prepare
+
+release: prepare ## Build everything for use, into target/release
 	cargo build --locked --release --workspace
 
 demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
@@ -28,7 +31,7 @@ demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=-
 
 # All targets at once: the tests ask for other features of some dependencies than the programs alone, and
 # everything that uses those would be built twice.
-test: ## Run all tests against real MongoDB servers
+test: prepare ## Run all tests against real MongoDB servers
 	cargo build --locked --release --workspace --all-targets
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ARGS)

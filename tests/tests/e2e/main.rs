@@ -2,6 +2,9 @@
 
 mod bad_input;
 mod claim;
+mod dev;
+mod examples;
 mod output;
+mod perl;
 mod runner;
 mod survival;

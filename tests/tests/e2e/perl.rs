@@ -1,0 +1,88 @@
+//! A database that Perl Disbatch has written is taken over as it is.
+
+use anyhow::Context;
+use bson::{Bson, Document, doc};
+use disbatch_core::model::TaskId;
+use disbatch_tests::{Script, World, eventually};
+use futures::TryStreamExt;
+
+/// Everything in the recorded database, in its collections.
+async fn restore(world: &World) -> anyhow::Result<Document> {
+    let json: serde_json::Value = serde_json::from_str(include_str!("../../fixtures/documents.json"))?;
+    let recorded = bson::deserialize_from_bson::<Document>(Bson::try_from(json)?)?;
+    for collection in ["nodes", "queues", "tasks.files", "tasks.chunks", "balance", "reports"] {
+        insert(world, collection, recorded.get_array(collection)?).await?;
+    }
+    for (_, tasks) in recorded.get_document("tasks")? {
+        insert(world, "tasks", tasks.as_array().context("a list of tasks")?).await?;
+    }
+    Ok(recorded)
+}
+
+async fn insert(world: &World, collection: &str, documents: &[Bson]) -> anyhow::Result<()> {
+    let documents = documents.iter().filter_map(Bson::as_document).cloned();
+    world.database().collection::<Document>(collection).insert_many(documents).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn its_queued_tasks_run_and_nothing_else_is_touched() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let recorded = restore(&world).await?;
+    // The recorded node name: its DEN comes back as one of ours. The plugin of some queues is Perl's.
+    let plugin = Script { name: "PeerPlugin", text: "#!/bin/sh\necho peer\n" };
+    plugin.install(&world.plugins())?;
+    let queued: Vec<TaskId> = recorded
+        .get_document("tasks")?
+        .get_array("queued")?
+        .iter()
+        .filter_map(|task| Some(TaskId(task.as_document()?.get_object_id("_id").ok()?)))
+        .collect();
+    assert_eq!(queued.len(), 2);
+    let queues = world.database().collection::<Document>("queues");
+    queues.update_one(doc! { "name": "q_queued" }, doc! { "$set": { "threads": "2" } }).await?;
+    let before: Vec<Document> =
+        world.tasks().find(doc! { "status": { "$gte": 0 } }).await?.try_collect().await?;
+
+    let _den = world.den("node1.example.com")?;
+    let first = world.until_status(queued[0], 1).await?;
+    assert_eq!(first.get_str("stdout")?, "This is command 'a' for apple.\n");
+    let sent = recorded.get_document("tasks")?.get_array("queued")?;
+    let params = sent.first().and_then(Bson::as_document).context("a task")?.get_document("params")?;
+    assert_eq!(first.get_document("params")?, params, "parameters are as Perl wrote them");
+    world.until_status(queued[1], 1).await?;
+
+    for task in before {
+        let now = world.tasks().find_one(doc! { "_id": task.get_object_id("_id")? }).await?;
+        assert_eq!(now.as_ref(), Some(&task), "finished, running and odd tasks are left alone");
+    }
+    let nodes = world.database().collection::<Document>("nodes");
+    let node = nodes.find_one(doc! { "node": "node1.example.com" }).await?.context("the node")?;
+    assert_eq!(node.get_i32("maxthreads")?, 10);
+    assert_eq!(nodes.count_documents(doc! {}).await?, 1);
+    world.end().await
+}
+
+#[tokio::test]
+async fn the_indexes_are_perls_to_the_name() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let den = world.den_at_work("n1").await?;
+    let json: serde_json::Value = serde_json::from_str(include_str!("../../fixtures/documents.json"))?;
+    let recorded = bson::deserialize_from_bson::<Document>(Bson::try_from(json)?)?;
+    for collection in ["nodes", "queues", "tasks", "tasks.files", "tasks.chunks"] {
+        let expected = recorded.get_document("indexes")?.get_array(collection)?;
+        let mut listed = Vec::new();
+        let mut cursor = world.database().run_cursor_command(doc! { "listIndexes": collection }).await?;
+        while let Some(index) = cursor.try_next().await? {
+            listed.push(Bson::Document(index));
+        }
+        let by_name =
+            |index: &Bson| index.as_document().and_then(|d| d.get_str("name").ok()).map(str::to_owned);
+        listed.sort_by_key(by_name);
+        let mut expected = expected.clone();
+        expected.sort_by_key(by_name);
+        assert_eq!(listed, expected, "{collection}");
+    }
+    eventually("the DEN to go on", || async { Ok((!den.log()?.contains("ERROR")).then_some(())) }).await?;
+    world.end().await
+}
