@@ -45,6 +45,14 @@ impl World {
             Server::Standalone => testing::standalone().await?,
             Server::ReplicaSet => testing::replica_set().await?,
         };
+        Self::at(uri).await
+    }
+
+    /// A world on the server at `uri`.
+    ///
+    /// # Errors
+    /// The address is not valid, or there is no temporary folder.
+    pub async fn at(uri: String) -> anyhow::Result<Self> {
         let world = Self { database: TestDatabase::create(uri).await?, folder: tempfile::tempdir()? };
         std::fs::create_dir(world.plugins())?;
         world.configure(json!({}))?;

@@ -4,6 +4,7 @@ mod bad_input;
 mod claim;
 mod dev;
 mod examples;
+mod outage;
 mod output;
 mod perl;
 mod runner;
