@@ -13,7 +13,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare release demo test lint fmt-check clippy deny advisories bench fmt clean-data
+.PHONY: help prepare release demo test lint fmt-check clippy deny advisories bench fuzz fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,10 @@ advisories: ## Check dependencies for known vulnerabilities (needs github.com)
 # Not `cargo run -p`: for one package, Cargo would choose other features and build the dependencies anew.
 bench: release ## Run the benchmarks
 	target/release/disbatch-bench $(ARGS)
+
+# Apart from `test`, because it fetches its tool from PyPI.
+fuzz: release ## Send odd requests to the REST API
+	scripts/fuzz-api $(ARGS)
 
 fmt: ## Format the sources
 	cargo fmt --all

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Parser;
 
 const ABOUT: &str = "\
-The programs den, dtr and disbatch-plugin-demo are taken from beside this one; a private MongoDB server is
+The programs dci, den, dtr and disbatch-plugin-demo are taken from beside this one; a private MongoDB server is
 started, or fetched and started where there is none.
 
 Exit status:
@@ -18,7 +18,7 @@ Exit status:
 #[derive(Debug, Clone, Parser)]
 #[command(name = "disbatch-bench", version, after_help = ABOUT)]
 pub struct Args {
-    /// Only the figures whose names contain this: drain, floor, latency
+    /// Only the figures whose names contain this: drain, floor, latency, queues
     #[arg(value_name = "FIGURE")]
     pub filter: Option<String>,
 

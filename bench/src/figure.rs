@@ -3,6 +3,7 @@
 pub mod drain;
 pub mod floor;
 pub mod latency;
+pub mod queues;
 
 use bson::{Document, doc};
 
@@ -31,11 +32,13 @@ pub enum Figure {
     Floor,
     /// From submission to start.
     Latency,
+    /// Counting the tasks of all queues.
+    Queues,
 }
 
 impl Figure {
     /// All of them, in the order of a round.
-    pub const ALL: [Self; 3] = [Self::Drain, Self::Floor, Self::Latency];
+    pub const ALL: [Self; 4] = [Self::Drain, Self::Floor, Self::Latency, Self::Queues];
 
     /// Its name, on the command line too.
     pub const fn name(self) -> &'static str {
@@ -43,6 +46,7 @@ impl Figure {
             Self::Drain => drain::NAME,
             Self::Floor => floor::NAME,
             Self::Latency => latency::NAME,
+            Self::Queues => queues::NAME,
         }
     }
 
@@ -52,6 +56,7 @@ impl Figure {
             Self::Drain => drain::METHOD,
             Self::Floor => floor::METHOD,
             Self::Latency => latency::METHOD,
+            Self::Queues => queues::METHOD,
         }
     }
 
@@ -59,7 +64,7 @@ impl Figure {
     pub const fn in_every_round(self) -> bool {
         match self {
             Self::Drain | Self::Floor => true,
-            Self::Latency => false,
+            Self::Latency | Self::Queues => false,
         }
     }
 
@@ -77,6 +82,7 @@ impl Figure {
             Self::Drain => drain::measure(world, load, progress).await,
             Self::Floor => floor::measure(world, load).await,
             Self::Latency => latency::measure(world, load, progress).await,
+            Self::Queues => queues::measure(world, progress).await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is measured in: one private MongoDB server, and a DEN with a fresh database for each measurement.
 
 pub mod node;
+pub mod web;
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -11,12 +12,15 @@ use disbatch_mongod::server::{Options, Server};
 
 use crate::progress::Progress;
 use node::Node;
+use web::Web;
 
 /// The programs that are measured, from beside this one.
 #[derive(Debug, Clone)]
 pub struct Programs {
     /// The DEN. It finds its runner and the plugin beside itself.
     pub den: PathBuf,
+    /// The DCI.
+    pub dci: PathBuf,
     /// The plugin of all tasks.
     pub plugin: PathBuf,
 }
@@ -44,8 +48,14 @@ impl World {
         let program =
             tokio::task::spawn_blocking(search).await.context("the search for mongod broke off")??;
         let folder = tempfile::Builder::new().prefix("disbatch-bench-").tempdir()?.keep();
-        let options =
-            Options { program, data: folder.clone(), port: None, replica_set: true, ephemeral: true };
+        let options = Options {
+            program,
+            data: folder.clone(),
+            port: None,
+            replica_set: true,
+            ephemeral: true,
+            arguments: Vec::new(),
+        };
         let server = Box::pin(Server::start(options)).await?;
         Ok(Self { programs, server, folder, nodes: Cell::new(0) })
     }
@@ -59,6 +69,15 @@ impl World {
         self.nodes.set(number);
         let name = format!("bench_{figure}_{number}");
         Box::pin(Node::start(&self.programs.den, &self.server.uri(), &self.folder.join(&name), &name)).await
+    }
+
+    /// A fresh database with a DCI that listens.
+    ///
+    /// # Errors
+    /// The DCI does not start.
+    pub async fn web(&self, figure: &str) -> anyhow::Result<Web> {
+        let name = format!("bench_{figure}");
+        Box::pin(Web::start(&self.programs.dci, &self.server.uri(), &self.folder.join(&name), &name)).await
     }
 
     /// Ends the server and removes its data.
@@ -82,5 +101,5 @@ fn programs() -> anyhow::Result<Programs> {
         Ok(path)
     };
     beside("dtr")?;
-    Ok(Programs { den: beside("den")?, plugin: beside("disbatch-plugin-demo")? })
+    Ok(Programs { dci: beside("dci")?, den: beside("den")?, plugin: beside("disbatch-plugin-demo")? })
 }

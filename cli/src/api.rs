@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use anyhow::Context;
+use reqwest::header::CONTENT_TYPE;
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
@@ -77,11 +78,11 @@ impl Client {
     /// Prepares requests; nothing is sent yet.
     ///
     /// # Errors
-    /// `--config` or `--ssl_ca_file` cannot be read, or only one of user name and password is given.
+    /// `--ssl_ca_file` cannot be read, or only one of user name and password is given.
     pub fn new(options: &ConnectionOptions) -> anyhow::Result<Self> {
         // Fails when a provider is installed already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
-        let options = options.with_file()?;
+        let options = options.clone();
         let credentials = match (options.username, options.password) {
             (Some(username), Some(password)) => Some((username, password)),
             (None, None) => None,
@@ -123,6 +124,15 @@ impl Client {
     /// See [`ApiError`].
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.send("posting", Method::POST, path, |request| request.json(body)).await
+    }
+
+    /// `POST path` with `json` as it is: numbers keep all their digits.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn post_json(&self, path: &str, json: String) -> Result<Value, ApiError> {
+        let send = |request: RequestBuilder| request.header(CONTENT_TYPE, "application/json").body(json);
+        self.send("posting", Method::POST, path, send).await
     }
 
     /// `POST path` with `fields` as a form.

@@ -1,16 +1,21 @@
 //! The command line. Options may stand before or after the command, as in the Perl client.
 
+mod connection;
+mod options;
+mod shape;
+
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
-use serde::Deserialize;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-const EXIT_CODES: &str =
-    "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, 255 anything else.";
+pub use connection::ConnectionOptions;
+pub use options::{FileOptions, Format, ListingOptions, Shell};
+
+const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
+     130 interrupted, 255 anything else.\n\n\
+     `disbatch COMMAND --help` has examples.";
 
 /// Submits tasks to Disbatch, shows them, and manages queues, through the REST API of a DCI.
 #[derive(Debug, Parser)]
@@ -22,9 +27,6 @@ pub struct Arguments {
     /// What to list, and how.
     #[command(flatten)]
     pub listing: ListingOptions,
-    /// Take the parameters of new tasks from the documents of this collection (create-tasks)
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Creating tasks")]
-    pub collection: Option<String>,
     /// What to do.
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -37,7 +39,12 @@ pub enum Command {
     Plugins,
     /// Show all queues with their tasks counted
     #[command(visible_alias = "status")]
-    Queues,
+    Queues {
+        /// Show them again every so many seconds [default: 2], until ^C
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+            allow_negative_numbers = true)]
+        watch: Option<f64>,
+    },
     /// Create a queue
     CreateQueue {
         /// The name of the new queue
@@ -73,95 +80,49 @@ pub enum Command {
         /// A JSON array of parameter objects, or one object; with --collection an object of `filter` and
         /// `params`
         json: Option<String>,
+        /// Where many tasks come from.
+        #[command(flatten)]
+        from: FileOptions,
     },
     /// Show tasks
     Tasks {
         /// A JSON object of indexed fields: `{"queue":"<id>","status":-2}`
         filter: Option<String>,
     },
+    /// Search tasks by any field; needs a DCI with the extension Disbatch::Web::Tasks
+    Search {
+        /// A JSON object of fields: `{"params.user":"ashley"}`
+        filter: Option<String>,
+    },
+    /// Show all nodes
+    Nodes,
+    /// Change a node: how many tasks may run on it at once
+    UpdateNode {
+        /// The node's name or id
+        node: Option<String>,
+        /// `maxthreads` and a number, or `null` for no limit
+        #[arg(allow_negative_numbers = true)]
+        fields: Vec<String>,
+    },
+    /// Print a script that completes commands and options in a shell
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
+    /// Create the MongoDB users of all processes, directly in the database of --config
+    CreateUsers(crate::command::create_users::Options),
     /// Run a DEN, a DCI and a database on this machine for development
     Dev(crate::dev::Args),
 }
 
-/// How to reach the DCI. A file given with `--config` has the same keys; the command line wins.
-#[derive(Debug, Clone, Default, Args, Deserialize)]
-#[command(next_help_heading = "Connection")]
-#[serde(default)]
-pub struct ConnectionOptions {
-    /// Address of the DCI [default: http://localhost:8080]
-    #[arg(long, global = true)]
-    pub url: Option<String>,
-    /// User name for HTTP basic authentication
-    #[arg(long, global = true)]
-    pub username: Option<String>,
-    /// Password of that user
-    #[arg(long, global = true)]
-    pub password: Option<String>,
-    /// Trust only the certificates in this PEM file
-    #[arg(long = "ssl_ca_file", global = true, value_name = "FILE")]
-    pub ssl_ca_file: Option<PathBuf>,
-    /// Do not check the DCI's certificate
-    #[arg(long = "disable_ssl_verification", global = true)]
-    pub disable_ssl_verification: bool,
-    /// JSON file with url, username and password
-    #[arg(long, global = true, value_name = "FILE")]
-    #[serde(skip)]
-    pub config: Option<PathBuf>,
+/// The definition of the command line.
+pub fn command() -> clap::Command {
+    shape::arrange(Arguments::command())
 }
 
-impl ConnectionOptions {
-    /// These options, completed from the file of `--config`.
-    ///
-    /// # Errors
-    /// The file cannot be read or is no JSON object of such keys.
-    pub fn with_file(&self) -> anyhow::Result<Self> {
-        let Some(path) = &self.config else { return Ok(self.clone()) };
-        let text =
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let file: Self =
-            serde_json::from_str(&text).with_context(|| format!("cannot parse {}", path.display()))?;
-        Ok(Self {
-            url: self.url.clone().or(file.url),
-            username: self.username.clone().or(file.username),
-            password: self.password.clone().or(file.password),
-            ssl_ca_file: self.ssl_ca_file.clone().or(file.ssl_ca_file),
-            disable_ssl_verification: self.disable_ssl_verification || file.disable_ssl_verification,
-            config: None,
-        })
-    }
-}
-
-/// Which tasks to show, and how (`tasks`).
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Listing tasks")]
-pub struct ListingOptions {
-    /// Print only how many there are
-    #[arg(long, global = true)]
-    pub count: bool,
-    /// Only these fields, as a JSON array or object
-    #[arg(long, global = true, value_name = "JSON")]
-    pub fields: Option<String>,
-    /// At most so many; 0 for all [default: 100]
-    #[arg(long, global = true, value_name = "N", allow_negative_numbers = true)]
-    pub limit: Option<i64>,
-    /// Leave out so many first
-    #[arg(long, global = true, value_name = "N")]
-    pub skip: Option<u64>,
-    /// Print times as seconds since 1970
-    #[arg(long, global = true)]
-    pub epoch: bool,
-    /// Do not print the tasks' output
-    #[arg(long, global = true, overrides_with = "noterse")]
-    pub terse: bool,
-    /// Print the tasks' output
-    #[arg(long, global = true, overrides_with = "terse", alias = "no-terse")]
-    pub noterse: bool,
-    /// Print the tasks' output even where it is in `GridFS`
-    #[arg(long, global = true)]
-    pub full: bool,
-    /// Print JSON for people
-    #[arg(long, global = true)]
-    pub pretty: bool,
+/// The definition for completion scripts.
+pub fn command_for_completion() -> clap::Command {
+    shape::without_hidden(&Arguments::command())
 }
 
 /// Reads the command line.
@@ -173,7 +134,8 @@ pub struct ListingOptions {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, ExitCode> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     loop {
-        let error = match Arguments::try_parse_from(&arguments) {
+        let matches = command().try_get_matches_from(&arguments);
+        let error = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
             Ok(arguments) => return Ok(arguments),
             Err(error) => error,
         };
@@ -196,7 +158,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
 
 /// Prints what there is to use.
 pub fn print_usage() {
-    println!("{}", Arguments::command().render_help());
+    println!("{}", command().render_help());
 }
 
 fn unknown_option(error: &clap::Error, arguments: &[OsString]) -> Option<usize> {
@@ -228,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Arguments::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
@@ -239,13 +201,13 @@ mod tests {
             assert!(matches!(arguments.command, Some(Command::Tasks { filter: Some(_) })), "{words}");
         }
         let arguments = parse_words("disbatch create-tasks q --collection users {}");
-        assert_eq!(arguments.collection.as_deref(), Some("users"));
+        assert_eq!(arguments.listing.collection.as_deref(), Some("users"));
     }
 
     #[test]
     fn unknown_options_are_left_out() {
         let arguments = parse_words("disbatch --url http://h --bogus queues --bad=5");
-        assert!(matches!(arguments.command, Some(Command::Queues)));
+        assert!(matches!(arguments.command, Some(Command::Queues { watch: None })));
         assert_eq!(arguments.connection.url.as_deref(), Some("http://h"));
     }
 

@@ -1,22 +1,27 @@
 //! The commands, one file each.
 
+mod completion;
 mod create_queue;
 mod create_task;
 mod create_tasks;
+pub mod create_users;
 mod delete_queue;
+mod nodes;
 mod plugins;
 mod queues;
+mod search;
 mod tasks;
+mod update_node;
 mod update_queue;
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::process::ExitCode;
 
 use serde_json::Value;
 
 use crate::api::Client;
 use crate::args::{Arguments, Command, print_usage};
+use crate::output::plain;
 
 /// Does what the command line asks for.
 ///
@@ -31,34 +36,32 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         // Boxed, so that its state does not weigh on every other command.
         return Box::pin(crate::dev::run(options)).await;
     }
-    let client = Client::new(&arguments.connection)?;
+    if let Command::CreateUsers(options) = command {
+        return Box::pin(create_users::run(options, arguments.connection.config.as_deref())).await;
+    }
+    if let Command::Completion { shell } = command {
+        completion::run(shell)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let client = Client::new(&arguments.connection.with_file()?)?;
+    let listing = &arguments.listing;
     match command {
-        Command::Plugins => plugins::run(&client).await?,
-        Command::Queues => queues::run(&client).await?,
+        Command::Plugins => plugins::run(&client, listing).await?,
+        Command::Queues { watch } => queues::run(&client, watch, listing).await?,
         Command::CreateQueue { name, plugin } => create_queue::run(&client, name, plugin).await?,
         Command::UpdateQueue { queue, fields } => update_queue::run(&client, queue, fields).await?,
         Command::DeleteQueue { queue } => delete_queue::run(&client, queue).await?,
         Command::CreateTask { queue, params } => create_task::run(&client, queue, params).await?,
-        Command::CreateTasks { queue, json } => {
-            create_tasks::run(&client, queue, json, arguments.collection).await?;
+        Command::CreateTasks { queue, json, from } => {
+            return create_tasks::run(&client, queue, json, &from, arguments.listing.collection).await;
         }
-        Command::Tasks { filter } => tasks::run(&client, filter, &arguments.listing).await?,
-        Command::Dev(_) => {} // Done above, without a client.
+        Command::Tasks { filter } => tasks::run(&client, filter, listing).await?,
+        Command::Search { filter } => search::run(&client, filter, listing).await?,
+        Command::Nodes => nodes::run(&client, listing).await?,
+        Command::UpdateNode { node, fields } => update_node::run(&client, node, fields).await?,
+        Command::Completion { .. } | Command::CreateUsers(_) | Command::Dev(_) => {} // Done above, without a client.
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Whether the reader of our output went away, as `head` does: nobody is left to be told.
-pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-    kind == Some(std::io::ErrorKind::BrokenPipe)
-}
-
-/// Prints `text` as it is. Unlike `print!` it does not panic when nobody reads any more.
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    Ok(stdout.flush()?)
 }
 
 /// The queue that a command is about.
@@ -73,15 +76,6 @@ fn pairs(words: Vec<String>) -> anyhow::Result<BTreeMap<String, String>> {
     }
     let mut words = words.into_iter();
     Ok(std::iter::from_fn(|| Some((words.next()?, words.next()?))).collect())
-}
-
-/// A value as a person reads it in a table: text as it is, null as nothing.
-fn plain(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    }
 }
 
 /// The id in a value as the DCI writes it: `{"$oid": ".."}`.

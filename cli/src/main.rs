@@ -1,4 +1,4 @@
-//! `disbatch`: the command line of Disbatch. It speaks HTTP to a DCI and nothing else.
+//! `disbatch`: the command line of Disbatch. It speaks HTTP to a DCI; `create-users` and `dev` work without one.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command line is for")]
 
@@ -6,6 +6,7 @@ mod api;
 mod args;
 mod command;
 mod dev;
+mod output;
 
 use std::process::ExitCode;
 
@@ -19,7 +20,7 @@ async fn main() -> ExitCode {
         Err(stopped) => return stopped,
     };
     command::run(arguments).await.unwrap_or_else(|error| {
-        if !command::is_broken_pipe(&error) {
+        if !output::is_broken_pipe(&error) {
             eprintln!("{error:#}");
         }
         ExitCode::from(FAILED)

@@ -5,7 +5,7 @@
 //! refused with the path of the key.
 
 mod log;
-mod relaxed;
+pub(crate) mod relaxed;
 mod sections;
 
 use std::path::{Path, PathBuf};

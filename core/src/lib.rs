@@ -4,6 +4,7 @@
 //! Follow one task through [`task`]: submit, claim, start, finish. `ARCHITECTURE.md` walks that path
 //! through all processes and states the invariants.
 
+pub mod balance;
 pub mod clock;
 pub mod config;
 pub mod lifecycle;
@@ -15,4 +16,5 @@ pub mod queue;
 pub mod store;
 pub mod task;
 pub mod telemetry;
+pub mod users;
 pub mod wake;

@@ -12,7 +12,7 @@ mod status;
 mod task;
 
 pub use id::{IdError, NodeName, PluginName, PluginNameError, QueueId, Selector, TaskId};
-pub use liberal::{Count, Moment};
+pub use liberal::{Count, Moment, integer as whole_number};
 pub use node::Node;
 pub use queue::{Queue, Sort};
 pub use status::{Phase, Status};

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
 use mongodb::options::{
-    Acknowledgment, AuthMechanism, ClientOptions, Credential, Tls, TlsOptions, WriteConcern,
+    Acknowledgment, AuthMechanism, ClientOptions, Credential, ServerMonitoringMode, Tls, TlsOptions,
+    WriteConcern,
 };
 use mongodb::{Client, Collection, Database};
 
@@ -23,6 +24,9 @@ use crate::config::{Config, Role, Ssl};
 /// How long an operation waits for a reachable server before it fails.
 const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A runner's connections are closed when they have not been used for so long.
+const RUNNER_IDLE_TIME: Duration = Duration::from_secs(10);
 
 /// A connection pool to one Disbatch database. Clones share it.
 #[derive(Debug, Clone)]
@@ -37,16 +41,10 @@ impl Store {
     /// # Errors
     /// `mongohost` is no valid address, its DNS seed list cannot be resolved, or the CA file cannot be read.
     pub async fn connect(config: &Config, role: Role) -> Result<Self, StoreError> {
-        let is_uri =
-            config.mongohost.starts_with("mongodb://") || config.mongohost.starts_with("mongodb+srv://");
-        let uri = if is_uri { config.mongohost.clone() } else { format!("mongodb://{}/", config.mongohost) };
-        let mut options = ClientOptions::parse(&uri).await?;
+        let mut options = client_options(config).await?;
         options.app_name.get_or_insert_with(|| role.user().to_owned());
-        options.server_selection_timeout.get_or_insert(SERVER_SELECTION_TIMEOUT);
-        options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
-        options.write_concern.get_or_insert_with(majority);
-        if let Some(ssl) = &config.attributes.ssl {
-            options.tls = Some(Tls::Enabled(tls_options(ssl)));
+        if role == Role::TaskRunner {
+            frugal(&mut options);
         }
         if let Some(password) = config.auth.password(role) {
             options.credential = Some(credential(role, password, &config.database));
@@ -104,9 +102,34 @@ impl Store {
         self.database.collection("tasks.chunks")
     }
 
+    pub(crate) fn balance(&self) -> Collection<Document> {
+        self.database.collection("balance")
+    }
+
     pub(crate) fn reports(&self) -> Collection<Document> {
         self.database.collection("reports")
     }
+}
+
+/// A node may run a thousand tasks at once, each with a runner that talks to the database at its start and at
+/// its end: no streaming monitor with connections of its own, and none kept while the plugin works.
+fn frugal(options: &mut ClientOptions) {
+    options.server_monitoring_mode.get_or_insert(ServerMonitoringMode::Poll);
+    options.max_idle_time.get_or_insert(RUNNER_IDLE_TIME);
+}
+
+/// Where the database is and how it is spoken to, without a user.
+pub(crate) async fn client_options(config: &Config) -> Result<ClientOptions, StoreError> {
+    let is_uri = config.mongohost.starts_with("mongodb://") || config.mongohost.starts_with("mongodb+srv://");
+    let uri = if is_uri { config.mongohost.clone() } else { format!("mongodb://{}/", config.mongohost) };
+    let mut options = ClientOptions::parse(&uri).await?;
+    options.server_selection_timeout.get_or_insert(SERVER_SELECTION_TIMEOUT);
+    options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
+    options.write_concern.get_or_insert_with(majority);
+    if let Some(ssl) = &config.attributes.ssl {
+        options.tls = Some(Tls::Enabled(tls_options(ssl)));
+    }
+    Ok(options)
 }
 
 fn majority() -> WriteConcern {

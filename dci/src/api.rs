@@ -3,15 +3,21 @@
 pub mod create_queue;
 pub mod create_tasks;
 pub mod delete_queue;
+pub mod get_balance;
 pub mod get_node;
 pub mod get_queue;
 pub mod get_task;
+pub mod info;
 pub mod list_nodes;
 pub mod list_plugins;
 pub mod list_queues;
 pub mod list_tasks;
+pub mod monitoring;
+pub mod update_balance;
 pub mod update_node;
 pub mod update_queue;
+pub mod v3;
+pub mod web_tasks;
 
 use actix_web::HttpResponse;
 

@@ -126,12 +126,18 @@ impl From<StoreError> for HttpError {
             tracing::error!(%error, "a request failed");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, "the database refuses this server");
         }
-        if error.write_failure().is_some_and(|failure| failure.is_too_large()) {
+        if error.write_failure().is_some_and(|failure| failure.is_too_large()) || is_refused_by_driver(&error)
+        {
             return Self::bad_request("the document would be larger than the database takes");
         }
         tracing::error!(%error, "a request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error, see the server's log")
     }
+}
+
+/// The driver does not even send a document that is too large, and says so in words only.
+fn is_refused_by_driver(error: &StoreError) -> bool {
+    matches!(error, StoreError::Database(error) if error.to_string().contains("document must be within"))
 }
 
 #[cfg(test)]

@@ -6,12 +6,15 @@ mod args;
 mod error;
 mod json;
 mod legacy;
+mod openapi;
 mod origin;
 mod output;
 mod params;
 mod query;
+mod rows;
 mod server;
 mod state;
+mod static_files;
 mod ui;
 
 use std::process::ExitCode;

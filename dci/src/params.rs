@@ -78,21 +78,19 @@ impl Params {
     }
 
     fn from_json(body: &[u8]) -> Result<Self, HttpError> {
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(map)) => Ok(Self::from_map(map)),
-            Ok(_) => Err(HttpError::bad_request("the body must be a JSON object")),
-            Err(error) => Err(HttpError::bad_request(format!("the body is not JSON: {error}"))),
+        match json_value(body)? {
+            Value::Object(map) => Ok(Self::from_map(map)),
+            _ => Err(HttpError::bad_request("the body must be a JSON object")),
         }
     }
 
-    fn read(content_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
         if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             let body =
                 std::str::from_utf8(body).map_err(|_| HttpError::bad_request("the body is not UTF-8"))?;
             return Self::from_form(body);
         }
-        if media_type.eq_ignore_ascii_case("application/json") {
+        if is_json(media_type) {
             return Self::from_json(body);
         }
         Self::from_form(query)
@@ -104,19 +102,62 @@ impl FromRequest for Params {
     type Future = Pin<Box<dyn Future<Output = Result<Self, HttpError>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
-        let body = web::Payload::from_request(request, payload);
+        let body = whole_body(request, payload);
+        let request = request.clone();
+        Box::pin(async move { Self::read(media_type(&request), &body.await?, request.query_string()) })
+    }
+}
+
+/// A JSON body that need not be an object. Whatever is no JSON is read as [`Params`] are, into an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AnyJson(pub Value);
+
+impl FromRequest for AnyJson {
+    type Error = HttpError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, HttpError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let body = whole_body(request, payload);
         let request = request.clone();
         Box::pin(async move {
-            let body = body.await.map_err(|_| HttpError::bad_request("the body cannot be read"))?;
-            let body = match body.to_bytes_limited(BODY_LIMIT).await {
-                Ok(Ok(body)) => body,
-                Ok(Err(_)) => return Err(HttpError::bad_request("the body cannot be read")),
-                Err(_) => return Err(HttpError::too_large(BODY_LIMIT)),
-            };
-            let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            Self::read(content_type.unwrap_or_default(), &body, request.query_string())
+            let body = body.await?;
+            let media_type = media_type(&request);
+            if is_json(media_type) {
+                return json_value(&body).map(Self);
+            }
+            let params = Params::read(media_type, &body, request.query_string())?;
+            Ok(Self(Value::Object(params.fields)))
         })
     }
+}
+
+fn whole_body(
+    request: &HttpRequest,
+    payload: &mut dev::Payload,
+) -> impl Future<Output = Result<web::Bytes, HttpError>> + use<> {
+    let body = web::Payload::from_request(request, payload);
+    async move {
+        let body = body.await.map_err(|_| HttpError::bad_request("the body cannot be read"))?;
+        match body.to_bytes_limited(BODY_LIMIT).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(_)) => Err(HttpError::bad_request("the body cannot be read")),
+            Err(_) => Err(HttpError::too_large(BODY_LIMIT)),
+        }
+    }
+}
+
+fn media_type(request: &HttpRequest) -> &str {
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
+}
+
+fn is_json(media_type: &str) -> bool {
+    media_type.eq_ignore_ascii_case("application/json")
+}
+
+fn json_value(body: &[u8]) -> Result<Value, HttpError> {
+    serde_json::from_slice(body)
+        .map_err(|error| HttpError::bad_request(format!("the body is not JSON: {error}")))
 }
 
 #[cfg(test)]
@@ -135,7 +176,7 @@ mod tests {
         let read = Params::read(form, b"name=caf%C3%A9+x&.limit=2", "a=1").unwrap();
         assert_eq!(read.fields, map(json!({"name": "café x"})));
         assert_eq!(read.options, map(json!({"limit": "2"})));
-        let read = Params::read("application/json; charset=utf-8", b"{\"a\":1}", "b=2").unwrap();
+        let read = Params::read("application/json", b"{\"a\":1}", "b=2").unwrap();
         assert_eq!(read.fields, map(json!({"a": 1})));
         let read = Params::read("", b"{\"a\":1}", "status=-2&status=1&status=3").unwrap();
         assert_eq!(read.fields, map(json!({"status": ["-2", "1", "3"]})));

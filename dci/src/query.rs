@@ -2,6 +2,7 @@
 
 mod filter;
 mod indexes;
+pub mod legacy;
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,9 @@
 //! Starts the server, and ends it when asked to.
 
+#[cfg(test)]
+mod described;
+mod extensions;
+
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -20,7 +24,7 @@ use crate::api::{self, Answer};
 use crate::args::Arguments;
 use crate::error::HttpError;
 use crate::state::State;
-use crate::{accept, origin, ui};
+use crate::{accept, openapi, origin, static_files, ui};
 
 const USAGE: u8 = 2;
 const CONFIGURATION: u8 = 3;
@@ -106,6 +110,7 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
             .wrap(from_fn(origin::refuse_other_sites))
             .wrap(Compress::default())
             .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")))
+            .configure(|app| extensions::routes(app, &data))
             .configure(routes)
     };
     let server =
@@ -116,12 +121,14 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
     Ok(server.run())
 }
 
-/// All routes.
+/// All routes that are always there.
 pub fn routes(app: &mut ServiceConfig) {
     const GET: &str = "GET, HEAD";
     const GET_POST: &str = "GET, HEAD, POST";
     app.service(resource("/", GET).route(get().to(ui::overview::handle)))
         .service(resource("/assets/disbatch.css", GET).route(get().to(ui::assets::handle)))
+        .service(resource("/docs", GET).route(get().to(ui::docs::handle)))
+        .service(resource("/openapi.json", GET).route(get().to(openapi::handle)))
         .service(resource("/plugins", GET).route(get().to(api::list_plugins::handle)))
         .service(resource("/nodes", GET).route(get().to(api::list_nodes::handle)))
         .service(
@@ -146,12 +153,20 @@ pub fn routes(app: &mut ServiceConfig) {
                 .route(web::post().to(api::create_tasks::handle))
                 .wrap(by_accept()),
         )
+        .service(resource("/info", GET).route(get().to(api::info::handle)))
+        .service(resource("/monitoring", GET).route(get().to(api::monitoring::handle)))
+        .service(
+            resource("/balance", GET_POST)
+                .route(get().to(api::get_balance::handle))
+                .route(web::post().to(api::update_balance::handle))
+                .wrap(by_accept()),
+        )
         .service(
             resource("/tasks/{id:[0-9a-f]{24}}", GET)
                 .route(get().to(api::get_task::handle))
                 .wrap(by_accept()),
         )
-        .default_service(web::to(not_found));
+        .default_service(web::to(otherwise));
 }
 
 /// A path whose methods are `allow`.
@@ -172,7 +187,14 @@ fn get() -> Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
-async fn not_found(request: HttpRequest) -> Answer {
+/// What no route is for: a file, or nothing.
+async fn otherwise(request: HttpRequest) -> Answer {
+    if let Some(state) = request.app_data::<Data<State>>()
+        && let Some(root) = &state.web_root
+        && let Some(file) = static_files::find(root, &request).await
+    {
+        return Ok(file);
+    }
     let error = HttpError::not_found(format!("nothing is at {}", request.path()));
     if accept::wants_html(&request) { Ok(ui::page(Err(error))) } else { Err(error) }
 }

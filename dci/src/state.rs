@@ -1,6 +1,8 @@
 //! What every handler may use.
 
-use disbatch_core::config::Config;
+use std::path::PathBuf;
+
+use disbatch_core::config::{Balance, Config};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::store::Store;
 
@@ -11,6 +13,37 @@ pub struct State {
     pub store: Store,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
+    /// Whether `/monitoring` looks.
+    pub monitoring: bool,
+    /// The switches of `QueueBalance`.
+    pub balance: Balance,
+    /// The deprecated routes that are served, in the order of the configuration.
+    pub extensions: Vec<Extension>,
+    /// Folder of static files.
+    pub web_root: Option<PathBuf>,
+}
+
+/// A set of deprecated routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extension {
+    /// `/tasks/search`, `/tasks/:queue` and `/tasks/:queue/:collection`.
+    Tasks,
+    /// Those of Disbatch 3, which end in `-json`.
+    V3,
+}
+
+impl Extension {
+    /// The name of the Perl package that had the routes, as configurations have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tasks => "Disbatch::Web::Tasks",
+            Self::V3 => "Disbatch::Web::V3",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        [Self::Tasks, Self::V3].into_iter().find(|extension| extension.name() == name)
+    }
 }
 
 impl State {
@@ -20,11 +53,30 @@ impl State {
             Some(allowed) => allowed.0.clone(),
             None => Plugins::discover(config).names().map(ToString::to_string).collect(),
         };
-        Self { store, plugins }
+        let known = |name: &String| {
+            let extension = Extension::named(name);
+            if extension.is_none() {
+                tracing::warn!(name, "no such web extension, its routes are not served");
+            }
+            extension
+        };
+        Self {
+            store,
+            plugins,
+            monitoring: config.monitoring.0,
+            balance: config.balance,
+            extensions: config.web_extensions.0.iter().filter_map(known).collect(),
+            web_root: config.web_root.clone(),
+        }
     }
 
     /// Whether a queue may be created with `plugin`.
     pub fn allows_plugin(&self, plugin: &str) -> bool {
         self.plugins.iter().any(|allowed| allowed == plugin)
+    }
+
+    /// Whether the routes of `extension` are served.
+    pub fn has(&self, extension: Extension) -> bool {
+        self.extensions.contains(&extension)
     }
 }

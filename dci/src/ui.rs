@@ -1,6 +1,8 @@
 //! The pages for people. One typed struct for each template, no scripts, nothing from other hosts.
 
 pub mod assets;
+pub mod balance;
+pub mod docs;
 pub mod overview;
 pub mod task;
 pub mod tasks;
@@ -83,7 +85,7 @@ impl StatusView {
 }
 
 /// A value for people: text as it is, null as nothing.
-fn plain(value: Option<&Bson>) -> String {
+pub fn plain(value: Option<&Bson>) -> String {
     match value {
         None | Some(Bson::Null) => String::new(),
         Some(Bson::String(text)) => text.clone(),

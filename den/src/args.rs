@@ -25,4 +25,8 @@ pub struct Args {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+
+    /// Run QueueBalance too, if `balance.enabled` is set; any number of nodes may, and one at a time works
+    #[arg(long)]
+    pub balance: bool,
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod backoff;
+mod balance;
 mod launch;
 mod node;
 mod plugins;

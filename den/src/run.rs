@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
 use crate::backoff::Backoff;
+use crate::balance;
 use crate::launch::Launcher;
 use crate::node::Node;
 
@@ -64,8 +65,13 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let hint = Arc::new(Notify::new());
     let stop = CancellationToken::new();
     let follower = tokio::spawn(wake::follow_changes(store.clone(), hint.clone(), stop.clone()));
+    let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
     Node::new(config, store, name, launcher).run(hint, &lifecycle).await;
     stop.cancel();
+    if let Some(balancer) = balancer {
+        // It gives its lease back first, which may take a moment.
+        let _ended = tokio::time::timeout(balance::LAST_MOMENT, balancer).await;
+    }
     // It ends at once; how it ends does not matter any more.
     let _ended = follower.await;
     Ok(())

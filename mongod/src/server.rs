@@ -35,6 +35,8 @@ pub struct Options {
     pub replica_set: bool,
     /// Whether the folder is to be removed when the server ends.
     pub ephemeral: bool,
+    /// Further arguments of the program.
+    pub arguments: Vec<OsString>,
 }
 
 /// A running server. Dropping it ends it soon after; [`Server::stop`] waits for the end.
@@ -201,6 +203,7 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
         add("--oplogSize", OsStr::new("128"));
     }
     arguments.push("--nounixsocket".into());
+    arguments.extend(options.arguments.iter().cloned());
     arguments
 }
 
@@ -244,6 +247,7 @@ mod tests {
             port: None,
             replica_set: false,
             ephemeral: true,
+            arguments: Vec::new(),
         }
     }
 

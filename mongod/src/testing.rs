@@ -3,6 +3,7 @@
 //! `disbatch-mongod run -- cargo nextest run` has one server of each kind for all tests. Without it, a test
 //! process starts its own when it first asks.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -61,10 +62,18 @@ async fn shared(variable: &str, cell: &OnceCell<Server>, replica_set: bool) -> a
 /// # Errors
 /// There is no `mongod`, or it does not start.
 pub async fn start_ephemeral(replica_set: bool) -> anyhow::Result<Server> {
+    start_ephemeral_with(replica_set, Vec::new()).await
+}
+
+/// Starts a server with further arguments, whose data is removed when it ends.
+///
+/// # Errors
+/// There is no `mongod`, or it does not start.
+pub async fn start_ephemeral_with(replica_set: bool, arguments: Vec<OsString>) -> anyhow::Result<Server> {
     let find = || locate::find_or_fetch(|_| ());
     let program = tokio::task::spawn_blocking(find).await.context("the search for mongod broke off")??;
     let data = tempfile::Builder::new().prefix("disbatch-mongod-").tempdir_in(temporary_folder())?.keep();
-    Server::start(Options { program, data, port: None, replica_set, ephemeral: true }).await
+    Server::start(Options { program, data, port: None, replica_set, ephemeral: true, arguments }).await
 }
 
 fn temporary_folder() -> PathBuf {

@@ -11,7 +11,15 @@ use mongodb::Collection;
 
 async fn start(data: &Path, port: Option<u16>) -> anyhow::Result<Server> {
     let program = locate::find_or_fetch(|_| ())?;
-    Server::start(Options { program, data: data.to_owned(), port, replica_set: true, ephemeral: false }).await
+    Server::start(Options {
+        program,
+        data: data.to_owned(),
+        port,
+        replica_set: true,
+        ephemeral: false,
+        arguments: Vec::new(),
+    })
+    .await
 }
 
 async fn things(server: &Server) -> anyhow::Result<Collection<Document>> {

@@ -241,7 +241,16 @@ impl World {
     /// # Errors
     /// It cannot be started.
     pub fn den(&self, node: &str) -> anyhow::Result<Den> {
-        Den::start(&self.config(), node, self.folder.path().join(format!("{node}.log")))
+        self.den_with(node, &[])
+    }
+
+    /// Starts a DEN with further arguments.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn den_with(&self, node: &str, arguments: &[&str]) -> anyhow::Result<Den> {
+        let log = self.folder.path().join(format!("{node}.log"));
+        Den::start(&self.config(), node, arguments, log)
     }
 
     /// Starts a DEN and waits until it is at work.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::api::Client;
-use crate::command::{oid, print};
+use crate::command::oid;
+use crate::output::print;
 
 /// Creates a queue and prints its id.
 ///

@@ -1,11 +1,20 @@
-//! `disbatch create-tasks QUEUE JSON`
+//! `disbatch create-tasks QUEUE JSON`, or `--file FILE`
+
+mod batches;
+mod file;
+mod progress;
+
+use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
 use crate::api::Client;
-use crate::command::{oid, print, required};
+use crate::args::FileOptions;
+use crate::command::{oid, required};
+use crate::output::print;
 
-/// Creates a task for each object of a JSON array, or for each document of a collection.
+/// Creates a task for each object of a JSON array, for each document of a collection, or for each line of a
+/// file.
 ///
 /// # Errors
 /// No queue is given, the JSON is none, the DCI refuses a task, or it cannot be reached.
@@ -13,12 +22,19 @@ pub async fn run(
     client: &Client,
     queue: Option<String>,
     text: Option<String>,
+    from: &FileOptions,
     collection: Option<String>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<ExitCode> {
     let queue = required(queue)?;
+    if let Some(path) = &from.file {
+        // The parser sees this only if both stand after the command.
+        anyhow::ensure!(collection.is_none(), "--file and --collection cannot be used together");
+        return file::run(client, &queue, path, from).await;
+    }
     let text = text.unwrap_or_default();
     let body = body(&queue, &text, collection)?;
-    submit(client, &queue, &body).await
+    submit(client, &queue, &body).await?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Posts new tasks and prints their ids.
@@ -26,11 +42,15 @@ pub async fn run(
 /// # Errors
 /// The DCI refuses a task, or cannot be reached.
 pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Result<()> {
-    let answer = client.post("/tasks", body).await?;
-    let inserted = answer.pointer("/MongoDB::InsertManyResult/inserted").and_then(Value::as_array);
-    let ids: Vec<String> = inserted.into_iter().flatten().map(|task| oid(task.get("_id"))).collect();
+    let ids = ids(&client.post("/tasks", body).await?);
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     print(&format!("Created {} tasks in queue {queue}\n{lines}", ids.len()))
+}
+
+/// The ids of the tasks that the DCI's answer says it has created.
+fn ids(answer: &Value) -> Vec<String> {
+    let inserted = answer.pointer("/MongoDB::InsertManyResult/inserted").and_then(Value::as_array);
+    inserted.into_iter().flatten().map(|task| oid(task.get("_id"))).collect()
 }
 
 fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<Value> {

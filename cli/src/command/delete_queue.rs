@@ -1,7 +1,8 @@
 //! `disbatch delete-queue QUEUE`
 
 use crate::api::{Client, segment};
-use crate::command::{print, required};
+use crate::command::required;
+use crate::output::print;
 
 /// Deletes a queue.
 ///

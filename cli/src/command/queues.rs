@@ -1,52 +1,89 @@
-//! `disbatch queues`
+//! `disbatch queues [--watch SECONDS]`
 
+use std::time::Duration;
+
+use anyhow::Context;
 use serde_json::Value;
+use tokio::time::MissedTickBehavior;
 
 use crate::api::Client;
-use crate::command::{plain, print};
+use crate::args::{Format, ListingOptions};
+use crate::output::{Column, Cut, Screen, Table, list, plain, print};
 
-/// The columns: title, and key in the DCI's answer.
-const COLUMNS: [(&str, &str); 7] = [
-    ("ID", "id"),
-    ("Plugin", "plugin"),
-    ("Name", "name"),
-    ("Threads", "threads"),
-    ("Queued", "queued"),
-    ("Running", "running"),
-    ("Completed", "completed"),
-];
+/// Counting tasks more often than this would be work for the database and nothing for the eye.
+const SHORTEST: Duration = Duration::from_millis(100);
 
-/// Prints all queues as a table.
+const TABLE: Table = Table {
+    columns: &[
+        Column { title: "ID", cell: |queue| plain(queue.get("id")), cut: Cut::Late },
+        Column { title: "Plugin", cell: |queue| plain(queue.get("plugin")), cut: Cut::Early },
+        Column { title: "Name", cell: |queue| plain(queue.get("name")), cut: Cut::Early },
+        Column { title: "Threads", cell: |queue| plain(queue.get("threads")), cut: Cut::Never },
+        Column { title: "Queued", cell: |queue| plain(queue.get("queued")), cut: Cut::Never },
+        Column { title: "Running", cell: |queue| plain(queue.get("running")), cut: Cut::Never },
+        Column { title: "Completed", cell: |queue| plain(queue.get("completed")), cut: Cut::Never },
+    ],
+    noun: "queues",
+};
+
+/// Prints all queues, once or until ^C.
 ///
 /// # Errors
-/// The DCI cannot be reached.
-pub async fn run(client: &Client) -> anyhow::Result<()> {
-    let queues = client.get("/queues", None).await?;
-    print(&table(queues.as_array().map(Vec::as_slice).unwrap_or_default()))
+/// The DCI cannot be reached, or the seconds are no length of time.
+pub async fn run(client: &Client, watch: Option<f64>, options: &ListingOptions) -> anyhow::Result<()> {
+    let Some(seconds) = watch else {
+        return print(&render(&client.get("/queues", None).await?, options, Screen::of_stdout())?);
+    };
+    let period = Duration::try_from_secs_f64(seconds).ok().filter(|period| *period >= SHORTEST);
+    let period = period.with_context(|| format!("--watch takes seconds from 0.1 on, not {seconds}"))?;
+    tokio::select! {
+        outcome = watching(client, period, options) => outcome,
+        interrupted = tokio::signal::ctrl_c() => Ok(interrupted?),
+    }
 }
 
-fn table(queues: &[Value]) -> String {
-    let rows: Vec<Vec<String>> =
-        queues.iter().map(|queue| COLUMNS.iter().map(|(_, key)| plain(queue.get(*key))).collect()).collect();
-    let titles: Vec<String> = COLUMNS.iter().map(|(title, _)| (*title).to_owned()).collect();
-    let widths: Vec<usize> = (0..COLUMNS.len())
-        .map(|column| {
-            std::iter::once(&titles).chain(&rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
-        })
-        .collect();
-    let line = |cells: &[String]| -> String {
-        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$} | "));
-        cells.chain(["\n".to_owned()]).collect()
-    };
-    let rule: String =
-        widths.iter().map(|width| format!("{}-+-", "-".repeat(*width))).chain(["\n".to_owned()]).collect();
-    let body: String = rows.iter().map(|row| line(row)).collect();
-    format!("{}{rule}{body}\n{} total queues.\n", line(&titles), queues.len())
+/// Prints the queues again and again. Only the first request must succeed: the DCI may be started again.
+async fn watching(client: &Client, period: Duration, options: &ListingOptions) -> anyhow::Result<()> {
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut first = true;
+    loop {
+        ticks.tick().await;
+        let screen = Screen::of_stdout();
+        let text = match client.get("/queues", None).await {
+            Ok(queues) => render(&queues, options, screen)?,
+            Err(error) if first => return Err(error.into()),
+            Err(error) if screen.size.is_some() => format!("{error}\n"),
+            Err(error) => {
+                eprintln!("{error}");
+                continue;
+            }
+        };
+        print(&format!("{}{}", separator(first, options.format, screen), screen.replace(&text)))?;
+        first = false;
+    }
+}
+
+fn separator(first: bool, format: Format, screen: Screen) -> &'static str {
+    match (screen.size, format) {
+        (Some(_), _) if first => "\x1b[2J",
+        (None, Format::Yaml) => "---\n",
+        (None, Format::Table) if !first => "\n",
+        _ => "", // JSON documents are lines of their own, and a terminal's are replaced.
+    }
+}
+
+fn render(queues: &Value, options: &ListingOptions, screen: Screen) -> anyhow::Result<String> {
+    list(queues, options, |queues| TABLE.render(queues, screen))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn table(queues: &[Value]) -> String {
+        TABLE.render(queues, Screen::default())
+    }
 
     #[test]
     fn an_empty_table_has_its_titles() {

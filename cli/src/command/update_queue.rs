@@ -1,7 +1,8 @@
 //! `disbatch update-queue QUEUE FIELD VALUE ..`
 
 use crate::api::{Client, segment};
-use crate::command::{pairs, print, required};
+use crate::command::{pairs, required};
+use crate::output::print;
 
 /// Changes fields of a queue. They travel as a form, so that every value is text.
 ///

@@ -91,7 +91,15 @@ impl Stack {
         let program =
             tokio::task::spawn_blocking(find).await.context("the search for mongod broke off")??;
         let data = folder.mongodb();
-        Server::start(Options { program, data, port, replica_set: true, ephemeral: false }).await
+        Server::start(Options {
+            program,
+            data,
+            port,
+            replica_set: true,
+            ephemeral: false,
+            arguments: Vec::new(),
+        })
+        .await
     }
 
     /// Resolves when one of them ends without having been told to.

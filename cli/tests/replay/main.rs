@@ -1,16 +1,18 @@
 //! Replays recorded runs of Perl Disbatch 4.103's command line with the built `disbatch`, a built `dci` and a
 //! real database. What differs on purpose stands in `docs/compatibility.md`; nothing else may.
 
+mod additions;
 mod difference;
 mod recording;
 mod server;
+mod settings;
+mod states;
 #[path = "../../../dci/tests/replay/text.rs"]
 mod text;
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context, ensure};
-use bson::doc;
 use disbatch_mongod::testing::TestDatabase;
 use recording::{Outcome, Run};
 use text::Ids;
@@ -19,21 +21,22 @@ use text::Ids;
 async fn recorded_runs_have_the_same_results() -> anyhow::Result<()> {
     let differences = difference::read()?;
     let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
-    prepare(&database).await?;
-    let server = server::Server::start(&database).await?;
+    states::prepare(&database).await?;
+    let servers = server::Servers::start(&database).await?;
 
     let mut ids = Ids::default();
     let mut problems = Vec::new();
     let mut different = BTreeSet::new();
     let mut compared = 0;
     for run in recording::in_scope()? {
-        let outcome = server.run(&run, &ids).await.with_context(|| run.name.clone())?;
+        states::before(&run.name, &database).await?;
+        let outcome = servers.run(&run, &ids).await.with_context(|| run.name.clone())?;
         let Some(expected) = run.outcome() else {
             ids.learn(recording::ids_told_elsewhere(&run.name), &outcome.stdout);
             continue;
         };
         compared += 1;
-        let expected = server.here(&expected);
+        let expected = servers.here(&expected);
         ids.learn(&expected.text(), &outcome.text());
         let same = normal(&expected, &ids) == normal(&outcome, &Ids::default());
         match (same, differences.get(&run.name)) {
@@ -52,24 +55,7 @@ async fn recorded_runs_have_the_same_results() -> anyhow::Result<()> {
     problems.extend(unseen.map(|name| format!("{name}: is listed, and was not replayed or is the same")));
     database.drop_database().await?;
     ensure!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
-    ensure!(compared >= 40, "only {compared} runs were compared");
-    Ok(())
-}
-
-/// What a DEN and an operator had done before the recordings were made.
-async fn prepare(database: &TestDatabase) -> anyhow::Result<()> {
-    let index =
-        |keys: bson::Document, name: &str, unique: bool| doc! { "key": keys, "name": name, "unique": unique };
-    let names = [index(doc! { "name": 1 }, "name_1", true)];
-    let tasks = [
-        index(doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 }, "a", false),
-        index(doc! { "queue": 1, "status": 1 }, "b", false),
-    ];
-    let database = &database.database;
-    database.run_command(doc! { "createIndexes": "queues", "indexes": names.to_vec() }).await?;
-    database.run_command(doc! { "createIndexes": "tasks", "indexes": tasks.to_vec() }).await?;
-    let users = ["ashley", "matt"].map(|name| doc! { "username": name, "migration": "foo" });
-    database.collection("users").insert_many(users).await?;
+    ensure!(compared >= 60, "only {compared} runs were compared");
     Ok(())
 }
 

@@ -147,6 +147,10 @@ pub enum Role {
 }
 
 impl Role {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Disbatchd, Self::DisbatchWeb, Self::TaskRunner, Self::QueueBalance, Self::Plugin];
+
     /// The user's name, which is also the key of its password.
     pub const fn user(self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ where
 }
 
 /// The integer that `value` holds: any integer type, or a double without a fraction.
-pub(super) fn integer(value: &Bson) -> Option<i64> {
+pub fn integer(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(n) => Some(i64::from(*n)),
         Bson::Int64(n) => Some(*n),

@@ -135,7 +135,9 @@ fn describe(error: &mongodb::error::Error) -> String {
         ErrorKind::Command(command) => command.message.clone(),
         ErrorKind::Write(DriverWriteFailure::WriteError(failure)) => failure.message.clone(),
         ErrorKind::Write(DriverWriteFailure::WriteConcernError(failure)) => failure.message.clone(),
-        ErrorKind::InvalidArgument { message, .. } => shorten(message),
+        ErrorKind::InvalidArgument { message, .. } | ErrorKind::InvalidTlsConfig { message, .. } => {
+            shorten(message)
+        }
         _ => shorten(&error.to_string()),
     }
 }
@@ -147,6 +149,7 @@ fn shorten(message: &str) -> String {
     let servers: Vec<&str> =
         message.split("Address: ").skip(1).filter_map(|part| part.split([',', ' ']).next()).collect();
     let cause = message.split("Error: ").nth(1).and_then(|rest| rest.split([',', '}']).next());
+    let cause = cause.map(|cause| cause.trim_start_matches("Kind: "));
     let mut text = first.trim().trim_end_matches('.').replace('\n', " ");
     if !servers.is_empty() {
         text = format!("{text} at {}", servers.join(", "));

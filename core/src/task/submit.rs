@@ -12,6 +12,9 @@ use crate::store::{Store, StoreError};
 /// How many tasks are sent to the server at once.
 const BATCH: usize = 1_000;
 
+/// A long submission says in the log how far it is after each so many tasks.
+const PROGRESS: usize = 100_000;
+
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
@@ -38,7 +41,7 @@ impl Store {
     }
 
     /// Creates one task in `queue` for each document of `collection` that `filter` finds, with the parameters
-    /// that `params` makes of it. Reads and writes in batches.
+    /// that `params` makes of it. Reads and writes in batches: of all tasks, only the ids are held in memory.
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the filter or a document. Tasks of earlier batches exist then.
@@ -58,7 +61,11 @@ impl Store {
         let mut ids = Vec::new();
         while let Some(documents) = batches.try_next().await.map_err(|error| StoreError::from(error.1))? {
             let batch = documents.iter().map(&params).collect();
+            let before = ids.len() / PROGRESS;
             ids.extend(self.submit_tasks(queue, batch).await?.ids);
+            if ids.len() / PROGRESS > before {
+                tracing::info!(queue = %queue, collection, tasks = ids.len(), "creating tasks");
+            }
         }
         Ok(Submitted { ids })
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::openapi::{CreatedQueue, ErrorBody, NewQueue, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{json, legacy};
@@ -15,6 +16,21 @@ use crate::{json, legacy};
 ///
 /// # Errors
 /// A parameter is missing or wrong, the name is taken, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/queues", tag = "queues", operation_id = "createQueue",
+    request_body(content(
+        (NewQueue = "application/json"),
+        (NewQueue = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, description = "Created.", body = CreatedQueue),
+        (
+            status = 400, body = ErrorBody,
+            description = "A parameter is missing or wrong, or the name is taken.",
+        ),
+        OfWrite,
+    ),
+)]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
     let (name, plugin) = checked(&state, &params)?;
     let id = new_queue_id();

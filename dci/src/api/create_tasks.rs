@@ -1,24 +1,42 @@
 //! `POST /tasks`
 
-mod from_collection;
+pub mod from_collection;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
+use actix_web::web::{Bytes, Data};
 use bson::Document;
 use disbatch_core::model::{QueueId, Selector, TaskId};
+use futures::stream;
 use serde_json::{Map, Value};
 
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{json, legacy};
+
+/// The answer tells so many ids at once.
+const AT_ONCE: usize = 1_000;
 
 /// Creates tasks in `queue` (a name or id): one for each object of `params`, or one for each document of
 /// `collection` that `filter` finds, with `params` as the pattern.
 ///
 /// # Errors
 /// There is no such queue, the parameters are wrong, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/tasks", tag = "tasks", operation_id = "createTasks",
+    request_body = NewTasks,
+    responses(
+        (status = 200, description = "Submitted.", body = InsertManyResult),
+        (
+            status = 400, body = ErrorBody,
+            description = "A parameter is wrong, there is no such queue, or no document was found.",
+        ),
+        OfWrite,
+    ),
+)]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
     let queue = queue(&state, params.fields.get("queue")).await?;
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
@@ -32,19 +50,47 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         }
         _ => return Err(invalid()),
     };
-    answer(&ids)
+    answer(ids)
 }
 
-fn answer(ids: &[TaskId]) -> Answer {
-    let result = legacy::insert_many_result(ids);
+/// The answer that tells the ids of new tasks.
+///
+/// # Errors
+/// There are none.
+pub fn answer(ids: Vec<TaskId>) -> Answer {
     if ids.is_empty() {
-        let body = legacy::with(result, "error", "Unknown error");
+        let body = legacy::with(legacy::insert_many_result(&ids), "error", "Unknown error");
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
-    Ok(json::ok(&result))
+    if ids.len() <= AT_ONCE {
+        return Ok(json::ok(&legacy::insert_many_result(&ids)));
+    }
+    Ok(HttpResponse::Ok().content_type(json::CONTENT_TYPE).streaming(stream::iter(parts(ids))))
 }
 
-async fn queue(state: &State, value: Option<&Value>) -> Result<QueueId, HttpError> {
+/// The answer for many tasks, made a part at a time: as one text, a million of them would take 60 MB.
+fn parts(ids: Vec<TaskId>) -> impl Iterator<Item = Result<Bytes, HttpError>> {
+    let frame = json::compact(&legacy::insert_many_result(&[]));
+    let (head, tail) = frame.split_once("\"inserted\":[]").unwrap_or_default();
+    let (head, tail) = (format!("{head}\"inserted\":["), format!("]{tail}"));
+    let count = ids.len();
+    let part = move |start: usize| {
+        let of_part = ids.iter().enumerate().skip(start).take(AT_ONCE);
+        let items = of_part.map(|(index, id)| {
+            let comma = if index == 0 { "" } else { "," };
+            format!("{comma}{{\"_id\":{{\"$oid\":\"{id}\"}},\"index\":{index}}}")
+        });
+        items.collect::<String>()
+    };
+    let items = (0..count).step_by(AT_ONCE).map(part);
+    std::iter::once(head).chain(items).chain([tail]).map(|part| Ok(Bytes::from(part)))
+}
+
+/// The queue that `value` names, by name or id.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn queue(state: &State, value: Option<&Value>) -> Result<QueueId, HttpError> {
     let name = match value {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Number(number)) => number.to_string(),
@@ -58,20 +104,28 @@ fn queue_not_found() -> HttpError {
     HttpError::bad_request("queue not found")
 }
 
-fn invalid() -> HttpError {
+/// Parameters that are none of the known combinations.
+pub fn invalid() -> HttpError {
     HttpError::bad_request("invalid parameters passed")
 }
 
-fn task_params(value: &Value) -> Result<Vec<Document>, HttpError> {
+/// Parameters that are no array of objects.
+pub fn not_an_array() -> HttpError {
+    HttpError::bad_request("'params' must be a JSON array of task params objects")
+}
+
+/// The parameters of tasks, from an array of objects or one object.
+///
+/// # Errors
+/// They are something else, an object is empty, or a key cannot be stored.
+pub fn task_params(value: &Value) -> Result<Vec<Document>, HttpError> {
     let items = match value {
         Value::Array(items) => items.as_slice(),
         object @ Value::Object(_) => std::slice::from_ref(object),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Err(invalid()),
     };
     let objects: Option<Vec<&Map<String, Value>>> = items.iter().map(Value::as_object).collect();
-    let objects = objects
-        .filter(|objects| !objects.is_empty())
-        .ok_or_else(|| HttpError::bad_request("'params' must be a JSON array of task params objects"))?;
+    let objects = objects.filter(|objects| !objects.is_empty()).ok_or_else(not_an_array)?;
     if objects.iter().any(|object| object.is_empty()) {
         return Err(HttpError::bad_request(
             "'params' must be a JSON array of task params objects with key/value pairs",
@@ -114,6 +168,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn long_answers_are_the_same_in_parts() {
+        let ids: Vec<TaskId> = (0..2_500).map(|_| TaskId(bson::oid::ObjectId::new())).collect();
+        let whole = json::compact(&legacy::insert_many_result(&ids));
+        let parts: Vec<Bytes> = parts(ids).map(Result::unwrap).collect();
+        assert_eq!((parts.len(), String::from_utf8(parts.concat()).unwrap()), (5, whole));
+    }
 
     #[test]
     fn params_are_objects_with_keys() {

@@ -6,6 +6,7 @@ use disbatch_core::model::Selector;
 
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::openapi::{DeleteResult, ErrorBody, OfWrite};
 use crate::state::State;
 use crate::{json, legacy};
 
@@ -13,6 +14,18 @@ use crate::{json, legacy};
 ///
 /// # Errors
 /// There is no such queue, or the database cannot be reached.
+#[utoipa::path(
+    delete, path = "/queues/{queue}", tag = "queues", operation_id = "deleteQueue",
+    params((
+        "queue" = String, Path, example = "mail",
+        description = "Its id if 24 hexadecimal digits, else its name.",
+    )),
+    responses(
+        (status = 200, description = "Deleted.", body = DeleteResult),
+        (status = 400, description = "There is no such queue.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
 pub async fn handle(state: Data<State>, name: Path<String>) -> Answer {
     let deleted = state.store.delete_queue(&Selector::parse(&name)).await?;
     let result = legacy::delete_result(deleted);

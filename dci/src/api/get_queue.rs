@@ -6,12 +6,25 @@ use disbatch_core::model::Selector;
 use crate::api::{Answer, list_queues};
 use crate::error::HttpError;
 use crate::json;
+use crate::openapi::{self, ErrorBody, OfRead};
 use crate::state::State;
 
 /// One queue with its tasks counted, by name or id.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
+#[utoipa::path(
+    get, path = "/queues/{queue}", tag = "queues", operation_id = "getQueue",
+    params((
+        "queue" = String, Path, example = "mail",
+        description = "Its id if 24 hexadecimal digits, else its name.",
+    )),
+    responses(
+        (status = 200, description = "The queue.", body = openapi::Queue),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
 pub async fn handle(state: Data<State>, name: Path<String>) -> Answer {
     let queue = state.store.find_queue(&Selector::parse(&name)).await?;
     let queue = queue.ok_or_else(|| HttpError::not_found(format!("no queue '{name}'")))?;

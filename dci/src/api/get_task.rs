@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
+use crate::openapi::{ErrorBody, OfRead, Task};
 use crate::state::State;
 use crate::{accept, ui};
 
@@ -16,6 +17,21 @@ use crate::{accept, ui};
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
+#[utoipa::path(
+    get, path = "/tasks/{id}", tag = "tasks", operation_id = "getTask",
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (
+            status = 200, content((Task = "application/json"), (String = "text/html")),
+            description = "The task; a page if `Accept` asks for HTML.",
+        ),
+        (
+            status = 404, content((ErrorBody = "application/json"), (String = "text/html")),
+            description = "There is no such task.",
+        ),
+        OfRead,
+    ),
+)]
 pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
     if accept::wants_html(&request) {
         return Ok(ui::page(ui::task::render(&state, &id).await));

@@ -6,12 +6,17 @@ use serde_json::Value;
 
 use crate::api::Answer;
 use crate::json::{self, Dates};
+use crate::openapi::{self, OfRead};
 use crate::state::State;
 
 /// All nodes in order of name.
 ///
 /// # Errors
 /// The database cannot be reached.
+#[utoipa::path(
+    get, path = "/nodes", tag = "nodes", operation_id = "listNodes",
+    responses((status = 200, description = "All nodes.", body = Vec<openapi::Node>), OfRead),
+)]
 pub async fn handle(state: Data<State>) -> Answer {
     let nodes = state.store.list_nodes().await?;
     Ok(json::ok(&nodes.iter().map(node).collect()))

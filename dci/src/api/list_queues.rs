@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::api::Answer;
 use crate::json::{self, Dates};
+use crate::openapi::{self, OfRead};
 use crate::state::State;
 
 /// How many queues are counted at once. Each takes three connections for a moment.
@@ -18,6 +19,10 @@ const COUNTED_AT_ONCE: usize = 4;
 ///
 /// # Errors
 /// The database cannot be reached.
+#[utoipa::path(
+    get, path = "/queues", tag = "queues", operation_id = "listQueues",
+    responses((status = 200, description = "All queues.", body = Vec<openapi::Queue>), OfRead),
+)]
 pub async fn handle(state: Data<State>) -> Answer {
     let queues = counted(&state.store).await?;
     Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts)).collect()))

@@ -1,21 +1,18 @@
 //! `GET /tasks`
 
-use actix_web::web::{Bytes, Data};
+use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use bson::{Bson, Document};
-use disbatch_core::store::{Store, StoreError};
-use futures::{Stream, StreamExt, TryStreamExt, future, stream};
+use futures::{StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::openapi::{ErrorBody, OfSearch, TaskSearch, Tasks};
 use crate::params::Params;
 use crate::query::{Listing, Shape};
+use crate::rows::{self, view};
 use crate::state::State;
-use crate::{accept, json, output, ui};
-
-/// So many tasks are sent together at most.
-const CHUNK: usize = 64;
+use crate::{accept, json, ui};
 
 /// Tasks that match the parameters. The options `.limit`, `.skip`, `.count`, `.fields`, `.full`, `.terse`,
 /// `.epoch` and `.pretty` say which of them, and how they are written.
@@ -24,6 +21,21 @@ const CHUNK: usize = 64;
 ///
 /// # Errors
 /// The parameters are wrong or not indexed, or the database cannot be reached.
+#[utoipa::path(
+    get, path = "/tasks", tag = "tasks", operation_id = "listTasks",
+    params(TaskSearch),
+    responses(
+        (
+            status = 200, content((Tasks = "application/json"), (String = "text/html")),
+            description = "What was found; a page if `Accept` asks for HTML.",
+        ),
+        (
+            status = 400, content((ErrorBody = "application/json"), (String = "text/html")),
+            description = "A parameter is wrong or in no index, or everything was asked for.",
+        ),
+        OfSearch,
+    ),
+)]
 pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
     if accept::wants_html(&request) {
         return Ok(ui::page(ui::tasks::render(&state, &params).await));
@@ -41,57 +53,13 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) ->
         return Ok(one(&view(&state.store, first, shape).await?, shape));
     }
     let tasks = stream::once(future::ready(Ok(first))).chain(tasks);
-    Ok(HttpResponse::Ok().content_type(json::CONTENT_TYPE).streaming(array(state, tasks, shape)))
+    let view = move |task| {
+        let state = state.clone();
+        async move { view(&state.store, task, shape).await }
+    };
+    Ok(rows::respond(tasks, shape.pretty, view))
 }
 
 fn one(value: &Value, shape: Shape) -> HttpResponse {
     if shape.pretty { json::ok_pretty(value) } else { json::ok(value) }
-}
-
-/// The tasks as a JSON array, written while they are read.
-fn array(
-    state: Data<State>,
-    tasks: impl Stream<Item = Result<Document, StoreError>> + 'static,
-    shape: Shape,
-) -> impl Stream<Item = Result<Bytes, HttpError>> + 'static {
-    let items = tasks.enumerate().then(move |(number, task)| {
-        let state = state.clone();
-        async move { Ok(item(number, &view(&state.store, task?, shape).await?, shape)) }
-    });
-    let end = if shape.pretty { "\n]\n" } else { "]" };
-    items
-        .chain(stream::once(future::ready(Ok(end.to_owned()))))
-        .ready_chunks(CHUNK)
-        .map(|chunk| chunk.into_iter().collect::<Result<String, StoreError>>())
-        .map_ok(Bytes::from)
-        // The status is sent already: all that is left is to break the connection.
-        .map_err(HttpError::from)
-}
-
-fn item(number: usize, task: &Value, shape: Shape) -> String {
-    let mut text = String::from(if number == 0 { "[" } else { "," });
-    if shape.pretty {
-        text.push_str("\n   ");
-        json::write_pretty(&mut text, task, 1);
-    } else {
-        text.push_str(&json::compact(task));
-    }
-    text
-}
-
-/// A task as clients see it.
-async fn view(store: &Store, mut task: Document, shape: Shape) -> Result<Value, StoreError> {
-    for stream in ["stdout", "stderr"] {
-        let shown = match task.get(stream) {
-            Some(Bson::String(_)) if shape.terse => Some(Bson::from("[terse mode]")),
-            Some(Bson::ObjectId(id)) if shape.full && !shape.terse => {
-                Some(output::whole(store, *id).await?.map_or(Bson::Null, Bson::String))
-            }
-            _ => None, // Shown as it is stored.
-        };
-        if let Some(shown) = shown {
-            task.insert(stream, shown);
-        }
-    }
-    Ok(Value::Object(json::from_document(&task, shape.dates)))
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::openapi::{ErrorBody, NodeChange, OfWrite, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
 use crate::{json, legacy};
@@ -15,6 +16,22 @@ use crate::{json, legacy};
 ///
 /// # Errors
 /// A parameter is wrong, there is no such node, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/nodes/{node}", tag = "nodes", operation_id = "updateNode",
+    params((
+        "node" = String, Path, example = "worker1",
+        description = "Its id if 24 hexadecimal digits, else its name.",
+    )),
+    request_body(content(
+        (NodeChange = "application/json"),
+        (NodeChange = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, description = "Changed.", body = UpdateResult),
+        (status = 400, description = "A parameter is wrong, or there is no such node.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
 pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
     let maxthreads = maxthreads(&params)?;
     let updated = state.store.set_node_maxthreads(&Selector::parse(&name), json::to_bson(maxthreads)).await?;

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
 use crate::{json, legacy};
@@ -18,6 +19,25 @@ const FIELDS: [&str; 3] = ["name", "plugin", "threads"];
 ///
 /// # Errors
 /// A parameter is wrong, there is no such queue, the new name is taken, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/queues/{queue}", tag = "queues", operation_id = "updateQueue",
+    params((
+        "queue" = String, Path, example = "mail",
+        description = "Its id if 24 hexadecimal digits, else its name.",
+    )),
+    request_body(content(
+        (QueueChange = "application/json"),
+        (QueueChange = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, description = "Changed.", body = UpdateResult),
+        (
+            status = 400, body = ErrorBody,
+            description = "A parameter is wrong, there is no such queue, or the new name is taken.",
+        ),
+        OfWrite,
+    ),
+)]
 pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
     check(&state, &params)?;
     let fields = json::to_document(&params.fields);

@@ -61,6 +61,7 @@ pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
 pub fn collection_filter(filter: &Map<String, Value>) -> Result<Document, HttpError> {
     let mut checked = Document::new();
     for (key, value) in filter {
+        check_key(key)?;
         let value = match value {
             Value::Array(parts) if COMBINING.contains(&key.as_str()) => {
                 let parts = parts.iter().map(|part| match part {
@@ -125,6 +126,7 @@ fn checked_value(value: &Value) -> Result<Bson, HttpError> {
         return Ok(Bson::ObjectId(id));
     }
     for (key, item) in map {
+        check_key(key)?;
         if key.starts_with('$') && !COMPARING.contains(&key.as_str()) {
             return Err(not_allowed(key));
         }
@@ -138,6 +140,15 @@ fn checked_value(value: &Value) -> Result<Bson, HttpError> {
         .map(|(key, item)| Ok((key.clone(), checked_value(item)?)))
         .collect::<Result<_, _>>()
         .map(Bson::Document)
+}
+
+/// A document cannot hold such a key.
+fn check_key(key: &str) -> Result<(), HttpError> {
+    if key.contains('\0') {
+        Err(HttpError::bad_request("a key must not have a null character"))
+    } else {
+        Ok(())
+    }
 }
 
 /// `{"$oid": ".."}`, as ids are written in answers.

@@ -3,7 +3,16 @@
 use actix_web::HttpResponse;
 use actix_web::http::header::CACHE_CONTROL;
 
+use crate::openapi::OfFixed;
+
 /// The style sheet, part of the binary.
+#[utoipa::path(
+    get, path = "/assets/disbatch.css", tag = "service", operation_id = "styleSheet",
+    responses(
+        (status = 200, description = "CSS.", body = String, content_type = "text/css; charset=utf-8"),
+        OfFixed,
+    ),
+)]
 pub async fn handle() -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((CACHE_CONTROL, "max-age=3600"))

@@ -9,6 +9,7 @@ use disbatch_core::model::{Count, Moment, Queue};
 use disbatch_core::queue::Counts;
 
 use crate::api::list_queues;
+use crate::openapi::OfRead;
 use crate::state::State;
 use crate::ui::{self, Rendered, plain, time};
 
@@ -39,6 +40,13 @@ struct NodeRow {
 }
 
 /// The page.
+#[utoipa::path(
+    get, path = "/", tag = "service", operation_id = "overview",
+    responses(
+        (status = 200, description = "Queues and nodes.", body = String, content_type = "text/html"),
+        OfRead,
+    ),
+)]
 pub async fn handle(state: Data<State>) -> HttpResponse {
     ui::page(show(&state).await)
 }

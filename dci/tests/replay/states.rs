@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::clock::SystemClock;
+use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::{NodeName, TaskId};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::Store;
@@ -57,15 +57,44 @@ impl States {
                 self.index(doc! { "ctime": 1, "mtime": 1 }, Some("mine")).await?;
             }
             "idx.restored" => self.collection("tasks").drop_index("mine").await?,
-            "nodes.two" => {
-                self.node(doc! { "node": "other", "timestamp": DateTime::from_millis(1_795_163_076_110) })
-                    .await?
-            }
-            "nodes.no_timestamp" => self.node(doc! { "node": "nots" }).await?,
-            "nodes.int_timestamp" => {
-                self.node(doc! { "node": "inttime", "timestamp": 1_700_000_000 }).await?
+            "enc.task_wide" => {
+                self.collection("nodes").delete_many(doc! { "node": { "$ne": NODE } }).await?;
             }
             "queues.weird" => self.odd_queues().await?,
+            other => self.before_monitoring(other).await?,
+        }
+        Ok(())
+    }
+
+    /// Nodes and `QueueBalance` as they are before an exchange that looks at them.
+    async fn before_monitoring(&self, name: &str) -> anyhow::Result<()> {
+        match name {
+            "monitoring.node_fresh" | "monitoring.qb.no_timestamp" => {
+                self.store.heartbeat(&NodeName::new(NODE)).await?;
+            }
+            "monitoring.qb.ok" => self.balance("OK", "QueueBalance is running", 0).await?,
+            "monitoring.qb.warning" => self.balance("WARNING", "careful", 0).await?,
+            "monitoring.qb.critical" => self.balance("CRITICAL", "broken", 0).await?,
+            "monitoring.qb.unknown_status" => self.balance("ODD", "what", 0).await?,
+            "monitoring.qb.stale" => self.balance("OK", "QueueBalance is running", 100).await?,
+            "monitoring.qb.critical_no_timestamp" => {
+                self.balance("CRITICAL", "nots", 0).await?;
+                let unset = doc! { "$unset": { "timestamp": 1 } };
+                self.collection("balance").update_one(doc! {}, unset).await?;
+            }
+            "monitoring.node_stale" => {
+                let set = doc! { "$set": { "timestamp": ago(100) } };
+                self.collection("nodes").update_one(doc! { "node": NODE }, set).await?;
+            }
+            "monitoring.node_mixed" => self.node(doc! { "node": "other", "timestamp": ago(0) }).await?,
+            "monitoring.node_no_timestamp" => {
+                self.store.heartbeat(&NodeName::new("other")).await?;
+                self.node(doc! { "node": "nots" }).await?;
+            }
+            "nodes.int_timestamp" => {
+                self.collection("nodes").delete_one(doc! { "node": "nots" }).await?;
+                self.node(doc! { "node": "inttime", "timestamp": 1_700_000_000 }).await?;
+            }
             _ => {} // Nothing happened before the others.
         }
         Ok(())
@@ -85,6 +114,12 @@ impl States {
     async fn node(&self, node: Document) -> anyhow::Result<()> {
         self.collection("nodes").insert_one(node).await?;
         Ok(())
+    }
+
+    /// What `QueueBalance` wrote so many seconds ago.
+    async fn balance(&self, status: &str, message: &str, seconds: i64) -> anyhow::Result<()> {
+        let fields = doc! { "status": status, "message": message, "timestamp": ago(seconds) };
+        Ok(self.store.save_balance(fields).await?)
     }
 
     async fn odd_queues(&self) -> anyhow::Result<()> {
@@ -138,6 +173,10 @@ impl States {
         self.collection("tasks.chunks").delete_many(doc! { "files_id": files }).await?;
         Ok(())
     }
+}
+
+fn ago(seconds: i64) -> DateTime {
+    DateTime::from_millis(SystemClock.now().timestamp_millis() - seconds * 1000)
 }
 
 /// Status, output and errors of the demo plugin for its letters a, b and c. `*` stands for all three.

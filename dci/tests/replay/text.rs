@@ -57,10 +57,29 @@ pub fn without_times(text: &str) -> String {
     out
 }
 
+/// `text` without how long ago nodes were seen, in answers of `/monitoring`.
+pub fn without_ages(text: &str) -> String {
+    let Some((before, nodes)) = text.split_once("\"nodes\":{\"fresh\":") else { return text.to_owned() };
+    let Some((nodes, after)) = nodes.split_once("}}") else { return text.to_owned() };
+    let without = |word: &str| match word.trim_start_matches(|c: char| c.is_ascii_digit()) {
+        rest if rest.len() < word.len() => format!("AGE{rest}"),
+        _ => word.to_owned(), // No number.
+    };
+    let nodes: String = nodes.split_inclusive(':').map(without).collect();
+    format!("{before}\"nodes\":{{\"fresh\":{nodes}}}}}{after}")
+}
+
 fn is_date(text: &str) -> bool {
     let pattern = b"dddd-dd-ddTdd:dd:dd";
     text.len() >= pattern.len()
         && text.bytes().zip(pattern).all(|(c, p)| if *p == b'd' { c.is_ascii_digit() } else { c == *p })
+}
+
+#[test]
+fn ages_are_left_out() {
+    let text = "{\"message\":\"m\",\"nodes\":{\"fresh\":{\"a1\":0},\"stale\":{\"b\":100}},\"status\":1}";
+    let without = "{\"message\":\"m\",\"nodes\":{\"fresh\":{\"a1\":AGE},\"stale\":{\"b\":AGE}},\"status\":1}";
+    assert_eq!(without_ages(text), without);
 }
 
 #[test]

@@ -98,6 +98,26 @@ async fn requests_that_make_no_sense_are_told_so() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_task_that_no_document_can_hold_is_refused() -> anyhow::Result<()> {
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": ["My::Plugin"] });
+    let server = Server::start(&config).await?;
+    let post = |path: &str, body: Value| {
+        let request = server.request(Method::POST, path).header("content-type", "application/json");
+        request.body(body.to_string()).send()
+    };
+    let queue = post("/queues", json!({ "name": "q", "plugin": "My::Plugin" })).await?;
+    assert_eq!(queue.status(), StatusCode::OK);
+    // Short enough as a body; as a document it has an id, times and more.
+    let text = "x".repeat(16 * 1024 * 1024 - 60);
+    let refused = post("/tasks", json!({ "queue": "q", "params": [{ "a": text }] })).await?;
+    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
+    let body = r#"{"error":"the document would be larger than the database takes"}"#;
+    assert_eq!(refused.text().await?, body);
+    database.drop_database().await
+}
+
+#[tokio::test]
 async fn pages_show_queues_tasks_and_output() -> anyhow::Result<()> {
     let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
     let store = Store::with_clock(database.database.clone(), std::sync::Arc::new(SystemClock));

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use bson::{Document, doc};
+use mongodb::error::ErrorKind;
 use mongodb::options::{ClientOptions, ServerAddress};
 use mongodb::{Client, Database};
 
@@ -64,7 +65,13 @@ async fn configure(admin: &Database, port: u16) -> anyhow::Result<()> {
     let host = format!("127.0.0.1:{port}");
     // While the server loads a configuration that it has, it answers as if there were none.
     let stored = admin.client().database("local").collection::<Document>("system.replset");
-    if stored.find_one(doc! {}).await?.is_none() {
+    let known = match stored.find_one(doc! {}).await {
+        Ok(known) => known.is_some(),
+        // With access control the first client may initiate a set, and not look whether there is one.
+        Err(error) if is_unauthorized(&error) => false,
+        Err(error) => return Err(error.into()),
+    };
+    if !known {
         let config = doc! { "_id": REPLICA_SET, "members": [{ "_id": 0, "host": host }] };
         admin.run_command(doc! { "replSetInitiate": config }).await.context("cannot initiate")?;
         return Ok(());
@@ -76,6 +83,11 @@ async fn configure(admin: &Database, port: u16) -> anyhow::Result<()> {
         admin.run_command(command).await.context("cannot change the port of the replica set")?;
     }
     Ok(())
+}
+
+fn is_unauthorized(error: &mongodb::error::Error) -> bool {
+    const UNAUTHORIZED: i32 = 13;
+    matches!(error.kind.as_ref(), ErrorKind::Command(failure) if failure.code == UNAUTHORIZED)
 }
 
 /// A member of a replica set takes 15 seconds after SIGTERM for its clients to find another.

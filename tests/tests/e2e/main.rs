@@ -1,6 +1,8 @@
 //! The end-to-end tests, in one binary: each further one would compile and link the database driver again.
 
+mod auth;
 mod bad_input;
+mod balance;
 mod claim;
 mod dev;
 mod examples;
@@ -9,3 +11,4 @@ mod output;
 mod perl;
 mod runner;
 mod survival;
+mod tls;

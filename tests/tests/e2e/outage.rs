@@ -9,7 +9,14 @@ use nix::unistd::Pid;
 
 async fn start(data: &std::path::Path, port: Option<u16>) -> anyhow::Result<Server> {
     let program = tokio::task::spawn_blocking(|| locate::find_or_fetch(|_| ())).await??;
-    let options = Options { program, data: data.to_owned(), port, replica_set: true, ephemeral: false };
+    let options = Options {
+        program,
+        data: data.to_owned(),
+        port,
+        replica_set: true,
+        ephemeral: false,
+        arguments: Vec::new(),
+    };
     Server::start(options).await
 }
 
@@ -35,10 +42,8 @@ async fn tasks_that_end_while_the_database_is_dead_are_stored_when_it_is_back() 
     server.wait().await?;
     std::fs::write(world.path().join("go"), "")?;
     let complaints = || anyhow::Ok(den.log()?.matches("storing the result failed, trying again").count());
-    eventually("all three runners to miss the database", || async {
-        Ok((complaints()? >= 3).then_some(()))
-    })
-    .await?;
+    eventually("all three runners to miss the database", || async { Ok((complaints()? >= 3).then_some(())) })
+        .await?;
     drop(server);
 
     let server = start(data.path(), Some(port)).await?;

@@ -1,0 +1,102 @@
+//! `queues`: how long the list of all queues takes, with many tasks to count.
+
+use anyhow::ensure;
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+use disbatch_core::queue::new_queue_id;
+use mongodb::Collection;
+use mongodb::options::WriteConcern;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::figure::PLUGIN;
+use crate::progress::Progress;
+use crate::results::{Sample, Series};
+use crate::world::World;
+use crate::world::web::Web;
+
+/// The name of the figure.
+pub const NAME: &str = "queues";
+
+/// How it is measured.
+pub const METHOD: &str = "one DCI and a database with 1,000,000 finished tasks in 100 queues, made in the first \
+    round; 100 times GET /queues, which counts them, each followed by a GET /plugins, which asks no database, \
+    over one connection. Look at the p95";
+
+/// What is asked for.
+pub static LIST: Series = Series { figure: NAME, key: "get_queues_ms", label: "GET /queues, ms" };
+
+/// What any request costs.
+pub static FLOOR: Series = Series { figure: NAME, key: "get_plugins_ms", label: "GET /plugins, ms" };
+
+const QUEUES: u32 = 100;
+const TASKS_PER_QUEUE: u32 = 10_000;
+const REQUESTS: u32 = 100;
+
+/// All samples, on a database and with a DCI of their own.
+///
+/// # Errors
+/// The DCI does not count right, or something did not work.
+pub async fn measure(world: &World, progress: &Progress) -> anyhow::Result<Vec<Sample>> {
+    let web = world.web(NAME).await?;
+    let measured = samples(&web, progress).await;
+    web.stop().await?;
+    measured
+}
+
+async fn samples(web: &Web, progress: &Progress) -> anyhow::Result<Vec<Sample>> {
+    fill(web, progress).await?;
+    check(&web.get("/queues").await?)?;
+    let mut samples = Vec::new();
+    for number in 0..REQUESTS {
+        for (series, path) in [(&LIST, "/queues"), (&FLOOR, "/plugins")] {
+            let begun = Instant::now();
+            web.get(path).await?;
+            samples.push(Sample { series, value: begun.elapsed().as_secs_f64() * 1000.0 });
+        }
+        progress.at(u64::from(number + 1), u64::from(REQUESTS));
+    }
+    Ok(samples)
+}
+
+/// Indexes come last: that is faster.
+async fn fill(web: &Web, progress: &Progress) -> anyhow::Result<()> {
+    let tasks: Collection<Document> = web.database.collection("tasks");
+    for number in 0..QUEUES {
+        let queue = new_queue_id();
+        web.store.create_queue(queue, format!("queue{number}").into(), PLUGIN.into()).await?;
+        let task = |_| doc! { "_id": ObjectId::new(), "queue": queue, "status": 1, "node": "bench" };
+        let batch: Vec<Document> = (0..TASKS_PER_QUEUE).map(task).collect();
+        let one_member = WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(1)).build();
+        tasks.insert_many(batch).ordered(false).write_concern(one_member).await?;
+        progress.at(u64::from(number + 1), u64::from(QUEUES));
+    }
+    web.store.ensure_indexes().await?;
+    Ok(())
+}
+
+/// A DCI that counts wrong would be fast for nothing.
+fn check(queues: &Value) -> anyhow::Result<()> {
+    let counts: Option<Vec<u64>> = queues
+        .as_array()
+        .map(|queues| queues.iter().filter_map(|queue| queue["completed"].as_u64()).collect());
+    let counts = counts.unwrap_or_default();
+    let right = counts.iter().filter(|count| **count == u64::from(TASKS_PER_QUEUE)).count();
+    ensure!(u32::try_from(right)? == QUEUES, "{right} of {QUEUES} queues are counted right");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn wrong_counts_are_noticed() {
+        let queues = |completed: u64| Value::from(vec![json!({ "completed": completed }); 100]);
+        assert!(check(&queues(10_000)).is_ok());
+        assert!(check(&queues(9_999)).is_err());
+        assert!(check(&json!([])).is_err());
+    }
+}

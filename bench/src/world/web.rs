@@ -1,0 +1,100 @@
+//! One DCI process with a database of its own.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use disbatch_core::config::{Config, Role};
+use disbatch_core::store::Store;
+use disbatch_mongod::watchdog::Watchdog;
+use mongodb::{Client, Database};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::time::timeout;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A DCI that listens.
+#[derive(Debug)]
+pub struct Web {
+    /// The operations of Disbatch.
+    pub store: Store,
+    /// Everything else.
+    pub database: Database,
+    child: Child,
+    watchdog: Watchdog,
+    url: String,
+    http: reqwest::Client,
+    /// Where it writes its log, which has to be kept open.
+    _log: Lines<BufReader<ChildStderr>>,
+}
+
+impl Web {
+    /// Starts a DCI for the database `name` on a free port.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start(dci: &Path, uri: &str, folder: &Path, name: &str) -> anyhow::Result<Self> {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        let path = folder.join("config.json");
+        let config = serde_json::json!({ "mongohost": uri, "database": name, "plugins": [] });
+        fs::write(&path, config.to_string())?;
+        let store = Store::connect(&Config::load(&path)?, Role::DisbatchWeb).await?;
+        let database = Client::with_uri_str(uri).await?.database(name);
+        let mut child = Command::new(dci)
+            .arg("--config")
+            .arg(&path)
+            .args(["--listen", "127.0.0.1:0"])
+            .env("DISBATCH_LOG", "info")
+            .env("DISBATCH_LOG_FORMAT", "json")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", dci.display()))?;
+        let id = child.id().context("the DCI ended at once")?;
+        let watchdog =
+            Watchdog::start(id, path.as_os_str(), None).context("cannot start sh to watch the DCI")?;
+        let mut log = BufReader::new(child.stderr.take().context("the DCI has no log")?).lines();
+        let url = timeout(DEADLINE, address(&mut log)).await.context("the DCI does not listen")??;
+        // Fails when a provider is installed already, which is as good.
+        let _already_installed = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().no_proxy().build()?;
+        Ok(Self { store, database, child, watchdog, url, http, _log: log })
+    }
+
+    /// The answer to `GET path`, which must be a success.
+    ///
+    /// # Errors
+    /// It is none.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let response = self.http.get(format!("{}{path}", self.url)).send().await?.error_for_status()?;
+        Ok(serde_json::from_slice(&response.bytes().await?)?)
+    }
+
+    /// Ends the DCI, and drops the database.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.child.kill().await?;
+        self.watchdog.release();
+        self.database.drop().await?;
+        Ok(())
+    }
+}
+
+/// Where the DCI listens, from its log.
+async fn address(log: &mut Lines<BufReader<ChildStderr>>) -> anyhow::Result<String> {
+    while let Some(line) = log.next_line().await? {
+        let event: Value = serde_json::from_str(&line).unwrap_or_default();
+        if let Some(address) = event.pointer("/fields/address").and_then(Value::as_str) {
+            return Ok(format!("http://{address}"));
+        }
+    }
+    bail!("the DCI ended before it listened")
+}

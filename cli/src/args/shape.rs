@@ -1,0 +1,178 @@
+//! What the help of each command shows.
+//!
+//! In the Perl client options may stand before or after the command, so all its options are global. Here each
+//! is shown by the commands alone that take it; the others accept it still, without a word, as Perl does.
+
+use clap::{Arg, Command};
+
+/// What `--config` is for a command that is about the installation and not about a DCI.
+const CONFIGURATION: &str = "Configuration file of Disbatch [default: /etc/disbatch/config.json]";
+
+/// What a command's help shows.
+struct Shape {
+    name: &'static str,
+    /// The global options that it takes, beside those of the connection if it speaks to a DCI.
+    options: &'static [&'static str],
+    /// Whether it speaks to a DCI.
+    connects: bool,
+    examples: &'static str,
+}
+
+impl Shape {
+    /// Whether the command takes this global option; those of the connection are not hidden.
+    fn takes(&self, arg: &Arg) -> bool {
+        (self.connects && !arg.is_hide_set()) || self.options.contains(&arg.get_id().as_str())
+    }
+
+    /// The option with the help that is right for the command.
+    fn describe(&self, arg: &Arg) -> Arg {
+        let arg = arg.clone();
+        if !self.connects && arg.get_id() == "config" {
+            return arg.help(CONFIGURATION).help_heading(None::<&str>);
+        }
+        arg
+    }
+}
+
+const fn shape(name: &'static str, options: &'static [&'static str], examples: &'static str) -> Shape {
+    Shape { name, options, connects: true, examples }
+}
+
+const SHAPES: [Shape; 14] = [
+    shape("plugins", &["format", "pretty"], "disbatch plugins\n  disbatch plugins --format json"),
+    shape(
+        "queues",
+        &["format", "pretty"],
+        "disbatch queues\n  disbatch queues --watch 5\n  disbatch queues --format json | jq '.[] | select(.queued > 0)'",
+    ),
+    shape("create-queue", &[], "disbatch create-queue mail Disbatch::Plugin::Shell"),
+    shape(
+        "update-queue",
+        &[],
+        "disbatch update-queue mail threads 8\n  disbatch update-queue mail name post threads 0",
+    ),
+    shape("delete-queue", &[], "disbatch delete-queue mail"),
+    shape("create-task", &[], "disbatch create-task mail command 'echo hello'"),
+    shape(
+        "create-tasks",
+        &["collection"],
+        "disbatch create-tasks mail '[{\"command\":\"date\"},{\"command\":\"hostname\"}]'\n  \
+         disbatch create-tasks mail --collection users '{\"filter\":{},\"params\":{\"user\":\"document.name\"}}'\n  \
+         disbatch create-tasks mail --file tasks.ndjson\n  \
+         zcat tasks.ndjson.gz | disbatch create-tasks mail --file - --skip-lines 20000",
+    ),
+    shape(
+        "tasks",
+        &["count", "fields", "limit", "skip", "epoch", "terse", "noterse", "full", "pretty"],
+        "disbatch tasks '{\"queue\":\"6b0003bb686c8275d70dc2f1\",\"status\":-2}' --count\n  \
+         disbatch tasks '{\"id\":\"6b0003bb686c8275d8013333\"}' --full --pretty",
+    ),
+    shape(
+        "search",
+        &["options", "count", "terse", "noterse", "pretty"],
+        "disbatch search '{\"params.user\":\"ashley\"}' --count\n  \
+         disbatch search '{\"status\":2}' --options '{\"limit\":5,\"sort\":{\"_id\":-1}}' --noterse --pretty",
+    ),
+    shape("nodes", &["format", "pretty"], "disbatch nodes\n  disbatch nodes --format yaml"),
+    shape(
+        "update-node",
+        &[],
+        "disbatch update-node node1.example.com maxthreads 16\n  \
+         disbatch update-node node1.example.com maxthreads null",
+    ),
+    Shape {
+        name: "completion",
+        options: &[],
+        connects: false,
+        examples: "source <(disbatch completion bash)\n  disbatch completion zsh > ~/.zfunc/_disbatch\n  \
+                   disbatch completion fish > ~/.config/fish/completions/disbatch.fish",
+    },
+    Shape {
+        name: "create-users",
+        options: &["config"],
+        connects: false,
+        examples: "disbatch create-users --config /etc/disbatch/config.json --root_user root\n  \
+                   disbatch create-users --config config.json --create_root < password.txt",
+    },
+    Shape {
+        name: "dev",
+        options: &[],
+        connects: false,
+        examples: "disbatch dev\n  disbatch dev --demo --exit\n  disbatch dev --port 9090 --data /tmp/disbatch",
+    },
+];
+
+/// The command line with the help of each command as [`SHAPES`] has it.
+pub fn arrange(command: Command) -> Command {
+    let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    command.mut_subcommands(|subcommand| {
+        let Some(shape) = SHAPES.iter().find(|shape| shape.name == subcommand.get_name()) else {
+            return subcommand;
+        };
+        let shown = globals.iter().filter(|arg| shape.takes(arg) && (arg.is_hide_set() || !shape.connects));
+        let shown: Vec<Arg> = shown.map(|arg| shape.describe(arg).hide(false)).collect();
+        let hidden = globals.iter().filter(|arg| !shape.takes(arg) && !arg.is_hide_set());
+        let hidden: Vec<Arg> = hidden.map(|arg| arg.clone().hide(true)).collect();
+        subcommand.args(shown).args(hidden).after_help(format!("Examples:\n  {}", shape.examples))
+    })
+}
+
+/// The command line for completion scripts, which would offer hidden options too: each command has what it
+/// takes and nothing else.
+pub fn without_hidden(command: &Command) -> Command {
+    let local = |arg: Arg| arg.hide(false).global(false);
+    let globals: Vec<&Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).collect();
+    let subcommands = command.get_subcommands().map(|subcommand| {
+        let shape = SHAPES.iter().find(|shape| shape.name == subcommand.get_name());
+        let taken = |shape: &'static Shape| {
+            globals.iter().filter(|arg| shape.takes(arg)).map(|arg| local(shape.describe(arg)))
+        };
+        subcommand.clone().args(shape.into_iter().flat_map(taken))
+    });
+    let of_connection = globals.iter().filter(|arg| !arg.is_hide_set());
+    let of_connection = of_connection.map(|arg| local((*arg).clone()));
+    Command::new("disbatch").args(of_connection).subcommands(subcommands)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args;
+
+    fn help(name: &str) -> String {
+        let mut command = args::command();
+        command.build();
+        command.find_subcommand_mut(name).unwrap().render_long_help().to_string()
+    }
+
+    #[test]
+    fn options_are_shown_where_they_are_taken() {
+        for (name, shown, hidden) in [
+            ("tasks", "--limit", "--collection"),
+            ("create-tasks", "--collection", "--limit"),
+            ("search", "--options", "--skip"),
+            ("queues", "--url", "--terse"),
+            ("dev", "--demo", "--limit"),
+            ("dev", "--port", "--password"),
+            ("create-users", "Configuration file of Disbatch", "--url"),
+        ] {
+            let help = help(name);
+            assert!(help.contains(shown), "{name} {shown}: {help}");
+            assert!(!help.contains(hidden), "{name} {hidden}: {help}");
+        }
+    }
+
+    #[test]
+    fn every_command_has_an_example() {
+        for subcommand in args::command().get_subcommands() {
+            let name = subcommand.get_name();
+            assert!(help(name).contains(&format!("disbatch {name}")), "{name}");
+            assert!(subcommand.get_after_help().is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_global_help_is_about_the_connection() {
+        let help = args::command().render_help().to_string();
+        assert!(help.contains("DISBATCH_URL") && !help.contains("--terse"), "{help}");
+    }
+}

@@ -1,0 +1,224 @@
+//! `disbatch create-tasks QUEUE --file FILE`
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
+
+use crate::api::{ApiError, Client};
+use crate::args::FileOptions;
+use crate::command::create_tasks::batches::{self, Batch};
+use crate::command::create_tasks::ids;
+use crate::command::create_tasks::progress::{Progress, per_second};
+use crate::output::{is_broken_pipe, print};
+
+/// The exit status after ^C, as of a shell's child that it ended.
+const INTERRUPTED: u8 = 130;
+
+/// Creates a task for each line of a file, batch by batch.
+///
+/// ^C lets the request in flight end; a second one does not. What was accepted is told on standard error.
+///
+/// # Errors
+/// The file cannot be opened. What goes wrong later is printed here, since it comes with advice.
+pub async fn run(
+    client: &Client,
+    queue: &str,
+    path: &Path,
+    options: &FileOptions,
+) -> anyhow::Result<ExitCode> {
+    let signals = Signals::listen().context("cannot listen for signals")?;
+    let (input, size) = open(path)?;
+    let batches = batches::read(input, options.skip_lines, options.batch);
+    let account = Account { lines: options.skip_lines, ..Account::default() };
+    let progress = Progress::start(size)?;
+    let mut upload = Upload { client, queue, print_ids: options.ids, account, progress, signals };
+    let outcome = upload.send_all(batches).await;
+    let account = upload.account;
+    let time = upload.progress.finish();
+    let status = match outcome {
+        Ok(End::Complete) => {
+            let speed = per_second(account.tasks, time);
+            let seconds = time.as_secs_f64();
+            let tasks = account.tasks;
+            print(&format!(
+                "Created {tasks} tasks in queue {queue} in {seconds:.1} s ({speed:.0} tasks/s)\n"
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Ok(End::Interrupted) => {
+            eprintln!("Interrupted.");
+            INTERRUPTED
+        }
+        Err(error) => {
+            if !is_broken_pipe(&error) {
+                eprintln!("{error:#}");
+            }
+            crate::FAILED
+        }
+    };
+    eprintln!("{}", account.advice());
+    Ok(ExitCode::from(status))
+}
+
+fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
+    if path == Path::new("-") {
+        return Ok((Box::new(std::io::stdin()), None));
+    }
+    let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
+    // A pipe with a name has no size.
+    let size = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
+    Ok((Box::new(file), size))
+}
+
+/// How sending ended, if nothing was wrong.
+enum End {
+    Complete,
+    Interrupted,
+}
+
+/// What has come of the lines so far.
+#[derive(Debug, Default)]
+struct Account {
+    /// Lines whose tasks have been created, together with those that were left out at the start.
+    lines: u64,
+    /// The last line of a request of which nobody knows what came.
+    unsure_until: Option<u64>,
+    tasks: u64,
+}
+
+impl Account {
+    /// How to go on after not all lines were sent.
+    fn advice(&self) -> String {
+        let Self { lines, unsure_until, tasks } = self;
+        let sure = format!("Accepted for sure: {tasks} tasks, up to line {lines}.");
+        match unsure_until {
+            None => format!("{sure} Go on with --skip-lines {lines}."),
+            Some(last) => format!(
+                "{sure} Lines {} to {last} may have been accepted: look into the queue, then go on with \
+                 --skip-lines {lines}, or {last} if their tasks are there.",
+                lines + 1
+            ),
+        }
+    }
+}
+
+/// The way of a file into a queue.
+struct Upload<'a> {
+    client: &'a Client,
+    queue: &'a str,
+    print_ids: bool,
+    account: Account,
+    progress: Progress,
+    signals: Signals,
+}
+
+impl Upload<'_> {
+    async fn send_all(&mut self, mut batches: Receiver<anyhow::Result<Batch>>) -> anyhow::Result<End> {
+        loop {
+            let next = tokio::select! {
+                biased;
+                () = self.signals.next() => return Ok(End::Interrupted),
+                next = batches.recv() => next,
+            };
+            let Some(batch) = next.transpose()? else { return Ok(End::Complete) };
+            if batch.tasks > 0
+                && let End::Interrupted = self.send(&batch).await?
+            {
+                return Ok(End::Interrupted);
+            }
+            self.account.lines = batch.last_line;
+        }
+    }
+
+    /// Sends one batch. Interrupted without an answer, the account keeps that its fate is not known.
+    async fn send(&mut self, batch: &Batch) -> anyhow::Result<End> {
+        let body = format!(r#"{{"queue":{},"params":{}}}"#, Value::from(self.queue), batch.params);
+        self.account.unsure_until = Some(batch.last_line);
+        let mut answer = std::pin::pin!(self.client.post_json("/tasks", body));
+        let mut end = End::Complete;
+        let answer = tokio::select! {
+            answer = &mut answer => answer,
+            () = self.signals.next() => {
+                self.progress.note("waiting for the answer to the last request; ^C again does not");
+                end = End::Interrupted;
+                tokio::select! {
+                    answer = &mut answer => answer,
+                    () = self.signals.next() => return Ok(End::Interrupted),
+                }
+            }
+        };
+        if answer.as_ref().is_err_and(created_nothing) {
+            self.account.unsure_until = None;
+        }
+        let answer = answer.with_context(|| format!("lines {} to {}", batch.first_line, batch.last_line))?;
+        self.accept(batch, &ids(&answer))?;
+        Ok(end)
+    }
+
+    fn accept(&mut self, batch: &Batch, ids: &[String]) -> anyhow::Result<()> {
+        let (first, last) = (batch.first_line, batch.last_line);
+        ensure!(
+            ids.len() == batch.tasks,
+            "lines {first} to {last}: the DCI created {} tasks of {}",
+            ids.len(),
+            batch.tasks
+        );
+        self.account.unsure_until = None;
+        self.account.lines = last;
+        self.account.tasks += u64::try_from(ids.len())?;
+        self.progress.advance(self.account.tasks, batch.bytes_read);
+        if self.print_ids {
+            let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
+            self.progress.suspend(|| print(&lines))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether the DCI refused the request before it had created a task.
+fn created_nothing(error: &ApiError) -> bool {
+    match error {
+        // An answer with a result of the database's is about a part of the tasks.
+        ApiError::Refused { status, body, .. } => status.is_client_error() && !body.contains("MongoDB::"),
+        ApiError::Unreachable { .. } | ApiError::NotJson { .. } => false,
+    }
+}
+
+/// ^C and SIGTERM.
+struct Signals(Signal, Signal);
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self(signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
+    }
+
+    /// Resolves at the next signal.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_tells_where_to_go_on() {
+        let account = Account { lines: 2000, unsure_until: None, tasks: 1990 };
+        assert_eq!(
+            account.advice(),
+            "Accepted for sure: 1990 tasks, up to line 2000. Go on with --skip-lines 2000."
+        );
+        let account = Account { unsure_until: Some(3000), ..account };
+        assert!(account.advice().contains("Lines 2001 to 3000 may have been accepted"));
+    }
+}

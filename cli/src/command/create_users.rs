@@ -1,0 +1,122 @@
+//! `create-users`: one MongoDB user for each kind of process. Administration goes directly to the database.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use disbatch_core::config::{Config, DEFAULT_PATH, Role};
+use disbatch_core::users::{Administrator, Permissions, Privileges, Put};
+use disbatch_core::users::{additional_permissions, plugin_permissions};
+
+use crate::output::print;
+
+/// Holds the password for those who cannot be asked.
+const PASSWORD_VARIABLE: &str = "DISBATCH_ROOT_PASSWORD";
+
+/// What `create-users` takes, beside `--config` with the configuration of Disbatch.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// The MongoDB user who may create others
+    #[arg(long = "root_user", value_name = "NAME", default_value = "root")]
+    pub root_user: String,
+    /// What plugins may do, as JSON: {"COLLECTION": ["ACTION", ..]} [default: insert into reports]
+    #[arg(long = "plugin_perms", value_name = "FILE")]
+    pub plugin_perms: Option<PathBuf>,
+    /// What users may do besides, as JSON: {"USER": {"COLLECTION": ["ACTION", ..]}}
+    #[arg(long = "additional_perms", value_name = "FILE")]
+    pub additional_perms: Option<PathBuf>,
+    /// Create the root user first; only a server without any users lets you
+    #[arg(long = "create_root")]
+    pub create_root: bool,
+    /// Remove the users and roles before they are created
+    #[arg(long = "drop_roles")]
+    pub drop_roles: bool,
+}
+
+/// Creates the users, or brings those that are there up to date.
+///
+/// # Errors
+/// A file cannot be used, or MongoDB refuses something.
+pub async fn run(options: Options, config: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let config = Config::load(config.unwrap_or(Path::new(DEFAULT_PATH)))?;
+    let plugin = file(options.plugin_perms.as_deref(), plugin_permissions)?;
+    let additional = file(options.additional_perms.as_deref(), additional_permissions)?.unwrap_or_default();
+    let users: Vec<(Role, &str)> =
+        Role::ALL.into_iter().filter_map(|role| Some((role, config.auth.password(role)?))).collect();
+    if users.is_empty() {
+        bail!("{} has no passwords in 'auth', so there are no users to create", config.path.display());
+    }
+    let password = root_password(&options.root_user)?;
+    if options.create_root {
+        Administrator::create_root(&config, &options.root_user, &password)
+            .await
+            .with_context(|| format!("cannot create user '{}'", options.root_user))?;
+        print(&format!("Created user '{}' in database 'admin'.\n", options.root_user))?;
+    }
+    let administrator = Administrator::connect(&config, &options.root_user, &password).await?;
+    if options.drop_roles {
+        for role in Role::ALL {
+            let dropped = administrator.drop_user(role).await;
+            dropped.with_context(|| format!("cannot remove user '{}'", role.user()))?;
+        }
+    }
+    for (role, password) in users {
+        let privileges = privileges(role, &config, plugin.as_ref(), additional.get(role.user()));
+        let put = administrator.put_user(role, password, &privileges).await;
+        let done = match put.with_context(|| format!("cannot create user '{}'", role.user()))? {
+            Put::Created => "Created",
+            Put::Updated => "Updated",
+        };
+        print(&format!("{done} user '{}' in database '{}'.\n", role.user(), config.database))?;
+    }
+    for role in Role::ALL.into_iter().filter(|role| config.auth.password(*role).is_none()) {
+        print(&format!("No user '{0}': there is no 'auth.{0}' in the configuration.\n", role.user()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn privileges(
+    role: Role,
+    config: &Config,
+    plugin: Option<&Permissions>,
+    additional: Option<&Permissions>,
+) -> Privileges {
+    let mut privileges = match plugin {
+        Some(permissions) if role == Role::Plugin => Privileges::only(permissions.clone()),
+        _ => Privileges::of(role, config), // The file is about plugins alone.
+    };
+    if let Some(more) = additional {
+        privileges.add(more);
+    }
+    privileges
+}
+
+fn file<T, E>(path: Option<&Path>, read: impl Fn(&str) -> Result<T, E>) -> anyhow::Result<Option<T>>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let Some(path) = path else { return Ok(None) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(Some(read(&text).with_context(|| format!("cannot use {}", path.display()))?))
+}
+
+/// From the environment, else from the terminal without showing it, else a line of standard input.
+fn root_password(user: &str) -> anyhow::Result<String> {
+    if let Ok(password) = std::env::var(PASSWORD_VARIABLE) {
+        return Ok(password);
+    }
+    let password = if std::io::stdin().is_terminal() {
+        eprint!("Enter password for {user}: ");
+        console::Term::stderr().read_secure_line()?
+    } else {
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line)?;
+        line.trim_end_matches(['\r', '\n']).to_owned()
+    };
+    if password.is_empty() {
+        bail!("no password for {user}: set {PASSWORD_VARIABLE}, or type it when asked");
+    }
+    Ok(password)
+}

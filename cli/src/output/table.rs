@@ -1,0 +1,150 @@
+//! Tables in the layout of the Perl client.
+
+use console::measure_text_width;
+use serde_json::Value;
+
+use crate::output::Screen;
+
+/// What stands for the end of a name that was cut.
+const ELLIPSIS: char = '…';
+
+/// What is cut, and to which width at least, one after the other until a line fits.
+const STEPS: [(Cut, usize); 3] = [(Cut::Early, 20), (Cut::Late, 8), (Cut::Early, 8)];
+
+/// A kind of list.
+#[derive(Debug)]
+pub struct Table {
+    /// Its columns.
+    pub columns: &'static [Column],
+    /// What it is a list of.
+    pub noun: &'static str,
+}
+
+/// One column.
+#[derive(Debug)]
+pub struct Column {
+    /// Its title.
+    pub title: &'static str,
+    /// What it shows of an item.
+    pub cell: fn(&Value) -> String,
+    /// Whether it may be cut where a terminal is narrow.
+    pub cut: Cut,
+}
+
+/// When a column is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Numbers and dates are not.
+    Never,
+    /// Names are, first of all.
+    Early,
+    /// Ids are if that is not enough: every command takes names, and broken lines are worse.
+    Late,
+}
+
+impl Table {
+    /// The items as lines. Only on a terminal that is too narrow are names cut.
+    pub fn render(&self, items: &[Value], screen: Screen) -> String {
+        let titles: Vec<String> = self.columns.iter().map(|column| column.title.to_owned()).collect();
+        let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item, screen)).collect();
+        let mut widths: Vec<usize> = (0..self.columns.len())
+            .map(|column| {
+                std::iter::once(&titles)
+                    .chain(&rows)
+                    .map(|row| width(&row[column], screen))
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        if let Some((_, columns)) = screen.size {
+            self.narrow(&mut widths, columns);
+        }
+        let rule: String = widths.iter().map(|width| format!("{}-+-", "-".repeat(*width))).collect();
+        let body: String = rows.iter().map(|row| format!("{}\n", line(row, &widths, screen))).collect();
+        let titles = screen.bold(&line(&titles, &widths, screen));
+        format!("{titles}\n{rule}\n{body}\n{} total {}.\n", items.len(), self.noun)
+    }
+
+    fn row(&self, item: &Value, screen: Screen) -> Vec<String> {
+        let cells = self.columns.iter().map(|column| (column.cell)(item));
+        // A name must not move the cursor of a terminal.
+        let visible = |c: char| if screen.size.is_some() && c.is_control() { '\u{fffd}' } else { c };
+        cells.map(|cell| cell.chars().map(visible).collect()).collect()
+    }
+
+    /// Takes from the widest column of a kind until a line fits, if it can.
+    fn narrow(&self, widths: &mut [usize], columns: usize) {
+        for (kind, narrowest) in STEPS {
+            while widths.iter().map(|width| width + " | ".len()).sum::<usize>() > columns {
+                let cut = self.columns.iter().zip(widths.iter_mut()).filter(|(column, _)| column.cut == kind);
+                match cut.map(|(_, width)| width).max() {
+                    Some(width) if *width > narrowest => *width -= 1,
+                    _ => break, // Enough of this kind; in the end the terminal breaks the lines.
+                }
+            }
+        }
+    }
+}
+
+fn line(cells: &[String], widths: &[usize], screen: Screen) -> String {
+    let cells = cells.iter().zip(widths);
+    cells.map(|(cell, width)| format!("{} | ", fit(cell, *width, screen))).collect()
+}
+
+/// Columns of the terminal; elsewhere characters, as the Perl client counts.
+fn width(text: &str, screen: Screen) -> usize {
+    if screen.size.is_some() { measure_text_width(text) } else { text.chars().count() }
+}
+
+/// The cell with blanks behind it, or cut.
+fn fit(cell: &str, columns: usize, screen: Screen) -> String {
+    let mut text = cell.to_owned();
+    if width(&text, screen) > columns {
+        while width(&text, screen) >= columns && text.pop().is_some() {}
+        text.push(ELLIPSIS);
+    }
+    let blanks = columns.saturating_sub(width(&text, screen));
+    text.push_str(&" ".repeat(blanks));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::plain;
+
+    const TABLE: Table = Table {
+        columns: &[
+            Column { title: "ID", cell: |item| plain(item.get("id")), cut: Cut::Never },
+            Column { title: "Name", cell: |item| plain(item.get("name")), cut: Cut::Early },
+        ],
+        noun: "things",
+    };
+
+    fn item(name: &str) -> Value {
+        serde_json::json!({"id": 1, "name": name})
+    }
+
+    #[test]
+    fn names_are_cut_to_the_width_of_a_terminal_only() {
+        let items = [item("a very long name"), item("名前名前名前名前")];
+        let narrow = Screen { size: Some((24, 18)), colour: false };
+        assert_eq!(
+            TABLE.render(&items, narrow),
+            "ID | Name       | \n---+------------+-\n1  | a very lo… | \n1  | 名前名前…  | \n\n2 total things.\n"
+        );
+        assert!(TABLE.render(&items, Screen::default()).contains("a very long name | \n"));
+    }
+
+    #[test]
+    fn a_terminal_that_is_too_narrow_breaks_lines() {
+        let text = TABLE.render(&[item("a very long name")], Screen { size: Some((24, 4)), colour: false });
+        assert!(text.contains("a very … | "), "{text}");
+    }
+
+    #[test]
+    fn names_cannot_move_the_cursor() {
+        let screen = Screen { size: Some((24, 80)), colour: true };
+        assert!(TABLE.render(&[item("a\x1b[2Jb")], screen).contains("a\u{fffd}[2Jb"));
+    }
+}

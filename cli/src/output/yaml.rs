@@ -1,0 +1,102 @@
+//! JSON values as YAML.
+
+use serde_json::Value;
+
+/// Words that YAML 1.1 or 1.2 does not take as text.
+const RESERVED: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan"];
+
+/// The value as a document of block style.
+pub fn document(value: &Value) -> String {
+    let mut out = String::new();
+    write_value(&mut out, value, 0);
+    out
+}
+
+/// Writes a value; `depth` is the indentation that a block on lines of its own has.
+fn write_value(out: &mut String, value: &Value, depth: usize) {
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            for (number, item) in items.iter().enumerate() {
+                indent(out, if number == 0 { 0 } else { depth });
+                out.push_str("- ");
+                write_value(out, item, depth + 1);
+            }
+        }
+        Value::Object(map) if !map.is_empty() => {
+            for (number, (key, item)) in map.iter().enumerate() {
+                indent(out, if number == 0 { 0 } else { depth });
+                out.push_str(&text(key));
+                out.push(':');
+                if is_block(item) {
+                    out.push('\n');
+                    indent(out, depth + 1);
+                } else {
+                    out.push(' ');
+                }
+                write_value(out, item, depth + 1);
+            }
+        }
+        Value::String(string) => {
+            out.push_str(&text(string));
+            out.push('\n');
+        }
+        simple => {
+            out.push_str(&simple.to_string());
+            out.push('\n');
+        }
+    }
+}
+
+fn indent(out: &mut String, depth: usize) {
+    out.push_str(&"  ".repeat(depth));
+}
+
+fn is_block(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Text as it is if nothing else can be meant, else in double quotes, whose rules include those of JSON.
+fn text(text: &str) -> String {
+    let first = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    let simple = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+    if first && simple && !RESERVED.contains(&text.to_ascii_lowercase().as_str()) {
+        return text.to_owned();
+    }
+    let quoted = Value::from(text).to_string();
+    let escape = |c: char| match u32::from(c) {
+        // What JSON leaves as it is and YAML does not print.
+        code @ (0x7f..=0x9f | 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff) => format!("\\u{code:04x}"),
+        _ => c.to_string(), // Everything else reads the same in both.
+    };
+    quoted.chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_blocks() {
+        let value = json!([{"a": {"b": [1, null], "c": {}}, "d": "x y"}, [[true], 2], "plain"]);
+        let expected =
+            "- a:\n    b:\n      - 1\n      - null\n    c: {}\n  d: \"x y\"\n- - - true\n  - 2\n- plain\n";
+        assert_eq!(document(&value), expected);
+        assert_eq!(document(&json!([])), "[]\n");
+    }
+
+    #[test]
+    fn text_stays_text() {
+        for word in ["no", "Null", "1e3", "", "-", "0x1f", "a: b", "#x", "~", "2026-11-20"] {
+            assert!(text(word).starts_with('"'), "{word}");
+        }
+        assert_eq!(text("Disbatch::Plugin::Demo"), "\"Disbatch::Plugin::Demo\"");
+        assert_eq!(text("node1.example.com"), "node1.example.com");
+        assert_eq!(text("a\u{7f}\n"), "\"a\\u007f\\n\"");
+    }
+}

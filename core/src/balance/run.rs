@@ -1,0 +1,292 @@
+//! The loop of `QueueBalance`: every 30 seconds it sets `threads` of the queues that it is told about.
+//!
+//! Any number of loops may be started, and one at a time works: the one that has the lease (see
+//! [`super::lease`]). A round ends well before the lease does, so no two rounds overlap.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::plan::{Demand, Settings, WeekMinute, allot};
+use crate::config::Balance;
+use crate::model::{Queue, QueueId, Selector, Status};
+use crate::store::{Store, StoreError};
+
+/// How often queues are balanced.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// How often the lease is prolonged, or looked after by those who do not have it.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a round may take: with a lease of 30 seconds it is over before anyone else can begin one.
+const ROUND: Duration = Duration::from_secs(15);
+
+/// What `/monitoring` says about a round.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// `OK`, `WARNING` or `CRITICAL`.
+    pub status: &'static str,
+    /// Why.
+    pub message: String,
+}
+
+/// Balances until `stop`, whenever it has the lease. `instance` tells this loop from all others.
+pub async fn run(store: Store, settings: Balance, instance: String, stop: CancellationToken) {
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut balancer =
+        Balancer { store, settings, instance, leads: false, due: None, failing: false, last: None };
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = looks.tick() => {}
+        }
+        let looked = balancer.look().await;
+        balancer.note(looked);
+    }
+    if let Err(error) = balancer.store.release_balance_lease(&balancer.instance).await {
+        tracing::debug!(%error, "cannot give the lease of QueueBalance back: it will run out");
+    }
+}
+
+struct Balancer {
+    store: Store,
+    settings: Balance,
+    instance: String,
+    leads: bool,
+    /// When the next round is due; at once if `None`.
+    due: Option<Instant>,
+    failing: bool,
+    /// How the last round went, so that the same is not said every time.
+    last: Option<Report>,
+}
+
+impl Balancer {
+    async fn look(&mut self) -> Result<(), StoreError> {
+        // The lease is counted from before it was asked for: the answer may have taken its time.
+        let end = tokio::time::Instant::now() + ROUND;
+        let leads = self.store.take_balance_lease(&self.instance).await?;
+        if leads != std::mem::replace(&mut self.leads, leads) {
+            let what = if leads { "QueueBalance works here" } else { "QueueBalance works elsewhere" };
+            tracing::info!(instance = self.instance, "{what}");
+        }
+        if !leads || self.due.is_some_and(|due| Instant::now() < due) {
+            return Ok(());
+        }
+        self.due = Some(Instant::now() + INTERVAL);
+        match tokio::time::timeout_at(end, round(&self.store, self.settings, &TimeZone::system())).await {
+            Ok(result) => {
+                let report = result?;
+                if report.status != "OK" && self.last.as_ref() != Some(&report) {
+                    tracing::warn!(status = report.status, "{}", report.message);
+                }
+                self.last = Some(report);
+            }
+            Err(_) => tracing::error!(limit_s = ROUND.as_secs(), "a round of QueueBalance took too long"),
+        }
+        Ok(())
+    }
+
+    /// Says once that the database is away, and once that it is back.
+    fn note(&mut self, looked: Result<(), StoreError>) {
+        match looked {
+            Ok(()) if std::mem::replace(&mut self.failing, false) => {
+                tracing::info!("QueueBalance has the database back");
+            }
+            Ok(()) => {}
+            Err(error) => {
+                self.due = None;
+                if std::mem::replace(&mut self.failing, true) {
+                    tracing::debug!(%error, "QueueBalance still cannot work with the database");
+                } else {
+                    tracing::error!(%error, "QueueBalance cannot work with the database");
+                }
+            }
+        }
+    }
+}
+
+/// One round: reads the settings, sets `threads`, and writes down how it went. `zone` is that of the limits.
+///
+/// # Errors
+/// The database cannot be reached, or refuses an operation.
+pub async fn round(store: &Store, settings: Balance, zone: &TimeZone) -> Result<Report, StoreError> {
+    let report = balance(store, settings, zone).await?;
+    // Perl's monitoring reckons with seconds.
+    let seconds = store.now().timestamp_millis() / 1000;
+    store
+        .save_balance(doc! { "status": report.status, "message": &report.message, "timestamp": seconds })
+        .await?;
+    Ok(report)
+}
+
+async fn balance(store: &Store, config: Balance, zone: &TimeZone) -> Result<Report, StoreError> {
+    let mut documents = store.balance_documents().await?;
+    if documents.is_empty() {
+        documents = store.begin_balance().await?;
+    }
+    let settings = match Settings::read(documents) {
+        Ok(settings) => settings,
+        Err(error) => return Ok(report("CRITICAL", format!("QueueBalance: {error}"))),
+    };
+    let now = local(store.now(), zone);
+    if let Some(until) = settings.disabled {
+        if now.timestamp().as_second() < until {
+            return Ok(report("OK", format!("QueueBalance disabled until {}", shown(until, zone))));
+        }
+        tracing::info!("QueueBalance is no longer disabled");
+        if !config.pretend.0 {
+            store.save_balance(doc! { "disabled": Bson::Null }).await?;
+        }
+    }
+    let Some(limit) = week_minute(&now).and_then(|now| settings.timetable.limit_at(now)) else {
+        return Ok(report(
+            "WARNING",
+            "QueueBalance: max_tasks has no entry, so there is nothing to go by".into(),
+        ));
+    };
+    let (tiers, unknown) = find(&settings.tiers, store.list_queues().await?);
+    let mut demands = Vec::new();
+    for tier in &tiers {
+        let demand = |queue: &Queue| store.demand(queue.id);
+        demands.push(futures::future::try_join_all(tier.iter().map(demand)).await?);
+    }
+    let allotted = allot(limit, &demands);
+    if config.verbose.0 {
+        tracing::info!(limit, ?demands, ?allotted, "QueueBalance: queued and running, and what they get");
+    }
+    apply(store, config, &tiers, &allotted).await?;
+    Ok(match unknown.as_slice() {
+        [] => report("OK", "QueueBalance is running".into()),
+        names => report("WARNING", format!("QueueBalance: unknown queue {}", names.join(", "))),
+    })
+}
+
+/// Writes what has changed. Limits go down before others go up, so that their sum is never too large.
+async fn apply(
+    store: &Store,
+    config: Balance,
+    tiers: &[Vec<Queue>],
+    allotted: &[Vec<u64>],
+) -> Result<(), StoreError> {
+    let (down, up): (Vec<_>, Vec<_>) = tiers
+        .iter()
+        .flatten()
+        .zip(allotted.iter().flatten().copied())
+        .partition(|(queue, threads)| *threads < queue.thread_limit());
+    for (queue, threads) in down.into_iter().chain(up) {
+        let (name, before) = (queue.display_name(), queue.thread_limit());
+        if threads == before && queue.threads.is_some() {
+            if config.verbose.0 {
+                tracing::info!(queue = name, threads, "QueueBalance: no change");
+            }
+            continue;
+        }
+        if config.log.0 {
+            tracing::info!(queue = name, before, threads, pretend = config.pretend.0, "QueueBalance: change");
+        }
+        if !config.pretend.0 {
+            store.update_queue(&Selector::Id(queue.id.0), doc! { "threads": number(threads) }).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Store {
+    /// All documents of `balance`, of which there should be one.
+    async fn balance_documents(&self) -> Result<Vec<Document>, StoreError> {
+        Ok(self.balance().find(doc! {}).await?.try_collect().await?)
+    }
+
+    /// Makes a document to begin with, unless somebody has made one meanwhile.
+    async fn begin_balance(&self) -> Result<Vec<Document>, StoreError> {
+        let empty = doc! { "$setOnInsert": { "max_tasks": {}, "queues": [] } };
+        self.balance().update_one(doc! {}, empty).upsert(true).await?;
+        self.balance_documents().await
+    }
+
+    /// What a queue has to do. Tasks with an unused negative status wait for nobody, so they do not count.
+    async fn demand(&self, queue: QueueId) -> Result<Demand, StoreError> {
+        let tasks = self.tasks();
+        let queued = tasks.count_documents(doc! { "queue": queue, "status": Status::Queued });
+        let running = tasks.count_documents(doc! { "queue": queue, "status": { "$in": [-1, 0] } });
+        let (queued, running) = futures::try_join!(queued.into_future(), running.into_future())?;
+        Ok(Demand { queued, running })
+    }
+}
+
+fn report(status: &'static str, message: String) -> Report {
+    Report { status, message }
+}
+
+/// The queues of these names, and the names that no queue has.
+fn find(tiers: &[Vec<String>], queues: Vec<Queue>) -> (Vec<Vec<Queue>>, Vec<String>) {
+    let mut by_name: HashMap<String, Queue> =
+        queues.into_iter().map(|queue| (queue.display_name(), queue)).collect();
+    let mut unknown = Vec::new();
+    let mut found = Vec::new();
+    for names in tiers {
+        let mut tier = Vec::new();
+        for name in names {
+            match by_name.remove(name) {
+                Some(queue) => tier.push(queue),
+                None => unknown.push(name.clone()),
+            }
+        }
+        found.push(tier);
+    }
+    (found, unknown)
+}
+
+fn local(now: DateTime, zone: &TimeZone) -> Zoned {
+    // Out of jiff's range only where no clock stands.
+    Timestamp::from_millisecond(now.timestamp_millis())
+        .unwrap_or(Timestamp::UNIX_EPOCH)
+        .to_zoned(zone.clone())
+}
+
+fn week_minute(now: &Zoned) -> Option<WeekMinute> {
+    let part = |number: i8| u8::try_from(number).ok();
+    WeekMinute::new(part(now.weekday().to_sunday_zero_offset())?, part(now.hour())?, part(now.minute())?)
+}
+
+/// A time as Perl's `localtime` writes it.
+fn shown(seconds: i64, zone: &TimeZone) -> String {
+    match Timestamp::from_second(seconds) {
+        Ok(at) => at.to_zoned(zone.clone()).strftime("%a %b %e %H:%M:%S %Y").to_string(),
+        Err(_) => seconds.to_string(),
+    }
+}
+
+fn number(threads: u64) -> Bson {
+    match (i32::try_from(threads), i64::try_from(threads)) {
+        (Ok(small), _) => Bson::Int32(small),
+        (_, large) => Bson::Int64(large.unwrap_or(i64::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_go_by_the_local_time_of_the_zone() {
+        // Friday 2026-11-20 23:30 UTC is Saturday 00:30 in Berlin.
+        let now = DateTime::from_millis(1_795_217_400_000);
+        let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        assert_eq!(week_minute(&local(now, &TimeZone::UTC)), WeekMinute::new(5, 23, 30));
+        assert_eq!(week_minute(&local(now, &berlin)), WeekMinute::new(6, 0, 30));
+    }
+
+    #[test]
+    fn times_are_shown_as_perl_shows_them() {
+        assert_eq!(shown(4_102_444_800, &TimeZone::UTC), "Fri Jan  1 00:00:00 2100");
+        assert_eq!(shown(i64::MAX, &TimeZone::UTC), i64::MAX.to_string());
+    }
+}

@@ -1,0 +1,182 @@
+//! What each process may do, by the operations that it calls.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::{Document, doc};
+
+use crate::balance::lease;
+use crate::config::{Config, Role, relaxed};
+
+/// Stands for every collection of the database.
+const ANY: &str = "";
+
+/// Actions of MongoDB by collection.
+pub type Permissions = BTreeMap<String, BTreeSet<String>>;
+
+/// A file of permissions cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PermissionsError {
+    /// It is no JSON of this shape.
+    #[error("{0}")]
+    Parse(#[from] serde_json::Error),
+    /// There is no such user.
+    #[error(
+        "'{0}' is no user of Disbatch: expected disbatchd, disbatch_web, task_runner, queuebalance or plugin"
+    )]
+    NoSuchUser(String),
+}
+
+/// What one user may do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Privileges(Permissions);
+
+impl Privileges {
+    /// What the operations of `role` need.
+    pub fn of(role: Role, config: &Config) -> Self {
+        let mut privileges = Self::default();
+        for (collection, actions) in needed(role) {
+            privileges.allow(collection, actions.iter().copied());
+        }
+        // A runner writes reports with its own user where plugins have none.
+        if role == Role::TaskRunner && config.auth.password(Role::Plugin).is_none() {
+            privileges.allow("reports", ["insert"]);
+        }
+        privileges
+    }
+
+    /// None but these.
+    pub fn only(permissions: Permissions) -> Self {
+        Self(permissions)
+    }
+
+    /// Adds to them.
+    pub fn add(&mut self, permissions: &Permissions) {
+        for (collection, actions) in permissions {
+            self.allow(collection, actions.iter().map(String::as_str));
+        }
+    }
+
+    fn allow<'a>(&mut self, collection: &str, actions: impl IntoIterator<Item = &'a str>) {
+        let known = self.0.entry(collection.to_owned()).or_default();
+        known.extend(actions.into_iter().map(str::to_owned));
+    }
+
+    /// As the commands of MongoDB take them.
+    pub(super) fn documents(&self, database: &str) -> Vec<Document> {
+        let privilege = |(collection, actions): (&String, &BTreeSet<String>)| {
+            let actions: Vec<&String> = actions.iter().collect();
+            doc! { "resource": { "db": database, "collection": collection }, "actions": actions }
+        };
+        self.0.iter().map(privilege).collect()
+    }
+}
+
+/// Reads a file of a plugin's permissions, `{collection: [action, ...]}`, in relaxed JSON.
+///
+/// # Errors
+/// It is no JSON of this shape.
+pub fn plugin_permissions(text: &str) -> Result<Permissions, PermissionsError> {
+    Ok(serde_json::from_str(&relaxed::to_strict(text))?)
+}
+
+/// Reads a file of additional permissions, `{user: {collection: [action, ...]}}`, in relaxed JSON.
+///
+/// # Errors
+/// It is no JSON of this shape, or names a user that is none.
+pub fn additional_permissions(text: &str) -> Result<BTreeMap<String, Permissions>, PermissionsError> {
+    let by_user: BTreeMap<String, Permissions> = serde_json::from_str(&relaxed::to_strict(text))?;
+    match by_user.keys().find(|name| !Role::ALL.iter().any(|role| role.user() == **name)) {
+        Some(stranger) => Err(PermissionsError::NoSuchUser(stranger.clone())),
+        None => Ok(by_user),
+    }
+}
+
+fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
+    match role {
+        // A change stream of the database needs the right to read it all.
+        Role::Disbatchd => &[
+            (ANY, &["changeStream", "find"]),
+            ("nodes", &["createIndex", "insert", "update"]),
+            ("queues", &["createIndex"]),
+            ("tasks", &["createIndex", "update"]),
+            ("tasks.chunks", &["createIndex"]),
+            ("tasks.files", &["createIndex"]),
+        ],
+        // Tasks may be created for the documents of any collection.
+        Role::DisbatchWeb => &[
+            (ANY, &["find"]),
+            ("balance", &["insert", "update"]),
+            ("nodes", &["update"]),
+            ("queues", &["insert", "remove", "update"]),
+            ("tasks", &["insert", "listIndexes"]),
+        ],
+        Role::TaskRunner => &[
+            ("queues", &["find"]),
+            ("tasks", &["find", "update"]),
+            ("tasks.chunks", &["insert", "remove"]),
+            ("tasks.files", &["insert", "remove"]),
+        ],
+        Role::QueueBalance => &[
+            ("balance", &["find", "insert", "update"]),
+            (lease::COLLECTION, &["find", "insert", "update"]),
+            ("queues", &["find", "update"]),
+            ("tasks", &["find"]),
+        ],
+        Role::Plugin => &[("reports", &["insert"])],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn config(auth: &str) -> Config {
+        let text = format!(r#"{{"mongohost":"h","database":"d","auth":{auth}}}"#);
+        Config::parse(&text, Path::new("/c.json")).unwrap()
+    }
+
+    #[test]
+    fn only_the_dci_may_change_queues_as_a_whole_and_nobody_may_drop() {
+        let config = config(r#"{"plugin":"p"}"#);
+        for role in Role::ALL {
+            let privileges = Privileges::of(role, &config);
+            let may = |collection: &str, action: &str| {
+                privileges.0.get(collection).is_some_and(|actions| actions.contains(action))
+            };
+            assert_eq!(may("queues", "insert"), role == Role::DisbatchWeb, "{role:?}");
+            assert_eq!(may("reports", "insert"), role == Role::Plugin, "{role:?}");
+            assert_eq!(may("tasks", "insert"), role == Role::DisbatchWeb, "{role:?}");
+            let actions: BTreeSet<&String> = privileges.0.values().flatten().collect();
+            assert!(!actions.iter().any(|action| action.starts_with("drop")), "{role:?}");
+        }
+    }
+
+    #[test]
+    fn a_runner_writes_reports_where_plugins_have_no_user() {
+        let reports = Permissions::from([("reports".to_owned(), BTreeSet::from(["insert".to_owned()]))]);
+        let mut expected = Privileges::of(Role::TaskRunner, &config(r#"{"plugin":"p"}"#));
+        expected.add(&reports);
+        assert_eq!(Privileges::of(Role::TaskRunner, &config("{}")), expected);
+    }
+
+    #[test]
+    fn files_of_permissions_are_read() {
+        let plugin =
+            plugin_permissions("{ \"reports\": [\"insert\"], # theirs\n \"mail\": [\"find\",], }").unwrap();
+        assert_eq!(plugin.keys().collect::<Vec<_>>(), ["mail", "reports"]);
+        let more = additional_permissions(r#"{"disbatch_web":{"tasks":["update"]}}"#).unwrap();
+        assert!(more["disbatch_web"]["tasks"].contains("update"));
+        let error = additional_permissions(r#"{"root":{"tasks":["update"]}}"#).unwrap_err();
+        assert!(error.to_string().starts_with("'root' is no user of Disbatch"));
+        assert!(plugin_permissions(r#"{"reports":"insert"}"#).is_err());
+    }
+
+    #[test]
+    fn privileges_are_written_as_mongodb_takes_them() {
+        let plugin = Privileges::of(Role::Plugin, &config("{}"));
+        let expected = doc! { "resource": { "db": "d", "collection": "reports" }, "actions": ["insert"] };
+        assert_eq!(plugin.documents("d"), [expected]);
+    }
+}

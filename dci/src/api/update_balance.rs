@@ -1,0 +1,169 @@
+//! `POST /balance`
+
+use std::collections::BTreeSet;
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use bson::{Bson, Document};
+use serde_json::{Map, Value, json};
+
+use crate::api::{Answer, get_balance};
+use crate::error::HttpError;
+use crate::openapi::{BalanceChange, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{json, legacy};
+
+/// Sets `max_tasks`, `queues` and, if given, `disabled` of the document of `QueueBalance`.
+///
+/// # Errors
+/// A parameter is missing or wrong, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/balance", tag = "balance", operation_id = "updateBalance",
+    request_body = BalanceChange,
+    responses(
+        (
+            status = 200, description = "Changed.", body = Value,
+            example = json!({"status": "success: queuebalance modified"}),
+        ),
+        (
+            status = 400, description = "A parameter is missing or wrong.", body = Value,
+            example = json!({"status": "failed: invalid json passed: 'queues' is missing"}),
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+    let params = match params {
+        Err(error) if error.status() == StatusCode::BAD_REQUEST => return Err(failed(error.message())),
+        other => other?,
+    };
+    let known = get_balance::known_queues(&state).await?.into_iter().collect();
+    let fields = checked(&params.fields, &known).map_err(|message| failed(&message))?;
+    state.store.save_balance(fields).await?;
+    Ok(json::ok(&json!({ "status": "success: queuebalance modified" })))
+}
+
+fn failed(message: &str) -> HttpError {
+    let body = json!({ "status": format!("failed: invalid json passed: {message}") });
+    HttpError::with_body(StatusCode::BAD_REQUEST, body)
+}
+
+/// The fields as they are stored, or what is wrong with which of them.
+fn checked(fields: &Map<String, Value>, known: &BTreeSet<String>) -> Result<Document, String> {
+    let unknown = fields.keys().find(|key| !["disabled", "max_tasks", "queues"].contains(&key.as_str()));
+    if let Some(key) = unknown {
+        return Err(format!("'{key}' is unknown, only 'max_tasks', 'queues' and 'disabled' are not"));
+    }
+    let given = |key: &str| fields.get(key).ok_or_else(|| format!("'{key}' is missing"));
+    let mut stored = Document::new();
+    stored.insert("max_tasks", max_tasks(given("max_tasks")?)?);
+    stored.insert("queues", queues(given("queues")?, known)?);
+    if let Some(until) = fields.get("disabled") {
+        let wrong = || "'disabled' must be null or whole seconds since 1970".to_owned();
+        let until = if until.is_null() { Bson::Null } else { whole(until).ok_or_else(wrong)? };
+        stored.insert("disabled", until);
+    }
+    Ok(stored)
+}
+
+fn max_tasks(value: &Value) -> Result<Document, String> {
+    let entries = value.as_object().ok_or("'max_tasks' must be an object of times and numbers")?;
+    let entry = |(time, most): (&String, &Value)| {
+        let quoted = Value::from(time.as_str());
+        if !is_time(time) {
+            return Err(format!(
+                "'max_tasks' has the time {quoted}, which must look like \"* 07:00\" for every \
+                                day, or like \"0 07:00\" for Sundays, up to \"6 07:00\" for Saturdays"
+            ));
+        }
+        let wrong = || format!("'max_tasks' has no non-negative integer for {quoted}");
+        Ok((time.clone(), whole(most).ok_or_else(wrong)?))
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// `<0-6 or *> HH:MM`
+fn is_time(text: &str) -> bool {
+    match text.as_bytes() {
+        [b'0'..=b'6' | b'*', b' ', h1, h2, b':', b'0'..=b'5', b'0'..=b'9'] => {
+            matches!((h1, h2), (b'0' | b'1', b'0'..=b'9') | (b'2', b'0'..=b'3'))
+        }
+        _ => false, // Nothing else is a day and a time.
+    }
+}
+
+/// Text becomes a number, as Perl has it.
+fn whole(value: &Value) -> Option<Bson> {
+    let number = legacy::integer(value).filter(|_| legacy::is_non_negative_integer(value))?;
+    Some(json::to_bson(&Value::from(number)))
+}
+
+fn queues(value: &Value, known: &BTreeSet<String>) -> Result<Vec<Bson>, String> {
+    let tiers = value.as_array().ok_or("'queues' must be an array of arrays of names")?;
+    let mut seen = BTreeSet::new();
+    let mut name = |value: &Value| {
+        let name = match value {
+            Value::String(name) => name.clone(),
+            Value::Number(number) => number.to_string(),
+            other => return Err(format!("'queues' has {other}, which is no name")),
+        };
+        if !known.contains(&name) {
+            return Err(format!("'queues' has {}, which is no queue", Value::from(name)));
+        }
+        if !seen.insert(name.clone()) {
+            return Err(format!("'queues' has {} more than once", Value::from(name)));
+        }
+        Ok(Bson::String(name))
+    };
+    let tier = |tier: &Value| {
+        let names =
+            tier.as_array().ok_or_else(|| format!("'queues' has {tier}, which is no array of names"))?;
+        names.iter().map(&mut name).collect::<Result<Vec<_>, _>>().map(Bson::Array)
+    };
+    tiers.iter().map(tier).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    fn check(fields: Value) -> Result<Document, String> {
+        let known = ["q1", "q2", "7", "a b"].map(str::to_owned).into();
+        checked(fields.as_object().unwrap(), &known)
+    }
+
+    #[test]
+    fn numbers_as_text_are_stored_as_numbers() {
+        let fields =
+            json!({"max_tasks": {"* 07:00": 1, "6 23:59": "5"}, "queues": [["q1", 7], []], "disabled": "9"});
+        let stored =
+            doc! { "max_tasks": { "* 07:00": 1, "6 23:59": 5 }, "queues": [["q1", "7"], []], "disabled": 9 };
+        assert_eq!(check(fields).unwrap(), stored);
+        let empty = json!({"max_tasks": {}, "queues": [], "disabled": null});
+        assert_eq!(check(empty).unwrap(), doc! { "max_tasks": {}, "queues": [], "disabled": Bson::Null });
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        let queues = |queues: Value| check(json!({"max_tasks": {}, "queues": queues})).unwrap_err();
+        for wrong in [json!("q1"), json!(["q1"]), json!([[["q1"]]]), json!([["no"]]), json!([["q1"], ["q1"]])]
+        {
+            assert!(queues(wrong.clone()).starts_with("'queues' "), "{wrong}");
+        }
+        let max_tasks = |max: Value| check(json!({"max_tasks": max, "queues": []})).unwrap_err();
+        for time in ["7 07:00", "* 24:00", "* 7:00", "07:00", "* 07:60", "*07:00", "é 07:00"] {
+            assert!(max_tasks(json!({ time: 1 })).contains("must look like"), "{time}");
+        }
+        for number in [json!(1.1), json!(-1), json!("x"), json!(null), json!("99999999999999999999")] {
+            assert!(max_tasks(json!({ "* 07:00": number })).contains("no non-negative integer"));
+        }
+        assert!(max_tasks(json!("foo")).starts_with("'max_tasks' must be"));
+        assert_eq!(check(json!({"max_tasks": {}})).unwrap_err(), "'queues' is missing");
+        let disabled = check(json!({"max_tasks": {}, "queues": [], "disabled": "abc"})).unwrap_err();
+        assert!(disabled.starts_with("'disabled' must be"));
+        assert!(check(json!({"foo": 1})).unwrap_err().starts_with("'foo' is unknown"));
+    }
+}

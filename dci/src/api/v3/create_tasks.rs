@@ -1,0 +1,79 @@
+//! `POST /queue-create-tasks-json`
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use disbatch_core::model::{QueueId, Selector, TaskId};
+use disbatch_core::store::StoreError;
+use serde_json::{Value, json};
+
+use super::{declined, in_array, parsed, refused, required};
+use crate::api::{Answer, create_tasks};
+use crate::error::HttpError;
+use crate::openapi::{CreateTasks, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{json, legacy};
+
+/// Creates one task in the queue `queueid` (a name or id) for each object of the array `object`.
+///
+/// # Errors
+/// A parameter is missing or wrong, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/queue-create-tasks-json", tag = "Disbatch::Web::V3", operation_id = "queueCreateTasksJson",
+    request_body(content(
+        (CreateTasks = "application/json"),
+        (CreateTasks = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, body = Value, description = "`[1, number, id.., result]`, or `[0, message]`."),
+        (
+            status = 400, body = Value,
+            description = "`[0, message]`, or the result of the write with `error`.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn handle(state: Data<State>, params: Params) -> Answer {
+    let [queue, object] =
+        required(&params, ["queueid", "object"]).ok_or_else(|| refused("queueid and object required"))?;
+    let Some(queue) = find_queue(&state, queue).await? else { return Ok(declined("Queue not found")) };
+    let object = match parsed("object", object) {
+        Ok(object @ Value::Array(_)) => object,
+        Ok(_) => return Ok(declined("object param must be a JSON array")),
+        Err(message) => return Ok(declined(&message)),
+    };
+    if object == json!([]) {
+        return answer(&[]);
+    }
+    let tasks = create_tasks::task_params(&object).map_err(in_array)?;
+    answer(&state.store.submit_tasks(queue, tasks).await?.ids)
+}
+
+/// The queue of that name, or of that id, which is not looked for: tasks may be created for a queue that is
+/// gone.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn find_queue(state: &State, value: &Value) -> Result<Option<QueueId>, StoreError> {
+    let name = match value {
+        Value::String(name) => name.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return Ok(None), // Nothing else names a queue.
+    };
+    match Selector::parse(&name) {
+        Selector::Id(id) => Ok(Some(QueueId(id))),
+        by_name @ Selector::Name(_) => Ok(state.store.find_queue(&by_name).await?.map(|queue| queue.id)),
+    }
+}
+
+fn answer(ids: &[TaskId]) -> Answer {
+    let result = legacy::insert_many_result(ids);
+    let inserted = result["MongoDB::InsertManyResult"]["inserted"].as_array().cloned().unwrap_or_default();
+    if ids.is_empty() {
+        let result = legacy::with(legacy::with(result, "error", "Unknown error"), "success", 0);
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, 0, result])));
+    }
+    let head = [Value::from(1), Value::from(ids.len())];
+    let tail = [legacy::with(result, "success", 1)];
+    Ok(json::ok(&head.into_iter().chain(inserted).chain(tail).collect()))
+}

@@ -1,0 +1,19 @@
+//! `GET /queue-prototypes-json`
+
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+use serde_json::{Map, Value};
+
+use crate::json;
+use crate::openapi::OfFixed;
+use crate::state::State;
+
+/// The names of the plugins that queues may be created with, as keys and as values.
+#[utoipa::path(
+    get, path = "/queue-prototypes-json", tag = "Disbatch::Web::V3", operation_id = "queuePrototypesJson",
+    responses((status = 200, description = "The names.", body = Value), OfFixed),
+)]
+pub async fn handle(state: Data<State>) -> HttpResponse {
+    let plugins = state.plugins.iter().map(|plugin| (plugin.clone(), Value::from(plugin.as_str())));
+    json::ok(&Value::Object(plugins.collect::<Map<_, _>>()))
+}

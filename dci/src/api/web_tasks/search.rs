@@ -1,0 +1,110 @@
+//! `POST /tasks/search`
+
+use actix_web::HttpResponse;
+use actix_web::web::Data;
+use disbatch_core::task::TaskQuery;
+use futures::{StreamExt, future, stream};
+use serde_json::{Map, Value, json};
+
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::legacy;
+use crate::openapi::{ErrorBody, OfWrite, Search, Tasks};
+use crate::params::Params;
+use crate::query::{Shape, legacy as query};
+use crate::rows::{self, view};
+use crate::state::State;
+
+/// At most so many tasks are returned.
+const MOST: i64 = 100;
+
+/// Tasks that `filter` finds, also by fields without an index. `options` has `limit`, `skip` and `sort`;
+/// `count`, `pretty` and `terse` are switches. Output is left out unless `terse` is off.
+///
+/// # Errors
+/// The parameters are wrong, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/tasks/search", tag = "Disbatch::Web::Tasks", operation_id = "searchTasks",
+    request_body = Search,
+    responses(
+        (status = 200, description = "An array of tasks, or their number.", body = Tasks),
+        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn handle(state: Data<State>, params: Params) -> Answer {
+    let (filter, options) = (object(&params, "filter")?, object(&params, "options")?);
+    let query = task_query(&filter, &options)?;
+    let is_on = |name: &str| legacy::is_true(params.fields.get(name));
+    if is_on("count") {
+        let count = state.store.count_tasks(query.filter).await.map_err(HttpError::from_search)?;
+        return Ok(json::ok(&json!({ "count": count })));
+    }
+    let shape = Shape {
+        count: false,
+        single: false,
+        full: true,
+        terse: !params.fields.contains_key("terse") || is_on("terse"),
+        pretty: is_on("pretty"),
+        dates: Dates::Epoch,
+    };
+    let mut tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
+    let Some(first) = tasks.next().await else { return Ok(none(shape.pretty)) };
+    let first = first.map_err(HttpError::from_search)?;
+    let view = move |task| {
+        let state = state.clone();
+        async move { view(&state.store, task, shape).await }
+    };
+    Ok(rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), shape.pretty, view))
+}
+
+fn none(pretty: bool) -> HttpResponse {
+    if pretty { json::ok_pretty(&json!([])) } else { json::ok(&json!([])) }
+}
+
+fn object(params: &Params, name: &str) -> Result<Map<String, Value>, HttpError> {
+    match params.fields.get(name) {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(map)) => Ok(map.clone()),
+        Some(_) => Err(HttpError::bad_request("filter and options must be name/value objects")),
+    }
+}
+
+fn task_query(filter: &Map<String, Value>, options: &Map<String, Value>) -> Result<TaskQuery, HttpError> {
+    let wrong = |name: &str| HttpError::bad_request(format!("'{name}' must be a non-negative integer"));
+    let number = |name: &str| match options.get(name) {
+        None | Some(Value::Null) => Ok(0),
+        Some(value) => legacy::integer(value).and_then(|n| u64::try_from(n).ok()).ok_or_else(|| wrong(name)),
+    };
+    let limit = i64::try_from(number("limit")?).unwrap_or(i64::MAX);
+    if limit > MOST {
+        return Err(HttpError::bad_request(format!("limit cannot exceed {MOST}")));
+    }
+    Ok(TaskQuery {
+        filter: query::search_filter(filter)?,
+        limit: Some(if limit == 0 { MOST } else { limit }),
+        skip: number("skip")?,
+        projection: None,
+        sort: query::sort(options.get("sort"))?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_a_hundred_tasks_are_returned() {
+        let limit = |options: Value| {
+            task_query(&Map::new(), options.as_object().unwrap()).map(|query| query.limit.unwrap())
+        };
+        assert_eq!(limit(json!({})).unwrap(), 100);
+        assert_eq!(limit(json!({"limit": 0})).unwrap(), 100);
+        assert_eq!(limit(json!({"limit": "7", "nosuch": 1})).unwrap(), 7);
+        assert_eq!(limit(json!({"limit": 101})).unwrap_err().to_string(), "limit cannot exceed 100");
+        for wrong in [json!({"limit": -1}), json!({"skip": "x"}), json!({"sort": 1}), json!({"limit": {}})] {
+            assert_eq!(limit(wrong).unwrap_err().status(), 400);
+        }
+    }
+}

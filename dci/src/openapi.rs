@@ -1,0 +1,186 @@
+//! `GET /openapi.json`: the description of all routes, put together from the annotations on their handlers.
+
+mod failures;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod legacy;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod requests;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod results;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod schema;
+
+use std::sync::OnceLock;
+
+use actix_web::HttpResponse;
+use serde_json::Value;
+use utoipa::OpenApi;
+
+pub use failures::{OfFixed, OfRead, OfSearch, OfWrite};
+pub use legacy::{
+    BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
+    SearchTasks, StartQueue, TaskParams,
+};
+pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange};
+pub use results::{CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
+pub use schema::{ErrorBody, Node, Queue, Task, TaskSearch, Tasks};
+
+use crate::{api, json, ui};
+
+/// Parameters may come as a form, as JSON, or in the query string, with GET too.
+const ABOUT: &str = "\
+The REST API of Disbatch, the same as that of Perl Disbatch 4.
+
+Parameters come from a body that is a form, else from a body that is JSON (with GET too), else from the query \
+string. Keys that start with a dot are options. Every address that has GET has HEAD as well. Times are UTC. \
+Errors are `{\"error\": ..}` with a status of 400 or above.";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Disbatch", description = ABOUT),
+    paths(
+        api::list_plugins::handle,
+        api::list_nodes::handle,
+        api::get_node::handle,
+        api::update_node::handle,
+        api::list_queues::handle,
+        api::create_queue::handle,
+        api::get_queue::handle,
+        api::update_queue::handle,
+        api::delete_queue::handle,
+        api::list_tasks::handle,
+        api::create_tasks::handle,
+        api::get_task::handle,
+        api::get_balance::handle,
+        api::update_balance::handle,
+        api::info::handle,
+        api::monitoring::handle,
+        handle,
+        ui::docs::handle,
+        ui::overview::handle,
+        ui::assets::handle,
+        api::web_tasks::search::handle,
+        api::web_tasks::create::handle,
+        api::web_tasks::create_from_collection::handle,
+        legacy::scheduler,
+        api::v3::queue_prototypes::handle,
+        api::v3::set_queue_attr::handle,
+        api::v3::start_queue::handle,
+        api::v3::delete_queue::handle,
+        api::v3::create_tasks::handle,
+        api::v3::create_tasks_from_query::handle,
+        api::v3::search_tasks::handle,
+    ),
+    components(schemas(ErrorBody, Task)),
+    tags(
+        (name = "queues", description = "What runs where, and how much of it at once."),
+        (name = "tasks", description = "Submitting tasks and looking at them."),
+        (name = "nodes", description = "The machines."),
+        (name = "balance", description = "How QueueBalance divides the work among queues."),
+        (name = "service", description = "This server itself, and its pages."),
+        (
+            name = "Disbatch::Web::Tasks",
+            description = "Deprecated. Only there if `web_extensions` of the configuration has this name.",
+        ),
+        (
+            name = "Disbatch::Web::V3",
+            description = "Deprecated, from Disbatch 3. Only there if `web_extensions` of the configuration has \
+                this name.",
+        ),
+    ),
+)]
+struct Described;
+
+/// The description. Keys are in order, so that the same handlers always make the same text.
+pub fn description() -> &'static Value {
+    static DESCRIPTION: OnceLock<Value> = OnceLock::new();
+    DESCRIPTION.get_or_init(|| {
+        let mut description = serde_json::to_value(Described::openapi()).unwrap_or_default();
+        for operation in operations_mut(&mut description) {
+            retell(operation);
+        }
+        description
+    })
+}
+
+fn operations_mut(description: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let paths = description.get_mut("paths").and_then(Value::as_object_mut);
+    let paths = paths.into_iter().flat_map(|paths| paths.values_mut());
+    paths.filter_map(Value::as_object_mut).flat_map(|path| path.values_mut())
+}
+
+/// The handler's documentation becomes the description, up to its errors, which the responses tell better. The
+/// summary is the operation's id in words.
+fn retell(operation: &mut Value) {
+    let text = |key: &str| operation.get(key).and_then(Value::as_str).unwrap_or_default();
+    let whole = format!("{}\n\n{}", text("summary"), text("description"));
+    let description = whole.split("# Errors").next().unwrap_or_default().trim().to_owned();
+    let summary = words(text("operationId"));
+    operation["description"] = description.into();
+    operation["summary"] = summary.into();
+}
+
+/// `listTasks` becomes `List tasks`.
+fn words(id: &str) -> String {
+    let mut words = String::new();
+    for (index, c) in id.chars().enumerate() {
+        match c {
+            c if index == 0 => words.push(c.to_ascii_uppercase()),
+            c if c.is_ascii_uppercase() => words.extend([' ', c.to_ascii_lowercase()]),
+            c => words.push(c),
+        }
+    }
+    words
+}
+
+/// This description.
+#[utoipa::path(
+    get, path = "/openapi.json", tag = "service", operation_id = "showDescription",
+    responses((status = 200, description = "OpenAPI 3.1.", body = Value), OfFixed),
+)]
+pub async fn handle() -> HttpResponse {
+    json::ok_pretty(description())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// To renew it after a change of the API that is meant:
+    /// `DISBATCH_RENEW=1 cargo nextest run -p disbatch-dci openapi`, then look at the difference.
+    const SNAPSHOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openapi.json");
+
+    #[test]
+    fn the_description_is_the_reviewed_one() {
+        let text = format!("{:#}\n", description());
+        if std::env::var_os("DISBATCH_RENEW").is_some() {
+            std::fs::write(SNAPSHOT, &text).unwrap();
+        }
+        let reviewed = std::fs::read_to_string(SNAPSHOT).unwrap();
+        assert!(
+            text == reviewed,
+            "the API differs from {SNAPSHOT}; if that is meant, run this test with DISBATCH_RENEW=1 and \
+             review the difference"
+        );
+    }
+
+    #[test]
+    fn references_lead_somewhere() {
+        fn visit(value: &Value, whole: &Value) {
+            match value {
+                Value::Object(map) => {
+                    if let Some(Value::String(reference)) = map.get("$ref") {
+                        let target = whole.pointer(reference.trim_start_matches('#'));
+                        assert!(target.is_some(), "{reference} leads nowhere");
+                    }
+                    map.values().for_each(|value| visit(value, whole));
+                }
+                Value::Array(items) => items.iter().for_each(|value| visit(value, whole)),
+                _ => {} // Nothing that refers.
+            }
+        }
+        let description = description();
+        assert_eq!(description["openapi"], "3.1.0");
+        visit(description, description);
+    }
+}

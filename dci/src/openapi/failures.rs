@@ -1,0 +1,59 @@
+//! The failures that whole kinds of operations have in common.
+
+use std::collections::BTreeMap;
+
+use utoipa::IntoResponses;
+use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+
+use crate::json::CONTENT_TYPE;
+
+type Responses = BTreeMap<String, RefOr<Response>>;
+
+/// Of an operation that answers without the database.
+pub enum OfFixed {}
+
+impl IntoResponses for OfFixed {
+    fn responses() -> Responses {
+        [failure(405, "This address does not have this method; `Allow` tells which it has.")].into()
+    }
+}
+
+/// Of an operation that reads.
+pub enum OfRead {}
+
+impl IntoResponses for OfRead {
+    fn responses() -> Responses {
+        let mut responses = OfFixed::responses();
+        responses
+            .extend([failure(503, "The database cannot be reached; `Retry-After` tells when to try again.")]);
+        responses
+    }
+}
+
+/// Of an operation that reads and takes parameters in a body.
+pub enum OfSearch {}
+
+impl IntoResponses for OfSearch {
+    fn responses() -> Responses {
+        let mut responses = OfRead::responses();
+        responses.extend([failure(413, "The body is longer than 16 MiB.")]);
+        responses
+    }
+}
+
+/// Of an operation that changes something.
+pub enum OfWrite {}
+
+impl IntoResponses for OfWrite {
+    fn responses() -> Responses {
+        let mut responses = OfSearch::responses();
+        responses.extend([failure(403, "A browser says that a page of another site makes the request.")]);
+        responses
+    }
+}
+
+fn failure(status: u16, description: &str) -> (String, RefOr<Response>) {
+    let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+    let response = ResponseBuilder::new().description(description).content(CONTENT_TYPE, body);
+    (status.to_string(), response.build().into())
+}

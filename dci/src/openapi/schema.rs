@@ -1,0 +1,168 @@
+//! What requests and answers look like. These types are never made: they only describe.
+
+use serde_json::Value;
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+
+/// An id of the database.
+#[derive(ToSchema)]
+#[schema(example = json!({"$oid": "6b0003bb686c8275d70dc2f1"}))]
+pub struct Oid {
+    /// 24 hexadecimal digits.
+    #[schema(rename = "$oid", pattern = "^[0-9a-f]{24}$")]
+    oid: String,
+}
+
+/// Why a request is not answered as hoped. Some errors have further keys that say what is meant.
+#[derive(ToSchema)]
+#[schema(example = json!({"error": "no queue 'nosuch'"}))]
+pub struct ErrorBody {
+    /// What is wrong. A sentence, except where an unknown node is changed: there the result of the write.
+    error: Value,
+}
+
+/// A node: a machine with a DEN.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "_id": {"$oid": "6b0003b956635706337b691a"}, "id": "6b0003b956635706337b691a",
+    "node": "worker1", "maxthreads": 8, "timestamp": 1_795_163_066_819_i64,
+}))]
+pub struct Node {
+    #[schema(rename = "_id")]
+    oid: Oid,
+    /// The same as text.
+    id: String,
+    /// Host name.
+    node: Value,
+    /// When its DEN was last at work, in milliseconds since 1970.
+    timestamp: Option<Value>,
+    /// How many tasks may run on it at once; null for no limit. As stored.
+    maxthreads: Option<Value>,
+}
+
+/// A queue with its tasks counted.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "id": "6b0003bb686c8275d70dc2f1", "name": "mail", "plugin": "Disbatch::Plugin::Demo", "threads": 2,
+    "queued": 17, "running": 2, "completed": 5,
+}))]
+pub struct Queue {
+    #[schema(pattern = "^[0-9a-f]{24}$")]
+    id: String,
+    /// As stored: some clients store numbers.
+    name: Value,
+    /// As stored.
+    plugin: Value,
+    /// How many of its tasks may run at once over all nodes; null counts as 0. As stored.
+    threads: Value,
+    /// Tasks with status -2 and below.
+    queued: u64,
+    /// Tasks with status -1 and 0.
+    running: u64,
+    /// Tasks with status 1 and above.
+    completed: u64,
+}
+
+/// A task as stored. `.fields` may leave out any of its keys.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "_id": {"$oid": "6b0003bb686c8275d8013333"}, "queue": {"$oid": "6b0003bb686c8275d70dc2f1"},
+    "status": 1, "node": "worker1", "params": {"to": "you"}, "stdout": "done\n", "stderr": null,
+    "ctime": "2026-11-20T08:24:27", "mtime": "2026-11-20T08:24:29", "complete": true,
+}))]
+pub struct Task {
+    #[schema(rename = "_id")]
+    oid: Option<Oid>,
+    /// The queue's id.
+    queue: Option<Value>,
+    /// -6 orphaned, -2 queued, -1 claimed, 0 running, 1 succeeded, 2 failed; more from plugins.
+    status: Option<Value>,
+    /// Where it runs; null until it is claimed.
+    node: Option<Value>,
+    /// What the plugin gets.
+    params: Option<Value>,
+    /// Output: text, null, or the id of a file in `GridFS`.
+    stdout: Option<Value>,
+    /// Errors, likewise.
+    stderr: Option<Value>,
+    /// When it was created, UTC; seconds since 1970 with `.epoch`.
+    ctime: Option<Value>,
+    /// When it last changed, likewise.
+    mtime: Option<Value>,
+    /// Whether the output is stored: false if storing failed.
+    complete: Option<Value>,
+}
+
+/// How many tasks match.
+#[derive(ToSchema)]
+#[schema(example = json!({"count": 17}))]
+pub struct Count {
+    count: u64,
+}
+
+/// An array of tasks; one task for `.limit=1`; the number of tasks with `.count`; `{}` when nothing matches.
+pub enum Tasks {}
+
+impl PartialSchema for Tasks {
+    fn schema() -> RefOr<Schema> {
+        let task = || Ref::from_schema_name("Task");
+        AnyOfBuilder::new()
+            .item(ArrayBuilder::new().items(task()))
+            .item(task())
+            .item(Ref::from_schema_name("Count"))
+            .item(ObjectBuilder::new().max_properties(Some(0)))
+            .description(Some(
+                "An array; one task for `.limit=1`; the number with `.count`; `{}` when nothing matches.",
+            ))
+            .into()
+    }
+}
+
+impl ToSchema for Tasks {
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push(("Task".to_owned(), Task::schema()));
+        schemas.push(("Count".to_owned(), Count::schema()));
+        Task::schemas(schemas);
+    }
+}
+
+/// Which tasks, and how they are written. Other fields of an index of `tasks` may be given too.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct TaskSearch {
+    /// A task's id.
+    #[param(pattern = "^[0-9a-f]{24}$")]
+    id: Option<String>,
+    /// A queue's id.
+    #[param(pattern = "^[0-9a-f]{24}$")]
+    queue: Option<String>,
+    /// Any of these. Needs a queue or a node with it, as the indexes demand.
+    status: Option<Vec<i32>>,
+    /// Host name.
+    node: Option<String>,
+    /// At most so many. With 1, the answer is no array.
+    #[param(rename = ".limit")]
+    limit: Option<i64>,
+    /// Leaves out so many first.
+    #[param(rename = ".skip", minimum = 0)]
+    skip: Option<i64>,
+    /// Answers only how many match. On unless empty or 0, as all switches.
+    #[param(rename = ".count")]
+    count: Option<String>,
+    /// Which keys to answer: a JSON array of names, or an object of name and 0 or 1.
+    #[param(rename = ".fields", example = "[\"status\",\"mtime\"]")]
+    fields: Option<String>,
+    /// Output that is in `GridFS` as text.
+    #[param(rename = ".full")]
+    full: Option<String>,
+    /// `[terse mode]` in place of output.
+    #[param(rename = ".terse")]
+    terse: Option<String>,
+    /// Times as seconds since 1970.
+    #[param(rename = ".epoch")]
+    epoch: Option<String>,
+    /// Over many lines.
+    #[param(rename = ".pretty")]
+    pretty: Option<String>,
+}

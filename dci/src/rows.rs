@@ -1,0 +1,72 @@
+//! Tasks as a JSON array that is written while they are read.
+
+use std::future::Future;
+
+use actix_web::HttpResponse;
+use actix_web::web::Bytes;
+use bson::{Bson, Document};
+use disbatch_core::store::{Store, StoreError};
+use futures::{Stream, StreamExt, TryStreamExt, future, stream};
+use serde_json::Value;
+
+use crate::error::HttpError;
+use crate::query::Shape;
+use crate::{json, output};
+
+/// So many tasks are sent together at most.
+const CHUNK: usize = 64;
+
+/// What stands for output that was not asked for.
+pub const TERSE: &str = "[terse mode]";
+
+/// The answer with all of `tasks`, each as `view` has it.
+pub fn respond<F: Future<Output = Result<Value, StoreError>> + 'static>(
+    tasks: impl Stream<Item = Result<Document, StoreError>> + 'static,
+    pretty: bool,
+    view: impl Fn(Document) -> F + 'static,
+) -> HttpResponse {
+    let items = tasks.enumerate().then(move |(number, task)| {
+        let viewed = task.map(&view);
+        async move { Ok(item(number, &viewed?.await?, pretty)) }
+    });
+    let end = if pretty { "\n]\n" } else { "]" };
+    let body = items
+        .chain(stream::once(future::ready(Ok(end.to_owned()))))
+        .ready_chunks(CHUNK)
+        .map(|chunk| chunk.into_iter().collect::<Result<String, StoreError>>())
+        .map_ok(Bytes::from)
+        // The status is sent already: all that is left is to break the connection.
+        .map_err(HttpError::from);
+    HttpResponse::Ok().content_type(json::CONTENT_TYPE).streaming(body)
+}
+
+fn item(number: usize, task: &Value, pretty: bool) -> String {
+    let mut text = String::from(if number == 0 { "[" } else { "," });
+    if pretty {
+        text.push_str("\n   ");
+        json::write_pretty(&mut text, task, 1);
+    } else {
+        text.push_str(&json::compact(task));
+    }
+    text
+}
+
+/// A task as clients see it.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn view(store: &Store, mut task: Document, shape: Shape) -> Result<Value, StoreError> {
+    for stream in ["stdout", "stderr"] {
+        let shown = match task.get(stream) {
+            Some(Bson::String(_)) if shape.terse => Some(Bson::from(TERSE)),
+            Some(Bson::ObjectId(id)) if shape.full && !shape.terse => {
+                Some(output::whole(store, *id).await?.map_or(Bson::Null, Bson::String))
+            }
+            _ => None, // Shown as it is stored.
+        };
+        if let Some(shown) = shown {
+            task.insert(stream, shown);
+        }
+    }
+    Ok(Value::Object(json::from_document(&task, shape.dates)))
+}

@@ -1,0 +1,111 @@
+//! Files of the folder `web_root`: what no route is for. No listings of folders, nothing outside of the
+//! folder, nothing that is hidden.
+
+use std::path::{Path, PathBuf};
+
+use actix_files::NamedFile;
+use actix_web::http::Method;
+use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse};
+
+/// The file that `request` asks for, if it is there and may be seen. Conditional requests and ranges work.
+pub async fn find(web_root: &Path, request: &HttpRequest) -> Option<HttpResponse> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return None;
+    }
+    let relative = relative(request.uri().path())?;
+    let path = web_root.join(&relative);
+    let root = tokio::fs::canonicalize(web_root).await.ok()?;
+    // A link that leads out of the folder leads to what was not meant to be seen.
+    let real = tokio::fs::canonicalize(&path).await.ok().filter(|real| real.starts_with(&root))?;
+    // Anything but a file, a pipe for instance, might never be opened.
+    if !tokio::fs::metadata(&real).await.ok()?.is_file() {
+        return None;
+    }
+    let file = NamedFile::open_async(real).await.ok()?;
+    let is_script = relative.extension().is_some_and(|extension| extension == "js");
+    let mut response = file.prefer_utf8(false).disable_content_disposition().into_response(request);
+    if is_script {
+        // As Perl Disbatch has it.
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/javascript"));
+    }
+    Some(response)
+}
+
+/// The path below the folder, if every part of it is an ordinary name.
+fn relative(path: &str) -> Option<PathBuf> {
+    let decoded = percent_decode(path.strip_prefix('/')?)?;
+    let ordinary = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', '\0']);
+    decoded.split('/').all(ordinary).then(|| PathBuf::from(decoded))
+}
+
+/// Bytes that are not UTF-8 name no file here.
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        if *first == b'%' {
+            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &tail[2..];
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_ordinary_names_are_paths() {
+        let is = |path: &str, expected: &str| assert_eq!(relative(path), Some(PathBuf::from(expected)));
+        is("/index.html", "index.html");
+        is("/js/queues.js", "js/queues.js");
+        is("/caf%C3%A9%20x", "café x");
+        for wrong in [
+            "",
+            "/",
+            "//etc/passwd",
+            "/js/",
+            "/../x",
+            "/a/../x",
+            "/%2e%2e/x",
+            "/a%2f%2e%2e%2fx",
+            "/.htaccess",
+            "/a/.git/x",
+            "/a\\..\\x",
+            "/a%00",
+            "/a%",
+            "/%zz",
+            "/%ff",
+            "/%2fetc/passwd",
+        ] {
+            assert_eq!(relative(wrong), None, "{wrong}");
+        }
+    }
+
+    #[actix_web::test]
+    async fn files_are_served_and_folders_and_links_outside_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("htdocs");
+        std::fs::create_dir_all(root.join("js")).unwrap();
+        std::fs::write(root.join("js/queues.js"), "let a;").unwrap();
+        std::fs::write(folder.path().join("secret"), "s").unwrap();
+        std::os::unix::fs::symlink(folder.path().join("secret"), root.join("link")).unwrap();
+        let get = async |path: &str| {
+            find(&root, &actix_web::test::TestRequest::get().uri(path).to_http_request()).await
+        };
+        let response = get("/js/queues.js").await.unwrap();
+        assert_eq!(response.headers().get("content-type").unwrap(), "application/javascript");
+        assert!(response.headers().contains_key("last-modified"));
+        for absent in ["/js", "/js/", "/link", "/nope", "/../secret"] {
+            assert!(get(absent).await.is_none(), "{absent}");
+        }
+        let post = actix_web::test::TestRequest::post().uri("/js/queues.js").to_http_request();
+        assert!(find(&root, &post).await.is_none());
+    }
+}

@@ -1,0 +1,223 @@
+//! With access control, every process works as a user of its own who may do nothing else.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::Context;
+use bson::{Document, doc};
+use disbatch_core::model::TaskId;
+use disbatch_mongod::server::Server;
+use disbatch_mongod::testing::start_ephemeral_with;
+use disbatch_tests::{World, binary, eventually};
+use mongodb::error::ErrorKind;
+use mongodb::{Client, Database};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+
+const ROOT_PASSWORD: &str = "top: secret";
+
+/// A server with access control on which the users have been created.
+struct Secured {
+    world: World,
+    server: Server,
+    _keys: TempDir,
+}
+
+impl Secured {
+    /// A replica set, since change streams need rights of their own.
+    async fn new(config: Value) -> anyhow::Result<Self> {
+        let keys = tempfile::tempdir()?;
+        let key = keys.path().join("key");
+        fs::write(&key, "c2VjcmV0IG9mIHRoZSBtZW1iZXJz")?;
+        fs::set_permissions(&key, Permissions::from_mode(0o600))?;
+        let arguments = vec!["--auth".into(), "--keyFile".into(), key.into_os_string()];
+        let server = start_ephemeral_with(true, arguments).await?;
+        let password = ROOT_PASSWORD.replace(' ', "%20").replace(':', "%3A");
+        let root = server.uri().replace("mongodb://", &format!("mongodb://root:{password}@"));
+        let world = World::at(format!("{root}&authSource=admin")).await?;
+        let mut all = json!({ "mongohost": server.uri(), "auth": {
+            "disbatchd": "d", "disbatch_web": "w", "task_runner": "t", "queuebalance": "q", "plugin": "p",
+        } });
+        for (key, value) in config.as_object().context("no object")? {
+            all[key] = value.clone();
+        }
+        world.configure(all)?;
+        Ok(Self { world, server, _keys: keys })
+    }
+
+    /// `disbatch create-users`, with the password on standard input.
+    async fn create_users(&self, arguments: &[&str]) -> anyhow::Result<(Option<i32>, String)> {
+        let mut child = Command::new(binary("disbatch")?)
+            .args(["create-users", "--root_user", "root", "--config"])
+            .arg(self.world.config())
+            .args(arguments)
+            .env_remove("DISBATCH_ROOT_PASSWORD")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        child.stdin.take().context("no stdin")?.write_all(format!("{ROOT_PASSWORD}\n").as_bytes()).await?;
+        let output = child.wait_with_output().await?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.code(), String::from_utf8(text)?))
+    }
+
+    /// The database as one of the users sees it.
+    async fn database_as(&self, user: &str, password: &str) -> anyhow::Result<Database> {
+        let name = self.world.database().name();
+        let uri = self.server.uri().replace("mongodb://", &format!("mongodb://{user}:{password}@"));
+        Ok(Client::with_uri_str(format!("{uri}&authSource={name}")).await?.database(name))
+    }
+}
+
+/// A DCI on a free port, and its address.
+async fn dci(config: &Path, log: &Path) -> anyhow::Result<(Child, String)> {
+    let child = Command::new(binary("dci")?)
+        .arg("--config")
+        .arg(config)
+        .args(["--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stderr(File::create(log)?)
+        .kill_on_drop(true)
+        .spawn()?;
+    let address = eventually("the DCI's address", || async {
+        let text = fs::read_to_string(log)?;
+        let address = text.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        Ok(address.map(str::to_owned))
+    })
+    .await?;
+    Ok((child, format!("http://{address}")))
+}
+
+async fn disbatch(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(binary("disbatch")?).args(["--url", url]).args(arguments).output().await?;
+    let text = String::from_utf8([output.stdout, output.stderr].concat())?;
+    anyhow::ensure!(output.status.success(), "{arguments:?}: {text}");
+    Ok(text)
+}
+
+#[tokio::test]
+async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
+    let secured = Secured::new(json!({ "gfs": true, "balance": { "enabled": 1 } })).await?;
+    let world = &secured.world;
+    let (code, text) = secured.create_users(&["--create_root"]).await?;
+    assert_eq!(code, Some(0), "{text}");
+    for user in ["disbatchd", "disbatch_web", "task_runner", "queuebalance", "plugin"] {
+        assert!(text.contains(&format!("Created user '{user}'")), "{text}");
+    }
+    assert!(!text.contains(ROOT_PASSWORD));
+    let balance = world.database().collection::<Document>("balance");
+    balance.insert_one(doc! { "max_tasks": { "* 00:00": 3 }, "queues": [] }).await?;
+
+    let den = world.den_with("n1", &["--balance"])?;
+    let log = world.path().join("dci.log");
+    let (_dci, url) = dci(&world.config(), &log).await?;
+    disbatch(&url, &["create-queue", "demo", "Disbatch::Plugin::Demo"]).await?;
+    disbatch(&url, &["update-queue", "demo", "threads", "1"]).await?;
+    disbatch(&url, &["create-task", "demo", "commands", "ab"]).await?;
+    let task = world.tasks().find_one(doc! {}).await?.context("no task")?.get_object_id("_id")?;
+    let ended = world.until_status(TaskId(task), 1).await;
+    let ended = ended.with_context(|| den.log().unwrap_or_default())?;
+    assert!(ended.get_object_id("stdout").is_ok(), "{ended}");
+    let filter = json!({ "id": task.to_string() }).to_string();
+    let shown = disbatch(&url, &["tasks", &filter, "--full"]).await?;
+    assert!(shown.contains("This is command 'a' for apple."), "{shown}");
+    disbatch(&url, &["delete-queue", "demo"]).await?;
+
+    let reports = world.database().collection::<Document>("reports");
+    assert_eq!(reports.count_documents(doc! { "status": "SUCCESS" }).await?, 1);
+    eventually("a round of QueueBalance", || async { Ok(balance.find_one(doc! { "status": "OK" }).await?) })
+        .await?;
+    let log = format!("{}{}", den.log()?, fs::read_to_string(log)?);
+    assert!(!log.contains("not authorized") && !log.contains("change stream"), "{log}");
+    secured.server.stop().await
+}
+
+/// Tries what must be refused.
+async fn refused(database: &Database, commands: Vec<Document>) -> anyhow::Result<()> {
+    for command in commands {
+        let shown = command.to_string();
+        let error = database.run_command(command).await.err().context(format!("{shown} was allowed"))?;
+        let unauthorized = matches!(error.kind.as_ref(), ErrorKind::Command(failure) if failure.code == 13);
+        assert!(unauthorized, "{shown}: {error}");
+    }
+    Ok(())
+}
+
+fn insert(collection: &str) -> Document {
+    doc! { "insert": collection, "documents": [{ "x": 1 }] }
+}
+
+fn find(collection: &str) -> Document {
+    doc! { "find": collection }
+}
+
+fn update(collection: &str) -> Document {
+    doc! { "update": collection, "updates": [{ "q": {}, "u": { "$set": { "x": 1 } } }] }
+}
+
+fn delete(collection: &str) -> Document {
+    doc! { "delete": collection, "deletes": [{ "q": {}, "limit": 0 }] }
+}
+
+#[tokio::test]
+async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Result<()> {
+    let secured = Secured::new(json!({})).await?;
+    let (code, text) = secured.create_users(&["--create_root"]).await?;
+    assert_eq!(code, Some(0), "{text}");
+    let everywhere = || vec![doc! { "dropDatabase": 1 }, doc! { "drop": "tasks" }, doc! { "usersInfo": 1 }];
+    let cases = [
+        ("disbatchd", "d", vec![insert("tasks"), delete("tasks"), update("queues"), insert("reports")]),
+        ("disbatch_web", "w", vec![update("tasks"), delete("tasks"), insert("nodes"), insert("tasks.files")]),
+        ("task_runner", "t", vec![insert("queues"), insert("tasks"), find("nodes"), insert("reports")]),
+        ("queuebalance", "q", vec![update("tasks"), insert("tasks"), insert("queues"), find("tasks.files")]),
+        ("plugin", "p", vec![find("tasks"), find("reports"), update("tasks"), find("queues")]),
+    ];
+    for (user, password, commands) in cases {
+        let database = secured.database_as(user, password).await?;
+        database.run_command(doc! { "ping": 1 }).await?;
+        refused(&database, commands).await.context(user)?;
+        refused(&database, everywhere()).await.context(user)?;
+    }
+    secured.server.stop().await
+}
+
+#[tokio::test]
+async fn users_are_brought_up_to_date_and_replaced() -> anyhow::Result<()> {
+    let secured = Secured::new(json!({})).await?;
+    let (code, text) = secured.create_users(&[]).await?;
+    assert_eq!(code, Some(255), "there is no root yet: {text}");
+    assert!(text.contains("MongoDB refused the credentials"), "{text}");
+    assert_eq!(secured.create_users(&["--create_root"]).await?.0, Some(0));
+    let (code, text) = secured.create_users(&["--create_root"]).await?;
+    assert_eq!(code, Some(255), "{text}");
+    assert!(text.contains("cannot create user 'root'"), "{text}");
+
+    let folder = tempfile::tempdir()?;
+    let (plugin, more) = (folder.path().join("plugin.json"), folder.path().join("more.json"));
+    fs::write(&plugin, r#"{ "mail": ["find"], } # no reports"#)?;
+    fs::write(&more, r#"{ "task_runner": { "queues": ["update"] } }"#)?;
+    let [plugin, more] = [plugin, more].map(|path| path.display().to_string());
+    for (options, word) in [(&[][..], "Updated user 'plugin'"), (&["--drop_roles"], "Created user 'plugin'")]
+    {
+        let permissions = ["--plugin_perms", &plugin, "--additional_perms", &more];
+        let (code, text) = secured.create_users(&[&permissions, options].concat()).await?;
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains(word), "{text}");
+        let plugin = secured.database_as("plugin", "p").await?;
+        plugin.run_command(find("mail")).await?;
+        refused(&plugin, vec![insert("reports")]).await?;
+        secured.database_as("task_runner", "t").await?.run_command(update("queues")).await?;
+    }
+    // Run again without the files, the users may do no more than they should.
+    assert_eq!(secured.create_users(&[]).await?.0, Some(0));
+    let plugin = secured.database_as("plugin", "p").await?;
+    plugin.run_command(insert("reports")).await?;
+    refused(&plugin, vec![find("mail")]).await?;
+    refused(&secured.database_as("task_runner", "t").await?, vec![update("queues")]).await?;
+    secured.server.stop().await
+}
