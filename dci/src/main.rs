@@ -3,6 +3,7 @@
 mod accept;
 mod api;
 mod args;
+mod counts;
 mod error;
 mod json;
 mod legacy;

@@ -1,16 +1,21 @@
 //! What every handler may use.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use disbatch_core::config::{Balance, Config};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::store::Store;
+
+use crate::counts::QueueCounts;
 
 /// Shared by all requests.
 #[derive(Debug, Clone)]
 pub struct State {
     /// The database.
     pub store: Store,
+    /// How many tasks the queues have.
+    pub counts: Arc<QueueCounts>,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
     /// Whether `/monitoring` looks.
@@ -62,6 +67,7 @@ impl State {
         };
         Self {
             store,
+            counts: Arc::default(),
             plugins,
             monitoring: config.monitoring.0,
             balance: config.balance,

@@ -20,7 +20,7 @@ pub const NAME: &str = "queues";
 
 /// How it is measured.
 pub const METHOD: &str = "one DCI and a database with 1,000,000 finished tasks in 100 queues, made in the first \
-    round; 100 times GET /queues, which counts them, each followed by a GET /plugins, which asks no database, \
+    round; 100 times GET /queues, which counts them or says what was counted before, each followed by a GET /plugins, which asks no database, \
     over one connection. Look at the p95";
 
 /// What is asked for.

@@ -52,7 +52,7 @@ pub async fn handle(state: Data<State>) -> HttpResponse {
 }
 
 async fn show(state: &State) -> Rendered {
-    let (queues, nodes) = futures::try_join!(list_queues::counted(&state.store), state.store.list_nodes())?;
+    let (queues, nodes) = futures::try_join!(list_queues::counted(state), state.store.list_nodes())?;
     let now = state.store.now();
     let overview = Overview {
         database: state.store.database_name().to_owned(),

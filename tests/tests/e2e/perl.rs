@@ -1,10 +1,13 @@
 //! A database that Perl Disbatch has written is taken over as it is.
 
+use std::net::TcpListener;
+
 use anyhow::Context;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::TaskId;
-use disbatch_tests::{Script, World, eventually};
+use disbatch_tests::{Script, World, binary, eventually};
 use futures::TryStreamExt;
+use tokio::process::Command;
 
 /// Everything in the recorded database, in its collections.
 async fn restore(world: &World) -> anyhow::Result<Document> {
@@ -84,5 +87,59 @@ async fn the_indexes_are_perls_to_the_name() -> anyhow::Result<()> {
         assert_eq!(listed, expected, "{collection}");
     }
     eventually("the DEN to go on", || async { Ok((!den.log()?.contains("ERROR")).then_some(())) }).await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn every_page_and_document_of_it_is_served() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let recorded = restore(&world).await?;
+    world.store().ensure_indexes().await?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let _dci = Command::new(binary("dci")?)
+        .arg("--config")
+        .arg(world.config())
+        .args(["--listen", &format!("127.0.0.1:{port}")])
+        .stderr(std::fs::File::create(world.path().join("dci.log"))?)
+        .kill_on_drop(true)
+        .spawn()?;
+    let mut paths: Vec<String> = [
+        "/",
+        "/queues",
+        "/nodes",
+        "/plugins",
+        "/info",
+        "/monitoring",
+        "/balance",
+        "/tasks?.limit=100&.full=1",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for (_, tasks) in recorded.get_document("tasks")? {
+        for task in tasks.as_array().context("tasks")?.iter().filter_map(Bson::as_document) {
+            paths.push(format!("/tasks/{}", task.get_object_id("_id")?));
+        }
+    }
+    for queue in recorded.get_array("queues")?.iter().filter_map(Bson::as_document) {
+        paths.push(format!("/queues/{}", queue.get_str("name")?));
+        paths.push(format!("/tasks?queue={}", queue.get_object_id("_id")?));
+    }
+    let status = async |path: &str, accept: &str| {
+        let url = format!("http://127.0.0.1:{port}{path}");
+        let accept = format!("Accept: {accept}");
+        let arguments = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-H", &accept, &url];
+        let output = Command::new("curl").args(arguments).output().await?;
+        anyhow::Ok(String::from_utf8(output.stdout)?)
+    };
+    eventually("the DCI to answer", || async {
+        Ok((status("/plugins", "*/*").await? == "200").then_some(()))
+    })
+    .await?;
+    assert_eq!(paths.len(), 8 + 10 + 18);
+    for path in paths {
+        for accept in ["application/json", "text/html"] {
+            assert_eq!(status(&path, accept).await?, "200", "{path} as {accept}");
+        }
+    }
     world.end().await
 }
