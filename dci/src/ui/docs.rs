@@ -14,13 +14,16 @@ use crate::ui::{self, Rendered};
 struct Docs {
     title: String,
     version: String,
-    about: Vec<String>,
+    about: Vec<Prose>,
     groups: Vec<Group>,
 }
 
+/// Text in pieces, every second of which is code: Markdown's backticks are all that descriptions use.
+type Prose = Vec<String>;
+
 struct Group {
     name: String,
-    description: String,
+    description: Prose,
     operations: Vec<Operation>,
 }
 
@@ -29,7 +32,7 @@ struct Operation {
     method: String,
     path: String,
     summary: String,
-    description: Vec<String>,
+    description: Vec<Prose>,
     parameters: Vec<Parameter>,
     bodies: Vec<Body>,
     responses: Vec<Response>,
@@ -39,7 +42,7 @@ struct Parameter {
     name: String,
     place: String,
     kind: String,
-    description: String,
+    description: Prose,
 }
 
 struct Body {
@@ -49,7 +52,7 @@ struct Body {
 
 struct Response {
     status: String,
-    description: String,
+    description: Prose,
     bodies: Vec<Body>,
 }
 
@@ -73,7 +76,7 @@ fn docs(description: &Value) -> Docs {
     Docs {
         title: text(&description["info"]["title"]),
         version: text(&description["info"]["version"]),
-        about: paragraphs(&description["info"]["description"]),
+        about: paragraphs(&description["info"]["description"]).iter().map(|text| prose(text)).collect(),
         groups: items(&description["tags"]).iter().map(|tag| group(tag, description)).collect(),
     }
 }
@@ -87,13 +90,13 @@ fn group(tag: &Value, whole: &Value) -> Group {
             }
         }
     }
-    Group { name: text(&tag["name"]), description: text(&tag["description"]), operations }
+    Group { name: text(&tag["name"]), description: prose(&text(&tag["description"])), operations }
 }
 
 fn operation(path: &str, method: &str, operation: &Value, whole: &Value) -> Operation {
     let response = |(status, response): (&String, &Value)| Response {
         status: status.clone(),
-        description: text(&response["description"]),
+        description: prose(&text(&response["description"])),
         bodies: bodies(&response["content"], whole),
     };
     Operation {
@@ -101,7 +104,7 @@ fn operation(path: &str, method: &str, operation: &Value, whole: &Value) -> Oper
         method: method.to_uppercase(),
         path: path.to_owned(),
         summary: text(&operation["summary"]),
-        description: paragraphs(&operation["description"]),
+        description: paragraphs(&operation["description"]).iter().map(|text| prose(text)).collect(),
         parameters: items(&operation["parameters"]).iter().map(parameter).collect(),
         bodies: bodies(&operation["requestBody"]["content"], whole),
         responses: entries(&operation["responses"]).map(response).collect(),
@@ -117,8 +120,12 @@ fn parameter(parameter: &Value) -> Parameter {
         name: text(&parameter["name"]),
         place: text(&parameter["in"]),
         kind: types.join(" or "),
-        description: text(&parameter["description"]),
+        description: prose(&text(&parameter["description"])),
     }
+}
+
+fn prose(text: &str) -> Prose {
+    text.split('`').map(str::to_owned).collect()
 }
 
 fn bodies(content: &Value, whole: &Value) -> Vec<Body> {
@@ -201,6 +208,13 @@ mod tests {
         for foreign in ["<script", "<style", " style=", "http://", "https://"] {
             assert!(!html.contains(foreign), "{foreign} is in the page");
         }
+    }
+
+    #[test]
+    fn code_is_shown_as_code() {
+        let description = serde_json::json!({ "info": { "description": "a `{\"b\": <c>}` d" } });
+        let (_, html) = show(&description).unwrap();
+        assert!(html.contains("a <code>{&#34;b&#34;: &#60;c&#62;}</code> d"), "{html}");
     }
 
     #[test]
