@@ -1,6 +1,7 @@
 //! Time as the processes see it. Everything that decides by the time of day takes a [`Clock`], so that tests
 //! can set it; other sources are banned by `clippy.toml`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Mutex;
 
 use bson::DateTime;
@@ -20,6 +21,13 @@ impl Clock for SystemClock {
     fn now(&self) -> DateTime {
         DateTime::now()
     }
+}
+
+/// A random number from 0 to 1, to keep processes from doing the same thing at the same moment.
+pub fn chance() -> f64 {
+    // The standard library seeds each of these at random.
+    let random = RandomState::new().build_hasher().finish();
+    f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }
 
 /// A clock that a test sets.

@@ -9,16 +9,20 @@ pub(crate) mod relaxed;
 mod sections;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 
 pub use log::{Level, Log};
 pub use sections::{
-    AllowedPlugins, Attributes, Auth, Balance, Flag, Gfs, QueueIds, Role, Ssl, WebExtensions,
+    AllowedPlugins, Attributes, Auth, Balance, Flag, Gfs, Lease, QueueIds, Role, Ssl, WebExtensions,
 };
 
 /// Where a process looks when `--config` is not given.
 pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
+
+/// How long a runner or a node may be silent unless configured otherwise.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The configuration as read and checked.
 #[derive(Debug, Clone, Deserialize)]
@@ -54,6 +58,9 @@ pub struct Config {
     /// Where output is stored. See [`Config::den_gfs`].
     #[serde(default)]
     pub gfs: Option<Gfs>,
+    /// How long a runner or a node may be silent. See [`Config::lease`].
+    #[serde(default)]
+    pub lease: Option<Lease>,
     /// Whether runners stay silent.
     #[serde(default)]
     pub quiet: Flag,
@@ -159,6 +166,11 @@ impl Config {
         config.unknown_keys = unknown_keys;
         config.path = path.to_owned();
         Ok(config)
+    }
+
+    /// How long a task is its runner's without a sign of life, and a node alive: 30 s unless configured.
+    pub fn lease(&self) -> Duration {
+        self.lease.map_or(DEFAULT_LEASE, |lease| lease.0)
     }
 
     /// Where a DEN tells its runners to store output: as configured, `auto` unless set.

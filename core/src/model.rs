@@ -8,12 +8,14 @@ mod id;
 mod liberal;
 mod node;
 mod queue;
+mod rules;
 mod status;
 mod task;
 
 pub use id::{IdError, NodeName, PluginName, PluginNameError, QueueId, Selector, TaskId};
-pub use liberal::{Count, Moment, integer as whole_number};
+pub use liberal::{Count, Moment, integer as whole_number, number};
 pub use node::Node;
 pub use queue::{Queue, Sort};
+pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
 pub use status::{Phase, Status};
 pub use task::Task;

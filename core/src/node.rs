@@ -1,5 +1,8 @@
 //! Nodes: the heartbeat of a DEN and the limit that operators put on it.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
@@ -17,22 +20,112 @@ pub struct Updated {
     pub modified: u64,
 }
 
+/// What a DEN says of itself with each heartbeat.
+#[derive(Debug, Clone, Default)]
+pub struct Beat {
+    /// This start of the DEN.
+    pub instance: String,
+    /// How long it may be silent before others take it for dead.
+    pub lease: Duration,
+    /// Whether it claims nothing more.
+    pub draining: bool,
+    /// How many runners of its own live.
+    pub running: usize,
+    /// The plugins that it has found.
+    pub plugins: Vec<String>,
+    /// The queues that its configuration restricts it to, and those that it leaves out.
+    pub serves: Document,
+}
+
 impl Store {
     /// Records that the DEN of `node` is alive, and reads its entry, limit included, in the same operation.
     ///
     /// # Errors
     /// The database cannot be reached, or the entry cannot be understood.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn heartbeat(&self, node: &NodeName) -> Result<Node, StoreError> {
+    pub async fn heartbeat(&self, node: &NodeName, beat: &Beat) -> Result<Node, StoreError> {
+        let fields = doc! {
+            "timestamp": self.now(),
+            "instance": &beat.instance,
+            "version": env!("CARGO_PKG_VERSION"),
+            "lease_ms": i64::try_from(beat.lease.as_millis()).unwrap_or(i64::MAX),
+            "state": if beat.draining { "draining" } else { "alive" },
+            "running": i64::try_from(beat.running).unwrap_or(i64::MAX),
+            "plugins": &beat.plugins,
+            "serves": &beat.serves,
+        };
         let entry = self
             .nodes()
-            .find_one_and_update(doc! { "node": node }, doc! { "$set": { "timestamp": self.now() } })
+            // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
+            .find_one_and_update(
+                doc! { "node": node },
+                doc! { "$set": fields, "$currentDate": { "seen": true } },
+            )
             .upsert(true)
             .return_document(mongodb::options::ReturnDocument::After)
             .await?;
         // With `upsert` and `After` there always is one.
         let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node });
         typed("nodes", entry)
+    }
+
+    /// Says that the DEN of `node` has ended on purpose, unless another one has the name by now.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn leave(&self, node: &NodeName, instance: &str) -> Result<(), StoreError> {
+        let ended = doc! { "$set": { "state": "stopped" }, "$unset": { "seen": "" } };
+        self.nodes().update_one(doc! { "node": node, "instance": instance }, ended).await?;
+        Ok(())
+    }
+
+    /// Marks nodes as dead whose DEN has been silent for longer than its lease, by the server's clock.
+    /// Returns their names.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn mark_dead_nodes(&self) -> Result<Vec<String>, StoreError> {
+        let silent = silent_nodes();
+        let mut found = self.nodes().find(silent.clone()).projection(doc! { "node": 1 }).await?;
+        let mut dead = Vec::new();
+        while let Some(node) = found.try_next().await? {
+            let mut still = silent.clone();
+            still.insert("_id", node.get("_id").cloned());
+            let marked = self.nodes().update_one(still, doc! { "$set": { "state": "dead" } }).await?;
+            if marked.matched_count == 1 {
+                dead.push(node.get("node").map(ToString::to_string).unwrap_or_default());
+            }
+        }
+        Ok(dead)
+    }
+
+    /// The nodes whose DEN is alive by its heartbeat and the server's clock.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
+        let alive = doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } };
+        let found: Vec<Document> =
+            self.nodes().find(alive).projection(doc! { "node": 1 }).await?.try_collect().await?;
+        Ok(found.iter().filter_map(|node| node.get_str("node").ok()).map(NodeName::new).collect())
+    }
+
+    /// Sets whether an operator wants a node to claim nothing more.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn set_node_draining(
+        &self,
+        selector: &Selector,
+        draining: bool,
+    ) -> Result<Updated, StoreError> {
+        let result =
+            self.nodes().update_one(node_filter(selector), doc! { "$set": { "draining": draining } }).await?;
+        Ok(Updated { matched: result.matched_count, modified: result.modified_count })
     }
 
     /// All nodes as stored, in order of name.
@@ -68,6 +161,17 @@ impl Store {
             .update_one(node_filter(selector), doc! { "$set": { "maxthreads": maxthreads } })
             .await?;
         Ok(Updated { matched: result.matched_count, modified: result.modified_count })
+    }
+}
+
+fn until_silent() -> Document {
+    doc! { "$add": ["$seen", "$lease_ms"] }
+}
+
+fn silent_nodes() -> Document {
+    doc! {
+        "seen": { "$type": "date" }, "lease_ms": { "$type": "number" }, "state": { "$ne": "dead" },
+        "$expr": { "$lt": [until_silent(), "$$NOW"] },
     }
 }
 

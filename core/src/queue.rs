@@ -6,7 +6,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
-use crate::model::{Queue, QueueId, Selector};
+use crate::model::{Queue, QueueId, Selector, whole_number};
 use crate::node::Updated;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -94,26 +94,84 @@ impl Store {
         Ok(Counts { queued, running, completed })
     }
 
-    /// How many tasks of each of `queues` are claimed or running, over all DENs.
+    /// Which tasks of each of `queues` are claimed or running, over all DENs.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn running_by_queue(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, u64>, StoreError> {
+    pub async fn places_by_queue(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Places>, StoreError> {
+        let of_group = doc! { "_id": "$queue", "running": { "$sum": 1 }, "slots": { "$push": "$slot" } };
+        let groups = self.running_of(queues, of_group).await?;
+        Ok(groups.iter().filter_map(|group| Some((group_id(group)?, Places::of(group)))).collect())
+    }
+
+    /// What limits the claims of each of `queues` now, and how many tasks are claimed or running: for the
+    /// look back after a claim. A queue that is gone is left out.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn limits_by_queue(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Limit>, StoreError> {
+        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
+        let stored = async {
+            let found = self.queues().find(doc! { "_id": { "$in": ids } }).await?;
+            Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
+        };
+        let counted = self.running_of(queues, doc! { "_id": "$queue", "running": { "$sum": 1 } });
+        let (stored, counted) = futures::try_join!(stored, counted)?;
+        let running: HashMap<QueueId, u64> =
+            counted.iter().filter_map(|group| Some((group_id(group)?, running(group)))).collect();
+        let limit = |document| {
+            let queue: Queue = typed("queues", document).ok()?;
+            let running = running.get(&queue.id).copied().unwrap_or(0);
+            Some((queue.id, Limit { threads: queue.claim_limit(), running }))
+        };
+        Ok(stored.into_iter().filter_map(limit).collect())
+    }
+
+    async fn running_of(&self, queues: &[QueueId], of_group: Document) -> Result<Vec<Document>, StoreError> {
+        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
         let pipeline = [
-            doc! { "$match": { "queue": { "$in": queues.iter().map(|id| id.0).collect::<Vec<_>>() },
-            "status": { "$in": [-1, 0] } } },
-            doc! { "$group": { "_id": "$queue", "running": { "$sum": 1 } } },
+            doc! { "$match": { "queue": { "$in": ids }, "status": { "$in": [-1, 0] } } },
+            doc! { "$group": of_group },
         ];
-        let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
-        Ok(groups.iter().filter_map(group).collect())
+        Ok(self.tasks().aggregate(pipeline).await?.try_collect().await?)
     }
 }
 
-fn group(document: &Document) -> Option<(QueueId, u64)> {
-    let id = document.get_object_id("_id").ok()?;
-    let running = document.get("running").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from)))?;
-    Some((QueueId(id), u64::try_from(running).unwrap_or(0)))
+/// The tasks of a queue that are claimed or running.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// How many.
+    pub running: u64,
+    /// The places that they have. Fewer than `running` if other programs claimed some.
+    pub slots: Vec<u64>,
+}
+
+impl Places {
+    fn of(group: &Document) -> Self {
+        let slots = group.get_array("slots").map(Vec::as_slice).unwrap_or_default();
+        let slots =
+            slots.iter().filter_map(whole_number).filter_map(|slot| u64::try_from(slot).ok()).collect();
+        Self { running: running(group), slots }
+    }
+}
+
+/// How many tasks of a queue may be claimed or running, and how many are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// May be.
+    pub threads: u64,
+    /// Are.
+    pub running: u64,
+}
+
+fn group_id(group: &Document) -> Option<QueueId> {
+    group.get_object_id("_id").ok().map(QueueId)
+}
+
+fn running(group: &Document) -> u64 {
+    group.get("running").and_then(whole_number).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
 }
 
 fn queue_filter(selector: &Selector) -> Document {

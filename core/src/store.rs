@@ -94,6 +94,10 @@ impl Store {
         self.database.collection("tasks")
     }
 
+    pub(crate) fn attempts(&self) -> Collection<Document> {
+        self.database.collection("tasks.attempts")
+    }
+
     pub(crate) fn files(&self) -> Collection<Document> {
         self.database.collection("tasks.files")
     }

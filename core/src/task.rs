@@ -3,15 +3,26 @@
 //! Each transition is one conditional update whose filter names the status and the node that the task must
 //! have. When nothing matches, somebody else was faster; that is an outcome, not an error.
 
+mod attempts;
+mod cancel;
 mod claim;
 mod finish;
 mod orphan;
+mod renew;
+mod retry;
 mod search;
 mod start;
 mod submit;
+mod sweep;
+mod transition;
 
-pub use claim::{Claim, Unclaimed};
+pub use cancel::{CancelRequest, Cancelled};
+pub use claim::{Claim, Claimant, Claimed, Unclaimed};
 pub use finish::{Finish, Finished};
+pub use orphan::{Buried, Evidence, unleased_limit};
+pub use renew::{Renewed, Run};
+pub use retry::Retried;
 pub use search::TaskQuery;
-pub use start::Started;
+pub use start::{Start, Started};
 pub use submit::Submitted;
+pub use sweep::Swept;

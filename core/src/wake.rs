@@ -4,11 +4,12 @@
 //! and a standalone server, which has none, is served by polling alone.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bson::doc;
 use futures::StreamExt;
-use mongodb::change_stream::event::ChangeStreamEvent;
+use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -23,13 +24,47 @@ const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
 /// 40573: "The $changeStream stage is only supported on replica sets".
 const NOT_A_REPLICA_SET: i32 = 40_573;
 
-/// Notifies `wake` whenever a task becomes queued or a queue changes, until `stop`.
-pub async fn follow_changes(store: Store, wake: Arc<Notify>, stop: CancellationToken) {
+/// What has been noticed and not been looked into yet.
+#[derive(Debug, Default)]
+pub struct Hints {
+    something: Notify,
+    attention: AtomicBool,
+}
+
+impl Hints {
+    /// Resolves when there is something to look into.
+    pub async fn noticed(&self) {
+        self.something.notified().await;
+    }
+
+    /// Whether a task's end was asked for since this was last called.
+    pub fn take_attention(&self) -> bool {
+        self.attention.swap(false, Ordering::Relaxed)
+    }
+
+    fn notice(&self, hint: &Hint) {
+        if hint.attention {
+            self.attention.store(true, Ordering::Relaxed);
+        }
+        self.something.notify_one();
+    }
+}
+
+/// A change, as far as it matters.
+#[derive(Debug, Default, Deserialize)]
+struct Hint {
+    /// The end of a running task was asked for.
+    #[serde(default)]
+    attention: bool,
+}
+
+/// Fills `hints` whenever a task becomes queued, the end of one is asked for, or a queue changes, until `stop`.
+pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationToken) {
     let mut had_stream = true;
     while !stop.is_cancelled() {
         let lost = tokio::select! {
             () = stop.cancelled() => return,
-            result = follow(&store, &wake, &mut had_stream) => result,
+            result = follow(&store, &hints, &mut had_stream) => result,
         };
         let standalone = lost.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET);
         if standalone && had_stream {
@@ -47,19 +82,21 @@ pub async fn follow_changes(store: Store, wake: Arc<Notify>, stop: CancellationT
 }
 
 /// Follows one stream until it is lost.
-async fn follow(store: &Store, wake: &Notify, had_stream: &mut bool) -> StoreError {
+async fn follow(store: &Store, hints: &Hints, had_stream: &mut bool) -> StoreError {
     let of_interest = doc! { "$match": { "$or": [
         { "ns.coll": "tasks", "operationType": "insert" },
         { "ns.coll": "tasks", "updateDescription.updatedFields.status": -2 },
+        { "ns.coll": "tasks", "updateDescription.updatedFields.cancel": { "$exists": true } },
         { "ns.coll": "queues" },
     ] } };
-    let only_ids = doc! { "$project": { "_id": 1, "operationType": 1, "ns": 1 } };
+    let is_cancel = doc! { "$ne": [{ "$type": "$updateDescription.updatedFields.cancel" }, "missing"] };
+    let only_hints = doc! { "$project": { "_id": 1, "attention": is_cancel } };
     let stream = store
         .database()
         .watch()
-        .pipeline([of_interest, only_ids])
+        .pipeline([of_interest, only_hints])
         .await
-        .map(mongodb::change_stream::ChangeStream::with_type::<ChangeStreamEvent<bson::Document>>);
+        .map(mongodb::change_stream::ChangeStream::with_type::<Hint>);
     let mut stream = match stream {
         Ok(stream) => stream,
         Err(error) => return error.into(),
@@ -68,10 +105,10 @@ async fn follow(store: &Store, wake: &Notify, had_stream: &mut bool) -> StoreErr
         tracing::info!("following changes of the database");
     }
     // What happened before the stream was open is found by looking once.
-    wake.notify_one();
+    hints.notice(&Hint { attention: true });
     loop {
         match stream.next().await {
-            Some(Ok(_)) => wake.notify_one(),
+            Some(Ok(hint)) => hints.notice(&hint),
             Some(Err(error)) => return error.into(),
             None => {
                 return StoreError::from(mongodb::error::Error::from(std::io::Error::new(

@@ -7,7 +7,7 @@ use disbatch_core::config::DEFAULT_PATH;
 
 const EXIT_CODES: &str = "\
 Signals: SIGTERM or SIGINT stops claiming, gives back what no runner has started, and ends; running tasks
-go on in their own processes. A second signal ends at once.
+go on in their own processes. With --drain it waits for these first. A second signal ends at once.
 
 Exit status:
   0  ended by a signal
@@ -25,6 +25,10 @@ pub struct Args {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
+
+    /// At the first signal, stay until every task of this node has ended; claim nothing more
+    #[arg(long)]
+    pub drain: bool,
 
     /// Run QueueBalance too, if `balance.enabled` is set; any number of nodes may, and one at a time works
     #[arg(long)]

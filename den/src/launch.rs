@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 pub struct Exit {
     /// The claim that it was started for.
     pub claim: Claim,
+    /// Its process.
+    pub pid: u32,
     /// How it ended.
     pub status: io::Result<ExitStatus>,
 }
@@ -27,9 +29,9 @@ pub struct Launcher {
     program: PathBuf,
     arguments: Vec<OsString>,
     foreign: bool,
-    /// How many living runners each task has. More than one only if it was given back and claimed again
+    /// The living runners of each task. More than one only if it was given back and claimed again
     /// before the first noticed.
-    living: HashMap<TaskId, usize>,
+    living: HashMap<TaskId, Vec<u32>>,
     exits: mpsc::UnboundedSender<Exit>,
 }
 
@@ -58,6 +60,7 @@ impl Launcher {
             .args(&self.arguments)
             .arg("--task")
             .arg(claim.task.to_string())
+            .args(self.fence(&claim))
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         if self.foreign {
@@ -68,34 +71,53 @@ impl Launcher {
             Ok(child) => child,
             Err(error) => return Err((claim, error)),
         };
-        *self.living.entry(claim.task).or_default() += 1;
+        let pid = child.id().unwrap_or_default();
+        self.living.entry(claim.task).or_default().push(pid);
         let exits = self.exits.clone();
         tokio::spawn(async move {
             let status = child.wait().await;
             // Nobody listens any more when the DEN is ending; the runner's task is stored all the same.
-            let _ending = exits.send(Exit { claim, status });
+            let _ending = exits.send(Exit { claim, pid, status });
         });
         Ok(())
     }
 
-    /// Notes that a runner of `task` has ended and been looked after.
-    pub fn ended(&mut self, task: TaskId) {
-        if let Some(living) = self.living.get_mut(&task) {
-            *living -= 1;
-            if *living == 0 {
-                self.living.remove(&task);
+    /// Notes that a runner has ended and been looked after.
+    pub fn ended(&mut self, exit: &Exit) {
+        if let Some(living) = self.living.get_mut(&exit.claim.task) {
+            living.retain(|pid| *pid != exit.pid);
+            if living.is_empty() {
+                self.living.remove(&exit.claim.task);
             }
         }
     }
 
     /// Whether `task` has another runner besides one that has ended and not been noted yet.
     pub fn has_another(&self, task: TaskId) -> bool {
-        self.living.get(&task).is_some_and(|living| *living > 1)
+        self.living.get(&task).is_some_and(|living| living.len() > 1)
+    }
+
+    /// The processes of the living runners of `task` that this DEN has started.
+    pub fn runners_of(&self, task: TaskId) -> &[u32] {
+        self.living.get(&task).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether runners know of leases: our own do.
+    pub fn knows_leases(&self) -> bool {
+        !self.foreign
     }
 
     /// The tasks that have a living runner of this DEN.
     pub fn tasks(&self) -> Vec<TaskId> {
         self.living.keys().copied().collect()
+    }
+
+    /// Tells our own runner which claim it is started for.
+    fn fence(&self, claim: &Claim) -> Vec<OsString> {
+        if self.foreign {
+            return Vec::new();
+        }
+        vec!["--attempt".into(), claim.attempt.to_string().into()]
     }
 
     /// The program, for messages.

@@ -3,11 +3,14 @@
 mod args;
 mod backoff;
 mod balance;
+mod claims;
 mod launch;
 mod node;
 mod plugins;
+mod processes;
 mod run;
 mod schedule;
+mod supervise;
 
 use std::process::ExitCode;
 

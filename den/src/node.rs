@@ -3,50 +3,62 @@
 //! Nothing here is remembered that the database does not know: a DEN that is killed and started again goes
 //! on where it was, and the runners in between have not noticed.
 
-use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use disbatch_core::config::Config;
+use bson::oid::ObjectId;
+use bson::{Bson, Document};
+use disbatch_core::config::{Config, QueueIds};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, Queue, QueueId};
+use disbatch_core::model::NodeName;
+use disbatch_core::node::Beat;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::Unclaimed;
-use tokio::sync::{Notify, mpsc};
+use disbatch_core::wake::Hints;
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use crate::backoff::Backoff;
 use crate::launch::{Exit, Launcher};
 use crate::plugins::Availability;
-use crate::schedule::{Demand, Round};
+use crate::supervise::Continuity;
 
 /// The interval of the loop (Disbatch 4 design, Overview).
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A runner's exit status that says "no such task is claimed for this node".
-const NOT_CLAIMED: i32 = 1;
-
 /// One node at work.
 #[derive(Debug)]
 pub struct Node {
-    config: Config,
-    store: Store,
-    name: NodeName,
-    launcher: Launcher,
+    pub(crate) config: Config,
+    pub(crate) store: Store,
+    pub(crate) name: NodeName,
+    /// This start of the DEN.
+    pub(crate) instance: String,
+    hints: Arc<Hints>,
+    pub(crate) launcher: Launcher,
     exits: mpsc::UnboundedReceiver<Exit>,
-    availability: Availability,
+    pub(crate) availability: Availability,
     /// The operator's limit as of the last heartbeat.
-    maxthreads: Option<u64>,
+    pub(crate) maxthreads: Option<u64>,
+    /// An operator wants it to claim nothing more.
+    draining: bool,
+    /// Whether to wait for running tasks at the end.
+    stay: bool,
     /// Whose turn it is first in the next round.
-    turn: usize,
+    pub(crate) turn: usize,
+    /// Where to begin among the free places of a queue: another number for each DEN.
+    pub(crate) spread: usize,
     /// Launches fail: claim nothing for a while.
-    launches: Backoff,
+    pub(crate) launches: Backoff,
     /// The database is away: leave it alone for a while.
     database: Backoff,
     /// Ends of runners that could not be looked into because the database was away.
     unsettled: Vec<Exit>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
-    uncertain: bool,
+    pub(crate) uncertain: bool,
+    /// Since when the database has been there without a gap.
+    pub(crate) continuity: Continuity,
+    /// When it was last looked for dead nodes and runs.
+    pub(crate) inspected: Instant,
 }
 
 impl Node {
@@ -55,6 +67,7 @@ impl Node {
         config: Config,
         store: Store,
         name: NodeName,
+        hints: Arc<Hints>,
         (launcher, exits): (Launcher, mpsc::UnboundedReceiver<Exit>),
     ) -> Self {
         let availability = Availability::look(&config);
@@ -62,22 +75,35 @@ impl Node {
             config,
             store,
             name,
+            instance: ObjectId::new().to_hex(),
+            hints,
             launcher,
             exits,
             availability,
             maxthreads: None,
+            draining: false,
+            stay: false,
             turn: 0,
+            spread: usize::from(std::process::id().to_le_bytes()[0]),
             launches: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
             unsettled: Vec::new(),
             uncertain: false,
+            continuity: Continuity::default(),
+            inspected: Instant::now(),
         }
     }
 
+    /// Whether to wait, at the end, until the node's tasks have ended.
+    pub fn staying_for_its_tasks(self, stay: bool) -> Self {
+        Self { stay, ..self }
+    }
+
     /// Works until told to drain, then gives back what has not been started.
-    pub async fn run(mut self, wake: Arc<Notify>, lifecycle: &Lifecycle) {
+    pub async fn run(mut self, lifecycle: &Lifecycle) {
         let mut seconds = tokio::time::interval(INTERVAL);
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let hints = self.hints.clone();
         loop {
             // The tick comes first: however many runners end, the heartbeat must not starve.
             let second = tokio::select! {
@@ -85,7 +111,7 @@ impl Node {
                 () = lifecycle.draining() => break,
                 _ = seconds.tick() => true,
                 exit = self.exits.recv() => { self.unsettled.extend(exit); false }
-                () = wake.notified() => false,
+                () = hints.noticed() => false,
             };
             while let Ok(exit) = self.exits.try_recv() {
                 self.unsettled.push(exit);
@@ -106,146 +132,80 @@ impl Node {
 
     /// One pass of the loop.
     async fn look(&mut self, second: bool, lifecycle: &Lifecycle) -> Result<(), StoreError> {
+        let attention = self.hints.take_attention();
         if second {
-            self.maxthreads = self.store.heartbeat(&self.name).await?.thread_limit();
-            let orphans = self.store.orphan_stale_claims(&self.name).await?;
-            if orphans > 0 {
-                tracing::warn!(tasks = orphans, "tasks were claimed and never started: orphaned");
-            }
+            self.beat(lifecycle.is_draining()).await?;
+            self.sweep().await?;
             self.availability.refresh(&self.config);
+        } else if attention {
+            self.look_for_attention().await?;
         }
         while let Some(exit) = self.unsettled.pop() {
             if let Err(error) = self.settle(&exit).await {
                 self.unsettled.push(exit);
                 return Err(error);
             }
-            self.launcher.ended(exit.claim.task);
+            self.launcher.ended(&exit);
         }
         if self.uncertain {
-            let unknown = self.store.unclaim_all(&self.name, &self.launcher.tasks()).await?;
+            let why = "its DEN could not tell whether it had claimed it";
+            let unknown = self.store.unclaim_all(&self.name, &self.launcher.tasks(), why).await?;
             if unknown > 0 {
                 tracing::warn!(tasks = unknown, "gave back tasks whose claim had not been answered");
             }
             self.uncertain = false;
         }
-        if self.launches.left(Instant::now()).is_none() && !lifecycle.is_draining() {
+        let may_claim = !self.draining && !lifecycle.is_draining();
+        if may_claim && self.launches.left(Instant::now()).is_none() {
             self.claim_and_launch(lifecycle).await?;
         }
         Ok(())
     }
 
-    /// Claims as many tasks as the limits allow and starts a runner for each.
-    async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
-        let queues = self.queues().await?;
-        if queues.is_empty() || self.maxthreads == Some(0) {
-            return Ok(());
-        }
-        let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-        let running = self.store.running_by_queue(&ids).await?;
-        let demands: Vec<Demand> = queues
-            .iter()
-            .map(|queue| Demand {
-                queue: queue.id,
-                threads: queue.thread_limit(),
-                running: running.get(&queue.id).copied().unwrap_or(0),
-            })
-            .collect();
-        let on_node = match self.maxthreads {
-            Some(_) => self.store.running_on_node(&self.name).await?,
-            None => 0,
+    /// Says that this DEN is alive, and learns what operators want of it.
+    async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
+        let ids = |ids: &Option<QueueIds>| {
+            ids.iter().flat_map(|ids| &ids.0).map(|id| Bson::from(id.0)).collect::<Vec<_>>()
         };
-        let mut round = Round::new(self.maxthreads, on_node, &demands, self.turn);
-        self.turn = self.turn.wrapping_add(1);
-        while let Some(id) = round.next() {
-            if lifecycle.is_draining() {
-                break;
-            }
-            let Some(queue) = queues.iter().find(|queue| queue.id == id) else { break };
-            if !self.claim_one(queue, &mut round).await? {
-                break;
-            }
+        let mut serves = Document::new();
+        if self.config.activequeues.is_some() {
+            serves.insert("active", ids(&self.config.activequeues));
+        } else if self.config.ignorequeues.is_some() {
+            serves.insert("ignored", ids(&self.config.ignorequeues));
         }
-        Ok(())
-    }
-
-    /// Claims and launches one task of `queue`. Returns whether to go on with the round.
-    async fn claim_one(&mut self, queue: &Queue, round: &mut Round) -> Result<bool, StoreError> {
-        let claimed =
-            self.store.claim_task(queue, &self.name).await.inspect_err(|_| self.uncertain = true)?;
-        let Some(claim) = claimed else {
-            round.nothing_there();
-            return Ok(true);
+        let beat = Beat {
+            instance: self.instance.clone(),
+            lease: self.config.lease(),
+            draining: leaving || self.draining,
+            running: self.launcher.tasks().len(),
+            plugins: self.availability.names(),
+            serves,
         };
-        tracing::debug!(task = %claim.task, queue = queue.display_name(), "claimed");
-        round.claimed();
-        let Err((claim, error)) = self.launcher.launch(claim) else { return Ok(true) };
-        let pause = self.launches.failed(Instant::now());
-        tracing::error!(
-            %error, task = %claim.task, program = %self.launcher.program(), retry_in_s = pause.as_secs(),
-            "cannot start a runner; the task is given back"
-        );
-        // Should this fail, the claim is one that nobody launches.
-        self.uncertain = true;
-        self.store.unclaim_task(&claim).await?;
-        self.uncertain = false;
-        Ok(false)
-    }
-
-    /// The queues that this node serves.
-    async fn queues(&mut self) -> Result<Vec<Queue>, StoreError> {
-        let mut queues = self.store.list_queues().await?;
-        self.availability.keep_only(&queues);
-        match (&self.config.activequeues, &self.config.ignorequeues) {
-            (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),
-            (None, Some(ignored)) => queues.retain(|queue| !ignored.0.contains(&queue.id)),
-            (None, None) => {}
+        let entry = self.store.heartbeat(&self.name, &beat).await?;
+        self.continuity.reached(self.config.lease() / 2);
+        self.maxthreads = entry.thread_limit();
+        if entry.is_draining() != self.draining {
+            self.draining = entry.is_draining();
+            let what = if self.draining { "claiming nothing more" } else { "claiming again" };
+            tracing::info!("an operator has changed whether this node drains: {what}");
         }
-        queues.retain(|queue| self.availability.serves(&self.config, queue));
-        queues.retain(|queue| queue.thread_limit() > 0);
-        Ok(queues)
-    }
-
-    /// Finds out what an ended runner left behind.
-    async fn settle(&mut self, exit: &Exit) -> Result<(), StoreError> {
-        let (task, how) = (exit.claim.task, describe(exit));
-        match &exit.status {
-            Ok(status) if status.success() => {
-                self.launches.worked();
-                return Ok(());
-            }
-            Ok(status) if status.code() == Some(NOT_CLAIMED) => return Ok(()),
-            Ok(_) | Err(_) => {}
-        }
-        if self.store.unclaim_task(&exit.claim).await? == Unclaimed::Queued {
-            let pause = self.launches.failed(Instant::now());
-            tracing::error!(
-                %task, retry_in_s = pause.as_secs(), "a runner ended without starting its task ({how}); \
-                 the task is given back"
-            );
-            return Ok(());
-        }
-        // It got as far as its task, so launching works.
-        self.launches.worked();
-        if !self.launcher.has_another(task) && self.store.orphan_task(task, &self.name).await? {
-            tracing::error!(%task, "a runner died while its task ran ({how}): orphaned");
-        }
-        Ok(())
+        self.pay_attention(&entry.attention()).await
     }
 
     /// Gives back every task that no runner has started. A runner that starts now finds its claim gone.
-    async fn drain(self, lifecycle: &Lifecycle) {
+    async fn drain(mut self, lifecycle: &Lifecycle) {
         tracing::info!(running = self.launcher.tasks().len(), "draining: claiming nothing more");
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            let error = match self.store.unclaim_all(&self.name, &[]).await {
+            let error = match self.store.unclaim_all(&self.name, &[], "its DEN ended").await {
                 Ok(tasks) => {
-                    tracing::info!(given_back = tasks, "ended; running tasks go on by themselves");
-                    return;
+                    tracing::info!(given_back = tasks, "gave back what no runner has started");
+                    break;
                 }
                 Err(error) => error,
             };
             if Instant::now() > deadline || lifecycle.is_ending() {
-                tracing::error!(%error, "cannot give back claimed tasks; they become orphans in five minutes");
+                tracing::error!(%error, "cannot give back claimed tasks; others do when their lease has run out");
                 return;
             }
             tracing::warn!(%error, "cannot give back claimed tasks, trying again");
@@ -254,16 +214,40 @@ impl Node {
                 () = lifecycle.ending() => {}
             }
         }
+        if self.stay {
+            self.stay_for_running(lifecycle).await;
+        }
+        if let Err(error) = self.store.leave(&self.name, &self.instance).await {
+            tracing::warn!(%error, "cannot say that this node has ended");
+        }
+        tracing::info!("ended; running tasks go on by themselves");
     }
-}
 
-fn describe(exit: &Exit) -> String {
-    match &exit.status {
-        Ok(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => format!("exit status {code}"),
-            (None, Some(signal)) => format!("killed by signal {signal}"),
-            (None, None) => "it vanished".to_owned(),
-        },
-        Err(error) => format!("waiting for it failed: {error}"),
+    /// Looks after the node until none of its tasks runs any more.
+    async fn stay_for_running(&mut self, lifecycle: &Lifecycle) {
+        let mut seconds = tokio::time::interval(INTERVAL);
+        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut reported = u64::MAX;
+        while !lifecycle.is_ending() {
+            let second = tokio::select! {
+                _ = seconds.tick() => true,
+                exit = self.exits.recv() => { self.unsettled.extend(exit); false }
+                () = lifecycle.ending() => return,
+            };
+            let looked = self.look(second, lifecycle).await;
+            let running = match looked {
+                Ok(()) => self.store.running_on_node(&self.name).await,
+                Err(error) => Err(error),
+            };
+            match running {
+                Ok(0) => return,
+                Ok(running) if running != reported => {
+                    reported = running;
+                    tracing::info!(running, "waiting for running tasks to end");
+                }
+                Ok(_) => {}
+                Err(error) => tracing::error!(%error, "cannot work with the database"),
+            }
+        }
     }
 }

@@ -34,6 +34,11 @@ impl Availability {
         Self { plugins, looked: Instant::now(), missing: BTreeMap::new() }
     }
 
+    /// The names of all plugins here.
+    pub fn names(&self) -> Vec<String> {
+        self.plugins.names().map(|name| name.as_str().to_owned()).collect()
+    }
+
     /// Looks again if it is time.
     pub fn refresh(&mut self, config: &Config) {
         let every = if self.missing.is_empty() { LOOK_AGAIN } else { LOOK_AGAIN_SOON };

@@ -9,8 +9,8 @@ use disbatch_core::config::{Config, ConfigError, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::NodeName;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::{telemetry, wake};
-use tokio::sync::Notify;
+use disbatch_core::telemetry;
+use disbatch_core::wake::{self, Hints};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
@@ -62,11 +62,12 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     if !prepare_database(&store, &lifecycle).await {
         return Ok(());
     }
-    let hint = Arc::new(Notify::new());
+    let hints = Arc::new(Hints::default());
     let stop = CancellationToken::new();
-    let follower = tokio::spawn(wake::follow_changes(store.clone(), hint.clone(), stop.clone()));
+    let follower = tokio::spawn(wake::follow_changes(store.clone(), hints.clone(), stop.clone()));
     let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
-    Node::new(config, store, name, launcher).run(hint, &lifecycle).await;
+    let node = Node::new(config, store, name, hints, launcher).staying_for_its_tasks(args.drain);
+    node.run(&lifecycle).await;
     stop.cancel();
     if let Some(balancer) = balancer {
         // It gives its lease back first, which may take a moment.

@@ -1,9 +1,15 @@
-//! How many tasks of which queue to claim next. Pure: counts and limits in, a sequence of claims out.
+//! How many tasks of which queue to claim next, and for which of its places. Pure: counts and limits in, a
+//! sequence of claims out.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use disbatch_core::model::QueueId;
 
+/// So many places of a queue are tried in one round at most.
+const MOST_PLACES: usize = 256;
+
 /// A queue that this node serves, as it stands before a round of claims.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
     /// The queue.
     pub queue: QueueId,
@@ -11,6 +17,19 @@ pub struct Demand {
     pub threads: u64,
     /// How many are claimed or running now, over all DENs.
     pub running: u64,
+    /// The places that these have. Tasks that another program claimed have none.
+    pub taken: Vec<u64>,
+}
+
+impl Demand {
+    /// The places that may be tried: of those that are free and below `threads`, the lowest, as many as the
+    /// limit leaves. DENs that see the same state choose from the same places, so that together they cannot
+    /// claim more than that; this matters when `threads` has been lowered below a place that is taken.
+    fn free(&self) -> impl Iterator<Item = u64> {
+        let taken: BTreeSet<u64> = self.taken.iter().copied().collect();
+        let left = usize::try_from(self.threads.saturating_sub(self.running)).unwrap_or(usize::MAX);
+        (0..self.threads).filter(move |slot| !taken.contains(slot)).take(left.min(MOST_PLACES))
+    }
 }
 
 /// A round of claims.
@@ -21,45 +40,61 @@ pub struct Demand {
 #[derive(Debug)]
 pub struct Round {
     room: u64,
-    /// Queues that still have room, with how much.
-    open: Vec<(QueueId, u64)>,
+    /// Queues that still have free places, with these.
+    open: Vec<(QueueId, VecDeque<u64>)>,
     turn: usize,
 }
 
 impl Round {
     /// A round on a node that runs `running` tasks of at most `maxthreads` (`None`: no limit). `first` says
-    /// whose turn it is, so that successive rounds can begin with different queues.
-    pub fn new(maxthreads: Option<u64>, running: u64, demands: &[Demand], first: usize) -> Self {
+    /// whose turn it is, so that successive rounds can begin with different queues; `spread`, which nodes
+    /// choose at random, keeps them from trying the same places in the same order.
+    pub fn new(
+        maxthreads: Option<u64>,
+        running: u64,
+        demands: &[Demand],
+        first: usize,
+        spread: usize,
+    ) -> Self {
         let room = maxthreads.map_or(u64::MAX, |limit| limit.saturating_sub(running));
-        let mut open: Vec<_> = demands
-            .iter()
-            .map(|demand| (demand.queue, demand.threads.saturating_sub(demand.running)))
-            .filter(|(_, room)| *room > 0)
-            .collect();
-        if !open.is_empty() {
-            let first = first % open.len();
-            open.rotate_left(first);
-        }
+        let places = |demand: &Demand| {
+            let mut free: VecDeque<u64> = demand.free().collect();
+            let by = spread.checked_rem(free.len()).unwrap_or(0);
+            free.rotate_left(by);
+            (demand.queue, free)
+        };
+        let mut open: Vec<_> = demands.iter().map(places).filter(|(_, free)| !free.is_empty()).collect();
+        let by = first.checked_rem(open.len()).unwrap_or(0);
+        open.rotate_left(by);
         Self { room, open, turn: 0 }
     }
 
-    /// The queue to claim from next. Tell what came of it with [`Round::claimed`] or [`Round::nothing_there`].
-    pub fn next(&self) -> Option<QueueId> {
+    /// The queue to claim from next, and the place. Tell what came of it with [`Round::claimed`],
+    /// [`Round::place_taken`] or [`Round::nothing_there`].
+    pub fn next(&self) -> Option<(QueueId, u64)> {
         if self.room == 0 {
             return None;
         }
-        self.open.get(self.turn).map(|(queue, _)| *queue)
+        let (queue, free) = self.open.get(self.turn)?;
+        free.front().map(|slot| (*queue, *slot))
     }
 
     /// A task of the queue whose turn it was has been claimed.
     pub fn claimed(&mut self) {
         self.room = self.room.saturating_sub(1);
-        if let Some((_, room)) = self.open.get_mut(self.turn) {
-            *room -= 1;
-            if *room == 0 {
+        let queues = self.open.len();
+        self.place_taken();
+        if self.open.len() == queues && queues > 0 {
+            self.turn = (self.turn + 1) % queues;
+        }
+    }
+
+    /// Another node has the place. The queue's turn goes on with the next place.
+    pub fn place_taken(&mut self) {
+        if let Some((_, free)) = self.open.get_mut(self.turn) {
+            free.pop_front();
+            if free.is_empty() {
                 self.nothing_there();
-            } else {
-                self.turn = (self.turn + 1) % self.open.len();
             }
         }
     }
@@ -73,11 +108,24 @@ impl Round {
             self.turn = 0;
         }
     }
+
+    /// Claims nothing more of `queue` in this round.
+    pub fn leave(&mut self, queue: QueueId) {
+        if let Some(at) = self.open.iter().position(|(id, _)| *id == queue) {
+            self.open.remove(at);
+            if at < self.turn {
+                self.turn -= 1;
+            }
+            if self.turn >= self.open.len() {
+                self.turn = 0;
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
+    use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
 
@@ -95,15 +143,18 @@ mod tests {
                 queue: queue(number),
                 threads: *threads,
                 running: *running,
+                taken: (0..*running).collect(),
             })
             .collect();
         let mut waiting: HashMap<QueueId, u64> =
             (0u8..).zip(queues).map(|(number, (_, _, waiting))| (queue(number), *waiting)).collect();
-        let mut round = Round::new(maxthreads, running, &demands, first);
+        let mut round = Round::new(maxthreads, running, &demands, first, first * 3);
         let mut claimed = Vec::new();
-        while let Some(queue) = round.next() {
+        let mut places = HashSet::new();
+        while let Some((queue, place)) = round.next() {
             match waiting.get_mut(&queue) {
                 Some(left) if *left > 0 => {
+                    assert!(places.insert((queue, place)), "a place is used once");
                     *left -= 1;
                     claimed.push(queue);
                     round.claimed();
@@ -128,6 +179,32 @@ mod tests {
         assert!(play(Some(3), 7, &[(9, 0, 9)], 0).is_empty());
         assert!(play(Some(0), 0, &[(9, 0, 9)], 0).is_empty());
         assert_eq!(play(None, 1_000_000, &[(2, 0, 9)], 0).len(), 2);
+    }
+
+    fn demand(threads: u64, running: u64, taken: &[u64]) -> Demand {
+        Demand { queue: queue(1), threads, running, taken: taken.to_vec() }
+    }
+
+    #[test]
+    fn after_threads_was_lowered_only_what_the_limit_leaves_may_be_tried() {
+        let free = |demand: Demand| demand.free().collect::<Vec<_>>();
+        assert_eq!(free(demand(5, 2, &[0, 3])), [1, 2, 4]);
+        assert_eq!(free(demand(2, 1, &[4])), [0], "one runs above the limit: one place is left, not two");
+        assert_eq!(free(demand(2, 2, &[1, 4])), Vec::<u64>::new());
+        assert_eq!(free(demand(3, 1, &[])), [0, 1], "another program's task has no place");
+        assert_eq!(free(demand(u64::MAX, 1, &[0])).len(), MOST_PLACES);
+    }
+
+    #[test]
+    fn a_place_that_is_taken_costs_the_queue_nothing_else() {
+        let mut round = Round::new(None, 0, &[demand(3, 0, &[])], 0, 1);
+        assert_eq!(round.next(), Some((queue(1), 1)));
+        round.place_taken();
+        assert_eq!(round.next(), Some((queue(1), 2)));
+        round.claimed();
+        assert_eq!(round.next(), Some((queue(1), 0)));
+        round.leave(queue(1));
+        assert_eq!(round.next(), None);
     }
 
     fn any_queue() -> impl Strategy<Value = (u64, u64, u64)> {

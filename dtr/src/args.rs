@@ -32,6 +32,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
 
+    /// Which claim of the task this runner is for; a DEN says it, so that a late runner finds out
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<i64>,
+
     /// Store output in GridFS: "auto" if it is large, 1 (or no value) always, 0 never
     /// [default: the configuration's `gfs`, else 0]
     #[arg(long, value_name = "MODE", num_args = 0..=1, default_missing_value = "1")]

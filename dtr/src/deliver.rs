@@ -1,13 +1,15 @@
 //! Stores what came out: where each stream goes, and the one update that ends the task.
 
+use std::time::Duration;
+
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::Gfs;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, Status, Task, TaskId};
+use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Finish, Finished};
+use disbatch_core::task::{Finish, Finished, Run};
 
 use crate::capture::Capture;
 use crate::retry::{Patience, retry};
@@ -33,6 +35,12 @@ pub struct Outcome {
     pub stderr: Capture,
     /// The structured result.
     pub result: Option<Document>,
+    /// How the plugin ended.
+    pub exit: Option<Document>,
+    /// Why it ended like that, where that is not the plugin's doing.
+    pub note: Option<String>,
+    /// The task is to be tried again after this time.
+    pub again: Option<Duration>,
 }
 
 /// How storing went.
@@ -61,7 +69,7 @@ enum Place {
 /// The database refuses the end of the task, or the process is told to end while the database is away.
 pub async fn deliver(
     store: &Store,
-    (task, node): (&Task, &NodeName),
+    (task, run): (&Task, &Run),
     outcome: &Outcome,
     gfs: Gfs,
     lifecycle: &Lifecycle,
@@ -72,10 +80,21 @@ pub async fn deliver(
     let stdout = delivery.place(StreamName::Stdout, &outcome.stdout, out_place).await?;
     let stderr = delivery.place(StreamName::Stderr, &outcome.stderr, err_place).await?;
     let complete = delivery.complete;
-    let finish = Finish { status: outcome.status, stdout, stderr, complete, result: outcome.result.clone() };
+    let finish = Finish {
+        status: outcome.status,
+        stdout,
+        stderr,
+        complete,
+        result: outcome.result.clone(),
+        exit: outcome.exit.clone(),
+        note: outcome.note.clone(),
+    };
     let finish = &finish;
-    let finished = retry("storing the result", Patience::Endless, lifecycle, |_| {
-        store.finish_task(task.id, node, finish)
+    let finished = retry("storing the result", Patience::Endless, lifecycle, |_| async move {
+        match outcome.again {
+            Some(pause) => store.retry_later(run, finish, pause).await,
+            None => store.finish_task(run, finish).await,
+        }
     })
     .await?;
     Ok(match finished {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use bson::Document;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, TaskId};
 use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::Run;
 use tokio::sync::{mpsc, watch};
 
 use crate::retry::{Patience, retry};
@@ -64,10 +64,10 @@ impl Inbox {
         mut self,
         store: &Store,
         config: &Config,
-        (task, node): (TaskId, &NodeName),
+        run: &Run,
         lifecycle: &Lifecycle,
     ) -> Vec<String> {
-        let progress = write_progress(self.progress.clone(), store, (task, node));
+        let progress = write_progress(self.progress.clone(), store, run);
         let reports = async {
             let mut complaints = Vec::new();
             let mut writer = None;
@@ -83,14 +83,10 @@ impl Inbox {
     }
 }
 
-async fn write_progress(
-    mut latest: watch::Receiver<Option<Document>>,
-    store: &Store,
-    (task, node): (TaskId, &NodeName),
-) {
+async fn write_progress(mut latest: watch::Receiver<Option<Document>>, store: &Store, run: &Run) {
     while latest.changed().await.is_ok() {
         let Some(progress) = latest.borrow_and_update().clone() else { continue };
-        if let Err(error) = store.record_progress(task, node, progress).await {
+        if let Err(error) = store.record_progress(run, progress).await {
             tracing::warn!(%error, "cannot record progress");
         }
         // Wait before the next write, but not when the plugin has ended.

@@ -3,13 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bson::DateTime;
 use disbatch_core::config::{Config, ConfigError, Gfs, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{IdError, NodeName, PluginName, Queue, Selector, Status, Task, TaskId};
 use disbatch_core::plugin::{Plugin, Plugins};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::Started;
+use disbatch_core::task::{Run, Start, Started};
 use disbatch_core::telemetry;
 
 use crate::args::Args;
@@ -120,12 +119,21 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
         .tempdir()
         .map_err(|source| Failure::Folder { folder: std::env::temp_dir(), source })?;
     let store = Store::connect(&config, Role::TaskRunner).await.map_err(Failure::Address)?;
-    let task = start(&store, id, &node, &lifecycle).await?;
+    let claim = Start {
+        task: id,
+        node: node.clone(),
+        attempt: args.attempt,
+        // The same time in every attempt, so that a start whose answer was lost is recognised as ours.
+        at: store.now(),
+        lease: config.lease(),
+        pid: std::process::id(),
+    };
+    let (task, run) = start(&store, &claim, &lifecycle).await?;
     tracing::info!(task = %id, queue = %task.queue, "task started");
 
-    let outcome = outcome(&store, &config, &task, &node, folder.path(), &lifecycle).await?;
+    let outcome = outcome(&store, &config, (&task, &run), folder.path(), &lifecycle).await?;
     let gfs = args.gfs.or(config.gfs).unwrap_or(Gfs::Never);
-    let delivered = deliver(&store, (&task, &node), &outcome, gfs, &lifecycle).await?;
+    let delivered = deliver(&store, (&task, &run), &outcome, gfs, &lifecycle).await?;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
     if !args.quiet && !args.no_echo {
         echo::echo(&outcome).await;
@@ -153,14 +161,11 @@ fn log_of(config: &Config, quiet: bool) -> disbatch_core::config::Log {
     log
 }
 
-async fn start(store: &Store, id: TaskId, node: &NodeName, lifecycle: &Lifecycle) -> Result<Task, Failure> {
-    // The same time in every attempt, so that a start whose answer was lost is recognised as ours.
-    let at: DateTime = store.now();
-    let started =
-        retry("starting the task", START_PATIENCE, lifecycle, |_| store.start_task(id, node, at)).await?;
+async fn start(store: &Store, claim: &Start, lifecycle: &Lifecycle) -> Result<(Task, Run), Failure> {
+    let started = retry("starting the task", START_PATIENCE, lifecycle, |_| store.start_task(claim)).await?;
     match started {
-        Started::Running(task) => Ok(*task),
-        Started::NotClaimed => Err(Failure::NotClaimed { task: id, node: node.clone() }),
+        Started::Running(task, run) => Ok((*task, run)),
+        Started::NotClaimed => Err(Failure::NotClaimed { task: claim.task, node: claim.node.clone() }),
     }
 }
 
@@ -168,8 +173,7 @@ async fn start(store: &Store, id: TaskId, node: &NodeName, lifecycle: &Lifecycle
 async fn outcome(
     store: &Store,
     config: &Config,
-    task: &Task,
-    node: &NodeName,
+    (task, run): (&Task, &Run),
     folder: &std::path::Path,
     lifecycle: &Lifecycle,
 ) -> Result<Outcome, StoreError> {
@@ -185,12 +189,10 @@ async fn outcome(
         Ok(found) => found,
         Err(why) => return Ok(unable_to_start(&why)),
     };
-    let job = Job { task, queue: &queue, name: &name, node, folder };
+    let job = Job { task, queue: &queue, name: &name, node: &run.node, folder };
     let (relay, inbox) = relay::channel();
-    let (ended, complaints) = tokio::join!(
-        execute(&plugin, job, relay, lifecycle),
-        inbox.work(store, config, (task.id, node), lifecycle)
-    );
+    let (ended, complaints) =
+        tokio::join!(execute(&plugin, job, relay, lifecycle), inbox.work(store, config, run, lifecycle));
     Ok(match ended {
         Ok(mut ended) => {
             for complaint in complaints {
@@ -205,6 +207,9 @@ async fn outcome(
                 stdout: ended.stdout,
                 stderr: ended.stderr,
                 result: ended.control.result,
+                exit: None,
+                note: None,
+                again: None,
             }
         }
         Err(error) => unable_to_start(&format!("cannot run {}: {error}", plugin.program.display())),
@@ -236,5 +241,13 @@ fn unable_to_start(why: &str) -> Outcome {
         capture.push(text.as_bytes());
         capture
     };
-    Outcome { status: Status::Failed, stdout: capture("Unable to start"), stderr: capture(why), result: None }
+    Outcome {
+        status: Status::Failed,
+        stdout: capture("Unable to start"),
+        stderr: capture(why),
+        result: None,
+        exit: None,
+        note: None,
+        again: None,
+    }
 }

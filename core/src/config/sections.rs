@@ -1,6 +1,7 @@
 //! The sections of the configuration file, each liberal in the ways that Perl is.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::{Map, Value};
@@ -41,6 +42,20 @@ impl<'de> Deserialize<'de> for Flag {
         Self::from_value(&value)
             .map(Self)
             .ok_or_else(|| D::Error::custom(format!("expected true, false, 1 or 0, got {value}")))
+    }
+}
+
+/// How long a task is its runner's without a sign of life: seconds, 1 to a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease(pub Duration);
+
+impl<'de> Deserialize<'de> for Lease {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let seconds = value.as_f64().filter(|seconds| (1.0..=86_400.0).contains(seconds));
+        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
+            D::Error::custom(format!("expected a number of seconds from 1 to 86400, got {value}"))
+        })
     }
 }
 

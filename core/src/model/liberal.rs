@@ -24,6 +24,17 @@ pub fn integer(value: &Bson) -> Option<i64> {
     }
 }
 
+/// The number that `value` holds, of any numeric type.
+pub fn number(value: &Bson) -> Option<f64> {
+    match value {
+        Bson::Int32(n) => Some(f64::from(*n)),
+        #[expect(clippy::cast_precision_loss, reason = "seconds and counts far below 2^53")]
+        Bson::Int64(n) => Some(*n as f64),
+        Bson::Double(n) => Some(*n),
+        _ => None, // Every other type is no number.
+    }
+}
+
 /// A number of things to allow, `threads` or `maxthreads`.
 ///
 /// Perl clients store it as an integer, as text ("2"), as `true`, or as a number beyond 64 bits.

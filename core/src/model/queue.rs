@@ -68,6 +68,26 @@ impl Queue {
         self.threads.as_ref().and_then(Count::get).unwrap_or(0)
     }
 
+    /// Whether an operator has stopped its claims.
+    pub fn is_paused(&self) -> bool {
+        self.rest.get("paused").and_then(Bson::as_bool).unwrap_or(false)
+    }
+
+    /// Whether it takes new tasks.
+    pub fn is_accepting(&self) -> bool {
+        self.rest.get("accepting").and_then(Bson::as_bool).unwrap_or(true)
+    }
+
+    /// Why it is paused or takes no new tasks, in the operator's words.
+    pub fn reason(&self) -> Option<&str> {
+        self.rest.get("reason").and_then(Bson::as_str).filter(|reason| !reason.is_empty())
+    }
+
+    /// How many may be claimed: none while it is paused.
+    pub fn claim_limit(&self) -> u64 {
+        if self.is_paused() { 0 } else { self.thread_limit() }
+    }
+
     /// The order of claiming. An unknown value is given back for a warning; the default order applies then.
     pub fn sort_order(&self) -> Result<Sort, &Bson> {
         match &self.sort {

@@ -95,6 +95,11 @@ impl Status {
         matches!(self, Self::Queued)
     }
 
+    /// Whether the task is over: nothing happens to it any more unless someone wants it.
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Terminated | Self::Cancelled | Self::Orphaned) || self.code() >= 1
+    }
+
     /// Whether a plugin may end a task with this status: any positive number.
     pub const fn is_final_result(self) -> bool {
         self.code() >= 1

@@ -46,6 +46,26 @@ pub struct Task {
 }
 
 impl Task {
+    /// How often it was claimed by a DEN that counts: the fence of every run. `None`: never.
+    pub fn attempt(&self) -> Option<i64> {
+        self.rest.get("attempt").and_then(super::liberal::integer)
+    }
+
+    /// How many of its attempts failed or lost their runner.
+    pub fn failures(&self) -> i64 {
+        self.rest.get("failures").and_then(super::liberal::integer).unwrap_or(0)
+    }
+
+    /// The process that runs it, where that is known.
+    pub fn pid(&self) -> Option<i32> {
+        self.rest.get("pid").and_then(super::liberal::integer).and_then(|pid| i32::try_from(pid).ok())
+    }
+
+    /// Whether somebody has asked for its end.
+    pub fn is_to_be_cancelled(&self) -> bool {
+        self.rest.get("cancel").is_some_and(|cancel| cancel.as_document().is_some())
+    }
+
     /// The parameters, under their old name if need be; null when there are none.
     pub fn params(&self) -> &Bson {
         match (&self.params, &self.parameters) {

@@ -1,28 +1,101 @@
 //! The indexes that a DEN ensures at its start.
 
+use std::time::Duration;
+
 use bson::{Document, doc};
 use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::{Store, StoreError};
 
-/// One index: collection, keys, unique. Names are MongoDB's default names, as Perl creates them.
-fn all() -> [(&'static str, Document, bool); 8] {
-    [
-        ("tasks", doc! { "node": 1, "status": 1, "queue": 1 }, false),
-        ("tasks", doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 }, false),
-        ("tasks", doc! { "node": 1, "status": 1, "queue": 1, "_id": -1 }, false),
-        ("tasks", doc! { "queue": 1, "status": 1 }, false),
-        ("queues", doc! { "name": 1 }, true),
-        ("nodes", doc! { "node": 1 }, true),
-        ("tasks.chunks", doc! { "files_id": 1, "n": 1 }, true),
-        ("tasks.files", doc! { "filename": 1, "metadata.task_id": 1 }, false),
+/// How long an idempotency key is remembered.
+const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+struct Index {
+    collection: &'static str,
+    keys: Document,
+    unique: bool,
+    /// Only documents that match this are in it.
+    partial: Option<Document>,
+    sparse: bool,
+    /// Documents go away so long after the time in the field.
+    expire: Option<Duration>,
+}
+
+impl Index {
+    fn on(collection: &'static str, keys: Document) -> Self {
+        Self { collection, keys, unique: false, partial: None, sparse: false, expire: None }
+    }
+
+    fn unique(self) -> Self {
+        Self { unique: true, ..self }
+    }
+
+    fn sparse(self) -> Self {
+        Self { sparse: true, ..self }
+    }
+
+    fn only(self, partial: Document) -> Self {
+        Self { partial: Some(partial), ..self }
+    }
+
+    fn expire(self, after: Duration) -> Self {
+        Self { expire: Some(after), ..self }
+    }
+
+    fn model(self) -> IndexModel {
+        let options = IndexOptions::builder()
+            .unique(self.unique.then_some(true))
+            .sparse(self.sparse.then_some(true))
+            .partial_filter_expression(self.partial)
+            .expire_after(self.expire)
+            .build();
+        IndexModel::builder().keys(self.keys).options(options).build()
+    }
+}
+
+/// Those of Disbatch (Disbatch 4 design, Database Collections). Names are MongoDB's default names, as Perl
+/// creates them.
+fn of_disbatch() -> Vec<Index> {
+    vec![
+        Index::on("tasks", doc! { "node": 1, "status": 1, "queue": 1 }),
+        Index::on("tasks", doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 }),
+        Index::on("tasks", doc! { "node": 1, "status": 1, "queue": 1, "_id": -1 }),
+        Index::on("tasks", doc! { "queue": 1, "status": 1 }),
+        Index::on("queues", doc! { "name": 1 }).unique(),
+        Index::on("nodes", doc! { "node": 1 }).unique(),
+        Index::on("tasks.chunks", doc! { "files_id": 1, "n": 1 }).unique(),
+        Index::on("tasks.files", doc! { "filename": 1, "metadata.task_id": 1 }),
+    ]
+}
+
+/// Ours. Those of `tasks` hold the few tasks that are on their way, and never the finished ones.
+fn of_ours() -> Vec<Index> {
+    let taken = doc! { "status": { "$gte": -1, "$lte": 0 } };
+    vec![
+        // A place in a queue is taken once: this keeps `threads`, however many DENs claim at once.
+        Index::on("tasks", doc! { "queue": 1, "slot": 1 })
+            .unique()
+            .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "slot": { "$exists": true } }),
+        Index::on("tasks", doc! { "lease_until": 1 }).only(taken),
+        Index::on("tasks", doc! { "run_at": 1 }).only(doc! { "status": -7 }),
+        Index::on("tasks", doc! { "slot": 1 }).sparse(),
+        Index::on("tasks", doc! { "deadline": 1 }).sparse(),
+        // At most one task with a key waits or runs in a queue.
+        Index::on("tasks", doc! { "queue": 1, "unique": 1 }).unique().only(doc! {
+            "unique": { "$exists": true }, "status": { "$in": [-7, -4, -2, -1, 0] },
+        }),
+        Index::on("tasks.attempts", doc! { "task": 1, "attempt": 1 }).unique(),
+        Index::on("submissions", doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
+        Index::on("audit", doc! { "at": 1 }),
+        Index::on("tasks.archive", doc! { "queue": 1, "status": 1 }),
+        Index::on("tasks.archive", doc! { "mtime": 1 }),
     ]
 }
 
 impl Store {
-    /// Creates every index that is missing (Disbatch 4 design, Database Collections). One that the server
-    /// refuses does not keep the others from being created.
+    /// Creates every index that is missing. One that the server refuses does not keep the others from being
+    /// created.
     ///
     /// # Errors
     /// The database cannot be reached; or it refuses an index, for instance because documents violate a
@@ -30,11 +103,9 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn ensure_indexes(&self) -> Result<(), StoreError> {
         let mut refused = None;
-        for (collection, keys, unique) in all() {
-            let options = unique.then(|| IndexOptions::builder().unique(true).build());
-            let index = IndexModel::builder().keys(keys).options(options).build();
-            let created = self.database().collection::<Document>(collection).create_index(index).await;
-            if let Err(error) = created.map_err(StoreError::from) {
+        for index in of_disbatch().into_iter().chain(of_ours()) {
+            let collection = self.database().collection::<Document>(index.collection);
+            if let Err(error) = collection.create_index(index.model()).await.map_err(StoreError::from) {
                 if error.is_transient() {
                     return Err(error);
                 }

@@ -1,14 +1,19 @@
-//! Finish: a runner stores what came out (0 -> final), status and output in one update.
+//! Finish: a runner stores what came out (0 -> final, or -7 to be tried again), status and output in one
+//! update.
+
+use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 
-use crate::model::{NodeName, Status, Task, TaskId};
+use super::Run;
+use super::transition::{Transition, server_time_in};
+use crate::model::{Status, Task};
 use crate::store::{Store, StoreError};
 
-/// What a runner stores at the end of a task.
+/// What a runner stores at the end of an attempt.
 #[derive(Debug, Clone)]
 pub struct Finish {
-    /// The final status, at least 1.
+    /// The status that it ended with: at least 1, or -3 if it was terminated, -5 if it was not to run at all.
     pub status: Status,
     /// Null, text, or the id of a GridFS file.
     pub stdout: Bson,
@@ -18,6 +23,10 @@ pub struct Finish {
     pub complete: bool,
     /// The structured result that the plugin gave, if it did.
     pub result: Option<Document>,
+    /// How the plugin ended: exit code, signal, times, memory.
+    pub exit: Option<Document>,
+    /// Why it ended like that, where that is not the plugin's doing.
+    pub note: Option<String>,
 }
 
 /// What became of the end of a task.
@@ -25,12 +34,12 @@ pub struct Finish {
 pub enum Finished {
     /// It is stored.
     Stored,
-    /// The task is no longer this node's running one: it was orphaned or changed by hand. Nothing was stored.
+    /// The task is no longer this run's: it was orphaned or changed by hand. Nothing was stored.
     NotRunning,
 }
 
 impl Store {
-    /// Ends the running task `id` of `node`.
+    /// Ends the task of `run`.
     ///
     /// May be called again with the same values when an answer was lost: a task that already holds them
     /// counts as stored.
@@ -38,66 +47,79 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or the document would be too large
     /// ([`crate::store::WriteFailure::is_too_large`]).
-    #[tracing::instrument(skip_all, fields(task = %id, status = %finish.status), err(level = "debug"))]
-    pub async fn finish_task(
-        &self,
-        id: TaskId,
-        node: &NodeName,
-        finish: &Finish,
-    ) -> Result<Finished, StoreError> {
-        let filter = doc! { "_id": id, "status": Status::Running, "node": node };
-        let mut set = doc! {
-            "status": finish.status,
-            "stdout": &finish.stdout,
-            "stderr": &finish.stderr,
-            "mtime": self.now(),
-            "complete": finish.complete,
-        };
+    #[tracing::instrument(skip_all, fields(task = %run.task, status = %finish.status), err(level = "debug"))]
+    pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
+        let mut update = Transition::to(finish.status, self.now())
+            .set("stdout", finish.stdout.clone())
+            .set("stderr", finish.stderr.clone())
+            .set("complete", finish.complete)
+            .end_of_run();
         if let Some(result) = &finish.result {
-            set.insert("result", result);
+            update = update.set("result", result.clone());
         }
-        if self.tasks().update_one(filter, doc! { "$set": set }).await?.matched_count == 1 {
+        if let Some(exit) = &finish.exit {
+            update = update.set("exit", exit.clone());
+        }
+        if let Some(note) = &finish.note {
+            update = update.note(note);
+        }
+        if self.tasks().update_one(run.filter(), update.pipeline()).await?.matched_count == 1 {
             return Ok(Finished::Stored);
         }
-        let stored = self.find_task(id).await?;
-        Ok(if stored.is_some_and(|task| holds(&task, node, finish)) {
+        let stored = self.find_task(run.task).await?;
+        Ok(if stored.is_some_and(|task| holds(&task, run, finish)) {
             Finished::Stored
         } else {
             Finished::NotRunning
         })
     }
 
-    /// Records how far a running task has come. Nothing happens if it is not running any more.
+    /// Ends an attempt that failed, and lets the task be tried again after `pause`: its outcome is kept
+    /// beside the task, which becomes -7. May be repeated like [`Store::finish_task`].
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
-    pub async fn record_progress(
+    #[tracing::instrument(skip_all, fields(task = %run.task, status = %finish.status), err(level = "debug"))]
+    pub async fn retry_later(
         &self,
-        id: TaskId,
-        node: &NodeName,
-        mut progress: Document,
-    ) -> Result<(), StoreError> {
-        progress.insert("at", self.now());
-        let filter = doc! { "_id": id, "status": Status::Running, "node": node };
-        self.tasks().update_one(filter, doc! { "$set": { "progress": progress } }).await?;
-        Ok(())
-    }
-
-    /// Adds a plugin's report to the `reports` collection.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the document.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
-        self.reports().insert_one(report).await?;
-        Ok(())
+        run: &Run,
+        finish: &Finish,
+        pause: Duration,
+    ) -> Result<Finished, StoreError> {
+        let kept = self.keep_attempt(run, finish).await?;
+        let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
+        let update = deferred(self, pause, &why).pipeline();
+        if self.tasks().update_one(run.filter(), update).await?.matched_count == 1 {
+            return Ok(Finished::Stored);
+        }
+        let stored = self.find_task(run.task).await?;
+        if stored.is_some_and(|task| task.status == Status::Deferred && run.is_of(task.rest.get("attempt"))) {
+            return Ok(Finished::Stored);
+        }
+        if kept {
+            self.forget_attempt(run).await?;
+        }
+        Ok(Finished::NotRunning)
     }
 }
 
-fn holds(task: &Task, node: &NodeName, finish: &Finish) -> bool {
+/// A failed attempt is over, and the task waits for the next.
+pub(super) fn deferred(store: &Store, pause: Duration, why: &str) -> Transition {
+    Transition::to(Status::Deferred, store.now())
+        .without_node()
+        .set("stdout", Bson::Null)
+        .set("stderr", Bson::Null)
+        .compute("failures", doc! { "$add": [{ "$ifNull": ["$failures", 0] }, 1] })
+        .compute("run_at", server_time_in(pause))
+        .end_of_run()
+        .unset("progress")
+        .note(why)
+}
+
+fn holds(task: &Task, run: &Run, finish: &Finish) -> bool {
     task.status == finish.status
-        && task.node.as_ref() == Some(&Bson::from(node))
+        && run.is_of(task.rest.get("attempt"))
+        && task.node.as_ref() == Some(&Bson::from(&run.node))
         && task.stdout.as_ref() == Some(&finish.stdout)
         && task.stderr.as_ref() == Some(&finish.stderr)
         && task.complete == Some(Bson::Boolean(finish.complete))

@@ -1,50 +1,199 @@
-//! Orphan: a task whose runner never came to start it, or died while it ran, becomes -6.
+//! Orphan: a task whose runner never came to start it, or died while it ran, ends as -6 or is tried again.
 
 use std::time::Duration;
 
-use bson::{DateTime, doc};
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
 
-use crate::model::{NodeName, Status, TaskId};
+use super::finish::deferred;
+use super::transition::{Transition, is_past};
+use super::{Finish, Run};
+use crate::model::{NodeName, Queue, QueueId, Rules, Selector, Status, Task};
+use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
-/// How long a task may stay claimed without being started (Disbatch 4 design, Orphaned Tasks).
+/// How long a task may stay claimed without being started where its claim has no lease (Disbatch 4 design,
+/// Orphaned Tasks).
 pub const CLAIM_EXPIRES_AFTER: Duration = Duration::from_secs(5 * 60);
 
+/// How many runs are looked after at once.
+const AT_ONCE: i64 = 1_000;
+
+/// How it is known that nobody runs a task any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Evidence {
+    /// Its processes are gone.
+    ProcessGone,
+    /// Its lease has run out, and its plugin has been killed for that.
+    LeaseExpired,
+    /// It has no lease, and the operator says that none runs so long.
+    TooOld(DateTime),
+}
+
+/// What became of a task whose runner died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buried {
+    /// It is -6.
+    Orphaned,
+    /// It is -7 and will be tried again.
+    Again,
+    /// It was not running any more, or its lease has been renewed. Nothing has changed.
+    NotRunning,
+}
+
 impl Store {
-    /// Orphans the tasks of `node` that were claimed more than five minutes ago and never started. Returns
-    /// how many. Old documents hold the time as epoch seconds; those count too.
+    /// Orphans the tasks of `node` that were claimed without a lease more than five minutes ago and never
+    /// started. Returns how many. Old documents hold the time as epoch seconds; those count too.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn orphan_stale_claims(&self, node: &NodeName) -> Result<u64, StoreError> {
-        let now = self.now();
-        let limit = DateTime::from_millis(now.timestamp_millis() - millis(CLAIM_EXPIRES_AFTER));
+        let limit = long_ago(self.now(), CLAIM_EXPIRES_AFTER);
         let filter = doc! {
-            "node": node,
-            "status": Status::Claimed,
-            "$or": [
-                { "mtime": { "$lt": limit } },
-                { "mtime": { "$lt": limit.timestamp_millis() / 1000 } },
-            ],
+            "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit),
         };
-        let update = doc! { "$set": { "status": Status::Orphaned, "mtime": now } };
-        Ok(self.tasks().update_many(filter, update).await?.modified_count)
+        let update =
+            Transition::to(Status::Orphaned, self.now()).end_of_run().note("claimed and never started");
+        Ok(self.tasks().update_many(filter, update.pipeline()).await?.modified_count)
     }
 
-    /// Orphans a task of `node` whose runner is known to have died while it ran. Returns whether it was
-    /// still running: a runner that died after it had stored its result leaves nothing to do.
+    /// Ends the run of a task whose runner is known to be dead: as -6, or as -7 where its queue wants it
+    /// tried again and its attempts are not used up. What it had printed is kept.
+    ///
+    /// The update repeats the evidence: a lease that has been renewed meanwhile keeps the task with its
+    /// runner.
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
-    pub async fn orphan_task(&self, id: TaskId, node: &NodeName) -> Result<bool, StoreError> {
-        let filter = doc! { "_id": id, "node": node, "status": Status::Running };
-        let update = doc! { "$set": { "status": Status::Orphaned, "mtime": self.now() } };
-        Ok(self.tasks().update_one(filter, update).await?.matched_count == 1)
+    #[tracing::instrument(skip_all, fields(task = %task.id), err(level = "debug"))]
+    pub async fn bury(&self, task: &Task, evidence: Evidence, why: &str) -> Result<Buried, StoreError> {
+        let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;
+        let rules = Rules::of(task, queue.as_ref());
+        let pause = match evidence {
+            Evidence::ProcessGone | Evidence::LeaseExpired => {
+                rules.after_death(task.failures(), crate::clock::chance())
+            }
+            Evidence::TooOld(_) => None, // Whether it still runs somewhere is not known: never twice.
+        };
+        let filter = still_so(task, evidence);
+        if self.tasks().find_one(filter.clone()).projection(doc! { "_id": 1 }).await?.is_none() {
+            return Ok(Buried::NotRunning);
+        }
+        let (stdout, stderr) = (Bson::Null, Bson::Null);
+        let Some(pause) = pause else {
+            let why = poisonous(&rules, task, why);
+            let mut update = Transition::to(Status::Orphaned, self.now()).end_of_run().note(why);
+            if !(stdout.as_null().is_some() && stderr.as_null().is_some()) {
+                update = update.set("stdout", stdout).set("stderr", stderr).set("complete", false);
+            }
+            let changed = self.tasks().update_one(filter, update.pipeline()).await?.matched_count == 1;
+            return Ok(if changed { Buried::Orphaned } else { Buried::NotRunning });
+        };
+        let run = run_of(task);
+        let finish = Finish {
+            status: Status::Orphaned,
+            stdout,
+            stderr,
+            complete: false,
+            result: None,
+            exit: None,
+            note: Some(why.to_owned()),
+        };
+        let kept = self.keep_attempt(&run, &finish).await?;
+        let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();
+        if self.tasks().update_one(filter, update).await?.matched_count == 1 {
+            return Ok(Buried::Again);
+        }
+        if kept {
+            self.forget_attempt(&run).await?;
+        }
+        Ok(Buried::NotRunning)
+    }
+
+    /// Running tasks whose lease has run out, by the server's clock.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn expired_runs(&self) -> Result<Vec<Task>, StoreError> {
+        let filter = doc! {
+            "status": Status::Running,
+            "lease_until": { "$type": "date" },
+            "$expr": is_past("lease_until"),
+        };
+        self.runs(filter).await
+    }
+
+    /// Running tasks of `queue` without a lease that have not changed for longer than `limit`.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
+    pub async fn unleased_runs(&self, queue: QueueId, limit: DateTime) -> Result<Vec<Task>, StoreError> {
+        let filter = doc! {
+            "queue": queue, "status": Status::Running, "lease_until": Bson::Null, "$or": older_than(limit),
+        };
+        self.runs(filter).await
+    }
+
+    /// Reads what looking after a run needs, and not its parameters, which may be large.
+    async fn runs(&self, filter: Document) -> Result<Vec<Task>, StoreError> {
+        let found = self
+            .tasks()
+            .find(filter)
+            .projection(doc! { "params": 0, "parameters": 0, "history": 0 })
+            .limit(AT_ONCE)
+            .await?;
+        let documents: Vec<Document> = found.try_collect().await?;
+        Ok(documents.into_iter().filter_map(|document| typed("tasks", document).ok()).collect())
     }
 }
 
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+/// The oldest `mtime` that a run without a lease may have in `queue`, if the operator has set a limit.
+pub fn unleased_limit(queue: &Queue, now: DateTime) -> Option<DateTime> {
+    let seconds = queue.rest.get("unleased_limit").and_then(crate::model::number)?;
+    let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())?;
+    Some(long_ago(now, limit))
+}
+
+fn run_of(task: &Task) -> Run {
+    let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
+    Run { task: task.id, node: NodeName::new(node), attempt: task.attempt().unwrap_or(0) }
+}
+
+/// Matches the task while it is still as it was found, and the evidence still holds.
+fn still_so(task: &Task, evidence: Evidence) -> Document {
+    let mut filter = doc! {
+        "_id": task.id, "status": Status::Running, "node": task.node.clone(),
+        "attempt": task.rest.get("attempt").cloned(),
+    };
+    match evidence {
+        Evidence::ProcessGone => {}
+        Evidence::LeaseExpired => {
+            filter.insert("lease_until", doc! { "$type": "date" });
+            filter.insert("$expr", is_past("lease_until"));
+        }
+        Evidence::TooOld(limit) => {
+            filter.insert("lease_until", Bson::Null);
+            filter.insert("$or", older_than(limit));
+        }
+    }
+    filter
+}
+
+fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {
+    let failures = task.failures();
+    if rules.on_orphan == crate::model::OnOrphan::Fail || failures == 0 {
+        return why.to_owned();
+    }
+    format!("{why}; given up after {} failed attempts", failures + 1)
+}
+
+fn long_ago(now: DateTime, duration: Duration) -> DateTime {
+    DateTime::from_millis(now.timestamp_millis().saturating_sub(super::transition::millis(duration)))
+}
+
+fn older_than(limit: DateTime) -> Vec<Document> {
+    vec![doc! { "mtime": { "$lt": limit } }, doc! { "mtime": { "$lt": limit.timestamp_millis() / 1000 } }]
 }

@@ -72,7 +72,7 @@ impl Store {
     }
 
     /// The fields of each index of `tasks` in order, without repetition; text and other special indexes are
-    /// left out. An empty list when the collection does not exist yet.
+    /// left out, and so are those that hold only some of the tasks. An empty list when the collection does not exist yet.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -86,11 +86,14 @@ impl Store {
                 other => return Err(other),
             },
         };
+        let is_whole = |options: &mongodb::options::IndexOptions| {
+            options.partial_filter_expression.is_none() && options.sparse != Some(true)
+        };
         let ordinary = |index: &mongodb::IndexModel| {
-            index
-                .keys
-                .values()
-                .all(|order| order.as_i32().is_some() || order.as_f64().is_some() || order.as_i64().is_some())
+            index.options.as_ref().is_none_or(is_whole)
+                && index.keys.values().all(|order| {
+                    order.as_i32().is_some() || order.as_f64().is_some() || order.as_i64().is_some()
+                })
         };
         Ok(indexes.into_iter().filter(ordinary).map(|index| index.keys.keys().cloned().collect()).collect())
     }

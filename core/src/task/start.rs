@@ -1,47 +1,87 @@
 //! Start: a runner makes a claimed task its own (-1 -> 0).
 
+use std::time::Duration;
+
 use bson::{Bson, DateTime, doc};
 use mongodb::options::ReturnDocument;
 
+use super::Run;
+use super::transition::{Transition, server_time_in};
 use crate::model::{NodeName, Status, Task, TaskId};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+
+/// What a runner says when it starts a task.
+#[derive(Debug, Clone)]
+pub struct Start {
+    /// The task.
+    pub task: TaskId,
+    /// The node that claimed it.
+    pub node: NodeName,
+    /// Which claim it was started for, if the DEN that did counts them.
+    pub attempt: Option<i64>,
+    /// The time of the start, the same in every repetition.
+    pub at: DateTime,
+    /// How long the task is the runner's until it renews that.
+    pub lease: Duration,
+    /// The runner's process.
+    pub pid: u32,
+}
 
 /// What a runner found when it wanted to start its task.
 #[derive(Debug)]
 pub enum Started {
     /// The task is running, and this runner alone has it.
-    Running(Box<Task>),
+    Running(Box<Task>, Run),
     /// No such task is claimed for this node: someone else has it, or it was given back. Touch nothing.
     NotClaimed,
 }
 
 impl Store {
-    /// Starts the task `id` that was claimed in the name of `node`, as of `at`.
+    /// Starts a claimed task.
     ///
     /// Of any number of runners for one claim, the update lets one through. May be called again with the
-    /// same time when an answer was lost: a task that this call has started counts as started.
+    /// same values when an answer was lost: a task that this call has started counts as started.
+    ///
+    /// A claim by a program that does not count attempts (it leaves no `instance`) is counted here.
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
-    pub async fn start_task(&self, id: TaskId, node: &NodeName, at: DateTime) -> Result<Started, StoreError> {
-        let filter = doc! { "_id": id, "status": Status::Claimed, "node": node };
-        let update = doc! { "$set": { "status": Status::Running, "mtime": at } };
+    #[tracing::instrument(skip_all, fields(task = %start.task), err(level = "debug"))]
+    pub async fn start_task(&self, start: &Start) -> Result<Started, StoreError> {
+        let mut filter = doc! { "_id": start.task, "status": Status::Claimed, "node": &start.node };
+        if let Some(attempt) = start.attempt {
+            filter.insert("attempt", attempt);
+        }
+        let before = doc! { "$ifNull": ["$attempt", 0] };
+        let counted = doc! { "$ne": [{ "$type": "$instance" }, "missing"] };
+        let attempt = doc! { "$cond": [counted, &before, { "$add": [&before, 1] }] };
+        let update = Transition::to(Status::Running, start.at)
+            .set("started", start.at)
+            .set("pid", i64::from(start.pid))
+            .compute("attempt", attempt)
+            .compute("lease_until", server_time_in(start.lease))
+            .pipeline();
         let started =
             self.tasks().find_one_and_update(filter, update).return_document(ReturnDocument::After).await?;
-        match started {
-            Some(document) => Ok(Started::Running(Box::new(typed("tasks", document)?))),
-            None => Ok(match self.find_task(id).await? {
-                Some(task) if is_ours(&task, node, at) => Started::Running(Box::new(task)),
-                _ => Started::NotClaimed,
-            }),
-        }
+        let task = match started {
+            Some(document) => Some(typed("tasks", document)?),
+            None => self.find_task(start.task).await?.filter(|task| is_ours(task, start)),
+        };
+        Ok(match task {
+            Some(task) => {
+                let run =
+                    Run { task: start.task, node: start.node.clone(), attempt: task.attempt().unwrap_or(0) };
+                Started::Running(Box::new(task), run)
+            }
+            None => Started::NotClaimed,
+        })
     }
 }
 
-fn is_ours(task: &Task, node: &NodeName, at: DateTime) -> bool {
+fn is_ours(task: &Task, start: &Start) -> bool {
     task.status == Status::Running
-        && task.node.as_ref() == Some(&Bson::from(node))
-        && task.mtime.as_ref().is_some_and(|mtime| mtime.0 == Bson::DateTime(at))
+        && task.node.as_ref() == Some(&Bson::from(&start.node))
+        && task.pid() == i32::try_from(start.pid).ok()
+        && task.mtime.as_ref().is_some_and(|mtime| mtime.0 == Bson::DateTime(start.at))
 }

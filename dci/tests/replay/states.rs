@@ -5,6 +5,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::{NodeName, TaskId};
+use disbatch_core::node::Beat;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::Store;
 use disbatch_mongod::testing::TestDatabase;
@@ -34,7 +35,7 @@ impl States {
         match name {
             "nodes.list" => {
                 self.store.ensure_indexes().await?;
-                self.store.heartbeat(&NodeName::new(NODE)).await?;
+                self.store.heartbeat(&NodeName::new(NODE), &Beat::default()).await?;
             }
             "tasks.create.collection" => {
                 let users = [
@@ -70,7 +71,7 @@ impl States {
     async fn before_monitoring(&self, name: &str) -> anyhow::Result<()> {
         match name {
             "monitoring.node_fresh" | "monitoring.qb.no_timestamp" => {
-                self.store.heartbeat(&NodeName::new(NODE)).await?;
+                self.store.heartbeat(&NodeName::new(NODE), &Beat::default()).await?;
             }
             "monitoring.qb.ok" => self.balance("OK", "QueueBalance is running", 0).await?,
             "monitoring.qb.warning" => self.balance("WARNING", "careful", 0).await?,
@@ -88,7 +89,7 @@ impl States {
             }
             "monitoring.node_mixed" => self.node(doc! { "node": "other", "timestamp": ago(0) }).await?,
             "monitoring.node_no_timestamp" => {
-                self.store.heartbeat(&NodeName::new("other")).await?;
+                self.store.heartbeat(&NodeName::new("other"), &Beat::default()).await?;
                 self.node(doc! { "node": "nots" }).await?;
             }
             "nodes.int_timestamp" => {

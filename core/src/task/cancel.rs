@@ -1,0 +1,106 @@
+//! Cancel: a task that waits ends at once (-> -5); one that runs is asked to end, and its runner does it.
+
+use bson::{Document, doc};
+
+use super::transition::Transition;
+use crate::model::{NodeName, Status, TaskId};
+use crate::store::{Store, StoreError};
+
+/// Who wants a task's end, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRequest {
+    /// Who, for the record.
+    pub by: String,
+    /// Why, if that was said.
+    pub reason: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cancelled {
+    /// It had not run, and will not.
+    Cancelled,
+    /// It runs; its runner has been asked.
+    Requested,
+    /// It has ended before.
+    Ended(Status),
+    /// There is no such task.
+    NoSuchTask,
+}
+
+impl CancelRequest {
+    fn note(&self) -> String {
+        match &self.reason {
+            Some(reason) => format!("cancelled by {}: {reason}", self.by),
+            None => format!("cancelled by {}", self.by),
+        }
+    }
+
+    fn document(&self, store: &Store) -> Document {
+        let mut document = doc! { "at": store.now(), "by": &self.by };
+        if let Some(reason) = &self.reason {
+            document.insert("reason", reason);
+        }
+        document
+    }
+}
+
+impl Store {
+    /// Cancels a task. One that waits or is claimed ends by one update; whoever wanted to claim or start it
+    /// finds it gone. One that runs gets a request that its runner sees at the latest when it renews its
+    /// lease, and at once if the DEN of its node lives. Asking twice changes nothing.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    pub async fn cancel_task(&self, id: TaskId, request: &CancelRequest) -> Result<Cancelled, StoreError> {
+        loop {
+            let waiting = doc! { "_id": id, "status": { "$in": [-7, -4, -2, -1] } };
+            let cancelled = Transition::to(Status::Cancelled, self.now())
+                .set("cancel", request.document(self))
+                .end_of_run()
+                .note(request.note());
+            if self.tasks().update_one(waiting, cancelled.pipeline()).await?.matched_count == 1 {
+                return Ok(Cancelled::Cancelled);
+            }
+            let running = doc! { "_id": id, "status": Status::Running, "cancel": bson::Bson::Null };
+            let ask = doc! { "$set": { "cancel": request.document(self) } };
+            let asked = self.tasks().update_one(running, ask).await?.matched_count == 1;
+            let Some(task) = self.find_task(id).await? else { return Ok(Cancelled::NoSuchTask) };
+            match task.status {
+                Status::Running => {
+                    if let Some(node) = task.node.as_ref().and_then(bson::Bson::as_str) {
+                        self.call_attention(&NodeName::new(node), id).await?;
+                    }
+                    return Ok(Cancelled::Requested);
+                }
+                // It has ended because of this request already.
+                Status::Terminated if asked => return Ok(Cancelled::Requested),
+                // Between the two updates it was given back, or became due: once more.
+                Status::Deferred | Status::Blocked | Status::Queued | Status::Claimed => {}
+                ended => return Ok(Cancelled::Ended(ended)),
+            }
+        }
+    }
+
+    /// Tells the DEN of `node` that the end of `task` was asked for. The DEN sees it with its next
+    /// heartbeat; nothing depends on it.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    async fn call_attention(&self, node: &NodeName, task: TaskId) -> Result<(), StoreError> {
+        self.nodes().update_one(doc! { "node": node }, doc! { "$addToSet": { "attention": task } }).await?;
+        Ok(())
+    }
+
+    /// Notes that the DEN of `node` has told the runners of `tasks`.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn attention_paid(&self, node: &NodeName, tasks: &[TaskId]) -> Result<(), StoreError> {
+        let tasks: Vec<_> = tasks.iter().map(|task| task.0).collect();
+        self.nodes().update_one(doc! { "node": node }, doc! { "$pullAll": { "attention": tasks } }).await?;
+        Ok(())
+    }
+}

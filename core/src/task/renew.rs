@@ -1,0 +1,88 @@
+//! A run while it goes on: its lease, its progress, and the reports of its plugin.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use mongodb::options::ReturnDocument;
+
+use super::transition::server_time_in;
+use crate::model::{NodeName, Status, TaskId, whole_number};
+use crate::store::{Store, StoreError};
+
+/// One run of a task by one runner. Everything that a runner writes names all three, so that a runner whose
+/// task was taken away changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// The task.
+    pub task: TaskId,
+    /// The node.
+    pub node: NodeName,
+    /// The attempt.
+    pub attempt: i64,
+}
+
+impl Run {
+    /// Matches the task as long as this run has it.
+    pub(super) fn filter(&self) -> Document {
+        doc! {
+            "_id": self.task, "status": Status::Running, "node": &self.node, "attempt": self.attempt,
+        }
+    }
+
+    /// Whether `task` is at this attempt.
+    pub(super) fn is_of(&self, attempt: Option<&bson::Bson>) -> bool {
+        attempt.and_then(whole_number) == Some(self.attempt)
+    }
+}
+
+/// Whether a runner still has its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// It has, for another lease.
+    Held {
+        /// Somebody has asked for the task's end.
+        cancel: bool,
+    },
+    /// Someone has taken it away: kill the plugin, store nothing.
+    Lost,
+}
+
+impl Store {
+    /// Prolongs a run's lease, by the server's clock, and tells whether its end was asked for.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    pub async fn renew_lease(&self, run: &Run, lease: Duration) -> Result<Renewed, StoreError> {
+        let update = vec![doc! { "$set": { "lease_until": server_time_in(lease) } }];
+        let renewed = self
+            .tasks()
+            .find_one_and_update(run.filter(), update)
+            .projection(doc! { "cancel": 1 })
+            .return_document(ReturnDocument::After)
+            .await?;
+        Ok(renewed
+            .map_or(Renewed::Lost, |task| Renewed::Held { cancel: task.get_document("cancel").is_ok() }))
+    }
+
+    /// Records how far a running task has come. Nothing happens if this run has ended.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    pub async fn record_progress(&self, run: &Run, mut progress: Document) -> Result<(), StoreError> {
+        progress.insert("at", self.now());
+        self.tasks().update_one(run.filter(), doc! { "$set": { "progress": progress } }).await?;
+        Ok(())
+    }
+
+    /// Adds a plugin's report to the `reports` collection.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the document.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
+        self.reports().insert_one(report).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! The processes of a task on this host: its runner, the runner's guard, the plugin and what that started.
+//!
+//! They are found by what they carry: the task's id in their command line or in `DISBATCH_TASK_ID`. So those of
+//! a runner that an earlier DEN started are found too, and a process number that was used again is not
+//! mistaken for them.
+
+use std::path::Path;
+
+use disbatch_core::model::TaskId;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The processes that belong to `task`, this one left out.
+pub fn of_task(task: TaskId) -> Vec<Pid> {
+    let id = task.to_string();
+    let own = std::process::id();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<i32>().ok()?, entry.path())))
+        .filter(|(pid, path)| u32::try_from(*pid).ok() != Some(own) && belongs(path, &id) && !is_dead(path))
+        .map(|(pid, _)| Pid::from_raw(pid))
+        .collect()
+}
+
+/// Kills everything that belongs to `task`. Returns how many processes were there: 0 means that it is gone.
+pub fn kill_all(task: TaskId) -> usize {
+    let processes = of_task(task);
+    for process in &processes {
+        if let Err(error) = kill(*process, Signal::SIGKILL) {
+            tracing::debug!(%error, %task, %process, "cannot kill a process of the task");
+        }
+    }
+    processes.len()
+}
+
+/// Asks the runner `pid` to look at its task at once, if that process still is a runner of `task`.
+pub fn nudge(pid: i32, task: TaskId) {
+    let path = format!("/proc/{pid}");
+    if is_runner(Path::new(&path), &task.to_string())
+        && let Err(error) = kill(Pid::from_raw(pid), Signal::SIGUSR1)
+    {
+        tracing::debug!(%error, %task, pid, "cannot tell the runner");
+    }
+}
+
+fn is_runner(process: &Path, id: &str) -> bool {
+    let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    words.any(|word| word == b"--task") && words.next() == Some(id.as_bytes())
+}
+
+fn belongs(process: &Path, id: &str) -> bool {
+    let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let mut words = line.split(|byte| *byte == 0);
+    let is_ours = words.clone().next().is_some_and(|program| {
+        let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        name.starts_with(b"dtr") || name.starts_with(b"task_runner")
+    });
+    if is_ours && words.any(|word| word == id.as_bytes()) {
+        return true;
+    }
+    let variable = format!("DISBATCH_TASK_ID={id}");
+    // Of another user's process it cannot be read; such a process is not one of ours to end either.
+    let environment = std::fs::read(process.join("environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
+}
+
+/// Whether only its exit status is left of a process.
+fn is_dead(process: &Path) -> bool {
+    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+    // PID (COMMAND) STATE ..., and the command may hold anything.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn the_processes_of_a_task_are_found_and_killed_and_no_others() {
+        let (task, other) = (TaskId(ObjectId::new()), TaskId(ObjectId::new()));
+        let sleeper = |task: TaskId| {
+            Command::new("sleep").arg("1000").env("DISBATCH_TASK_ID", task.to_string()).spawn().unwrap()
+        };
+        let (mut child, mut bystander) = (sleeper(task), sleeper(other));
+        assert_eq!(of_task(task), [Pid::from_raw(i32::try_from(child.id()).unwrap())]);
+        assert_eq!(kill_all(task), 1);
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(kill_all(task), 0);
+        assert_eq!(kill_all(other), 1);
+        bystander.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_number_that_belongs_to_something_else_is_left_alone() {
+        let mut bystander = Command::new("sleep").arg("1000").spawn().unwrap();
+        nudge(i32::try_from(bystander.id()).unwrap(), TaskId(ObjectId::new()));
+        assert!(bystander.try_wait().unwrap().is_none(), "SIGUSR1 would have ended it");
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
+    }
+}
