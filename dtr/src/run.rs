@@ -15,12 +15,14 @@ use crate::args::Args;
 use crate::capture::Capture;
 use crate::deliver::{Delivered, Outcome, deliver};
 use crate::plugin::{Job, execute};
-use crate::relay;
 use crate::retry::{Patience, retry};
-use crate::{echo, verdict};
+use crate::{echo, guard, relay, supervision, verdict};
 
 /// How long a runner looks for the database before it leaves its task to be given back.
 const START_PATIENCE: Patience = Patience::Until(Duration::from_secs(60));
+
+/// A runner that is silent for longer has lost its task.
+const LEASE: Duration = Duration::from_secs(30);
 
 /// How a run ended that did what it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +117,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     lead_own_session();
 
     let folder = tempfile::Builder::new()
-        .prefix(&format!("disbatch-{id}-"))
+        .prefix(&guard::folder_prefix(id))
         .tempdir()
         .map_err(|source| Failure::Folder { folder: std::env::temp_dir(), source })?;
     let store = Store::connect(&config, Role::TaskRunner).await.map_err(Failure::Address)?;
@@ -189,10 +191,14 @@ async fn outcome(
         Ok(found) => found,
         Err(why) => return Ok(unable_to_start(&why)),
     };
-    let job = Job { task, queue: &queue, name: &name, node: &run.node, folder };
+    let job = Job { task, queue: &queue, name: &name, node, folder, lease: LEASE };
+    let (supervisor, supervision) = supervision::channel();
+    supervisor.keep();
     let (relay, inbox) = relay::channel();
-    let (ended, complaints) =
-        tokio::join!(execute(&plugin, job, relay, lifecycle), inbox.work(store, config, run, lifecycle));
+    let (ended, complaints) = tokio::join!(
+        execute(&plugin, job, relay, supervision, lifecycle),
+        inbox.work(store, config, (task.id, node), lifecycle)
+    );
     Ok(match ended {
         Ok(mut ended) => {
             for complaint in complaints {
@@ -202,6 +208,7 @@ async fn outcome(
                 tracing::error!("{failure}");
                 ended.stderr.note(&format!("disbatch: {failure}\n"));
             }
+            ended.facts.log();
             Outcome {
                 status: verdict::final_status(ended.exit, ended.control.status.as_ref()),
                 stdout: ended.stdout,
