@@ -5,6 +5,7 @@ mod capture;
 mod control;
 mod deliver;
 mod echo;
+mod live;
 mod plugin;
 mod relay;
 mod retry;
