@@ -8,6 +8,7 @@ pub mod balance;
 pub mod clock;
 pub mod config;
 pub mod lifecycle;
+pub mod live;
 pub mod model;
 pub mod node;
 pub mod output;

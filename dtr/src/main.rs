@@ -3,10 +3,13 @@
 mod args;
 mod capture;
 mod control;
+mod custody;
 mod deliver;
 mod echo;
 mod facts;
 mod guard;
+mod live;
+mod outcome;
 mod plugin;
 mod relay;
 mod retry;

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use bson::Bson;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, PluginName, Queue, Task};
+use disbatch_core::model::{PluginName, Queue, Task};
+use disbatch_core::output::StreamName;
 use disbatch_core::plugin::Plugin;
+use disbatch_core::task::Run;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
@@ -19,6 +21,7 @@ use crate::control::Control;
 use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::{Exit, Order, Report};
 use crate::guard::{self, Guard};
+use crate::live::Live;
 use crate::relay::Relay;
 use crate::supervision::{End, Reason, Supervision, Wish};
 
@@ -43,10 +46,12 @@ pub struct Job<'a> {
     pub queue: &'a Queue,
     /// The plugin's name, as the queue gives it.
     pub name: &'a PluginName,
-    /// The node that runs it.
-    pub node: &'a NodeName,
+    /// This run of it.
+    pub run: &'a Run,
     /// Its private folder.
     pub folder: &'a Path,
+    /// Where its output is shown while it runs.
+    pub live: &'a Live,
     /// A runner that is silent for longer has lost its task, and its guard kills the plugin.
     pub lease: Duration,
 }
@@ -82,8 +87,8 @@ pub async fn execute(
     let Some((mut stdin, out_pipe, err_pipe)) = guard.streams() else {
         return Err(io::Error::other("the plugin has no pipes"));
     };
-    let mut stdout = Capture::new(std::env::temp_dir());
-    let mut stderr = Capture::new(std::env::temp_dir());
+    let mut stdout = Capture::new(std::env::temp_dir()).tapped(job.live.tap(StreamName::Stdout));
+    let mut stderr = Capture::new(std::env::temp_dir()).tapped(job.live.tap(StreamName::Stderr));
     let mut control = Control::default();
     let fate;
     let abandoned;
@@ -228,7 +233,8 @@ fn spawn(plugin: &Plugin, job: Job<'_>) -> io::Result<(Guard, pipe::Receiver)> {
         .env("DISBATCH_QUEUE_ID", job.queue.id.to_string())
         .env("DISBATCH_QUEUE", job.queue.display_name().replace('\0', ""))
         .env("DISBATCH_PLUGIN", job.name.as_str())
-        .env("DISBATCH_NODE", job.node.as_str())
+        .env("DISBATCH_NODE", job.run.node.as_str())
+        .env("DISBATCH_ATTEMPT", job.run.attempt.to_string())
         .env("DISBATCH_WORK_DIR", job.folder)
         .env("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string())
         .env("JOB_ID", job.task.id.to_string())
