@@ -44,10 +44,13 @@ pub fn nudge(pid: i32, task: TaskId) {
     }
 }
 
+/// Only our own runner expects the signal; it would end another.
 fn is_runner(process: &Path, id: &str) -> bool {
     let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
-    words.any(|word| word == b"--task") && words.next() == Some(id.as_bytes())
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"dtr") && words.any(|word| word == b"--task") && words.next() == Some(id.as_bytes())
 }
 
 fn belongs(process: &Path, id: &str) -> bool {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bson::DateTime;
 use disbatch_core::model::{OnLostLease, Rules, Task};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Renewed, Run};
@@ -83,7 +82,8 @@ impl Drop for Custody {
 pub fn until_deadline(task: &Task, rules: &Rules, lease: Duration) -> Option<Duration> {
     let deadline = rules.deadline?.timestamp_millis();
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
-    let started = task.rest.get_datetime("lease_until").map(DateTime::timestamp_millis).ok()?.saturating_sub(lease);
+    let until = task.rest.get_datetime("lease_until").ok()?;
+    let started = until.timestamp_millis().saturating_sub(lease);
     Some(Duration::from_millis(u64::try_from(deadline.saturating_sub(started)).unwrap_or(0)))
 }
 

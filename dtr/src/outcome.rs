@@ -61,9 +61,10 @@ impl Outcome {
             Some(Reason::LeaseLost) => {
                 (Status::Orphaned, Some("its lease ran out, so its runner stopped the plugin"))
             }
-            Some(Reason::Runner) => {
-                (verdict::final_status(ended.exit, ended.control.status.as_ref()), Some("its runner was told to end"))
-            }
+            Some(Reason::Runner) => (
+                verdict::final_status(ended.exit, ended.control.status.as_ref()),
+                Some("its runner was told to end"),
+            ),
             None => (verdict::final_status(ended.exit, ended.control.status.as_ref()), None),
         };
         Self {

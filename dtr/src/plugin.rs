@@ -51,7 +51,7 @@ pub struct Job<'a> {
     /// Its private folder.
     pub folder: &'a Path,
     /// Where its output is shown while it runs.
-    pub live: &'a Live,
+    pub live: Option<&'a Live>,
     /// A runner that is silent for longer has lost its task, and its guard kills the plugin.
     pub lease: Duration,
 }
@@ -87,8 +87,8 @@ pub async fn execute(
     let Some((mut stdin, out_pipe, err_pipe)) = guard.streams() else {
         return Err(io::Error::other("the plugin has no pipes"));
     };
-    let mut stdout = Capture::new(std::env::temp_dir()).tapped(job.live.tap(StreamName::Stdout));
-    let mut stderr = Capture::new(std::env::temp_dir()).tapped(job.live.tap(StreamName::Stderr));
+    let mut stdout = capture(job, StreamName::Stdout);
+    let mut stderr = capture(job, StreamName::Stderr);
     let mut control = Control::default();
     let fate;
     let abandoned;
@@ -125,6 +125,14 @@ pub async fn execute(
     }
     let facts = ExitFacts::of(&fate.exit, fate.reason);
     Ok(Ended { exit: fate.exit.exit_status(), facts, stdout, stderr, control })
+}
+
+fn capture(job: Job<'_>, stream: StreamName) -> Capture {
+    let capture = Capture::new(std::env::temp_dir());
+    match job.live {
+        Some(live) => capture.tapped(live.tap(stream)),
+        None => capture,
+    }
 }
 
 /// How it ended.

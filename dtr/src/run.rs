@@ -209,7 +209,9 @@ impl Work<'_> {
             Some(outcome) => outcome,
             None => match queue {
                 Ok(queue) => self.execute(queue, supervision, (folder, &live)).await,
-                Err(error) => Outcome::unable_to_start(&format!("cannot read queue {}: {error}", self.task.queue)),
+                Err(error) => {
+                    Outcome::unable_to_start(&format!("cannot read queue {}: {error}", self.task.queue))
+                }
             },
         };
         let outcome = outcome.with_retry(&rules, self.task.failures());
@@ -248,7 +250,7 @@ impl Work<'_> {
             run: self.run,
             folder,
             lease: self.config.lease(),
-            live,
+            live: Some(live),
         };
         let (relay, inbox) = relay::channel();
         let (ended, complaints) = tokio::join!(

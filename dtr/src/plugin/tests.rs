@@ -11,7 +11,7 @@ use super::*;
 use crate::relay;
 use crate::supervision::{self, Supervisor};
 use crate::verdict::final_status;
-use disbatch_core::model::Status;
+use disbatch_core::model::{NodeName, Status, TaskId};
 
 /// Nothing here takes so long.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ struct Setup {
     task: Task,
     queue: Queue,
     name: PluginName,
-    node: NodeName,
+    run: Run,
     folder: TempDir,
     lease: Duration,
 }
@@ -49,7 +49,7 @@ impl Setup {
             task: bson::deserialize_from_document(task).unwrap(),
             queue: bson::deserialize_from_document(queue).unwrap(),
             name: "Test".parse().unwrap(),
-            node: NodeName::new("n1"),
+            run: Run { task: TaskId(id), node: NodeName::new("n1"), attempt: 1 },
             folder: tempfile::Builder::new().prefix(&guard::folder_prefix(id)).tempdir().unwrap(),
             lease: PATIENT,
         }
@@ -66,7 +66,8 @@ impl Setup {
             task: &self.task,
             queue: &self.queue,
             name: &self.name,
-            node: &self.node,
+            run: &self.run,
+            live: None,
             folder: self.folder.path(),
             lease: self.lease,
         };
