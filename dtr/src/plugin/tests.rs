@@ -160,7 +160,8 @@ async fn a_stubborn_plugin_is_killed_after_its_grace() {
     let ended = setup.run(cancel).await.unwrap();
     assert!(started.elapsed() >= Duration::from_millis(500));
     assert_eq!(ended.stdout.text().await.unwrap(), "term\n");
-    assert_eq!(ended.stderr.text().await.unwrap(), "Plugin killed by signal 9 (SIGKILL)\n");
+    // The shell may say before that its child was terminated.
+    assert!(ended.stderr.text().await.unwrap().ends_with("Plugin killed by signal 9 (SIGKILL)\n"));
     assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::Timeout)));
 }
 
