@@ -181,7 +181,7 @@ async fn a_plugin_without_a_lease_is_killed_at_once() {
 async fn a_lease_that_is_not_renewed_ends_the_plugin() {
     let setup = Setup::script("echo > ready; exec sleep 1000");
     let renew = async |supervisor: Supervisor| {
-        supervisor.lease(Duration::from_millis(1));
+        supervisor.lease(PATIENT);
         supervisor.keep();
         setup.file("ready").await;
         supervisor.lease(Duration::from_millis(100));
@@ -195,7 +195,7 @@ async fn a_lease_that_is_not_renewed_ends_the_plugin() {
 
 #[tokio::test]
 async fn a_runner_is_not_silent_while_its_plugin_runs() {
-    let setup = Setup { lease: Duration::from_secs(1), ..Setup::script("sleep 3") };
+    let setup = Setup { lease: Duration::from_secs(2), ..Setup::script("sleep 4") };
     let ended = setup.run(nothing).await.unwrap();
     assert_eq!((ended.facts.code, ended.facts.reason), (Some(0), None));
 }
