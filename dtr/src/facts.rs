@@ -22,7 +22,8 @@ pub struct ExitFacts {
     pub duration: Duration,
     /// Processor time of the plugin and of the descendants that were waited for.
     pub cpu: Duration,
-    /// The most memory that one of these processes had at once, in bytes.
+    /// The most memory that one of these processes had at once, in bytes. The guard's own, some 4 MiB, is the
+    /// least that the kernel tells.
     pub peak_memory: u64,
 }
 
@@ -43,7 +44,7 @@ impl ExitFacts {
 
     /// Logs them.
     pub fn log(&self) {
-        tracing::info!(
+        tracing::debug!(
             code = self.code,
             signal = self.signal,
             oom = self.oom,

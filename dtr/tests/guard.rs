@@ -326,8 +326,7 @@ async fn nothing_survives_a_stopped_runner() {
 async fn a_runner_that_talks_keeps_its_plugin_until_the_lease_ends() {
     let mut guarded = Guarded::script("2000", "exec sleep 1000").await.unwrap();
     guarded.pid().await;
-    guarded.tell("lease 100").await;
-    guarded.tell("lease keep").await;
+    guarded.tell("lease 100\nlease keep").await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_millis(2500) {
         guarded.tell("alive").await;

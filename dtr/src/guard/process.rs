@@ -259,6 +259,7 @@ impl Watch {
     /// Waits for an order, an end or a deadline. Tells whether there is something to hear.
     fn wait(&self) -> io::Result<bool> {
         let step = match (self.killing_since, self.exit) {
+            (Some(since), _) if now()?.saturating_sub(since) > KILL_LIMIT => LONGEST_WAIT,
             (Some(_), _) => KILL_STEP,
             (None, Some(_)) => TERM_STEP,
             (None, None) => LONGEST_WAIT.min(self.leash.slack(now()?)) + Duration::from_millis(1),

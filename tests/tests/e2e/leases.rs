@@ -200,8 +200,8 @@ async fn a_plugin_dies_with_its_runner_and_its_output_is_kept() -> anyhow::Resul
 #[tokio::test]
 async fn a_poisonous_task_is_given_up() -> anyhow::Result<()> {
     let world = World::new().await?;
-    // Its parent is the guard, and the runner the guard's.
-    let text = "#!/bin/sh\nkill -9 $(cut -d' ' -f4 /proc/$PPID/stat)\nsleep 10\n";
+    // Its parent is the guard, whose parent is the runner.
+    let text = "#!/bin/sh\nread -r _ _ _ runner _ < /proc/$PPID/stat\nkill -9 $runner\nsleep 1000\n";
     let queue = world.script_queue(Script { name: "Poison", text }, 1).await?;
     let backoff = doc! { "base": 0.05, "factor": 1 };
     world.update_queue(queue, doc! { "on_orphan": "requeue", "max_attempts": 3, "backoff": backoff }).await?;
