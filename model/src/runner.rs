@@ -2,17 +2,17 @@
 
 use crate::den::write;
 use crate::model::Action;
-use crate::protocol::{Guard, OnLostLease, Protocol};
-use crate::state::{Claim, Database, Lease, Phase, Plugin, Runner, State, Status, Task};
+use crate::protocol::{Guard, Protocol};
+use crate::state::{Claim, Lease, Phase, Plugin, Runner, State, Status, Task};
 
 /// Makes the step if it is one of a runner and possible now. None: it is not one of a runner.
 pub fn step(protocol: &Protocol, state: &mut State, action: &Action) -> Option<bool> {
     Some(match *action {
         Action::Start(runner) => start(protocol, state, runner),
-        Action::Begin(runner) => begin(protocol, state, runner),
+        Action::Begin(runner) => begin(state, runner),
         Action::PluginEnds(runner) => end_plugin(state, runner),
         Action::GuardEnds(runner) => {
-            guarded(protocol, &state.runners[usize::from(runner)]) && end_plugin(state, runner)
+            guards(protocol, &state.runners[usize::from(runner)]) && end_plugin(state, runner)
         }
         Action::Renew(runner) => renew(protocol, state, runner),
         Action::Finish(runner) => finish(protocol, state, runner),
@@ -52,17 +52,9 @@ fn start(protocol: &Protocol, state: &mut State, number: u8) -> bool {
     true
 }
 
-/// The plugin begins. The guard, which was there before the task was started, refuses after the end of the lease;
-/// if the database is away and the runner is to go on without it, the lease does not matter.
-fn begin(protocol: &Protocol, state: &mut State, number: u8) -> bool {
-    let runner = &state.runners[usize::from(number)];
-    let lease_holds = state.is_current(&runner.claim) && state.task(&runner.claim).lease != Lease::Over;
-    let excused = protocol.setting.on_lost_lease == OnLostLease::Keep && state.database != Database::Up;
-    let refused = runner.ours && protocol.rules.guard == Guard::FromStart && !lease_holds && !excused;
-    if !refused {
-        state.runners[usize::from(number)].plugin = Plugin::Runs;
-    }
-    !refused
+fn begin(state: &mut State, number: u8) -> bool {
+    state.runners[usize::from(number)].plugin = Plugin::Runs;
+    true
 }
 
 fn end_plugin(state: &mut State, number: u8) -> bool {
@@ -109,7 +101,13 @@ fn crash(protocol: &Protocol, state: &mut State, number: u8) -> bool {
     possible
 }
 
-/// Whether a guard lets the plugin of this runner live no longer than the lease.
-pub fn guarded(protocol: &Protocol, runner: &Runner) -> bool {
-    runner.ours && protocol.rules.guard != Guard::Absent
+/// Whether there is a guard that must act before the lease of this runner's task may end: it ends the plugin, or
+/// decides that it will not begin.
+pub fn guards(protocol: &Protocol, runner: &Runner) -> bool {
+    let watches = match protocol.rules.guard {
+        Guard::Absent => false,
+        Guard::FromPlugin => runner.plugin == Plugin::Runs,
+        Guard::FromStart => runner.plugin != Plugin::Gone,
+    };
+    watches && runner.ours
 }

@@ -2,7 +2,7 @@
 
 use crate::model::Action;
 use crate::protocol::{OnLostLease, Protocol};
-use crate::runner::guarded;
+use crate::runner::guards;
 use crate::state::{Claim, Database, Lease, Phase, Plugin, Runner, State, Status, Task};
 
 /// Makes the step if it is possible now. None: it is one of somebody else.
@@ -34,30 +34,26 @@ pub fn step(protocol: &Protocol, state: &mut State, action: &Action) -> Option<b
     })
 }
 
-/// Time passes. By the end of a lease the guard has ended the plugin, unless the plugin is to go on without the
+/// Time passes. By the end of a lease the guard has acted, unless the runner lives and is to go on without the
 /// database, and the database is what is missing.
 fn lease_ends(protocol: &Protocol, state: &mut State, number: u8) -> bool {
-    let task = &state.tasks[usize::from(number)];
     let setting = &protocol.setting;
     let away = setting.partitions || state.database == Database::Down;
-    let possible = match task.lease {
-        Lease::None | Lease::Over => false,
-        Lease::Claim => setting.stalls || setting.crashes || away,
-        Lease::Valid => {
-            let mut runners = state.runners_of(number);
-            let too_early = runners.any(|r| r.plugin == Plugin::Runs && guarded(protocol, r));
-            let excused = away && setting.on_lost_lease == OnLostLease::Keep;
-            (setting.stalls || setting.crashes || away) && (!too_early || excused)
-        }
+    let excused =
+        |runner: &Runner| away && setting.on_lost_lease == OnLostLease::Keep && runner.phase != Phase::Dead;
+    let too_early = match state.tasks[usize::from(number)].lease {
+        Lease::None | Lease::Over => true,
+        Lease::Claim => false,
+        Lease::Valid => state.runners_of(number).any(|runner| guards(protocol, runner) && !excused(runner)),
     };
     state.tasks[usize::from(number)].lease = Lease::Over;
-    possible
+    !too_early && (setting.stalls || setting.crashes || away)
 }
 
-/// A lease is longer than the time between two renewals: after a whole one, each runner that is well has renewed.
+/// A whole lease has passed: each runner that is well has renewed, and the guards of the others have acted.
 fn database_stays(state: &mut State) -> bool {
     let late = state.runners.iter().any(|runner| {
-        runner.phase == Phase::Started
+        runner.phase != Phase::Launched
             && runner.plugin != Plugin::Gone
             && state.is_current(&runner.claim)
             && state.task(&runner.claim).lease == Lease::Over
