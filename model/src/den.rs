@@ -208,8 +208,9 @@ fn is_well(protocol: &Protocol, runner: &Runner) -> bool {
     keeps && runner.phase == Phase::Started && runner.plugin == Plugin::Runs
 }
 
-/// A DEN orphans a task of its node: its process is gone, whether the lease is over or not. That no process is left
-/// is checked before, not in the same step as the update, which does not matter: the dead stay dead.
+/// A DEN orphans a task of its node: its processes are gone, whether the lease is over or not. That none is left is
+/// checked before, not in the same step as the update, which does not matter: the dead stay dead, and the update
+/// names the attempt that they belonged to.
 fn orphan_own(protocol: &Protocol, state: &mut State, number: u8) -> bool {
     let task = &state.tasks[usize::from(number)];
     let mut processes = state.runners_of(number);

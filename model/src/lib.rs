@@ -56,7 +56,8 @@
 //! A task that waits for its retry (-7) is queued here; a paused queue is one with `threads` 0; there is one queue.
 //! That a guard dies without its plugin is not modelled: nothing would be left to notice it but the DEN of that node.
 //! Other DENs take a task only if its own DEN seems dead; the model lets them take it at any time, since seeming
-//! dead proves nothing, and nothing rests on it. Runners are few ([`protocol::Setting::runners`]).
+//! dead proves nothing, and nothing rests on it. A count is one moment here; MongoDB's is a scan, which is as good if
+//! no task can pass it by unseen: one that is started meanwhile must move the way the scan goes. Runners are few ([`protocol::Setting::runners`]).
 //!
 //! # How to read it
 //!
