@@ -11,6 +11,7 @@ pub mod lifecycle;
 pub mod live;
 pub mod model;
 pub mod node;
+pub mod observe;
 pub mod output;
 pub mod plugin;
 pub mod queue;

@@ -5,6 +5,7 @@ mod api;
 mod args;
 mod counts;
 mod error;
+mod events;
 mod json;
 mod legacy;
 mod openapi;
@@ -12,11 +13,14 @@ mod origin;
 mod output;
 mod params;
 mod query;
+mod raw;
 mod rows;
 mod server;
 mod state;
 mod static_files;
+mod tail;
 mod ui;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -23,7 +23,7 @@ pub use legacy::{
 };
 pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange};
 pub use results::{CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
-pub use schema::{ErrorBody, Node, Queue, Task, TaskSearch, Tasks};
+pub use schema::{ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions, Waited};
 
 use crate::{api, json, ui};
 
@@ -51,6 +51,10 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         api::list_tasks::handle,
         api::create_tasks::handle,
         api::get_task::handle,
+        api::wait_for_task::handle,
+        api::get_events::handle,
+        api::get_stdout::handle,
+        api::get_stderr::handle,
         api::get_balance::handle,
         api::update_balance::handle,
         api::info::handle,
@@ -59,6 +63,7 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         ui::docs::handle,
         ui::overview::handle,
         ui::assets::handle,
+        ui::assets::live,
         api::web_tasks::search::handle,
         api::web_tasks::create::handle,
         api::web_tasks::create_from_collection::handle,

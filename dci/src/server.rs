@@ -7,6 +7,7 @@ mod extensions;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::Server;
@@ -86,11 +87,13 @@ async fn await_database(store: Store) {
 
 async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
     let lifecycle = Lifecycle::listen()?;
+    let watch = Arc::clone(&state.watch);
     let server = listen(state, address)?;
     let handle = server.handle();
     let stop = tokio::spawn(async move {
         lifecycle.draining().await;
         tracing::info!("stopping: answering what has been asked");
+        watch.close();
         tokio::select! {
             () = handle.stop(true) => {}
             () = lifecycle.ending() => handle.stop(false).await,
@@ -113,8 +116,12 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
             .configure(|app| extensions::routes(app, &data))
             .configure(routes)
     };
-    let server =
-        HttpServer::new(application).disable_signals().shutdown_timeout(GRACE_SECONDS).bind(address)?;
+    let server = HttpServer::new(application)
+        .disable_signals()
+        .shutdown_timeout(GRACE_SECONDS)
+        // Else answers that go on for long would do so for clients that have gone.
+        .h1_allow_half_closed(false)
+        .bind(address)?;
     for address in server.addrs() {
         tracing::info!(%address, "listening");
     }
@@ -127,6 +134,7 @@ pub fn routes(app: &mut ServiceConfig) {
     const GET_POST: &str = "GET, HEAD, POST";
     app.service(resource("/", GET).route(get().to(ui::overview::handle)))
         .service(resource("/assets/disbatch.css", GET).route(get().to(ui::assets::handle)))
+        .service(resource("/assets/live.js", GET).route(get().to(ui::assets::live)))
         .service(resource("/docs", GET).route(get().to(ui::docs::handle)))
         .service(resource("/openapi.json", GET).route(get().to(openapi::handle)))
         .service(resource("/plugins", GET).route(get().to(api::list_plugins::handle)))
@@ -166,7 +174,17 @@ pub fn routes(app: &mut ServiceConfig) {
                 .route(get().to(api::get_task::handle))
                 .wrap(by_accept()),
         )
+        .configure(running)
         .default_service(web::to(otherwise));
+}
+
+/// Routes that go on while the task does.
+fn running(app: &mut ServiceConfig) {
+    const GET: &str = "GET, HEAD";
+    app.service(resource("/tasks/{id:[0-9a-f]{24}}/stdout", GET).route(get().to(api::get_stdout::handle)))
+        .service(resource("/tasks/{id:[0-9a-f]{24}}/stderr", GET).route(get().to(api::get_stderr::handle)))
+        .service(resource("/tasks/{id:[0-9a-f]{24}}/events", GET).route(get().to(api::get_events::handle)))
+        .service(resource("/tasks/{id:[0-9a-f]{24}}/wait", GET).route(get().to(api::wait_for_task::handle)));
 }
 
 /// A path whose methods are `allow`.

@@ -8,6 +8,7 @@ use disbatch_core::plugin::Plugins;
 use disbatch_core::store::Store;
 
 use crate::counts::QueueCounts;
+use crate::watch::Watch;
 
 /// Shared by all requests.
 #[derive(Debug, Clone)]
@@ -16,6 +17,8 @@ pub struct State {
     pub store: Store,
     /// How many tasks the queues have.
     pub counts: Arc<QueueCounts>,
+    /// Who waits for which task.
+    pub watch: Arc<Watch>,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
     /// Whether `/monitoring` looks.
@@ -68,6 +71,7 @@ impl State {
         Self {
             store,
             counts: Arc::default(),
+            watch: Arc::default(),
             plugins,
             monitoring: config.monitoring.0,
             balance: config.balance,

@@ -1,4 +1,5 @@
-//! The pages for people. One typed struct for each template, no scripts, nothing from other hosts.
+//! The pages for people. One typed struct for each template, nothing from other hosts, and one script of our own: it
+//! shows a running task.
 
 pub mod assets;
 pub mod balance;
@@ -21,6 +22,10 @@ use crate::json::date_text;
 const POLICY: &str =
     "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
+/// The page of a task that has not ended may also run this server's script, and ask this server.
+const LIVE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
 /// A rendered page.
 pub type Rendered = Result<(StatusCode, String), HttpError>;
 
@@ -34,6 +39,10 @@ struct ErrorPage<'a> {
 
 /// The response for a page, or for the error that there is instead.
 pub fn page(rendered: Rendered) -> HttpResponse {
+    page_with(rendered, POLICY)
+}
+
+fn page_with(rendered: Rendered, policy: &'static str) -> HttpResponse {
     let (mut response, html) = match rendered {
         Ok((status, html)) => (HttpResponse::build(status), html),
         Err(error) => {
@@ -47,7 +56,7 @@ pub fn page(rendered: Rendered) -> HttpResponse {
         }
     };
     // The character set is named in the page itself: Perl Disbatch sends the bare type.
-    response.insert_header((CONTENT_SECURITY_POLICY, POLICY));
+    response.insert_header((CONTENT_SECURITY_POLICY, policy));
     response.content_type("text/html").body(html)
 }
 

@@ -34,7 +34,7 @@ use crate::{accept, ui};
 )]
 pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::task::render(&state, &id).await));
+        return Ok(ui::task::respond(&state, &id).await);
     }
     Ok(match find(&state, &id).await {
         Ok(task) => json::ok_pretty(&Value::Object(json::from_document(&task, Dates::Text))),

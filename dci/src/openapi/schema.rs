@@ -166,3 +166,52 @@ pub struct TaskSearch {
     #[param(rename = ".pretty")]
     pretty: Option<String>,
 }
+
+/// Which output, and how.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct OutputOptions {
+    /// Goes on until the attempt is over. On unless empty or 0.
+    #[param(rename = ".follow")]
+    follow: Option<String>,
+    /// Of this attempt, counted from 1; the latest one unless given.
+    #[param(rename = ".attempt", minimum = 0)]
+    attempt: Option<i64>,
+}
+
+/// What to wait for.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct WaitOptions {
+    /// Seconds, 60 unless given.
+    #[param(rename = ".timeout", minimum = 0, maximum = 600)]
+    timeout: Option<i64>,
+    /// A status: answers when the task has another one. Without it: when the task has ended.
+    #[param(rename = ".since", example = -2)]
+    since: Option<i64>,
+}
+
+/// Where a task stands.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "status": 1, "word": "succeeded",
+    "ended": true, "changed": true, "progress": {"percent": 100}, "mtime": "2026-11-20T08:24:29",
+}))]
+pub struct Waited {
+    #[schema(pattern = "^[0-9a-f]{24}$")]
+    id: String,
+    /// The queue's id.
+    #[schema(pattern = "^[0-9a-f]{24}$")]
+    queue: String,
+    status: i64,
+    /// The status in a word.
+    word: String,
+    /// Whether the task is over.
+    ended: bool,
+    /// Whether what was waited for has happened.
+    changed: bool,
+    /// What the plugin says: `percent`, `message` and `at`. Null if it has said nothing.
+    progress: Option<Value>,
+    /// When the status last changed, UTC.
+    mtime: Value,
+}

@@ -94,9 +94,11 @@ async fn state() -> State {
     State::new(&config, store)
 }
 
-/// A task's address may also be that of a queue, by id.
+/// The addresses of a task may also be those of a queue, by id, and a collection.
 fn is_other((path, method): &Route) -> bool {
-    path == "/tasks/{id}" && method == "POST"
+    let other =
+        ["/tasks/{id}", "/tasks/{id}/stdout", "/tasks/{id}/stderr", "/tasks/{id}/events", "/tasks/{id}/wait"];
+    other.contains(&path.as_str()) && method == "POST"
 }
 
 #[actix_web::test]

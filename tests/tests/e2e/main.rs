@@ -8,6 +8,7 @@ mod dev;
 mod examples;
 mod leases;
 mod life;
+mod live;
 mod outage;
 mod output;
 mod perl;
