@@ -5,6 +5,7 @@ mod api;
 mod args;
 mod counts;
 mod error;
+mod fields;
 mod json;
 mod legacy;
 mod openapi;
@@ -17,6 +18,7 @@ mod server;
 mod state;
 mod static_files;
 mod ui;
+mod values;
 
 use std::process::ExitCode;
 

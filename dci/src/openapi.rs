@@ -21,9 +21,11 @@ pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange};
-pub use results::{CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
-pub use schema::{ErrorBody, Node, Queue, Task, TaskSearch, Tasks};
+pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange, Reason};
+pub use results::{
+    Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, RetryResult, UpdateResult,
+};
+pub use schema::{Details, ErrorBody, Node, Queue, Task, TaskSearch, Tasks};
 
 use crate::{api, json, ui};
 

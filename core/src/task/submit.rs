@@ -177,7 +177,11 @@ impl Store {
         Ok(Template { queue, status, now: self.now(), fields })
     }
 
-    async fn insert_tasks(&self, template: &Template, params: Vec<Document>) -> Result<Submitted, SubmitError> {
+    async fn insert_tasks(
+        &self,
+        template: &Template,
+        params: Vec<Document>,
+    ) -> Result<Submitted, SubmitError> {
         let tasks = params.into_iter().map(|params| template.task(ObjectId::new(), params));
         let documents: Vec<Document> = tasks.collect();
         let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();

@@ -117,9 +117,8 @@ impl Store {
             let found: Vec<Document> = found.try_collect().await?;
             let found: HashMap<String, &Document> =
                 found.iter().map(|document| (key_of(document.get("_id")), document)).collect();
-            let documents = batch
-                .iter()
-                .filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
+            let documents =
+                batch.iter().filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
             let (ids, params): (Vec<ObjectId>, Vec<Document>) =
                 documents.map(|(id, document)| (id, params(document))).unzip();
             let part = Note { ids, sources: None, done: false };

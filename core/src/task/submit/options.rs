@@ -19,9 +19,7 @@ impl StartAt {
     pub(super) fn time(self, now: DateTime) -> DateTime {
         match self {
             Self::At(at) => at,
-            Self::In(delay) => {
-                DateTime::from_millis(now.timestamp_millis().saturating_add(millis(delay)))
-            }
+            Self::In(delay) => DateTime::from_millis(now.timestamp_millis().saturating_add(millis(delay))),
         }
     }
 }
