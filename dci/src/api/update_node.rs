@@ -34,14 +34,18 @@ use crate::{json, legacy, values};
     ),
 )]
 pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
-    let change = change(&params)?;
-    let updated = state.store.update_node(&Selector::parse(&name), change).await?;
+    then::or_page(then::is_form(&params), update(&state, &name, &params).await)
+}
+
+async fn update(state: &State, name: &str, params: &Params) -> Answer {
+    let change = change(params)?;
+    let updated = state.store.update_node(&Selector::parse(name), change).await?;
     let result = legacy::update_result(updated);
     if updated.matched == 0 {
         let inner = result["MongoDB::UpdateResult"].clone();
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(result, "error", inner)));
     }
-    then::answer(&params, json::ok(&result))
+    then::answer(params, json::ok(&result))
 }
 
 fn change(params: &Params) -> Result<NodeChange, HttpError> {

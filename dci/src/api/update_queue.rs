@@ -57,8 +57,12 @@ const FIELDS: [&str; 15] = [
     ),
 )]
 pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
-    let fields = checked(&state, &params)?;
-    let updated = match state.store.update_queue(&Selector::parse(&name), fields).await {
+    then::or_page(then::is_form(&params), update(&state, &name, &params).await)
+}
+
+async fn update(state: &State, name: &str, params: &Params) -> Answer {
+    let fields = checked(state, params)?;
+    let updated = match state.store.update_queue(&Selector::parse(name), fields).await {
         Ok(updated) => updated,
         Err(error) => {
             return Err(match error.write_failure() {
@@ -74,7 +78,7 @@ pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> A
         let body = legacy::with(result, "error", format!("no queue '{name}'"));
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
-    then::answer(&params, json::ok(&result))
+    then::answer(params, json::ok(&result))
 }
 
 /// The fields as they are stored; null for those that are to go.
