@@ -9,6 +9,7 @@ pub mod clock;
 pub mod config;
 pub mod explain;
 pub mod lifecycle;
+pub mod live;
 pub mod model;
 pub mod node;
 pub mod output;

@@ -30,7 +30,13 @@ impl Node {
             let batch = self.claim_batch(&queues, &mut round).await?;
             more = batch.len() == BATCH;
             for claim in self.confirm(batch, &mut round).await? {
-                more &= self.launch(claim).await?;
+                // A node that cannot start one runner does not try the others.
+                if self.launches.left(Instant::now()).is_some() {
+                    self.give_back(claim, "no runner could be started").await?;
+                    more = false;
+                } else {
+                    more &= self.launch(claim).await?;
+                }
             }
         }
         Ok(())
@@ -121,11 +127,16 @@ impl Node {
             %error, task = %claim.task, program = %self.launcher.program(), retry_in_s = pause.as_secs(),
             "cannot start a runner; the task is given back"
         );
+        self.give_back(claim, "no runner could be started").await?;
+        Ok(false)
+    }
+
+    async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
         self.uncertain = true;
-        self.store.unclaim_task(&claim, "no runner could be started").await?;
+        self.store.unclaim_task(&claim, why).await?;
         self.uncertain = false;
-        Ok(false)
+        Ok(())
     }
 
     /// The queues that this node serves.

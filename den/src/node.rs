@@ -25,6 +25,9 @@ use crate::supervise::Continuity;
 /// The interval of the loop (Disbatch 4 design, Overview).
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// How many heartbeats there are in a lease at least.
+const BEATS: u32 = 4;
+
 /// One node at work.
 #[derive(Debug)]
 pub struct Node {
@@ -101,7 +104,7 @@ impl Node {
 
     /// Works until told to drain, then gives back what has not been started.
     pub async fn run(mut self, lifecycle: &Lifecycle) {
-        let mut seconds = tokio::time::interval(INTERVAL);
+        let mut seconds = tokio::time::interval(INTERVAL.min(self.config.lease() / BEATS));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let hints = self.hints.clone();
         loop {
@@ -182,7 +185,7 @@ impl Node {
             serves,
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;
-        self.continuity.reached(self.config.lease() / 2);
+        self.continuity.reached(self.config.lease() * 2 / 3);
         self.maxthreads = entry.thread_limit();
         if entry.is_draining() != self.draining {
             self.draining = entry.is_draining();
@@ -225,7 +228,7 @@ impl Node {
 
     /// Looks after the node until none of its tasks runs any more.
     async fn stay_for_running(&mut self, lifecycle: &Lifecycle) {
-        let mut seconds = tokio::time::interval(INTERVAL);
+        let mut seconds = tokio::time::interval(INTERVAL.min(self.config.lease() / BEATS));
         seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut reported = u64::MAX;
         while !lifecycle.is_ending() {

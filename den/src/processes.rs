@@ -23,15 +23,29 @@ pub fn of_task(task: TaskId) -> Vec<Pid> {
         .collect()
 }
 
+/// Kills the runners of `task`, whose guards then kill the rest with more knowledge than there is here.
+/// Returns how many processes of the task there were: 0 means that all are gone.
+pub fn kill_runners(task: TaskId) -> usize {
+    let processes = of_task(task);
+    let id = task.to_string();
+    let runners = processes.iter().filter(|process| is_runner(Path::new(&format!("/proc/{process}")), &id));
+    kill_these(task, runners);
+    processes.len()
+}
+
 /// Kills everything that belongs to `task`. Returns how many processes were there: 0 means that it is gone.
 pub fn kill_all(task: TaskId) -> usize {
     let processes = of_task(task);
-    for process in &processes {
+    kill_these(task, processes.iter());
+    processes.len()
+}
+
+fn kill_these<'a>(task: TaskId, processes: impl Iterator<Item = &'a Pid>) {
+    for process in processes {
         if let Err(error) = kill(*process, Signal::SIGKILL) {
             tracing::debug!(%error, %task, %process, "cannot kill a process of the task");
         }
     }
-    processes.len()
 }
 
 /// Asks the runner `pid` to look at its task at once, if that process still is a runner of `task`.
@@ -44,10 +58,13 @@ pub fn nudge(pid: i32, task: TaskId) {
     }
 }
 
+/// Only our own runner expects the signal; it would end another.
 fn is_runner(process: &Path, id: &str) -> bool {
     let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
-    words.any(|word| word == b"--task") && words.next() == Some(id.as_bytes())
+    let program = words.next().unwrap_or_default();
+    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"dtr") && words.any(|word| word == b"--task") && words.next() == Some(id.as_bytes())
 }
 
 fn belongs(process: &Path, id: &str) -> bool {

@@ -20,6 +20,9 @@ const NOT_CLAIMED: i32 = 1;
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
 
+/// How long a guard has to kill a plugin whose runner is dead.
+const GUARD_TAKES: Duration = Duration::from_secs(2);
+
 /// How often they are looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -175,9 +178,9 @@ impl Node {
     /// A run of this node that has not renewed its lease: its processes are killed first, and it is ended
     /// once they are gone.
     async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
-        let found = processes::kill_all(task.id);
-        if found > 0 {
-            tracing::warn!(task = %task.id, processes = found, "its lease has run out: killed what is left of it");
+        let left = processes::of_task(task.id).len();
+        if left > 0 {
+            tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
             await_death(task.id).await;
         }
         let why = "its runner was gone, or silent for longer than its lease";
@@ -200,9 +203,16 @@ impl Node {
 
 /// Kills what is left of a task's processes and waits until nothing is.
 async fn await_death(task: TaskId) {
-    let deadline = Instant::now() + DEATH_TAKES;
-    while processes::kill_all(task) > 0 {
-        if Instant::now() > deadline {
+    let begun = Instant::now();
+    loop {
+        let left = match begun.elapsed() < GUARD_TAKES {
+            true => processes::kill_runners(task),
+            false => processes::kill_all(task),
+        };
+        if left == 0 {
+            return;
+        }
+        if begun.elapsed() > DEATH_TAKES {
             tracing::error!(%task, "processes of the task do not die");
             return;
         }

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use disbatch_core::output::Encoding;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::live::Tap;
 use utf8::Utf8Check;
 
 /// Longer streams are kept on disk.
@@ -27,6 +28,7 @@ pub struct Capture {
     check: Utf8Check,
     failure: Option<io::Error>,
     lost: u64,
+    tap: Option<Tap>,
 }
 
 impl Capture {
@@ -40,7 +42,13 @@ impl Capture {
             check: Utf8Check::default(),
             failure: None,
             lost: 0,
+            tap: None,
         }
+    }
+
+    /// Also shows what is captured from now on to `tap`.
+    pub fn tapped(self, tap: Tap) -> Self {
+        Self { tap: Some(tap), ..self }
     }
 
     /// Reads `source` to its end. Keeps everything read so far when dropped between reads.
@@ -50,13 +58,16 @@ impl Capture {
         let mut buffer = vec![0; READ_SIZE];
         loop {
             match source.read(&mut buffer).await {
-                Ok(0) => return,
+                Ok(0) => break,
                 Ok(read) => self.push(&buffer[..read]),
                 Err(error) => {
                     self.failure.get_or_insert(error);
-                    return;
+                    break;
                 }
             }
+        }
+        if let Some(tap) = &self.tap {
+            tap.close();
         }
     }
 
@@ -70,6 +81,9 @@ impl Capture {
             Ok(()) => {
                 self.length += bytes.len() as u64;
                 self.check.push(bytes);
+                if let Some(tap) = &self.tap {
+                    tap.push(bytes);
+                }
             }
             Err(error) => {
                 self.failure = Some(error);
@@ -181,6 +195,17 @@ mod tests {
         capture.push(b"half a line");
         capture.note("second\n");
         assert_eq!(bytes(&capture).await, b"first\nhalf a line\nsecond\n");
+    }
+
+    #[tokio::test]
+    async fn a_tap_gets_what_is_kept() {
+        let tap = Tap::new(std::sync::Arc::default());
+        let mut capture = Capture::new("/nonexistent".into()).tapped(tap.clone());
+        capture.drain(&b"half a line"[..]).await;
+        assert!(tap.is_closed());
+        capture.note("note\n");
+        capture.push(&vec![b'x'; IN_MEMORY]);
+        assert_eq!(tap.peek().unwrap().bytes, bytes(&capture).await);
     }
 
     #[tokio::test]

@@ -1,17 +1,16 @@
 //! Stores what came out: where each stream goes, and the one update that ends the task.
 
-use std::time::Duration;
-
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::Gfs;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{Status, Task, TaskId};
+use disbatch_core::model::{Task, TaskId};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Finish, Finished, Run};
 
 use crate::capture::Capture;
+use crate::outcome::Outcome;
 use crate::retry::{Patience, retry};
 
 /// Output of both streams together, or standard error alone, is kept in the task up to this many bytes
@@ -23,25 +22,6 @@ const DOCUMENT_LIMIT: u64 = 16 * 1024 * 1024;
 
 /// Room for the fields that the end of a task adds.
 const RESERVE: u64 = 4 * 1024;
-
-/// What is to be stored.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The final status.
-    pub status: Status,
-    /// Standard output.
-    pub stdout: Capture,
-    /// Standard error.
-    pub stderr: Capture,
-    /// The structured result.
-    pub result: Option<Document>,
-    /// How the plugin ended.
-    pub exit: Option<Document>,
-    /// Why it ended like that, where that is not the plugin's doing.
-    pub note: Option<String>,
-    /// The task is to be tried again after this time.
-    pub again: Option<Duration>,
-}
 
 /// How storing went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::io::Write;
 use tokio::io::AsyncReadExt;
 
 use crate::capture::Capture;
-use crate::deliver::Outcome;
+use crate::outcome::Outcome;
 
 /// Longer output is cut here; all of it is in the database.
 const SHOWN: u64 = 64 * 1024;

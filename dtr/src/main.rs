@@ -3,12 +3,18 @@
 mod args;
 mod capture;
 mod control;
+mod custody;
 mod deliver;
 mod echo;
+mod facts;
+mod guard;
+mod live;
+mod outcome;
 mod plugin;
 mod relay;
 mod retry;
 mod run;
+mod supervision;
 mod verdict;
 
 use std::process::ExitCode;
@@ -16,8 +22,17 @@ use std::process::ExitCode;
 use clap::Parser;
 use disbatch_core::telemetry::last_words;
 
+fn main() -> ExitCode {
+    // Before anything else: a guard is to be small and quick.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == guard::WORD) {
+        return guard::process::main(arguments);
+    }
+    run_task()
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
+async fn run_task() -> ExitCode {
     let args = args::Args::parse();
     match run::run(args).await {
         Ok(ending) => ending.exit_code(),

@@ -2,26 +2,28 @@
 
 use std::io;
 use std::path::Path;
+use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bson::Bson;
-use command_fds::{CommandFdExt, FdMapping};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, PluginName, Queue, Task};
+use disbatch_core::model::{PluginName, Queue, Task};
+use disbatch_core::output::StreamName;
 use disbatch_core::plugin::Plugin;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use disbatch_core::task::Run;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, Command};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::capture::Capture;
 use crate::control::Control;
+use crate::facts::{self, ExitFacts};
+use crate::guard::protocol::{Exit, Order, Report};
+use crate::guard::{self, Guard};
+use crate::live::Live;
 use crate::relay::Relay;
-
-/// The control channel's descriptor in the plugin. One digit, as `>&3` in a shell needs it.
-const CONTROL_FD: i32 = 3;
+use crate::supervision::{End, Reason, Supervision, Wish};
 
 /// Longer parameters are only on standard input: the kernel limits a variable to 128 KiB.
 const LONGEST_JOB_PARAMS: usize = 64 * 1024;
@@ -29,8 +31,11 @@ const LONGEST_JOB_PARAMS: usize = 64 * 1024;
 /// How long pipes may stay open after the plugin's end before they are left to whoever holds them.
 const PIPES_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a plugin has between SIGTERM and SIGKILL.
+/// How long a plugin has between SIGTERM and SIGKILL when the runner is told to end.
 const KILL_GRACE: Duration = Duration::from_secs(10);
+
+/// The guard hears from its runner at least so often.
+const LONGEST_BEAT: Duration = Duration::from_secs(1);
 
 /// What a plugin is started for.
 #[derive(Debug, Clone, Copy)]
@@ -41,10 +46,14 @@ pub struct Job<'a> {
     pub queue: &'a Queue,
     /// The plugin's name, as the queue gives it.
     pub name: &'a PluginName,
-    /// The node that runs it.
-    pub node: &'a NodeName,
+    /// This run of it.
+    pub run: &'a Run,
     /// Its private folder.
     pub folder: &'a Path,
+    /// Where its output is shown while it runs.
+    pub live: Option<&'a Live>,
+    /// A runner that is silent for longer has lost its task, and its guard kills the plugin.
+    pub lease: Duration,
 }
 
 /// A plugin that has ended.
@@ -52,6 +61,8 @@ pub struct Job<'a> {
 pub struct Ended {
     /// How.
     pub exit: ExitStatus,
+    /// The same and more, for the task.
+    pub facts: ExitFacts,
     /// Its standard output.
     pub stdout: Capture,
     /// Its standard error, with the runner's notes at the end.
@@ -60,7 +71,7 @@ pub struct Ended {
     pub control: Control,
 }
 
-/// Runs the plugin to its end.
+/// Runs the plugin to its end, under a guard.
 ///
 /// # Errors
 /// The process cannot be started or waited for.
@@ -68,25 +79,24 @@ pub async fn execute(
     plugin: &Plugin,
     job: Job<'_>,
     relay: Relay,
+    supervision: Supervision,
     lifecycle: &Lifecycle,
 ) -> io::Result<Ended> {
     let document = task_json(job.task)?;
-    let (mut child, control_pipe) = spawn(plugin, job)?;
-    let stdin = child.stdin.take();
-    let (Some(out_pipe), Some(err_pipe)) = (child.stdout.take(), child.stderr.take()) else {
+    let (mut guard, control_pipe) = spawn(plugin, job)?;
+    let Some((mut stdin, out_pipe, err_pipe)) = guard.streams() else {
         return Err(io::Error::other("the plugin has no pipes"));
     };
-    let mut stdout = Capture::new(std::env::temp_dir());
-    let mut stderr = Capture::new(std::env::temp_dir());
+    let mut stdout = capture(job, StreamName::Stdout);
+    let mut stderr = capture(job, StreamName::Stderr);
     let mut control = Control::default();
-    let exit;
+    let fate;
     let abandoned;
     {
         let feed = async {
-            if let Some(mut stdin) = stdin {
-                // A plugin need not read its standard input.
-                let _broken_pipe = stdin.write_all(document.as_bytes()).await;
-            }
+            // A plugin need not read its standard input.
+            let _broken_pipe = stdin.write_all(document.as_bytes()).await;
+            drop(stdin);
         };
         let streams = async {
             tokio::join!(
@@ -97,9 +107,10 @@ pub async fn execute(
             );
         };
         tokio::pin!(streams);
-        let (status, drained) = until_exit(&mut child, streams.as_mut(), lifecycle).await?;
-        exit = status;
-        abandoned = !drained && tokio::time::timeout(PIPES_GRACE, streams).await.is_err();
+        let watch = Watch { guard: &mut guard, lease: job.lease, ending: Ending::default() };
+        let (ended, drained) = watch.until_exit(streams.as_mut(), supervision, lifecycle).await?;
+        fate = ended;
+        abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
     }
     if abandoned {
         tracing::warn!("a process that outlived the plugin holds its pipes; not waiting for it");
@@ -109,80 +120,142 @@ pub async fn execute(
             PIPES_GRACE.as_secs()
         ));
     }
-    for note in control.notes() {
+    for note in control.notes().chain(facts::notes(&fate.exit, fate.guarded, job.lease)) {
         stderr.note(&note);
     }
-    if let Some(note) = crate::verdict::signal_note(exit) {
-        stderr.note(&note);
-    }
-    Ok(Ended { exit, stdout, stderr, control })
+    let facts = ExitFacts::of(&fate.exit, fate.reason);
+    Ok(Ended { exit: fate.exit.exit_status(), facts, stdout, stderr, control })
 }
 
-/// Waits for the exit, reading all the while, and ends the plugin when the runner is told to end. Returns
-/// how it ended and whether all streams had come to their end by then.
-async fn until_exit(
-    child: &mut Child,
-    mut streams: std::pin::Pin<&mut impl Future<Output = ()>>,
-    lifecycle: &Lifecycle,
-) -> io::Result<(ExitStatus, bool)> {
-    let group = child.id();
-    let mut drained = false;
-    let kill = end_group(group, lifecycle);
-    tokio::pin!(kill);
-    let mut killing = true;
-    loop {
-        tokio::select! {
-            exit = child.wait() => return Ok((exit?, drained)),
-            () = streams.as_mut(), if !drained => drained = true,
-            () = &mut kill, if killing => killing = false,
+fn capture(job: Job<'_>, stream: StreamName) -> Capture {
+    let capture = Capture::new(std::env::temp_dir());
+    match job.live {
+        Some(live) => capture.tapped(live.tap(stream)),
+        None => capture,
+    }
+}
+
+/// How it ended.
+struct Fate {
+    exit: Exit,
+    /// What the runner wanted it to end for.
+    reason: Option<Reason>,
+    /// Whether the guard lived to tell.
+    guarded: bool,
+}
+
+/// A plugin and what is under way to end it.
+struct Watch<'a> {
+    guard: &'a mut Guard,
+    lease: Duration,
+    ending: Ending,
+}
+
+#[derive(Default)]
+struct Ending {
+    reason: Option<Reason>,
+    kill_at: Option<Instant>,
+    killed: bool,
+}
+
+impl Watch<'_> {
+    /// Waits for the exit, reading all the while, and ends the plugin when it is to end. Tells whether all
+    /// streams had come to their end by then.
+    async fn until_exit(
+        mut self,
+        mut streams: Pin<&mut impl Future<Output = ()>>,
+        mut supervision: Supervision,
+        lifecycle: &Lifecycle,
+    ) -> io::Result<(Fate, bool)> {
+        let started = Instant::now();
+        let mut drained = false;
+        let mut told_to_end = false;
+        let mut beat = interval((self.lease / 3).clamp(Duration::from_millis(1), LONGEST_BEAT));
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let kill_at = self.ending.kill_at;
+            tokio::select! {
+                report = self.guard.report() => match report? {
+                    Some(Report::Pid(_)) => {}
+                    Some(Report::Error(error)) => return Err(io::Error::other(error)),
+                    Some(Report::Exited(exit)) => {
+                        let reason = self.ending.reason.filter(|_| exit.ordered);
+                        return Ok((Fate { exit, reason, guarded: true }, drained));
+                    }
+                    None => {
+                        self.guard.clear_up().await;
+                        let exit = Exit { duration: started.elapsed(), ..Exit::unknown() };
+                        return Ok((Fate { exit, reason: self.ending.reason, guarded: false }, drained));
+                    }
+                },
+                () = streams.as_mut(), if !drained => drained = true,
+                wish = supervision.next() => match wish {
+                    Wish::Lease(time) => self.guard.tell(Order::Lease(time)),
+                    Wish::End(end) => self.end(end),
+                },
+                () = lifecycle.ending(), if !told_to_end => {
+                    told_to_end = true;
+                    self.end(End { reason: Reason::Runner, grace: KILL_GRACE });
+                }
+                () = sleep_until(kill_at.unwrap_or(started)), if kill_at.is_some() => self.kill(),
+                _ = beat.tick() => self.guard.tell(Order::Alive),
+            }
+        }
+    }
+
+    /// TERM, and KILL after a while. Of several requests the first gives the reason.
+    fn end(&mut self, end: End) {
+        let first = self.ending.reason.is_none();
+        self.ending.reason.get_or_insert(end.reason);
+        if end.reason == Reason::LeaseLost {
+            return self.kill();
+        }
+        if first {
+            tracing::warn!(
+                reason = end.reason.as_str(),
+                grace_s = end.grace.as_secs_f64(),
+                "ending the plugin"
+            );
+            self.guard.tell(Order::Term);
+        }
+        if !self.ending.killed {
+            let kill_at = Instant::now() + end.grace;
+            self.ending.kill_at = Some(self.ending.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.ending.kill_at = None;
+        if !std::mem::replace(&mut self.ending.killed, true) {
+            tracing::warn!(reason = self.ending.reason.map(Reason::as_str), "killing the plugin");
+            self.guard.tell(Order::Kill);
         }
     }
 }
 
-/// On the runner's second signal: TERM to the plugin's process group, and KILL after a while.
-async fn end_group(group: Option<u32>, lifecycle: &Lifecycle) {
-    lifecycle.ending().await;
-    for (signal, pause) in [(Signal::SIGTERM, KILL_GRACE), (Signal::SIGKILL, Duration::ZERO)] {
-        tracing::warn!(%signal, "ending the plugin");
-        if let Some(group) = group.and_then(|id| i32::try_from(id).ok())
-            && let Err(error) = killpg(Pid::from_raw(group), signal)
-        {
-            tracing::debug!(%error, "the plugin's process group is gone");
-        }
-        tokio::time::sleep(pause).await;
-    }
-}
-
-fn spawn(plugin: &Plugin, job: Job<'_>) -> io::Result<(Child, pipe::Receiver)> {
+fn spawn(plugin: &Plugin, job: Job<'_>) -> io::Result<(Guard, pipe::Receiver)> {
     let (reader, writer) = io::pipe()?;
-    let mut command = Command::new(&plugin.program);
+    let mut command = guard::command(plugin, job.task.id, job.lease);
     command
-        .args(&plugin.arguments)
         .current_dir(job.folder)
-        .env("DISBATCH_TASK_ID", job.task.id.to_string())
         .env("DISBATCH_QUEUE_ID", job.queue.id.to_string())
         .env("DISBATCH_QUEUE", job.queue.display_name().replace('\0', ""))
         .env("DISBATCH_PLUGIN", job.name.as_str())
-        .env("DISBATCH_NODE", job.node.as_str())
+        .env("DISBATCH_NODE", job.run.node.as_str())
+        .env("DISBATCH_ATTEMPT", job.run.attempt.to_string())
         .env("DISBATCH_WORK_DIR", job.folder)
-        .env("DISBATCH_CONTROL_FD", CONTROL_FD.to_string())
+        .env("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string())
         .env("JOB_ID", job.task.id.to_string())
         .env_remove("JOB_PARAMS")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0);
+        .stderr(Stdio::piped());
     let params = job.task.params().clone().into_relaxed_extjson().to_string();
     if params.len() <= LONGEST_JOB_PARAMS {
         command.env("JOB_PARAMS", params);
     }
-    command
-        .fd_mappings(vec![FdMapping { parent_fd: writer.into(), child_fd: CONTROL_FD }])
-        .map_err(io::Error::other)?;
-    let child = command.spawn()?;
-    // The command holds our copy of the writing end, which would keep the channel open for ever.
-    drop(command);
-    Ok((child, pipe::Receiver::from_owned_fd(reader.into())?))
+    let guard = Guard::start(command, job.task.id, writer.into())?;
+    Ok((guard, pipe::Receiver::from_owned_fd(reader.into())?))
 }
 
 /// The task as one line of relaxed extended JSON.
@@ -190,3 +263,6 @@ fn task_json(task: &Task) -> io::Result<String> {
     let document = bson::serialize_to_document(task).map_err(io::Error::other)?;
     Ok(format!("{}\n", Bson::Document(document).into_relaxed_extjson()))
 }
+
+#[cfg(test)]
+mod tests;

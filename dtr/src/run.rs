@@ -1,23 +1,27 @@
 //! One task, step by step.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use disbatch_core::config::{Config, ConfigError, Gfs, Role};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{IdError, NodeName, PluginName, Queue, Selector, Status, Task, TaskId};
+use disbatch_core::model::{IdError, NodeName, PluginName, Queue, Rules, Selector, Task, TaskId};
 use disbatch_core::plugin::{Plugin, Plugins};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Run, Start, Started};
 use disbatch_core::telemetry;
+use tokio::time::Instant;
 
 use crate::args::Args;
-use crate::capture::Capture;
-use crate::deliver::{Delivered, Outcome, deliver};
+use crate::custody::{self, Charge, Custody, Nudges};
+use crate::deliver::{Delivered, deliver};
+use crate::live::Live;
+use crate::outcome::{self, Outcome};
 use crate::plugin::{Job, execute};
-use crate::relay;
 use crate::retry::{Patience, retry};
-use crate::{echo, verdict};
+use crate::supervision::{self, Supervision};
+use crate::{echo, guard, relay};
 
 /// How long a runner looks for the database before it leaves its task to be given back.
 const START_PATIENCE: Patience = Patience::Until(Duration::from_secs(60));
@@ -112,13 +116,15 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     };
     telemetry::init(&log_of(&config, args.quiet)).map_err(Failure::Setup)?;
     let lifecycle = Lifecycle::listen().map_err(Failure::Setup)?;
+    let nudges = Nudges::listen().map_err(Failure::Setup)?;
     lead_own_session();
 
     let folder = tempfile::Builder::new()
-        .prefix(&format!("disbatch-{id}-"))
+        .prefix(&guard::folder_prefix(id))
         .tempdir()
         .map_err(|source| Failure::Folder { folder: std::env::temp_dir(), source })?;
     let store = Store::connect(&config, Role::TaskRunner).await.map_err(Failure::Address)?;
+    let asked = Instant::now();
     let claim = Start {
         task: id,
         node: node.clone(),
@@ -129,11 +135,11 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
         pid: std::process::id(),
     };
     let (task, run) = start(&store, &claim, &lifecycle).await?;
-    tracing::info!(task = %id, queue = %task.queue, "task started");
+    tracing::info!(task = %id, queue = %task.queue, attempt = run.attempt, "task started");
 
-    let outcome = outcome(&store, &config, (&task, &run), folder.path(), &lifecycle).await?;
+    let work = Work { store: &store, config: &config, task: &task, run: &run, lifecycle: &lifecycle };
     let gfs = args.gfs.or(config.gfs).unwrap_or(Gfs::Never);
-    let delivered = deliver(&store, (&task, &run), &outcome, gfs, &lifecycle).await?;
+    let (outcome, delivered) = work.carry_out(asked, nudges, folder.path(), gfs).await?;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
     if !args.quiet && !args.no_echo {
         echo::echo(&outcome).await;
@@ -169,51 +175,100 @@ async fn start(store: &Store, claim: &Start, lifecycle: &Lifecycle) -> Result<(T
     }
 }
 
-/// Runs the plugin, or says why it cannot run.
-async fn outcome(
-    store: &Store,
-    config: &Config,
-    (task, run): (&Task, &Run),
-    folder: &std::path::Path,
-    lifecycle: &Lifecycle,
-) -> Result<Outcome, StoreError> {
-    let queue = retry("reading the queue", Patience::Endless, lifecycle, |_| async {
-        store.find_queue(&Selector::Id(task.queue.0)).await
-    });
-    let queue = match queue.await {
-        Ok(queue) => queue,
-        Err(error) if error.is_transient() => return Err(error),
-        Err(error) => return Ok(unable_to_start(&format!("cannot read queue {}: {error}", task.queue))),
-    };
-    let (queue, name, plugin) = match find_plugin(config, task, queue) {
-        Ok(found) => found,
-        Err(why) => return Ok(unable_to_start(&why)),
-    };
-    let job = Job { task, queue: &queue, name: &name, node: &run.node, folder };
-    let (relay, inbox) = relay::channel();
-    let (ended, complaints) =
-        tokio::join!(execute(&plugin, job, relay, lifecycle), inbox.work(store, config, run, lifecycle));
-    Ok(match ended {
-        Ok(mut ended) => {
-            for complaint in complaints {
-                ended.stderr.note(&complaint);
+/// A task that this runner has.
+struct Work<'a> {
+    store: &'a Store,
+    config: &'a Config,
+    task: &'a Task,
+    run: &'a Run,
+    lifecycle: &'a Lifecycle,
+}
+
+impl Work<'_> {
+    /// Runs the plugin and stores what came out. `asked`: when the first lease was asked for.
+    async fn carry_out(
+        &self,
+        asked: Instant,
+        nudges: Nudges,
+        folder: &Path,
+        gfs: Gfs,
+    ) -> Result<(Outcome, Delivered), StoreError> {
+        let queue = match self.queue().await {
+            Err(error) if error.is_transient() => return Err(error),
+            found => found,
+        };
+        let lease = self.config.lease();
+        let rules = Rules::of(self.task, queue.as_ref().ok().and_then(Option::as_ref));
+        let until_deadline = custody::until_deadline(self.task, &rules, lease);
+        let (supervisor, supervision) = supervision::channel();
+        let charge = Charge { run: self.run.clone(), rules, lease, asked, until_deadline };
+        let custody = Custody::begin(self.store.clone(), charge, supervisor, nudges);
+        let live = Live::start(self.store, self.task.id, self.run.attempt);
+
+        let outcome = match outcome::needless(self.task, until_deadline) {
+            Some(outcome) => outcome,
+            None => match queue {
+                Ok(queue) => self.execute(queue, supervision, (folder, &live)).await,
+                Err(error) => {
+                    Outcome::unable_to_start(&format!("cannot read queue {}: {error}", self.task.queue))
+                }
+            },
+        };
+        let outcome = outcome.with_retry(&rules, self.task.failures());
+        let delivered = if custody.is_lost() {
+            Delivered::NotRunning
+        } else {
+            deliver(self.store, (self.task, self.run), &outcome, gfs, self.lifecycle).await?
+        };
+        // Now the output is in its place, or whoever has taken the task away has kept what was written.
+        live.end().await;
+        Ok((outcome, delivered))
+    }
+
+    async fn queue(&self) -> Result<Option<Queue>, StoreError> {
+        retry("reading the queue", Patience::Endless, self.lifecycle, |_| async {
+            self.store.find_queue(&Selector::Id(self.task.queue.0)).await
+        })
+        .await
+    }
+
+    /// Runs the plugin, or says why it cannot run.
+    async fn execute(
+        &self,
+        queue: Option<Queue>,
+        supervision: Supervision,
+        (folder, live): (&Path, &Live),
+    ) -> Outcome {
+        let (queue, name, plugin) = match find_plugin(self.config, self.task, queue) {
+            Ok(found) => found,
+            Err(why) => return Outcome::unable_to_start(&why),
+        };
+        let job = Job {
+            task: self.task,
+            queue: &queue,
+            name: &name,
+            run: self.run,
+            folder,
+            lease: self.config.lease(),
+            live: Some(live),
+        };
+        let (relay, inbox) = relay::channel();
+        let (ended, complaints) = tokio::join!(
+            execute(&plugin, job, relay, supervision, self.lifecycle),
+            inbox.work(self.store, self.config, self.run, self.lifecycle)
+        );
+        match ended {
+            Ok(mut ended) => {
+                for complaint in complaints {
+                    ended.stderr.note(&complaint);
+                }
+                Outcome::of(ended)
             }
-            for failure in [ended.stdout.failure(), ended.stderr.failure()].into_iter().flatten() {
-                tracing::error!("{failure}");
-                ended.stderr.note(&format!("disbatch: {failure}\n"));
-            }
-            Outcome {
-                status: verdict::final_status(ended.exit, ended.control.status.as_ref()),
-                stdout: ended.stdout,
-                stderr: ended.stderr,
-                result: ended.control.result,
-                exit: None,
-                note: None,
-                again: None,
+            Err(error) => {
+                Outcome::unable_to_start(&format!("cannot run {}: {error}", plugin.program.display()))
             }
         }
-        Err(error) => unable_to_start(&format!("cannot run {}: {error}", plugin.program.display())),
-    })
+    }
 }
 
 fn find_plugin(
@@ -231,23 +286,5 @@ fn find_plugin(
             let problems: String = plugins.problems.iter().map(|problem| format!("\n{problem}")).collect();
             Err(format!("plugin {name} is not installed on this node{problems}"))
         }
-    }
-}
-
-/// Perl Disbatch's words for a task whose plugin never ran.
-fn unable_to_start(why: &str) -> Outcome {
-    let capture = |text: &str| {
-        let mut capture = Capture::new(std::env::temp_dir());
-        capture.push(text.as_bytes());
-        capture
-    };
-    Outcome {
-        status: Status::Failed,
-        stdout: capture("Unable to start"),
-        stderr: capture(why),
-        result: None,
-        exit: None,
-        note: None,
-        again: None,
     }
 }

@@ -44,12 +44,13 @@ fn announced_status(value: &Value) -> Status {
     }
 }
 
-/// A line for the task's standard error when a signal ended the plugin.
-pub fn signal_note(exit: ExitStatus) -> Option<String> {
+/// A line for the task's standard error when a signal ended the plugin, `oom`: because memory ran out.
+pub fn signal_note(exit: ExitStatus, oom: bool) -> Option<String> {
     let number = exit.signal()?;
     let name = nix::sys::signal::Signal::try_from(number).map_or("unknown", nix::sys::signal::Signal::as_str);
     let core = if exit.core_dumped() { ", core dumped" } else { "" };
-    Some(format!("Plugin killed by signal {number} ({name}{core})\n"))
+    let memory = if oom { ": out of memory" } else { "" };
+    Some(format!("Plugin killed by signal {number} ({name}{core}){memory}\n"))
 }
 
 #[cfg(test)]
@@ -103,8 +104,10 @@ mod tests {
 
     #[test]
     fn signals_are_named() {
-        assert_eq!(signal_note(ExitStatus::from_raw(11)).unwrap(), "Plugin killed by signal 11 (SIGSEGV)\n");
-        assert_eq!(signal_note(ExitStatus::from_raw(9)).unwrap(), "Plugin killed by signal 9 (SIGKILL)\n");
-        assert_eq!(signal_note(exited(9)), None);
+        let note = |status, oom| signal_note(ExitStatus::from_raw(status), oom);
+        assert_eq!(note(11, false).unwrap(), "Plugin killed by signal 11 (SIGSEGV)\n");
+        assert_eq!(note(9, false).unwrap(), "Plugin killed by signal 9 (SIGKILL)\n");
+        assert_eq!(note(9, true).unwrap(), "Plugin killed by signal 9 (SIGKILL): out of memory\n");
+        assert_eq!(note(9 << 8, false), None);
     }
 }

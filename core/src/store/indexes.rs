@@ -8,6 +8,7 @@ use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::{Store, StoreError};
+use crate::live;
 
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -135,6 +136,10 @@ impl Store {
                 }
                 refused.get_or_insert(error);
             }
+        }
+        for index in live::indexes() {
+            let live = self.database().collection::<Document>(live::COLLECTION);
+            live.create_index(index).await?;
         }
         refused.map_or(Ok(()), Err)
     }

@@ -80,17 +80,43 @@ impl Store {
         if self.tasks().find_one(filter.clone()).projection(doc! { "_id": 1 }).await?.is_none() {
             return Ok(Buried::NotRunning);
         }
-        let (stdout, stderr) = (Bson::Null, Bson::Null);
-        let Some(pause) = pause else {
-            let why = poisonous(&rules, task, why);
-            let mut update = Transition::to(Status::Orphaned, self.now()).end_of_run().note(why);
-            if !(stdout.as_null().is_some() && stderr.as_null().is_some()) {
-                update = update.set("stdout", stdout).set("stderr", stderr).set("complete", false);
-            }
-            let changed = self.tasks().update_one(filter, update.pipeline()).await?.matched_count == 1;
-            return Ok(if changed { Buried::Orphaned } else { Buried::NotRunning });
-        };
         let run = run_of(task);
+        // Before the update, so that a task that has ended has its output.
+        let (stdout, stderr) = self.seal_live(task.id, run.attempt).await?;
+        let sealed = [stdout.clone(), stderr.clone()];
+        let buried = match pause {
+            None => self.bury_for_good(filter, [stdout, stderr], poisonous(&rules, task, why)).await?,
+            Some(pause) => self.bury_for_now(filter, &run, [stdout, stderr], (pause, why)).await?,
+        };
+        if buried == Buried::NotRunning {
+            self.discard_output(&sealed).await?;
+        } else {
+            self.remove_live(task.id, Some(run.attempt)).await?;
+        }
+        Ok(buried)
+    }
+
+    async fn bury_for_good(
+        &self,
+        filter: Document,
+        [stdout, stderr]: [Bson; 2],
+        why: String,
+    ) -> Result<Buried, StoreError> {
+        let mut update = Transition::to(Status::Orphaned, self.now()).end_of_run().note(why);
+        if stdout != Bson::Null || stderr != Bson::Null {
+            update = update.set("stdout", stdout).set("stderr", stderr).set("complete", false);
+        }
+        let changed = self.tasks().update_one(filter, update.pipeline()).await?.matched_count == 1;
+        Ok(if changed { Buried::Orphaned } else { Buried::NotRunning })
+    }
+
+    async fn bury_for_now(
+        &self,
+        filter: Document,
+        run: &Run,
+        [stdout, stderr]: [Bson; 2],
+        (pause, why): (Duration, &str),
+    ) -> Result<Buried, StoreError> {
         let finish = Finish {
             status: Status::Orphaned,
             stdout,
@@ -100,13 +126,13 @@ impl Store {
             exit: None,
             note: Some(why.to_owned()),
         };
-        let kept = self.keep_attempt(&run, &finish).await?;
+        let kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();
         if self.tasks().update_one(filter, update).await?.matched_count == 1 {
             return Ok(Buried::Again);
         }
         if kept {
-            self.forget_attempt(&run).await?;
+            self.forget_attempt(run).await?;
         }
         Ok(Buried::NotRunning)
     }

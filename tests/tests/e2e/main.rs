@@ -6,6 +6,8 @@ mod balance;
 mod claim;
 mod dev;
 mod examples;
+mod leases;
+mod life;
 mod outage;
 mod output;
 mod perl;

@@ -67,7 +67,7 @@ async fn its_queued_tasks_run_and_nothing_else_is_touched() -> anyhow::Result<()
 }
 
 #[tokio::test]
-async fn the_indexes_are_perls_to_the_name() -> anyhow::Result<()> {
+async fn the_indexes_of_perl_are_there_to_the_name() -> anyhow::Result<()> {
     let world = World::new().await?;
     let den = world.den_at_work("n1").await?;
     let json: serde_json::Value = serde_json::from_str(include_str!("../../fixtures/documents.json"))?;
@@ -77,7 +77,11 @@ async fn the_indexes_are_perls_to_the_name() -> anyhow::Result<()> {
         let mut listed = Vec::new();
         let mut cursor = world.database().run_cursor_command(doc! { "listIndexes": collection }).await?;
         while let Some(index) = cursor.try_next().await? {
-            listed.push(Bson::Document(index));
+            // Ours hold only some of the tasks.
+            let is_ours = index.contains_key("partialFilterExpression") || index.contains_key("sparse");
+            if !is_ours {
+                listed.push(Bson::Document(index));
+            }
         }
         let by_name =
             |index: &Bson| index.as_document().and_then(|d| d.get_str("name").ok()).map(str::to_owned);

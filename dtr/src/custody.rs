@@ -1,0 +1,175 @@
+//! Keeps the task in this runner's hands, from its start until its result is stored: renews its lease, and
+//! says when the plugin has to end.
+//!
+//! The guard is told less than the whole lease, counted from before the renewal was sent. So the plugin is
+//! dead before anyone else may take the task.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use disbatch_core::model::{OnLostLease, Rules, Task};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::{Renewed, Run};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::supervision::{End, Reason, Supervisor};
+
+/// The first pause after a renewal that failed; a tenth of a lease if that is shorter.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Requests to look at the task at once: SIGUSR1, which the DEN sends when somebody has asked for its end.
+#[derive(Debug)]
+pub struct Nudges(Signal);
+
+impl Nudges {
+    /// Starts to listen. To be called before the task is started: nobody sends the signal before that, and
+    /// it would end a process that does not expect it.
+    ///
+    /// # Errors
+    /// The signal handler cannot be installed.
+    pub fn listen() -> io::Result<Self> {
+        signal(SignalKind::user_defined1()).map(Self)
+    }
+}
+
+/// What is to be kept.
+#[derive(Debug)]
+pub struct Charge {
+    /// The run.
+    pub run: Run,
+    /// What applies to it.
+    pub rules: Rules,
+    /// How long a lease is.
+    pub lease: Duration,
+    /// When the first one was asked for.
+    pub asked: Instant,
+    /// How long there is until the task's deadline, by the server's clock.
+    pub until_deadline: Option<Duration>,
+}
+
+/// The keeping. Ends when dropped.
+#[derive(Debug)]
+pub struct Custody {
+    keeper: JoinHandle<()>,
+    lost: Arc<AtomicBool>,
+}
+
+impl Custody {
+    /// Starts to renew the lease.
+    pub fn begin(store: Store, charge: Charge, supervisor: Supervisor, nudges: Nudges) -> Self {
+        let lost = Arc::new(AtomicBool::new(false));
+        let keeper = Keeper { store, charge, supervisor, lost: lost.clone(), failing: false };
+        Self { keeper: tokio::spawn(keeper.work(nudges)), lost }
+    }
+
+    /// Whether somebody has taken the task away.
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Custody {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+/// How long there is until the task's deadline. The server's time of its start is known from its first lease.
+pub fn until_deadline(task: &Task, rules: &Rules, lease: Duration) -> Option<Duration> {
+    let deadline = rules.deadline?.timestamp_millis();
+    let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+    let until = task.rest.get_datetime("lease_until").ok()?;
+    let started = until.timestamp_millis().saturating_sub(lease);
+    Some(Duration::from_millis(u64::try_from(deadline.saturating_sub(started)).unwrap_or(0)))
+}
+
+struct Keeper {
+    store: Store,
+    charge: Charge,
+    supervisor: Supervisor,
+    lost: Arc<AtomicBool>,
+    failing: bool,
+}
+
+impl Keeper {
+    async fn work(mut self, mut nudges: Nudges) {
+        let begun = self.charge.asked;
+        self.granted(begun);
+        let timeout = ends_at(begun, self.charge.rules.timeout);
+        let deadline = ends_at(begun, self.charge.until_deadline);
+        let (mut timed_out, mut too_late) = (false, false);
+        let mut renew_at = begun + self.charge.lease / 3;
+        while !self.lost.load(Ordering::Relaxed) {
+            tokio::select! {
+                () = sleep_until(renew_at) => renew_at = self.renew().await,
+                nudge = nudges.0.recv() => if nudge.is_some() { renew_at = self.renew().await },
+                () = sleep_until(timeout.unwrap_or(begun)), if timeout.is_some() && !timed_out => {
+                    timed_out = true;
+                    self.end(Reason::Timeout);
+                }
+                () = sleep_until(deadline.unwrap_or(begun)), if deadline.is_some() && !too_late => {
+                    too_late = true;
+                    self.end(Reason::Deadline);
+                }
+            }
+        }
+    }
+
+    /// Renews the lease. Returns when to do so again.
+    async fn renew(&mut self) -> Instant {
+        let asked = Instant::now();
+        let lease = self.charge.lease;
+        let answer = timeout(lease / 3, self.store.renew_lease(&self.charge.run, lease)).await;
+        match answer {
+            Ok(Ok(Renewed::Held { cancel })) => {
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!("renewed the lease at last");
+                }
+                self.granted(asked);
+                if cancel {
+                    self.end(Reason::Cancel);
+                }
+                asked + lease / 3
+            }
+            Ok(Ok(Renewed::Lost)) => {
+                self.lost.store(true, Ordering::Relaxed);
+                self.end(Reason::LeaseLost);
+                asked + lease
+            }
+            Ok(Err(error)) => self.failed(Some(&error)),
+            Err(_) => self.failed(None),
+        }
+    }
+
+    fn failed(&mut self, error: Option<&StoreError>) -> Instant {
+        if !std::mem::replace(&mut self.failing, true) {
+            let error = error.map_or_else(|| "no answer in time".to_owned(), ToString::to_string);
+            tracing::warn!(error, "cannot renew the task's lease, trying again");
+        }
+        Instant::now() + RETRY.min(self.charge.lease / 10)
+    }
+
+    /// Tells the guard how long the plugin may live.
+    fn granted(&self, asked: Instant) {
+        match self.charge.rules.on_lost_lease {
+            OnLostLease::Keep => self.supervisor.keep(),
+            OnLostLease::Stop => {
+                let until = asked + self.charge.lease.mul_f64(0.9);
+                self.supervisor.lease(until.saturating_duration_since(Instant::now()));
+            }
+        }
+    }
+
+    fn end(&self, reason: Reason) {
+        tracing::warn!(reason = reason.as_str(), "the plugin has to end");
+        self.supervisor.end(End { reason, grace: self.charge.rules.grace });
+    }
+}
+
+fn ends_at(begun: Instant, after: Option<Duration>) -> Option<Instant> {
+    begun.checked_add(after?)
+}

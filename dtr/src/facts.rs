@@ -1,0 +1,76 @@
+//! What is known about the end of a plugin: for the task, and for whoever reads its standard error.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::Duration;
+
+use crate::guard::protocol::{Exit, Why};
+use crate::supervision::Reason;
+use crate::verdict;
+
+/// A task's `exit`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitFacts {
+    /// The exit status, unless a signal ended the process.
+    pub code: Option<i32>,
+    /// That signal's number.
+    pub signal: Option<i32>,
+    /// Whether it was killed because memory ran out.
+    pub oom: bool,
+    /// Why it was made to end, if it was. A plugin that ended before that took effect has none.
+    pub reason: Option<Reason>,
+    /// How long it ran.
+    pub duration: Duration,
+    /// Processor time of the plugin and of the descendants that were waited for.
+    pub cpu: Duration,
+    /// The most memory that one of these processes had at once, in bytes. The guard's own, some 4 MiB, is the
+    /// least that the kernel tells.
+    pub peak_memory: u64,
+}
+
+impl ExitFacts {
+    /// The facts about an exit; `reason`: what the runner wanted the plugin to end for.
+    pub fn of(exit: &Exit, reason: Option<Reason>) -> Self {
+        let status = exit.exit_status();
+        Self {
+            code: status.code(),
+            signal: status.signal(),
+            oom: exit.oom,
+            reason: if exit.why.is_some() { Some(Reason::LeaseLost) } else { reason },
+            duration: exit.duration,
+            cpu: exit.cpu,
+            peak_memory: exit.peak_memory,
+        }
+    }
+
+    /// Logs them.
+    pub fn log(&self) {
+        tracing::debug!(
+            code = self.code,
+            signal = self.signal,
+            oom = self.oom,
+            reason = self.reason.map(Reason::as_str),
+            duration_s = self.duration.as_secs_f64(),
+            cpu_s = self.cpu.as_secs_f64(),
+            peak_memory = self.peak_memory,
+            "plugin ended"
+        );
+    }
+}
+
+/// Lines for the task's standard error; `guarded`: whether the guard lived to tell of the exit.
+pub fn notes(exit: &Exit, guarded: bool, lease: Duration) -> impl Iterator<Item = String> {
+    let why = match exit.why {
+        _ if !guarded => {
+            Some("disbatch: the guard of the plugin was killed, so the plugin was killed too\n".to_owned())
+        }
+        Some(Why::Lease) => {
+            Some("disbatch: the plugin was killed because the task's lease ran out\n".to_owned())
+        }
+        Some(Why::Silent) => Some(format!(
+            "disbatch: the plugin was killed because its runner was stopped for more than {} s\n",
+            lease.as_secs_f64()
+        )),
+        None => None,
+    };
+    why.into_iter().chain(verdict::signal_note(exit.exit_status(), exit.oom))
+}

@@ -1,0 +1,192 @@
+//! Shows a running plugin's output to those who watch: what is captured is also written to `tasks.live`, a
+//! little later.
+//!
+//! The plugin never waits for this. When the database is slow or away, the newest bytes are kept and the rest is
+//! left out; the stored output at the end of the task has it all.
+
+mod buffer;
+mod writer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use disbatch_core::live::LiveStream;
+use disbatch_core::model::TaskId;
+use disbatch_core::output::StreamName;
+use disbatch_core::store::{Store, StoreError};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use buffer::Tap;
+use writer::Writer;
+
+/// A task that ends sooner is not written about.
+const FIRST_AFTER: Duration = Duration::from_millis(100);
+
+/// A plugin that has closed its streams is about to end; it is given so long.
+const CLOSED_AFTER: Duration = Duration::from_secs(1);
+
+/// New bytes are written at most so often.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// How long the end of the task waits for a write that is under way.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// Live output of one attempt of a task.
+#[derive(Debug)]
+pub struct Live {
+    store: Store,
+    task: TaskId,
+    attempt: i64,
+    stdout: Tap,
+    stderr: Tap,
+    wrote: Arc<AtomicBool>,
+    stop: DropGuard,
+    follower: JoinHandle<()>,
+}
+
+impl Live {
+    /// Starts to write what the taps are given, in a task of the runtime, until it is ended or dropped.
+    pub fn start(store: &Store, task: TaskId, attempt: i64) -> Self {
+        let news = Arc::new(Notify::new());
+        let (stdout, stderr) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));
+        let wrote = Arc::new(AtomicBool::new(false));
+        let stop = CancellationToken::new();
+        let writer = |stream, tap: &Tap| Writer::new(LiveStream { task, attempt, stream }, tap.clone());
+        let follower = Follower {
+            store: store.clone(),
+            writers: [writer(StreamName::Stdout, &stdout), writer(StreamName::Stderr, &stderr)],
+            news,
+            wrote: Arc::clone(&wrote),
+        };
+        let follower = tokio::spawn(follower.work(stop.clone()));
+        Self { store: store.clone(), task, attempt, stdout, stderr, wrote, stop: stop.drop_guard(), follower }
+    }
+
+    /// Where the capture of a stream is to put what it reads.
+    pub fn tap(&self, stream: StreamName) -> Tap {
+        match stream {
+            StreamName::Stdout => self.stdout.clone(),
+            StreamName::Stderr => self.stderr.clone(),
+        }
+    }
+
+    /// Stops and removes what was written: the task has its output, or is not ours any more.
+    pub async fn end(mut self) {
+        drop(self.stop);
+        // A write that reaches the server after the removal would stay.
+        if tokio::time::timeout(LAST_WRITE, &mut self.follower).await.is_err() {
+            self.follower.abort();
+        }
+        if self.wrote.load(Ordering::Acquire)
+            && let Err(error) = self.store.remove_live(self.task, Some(self.attempt)).await
+        {
+            tracing::warn!(%error, "cannot remove the live output");
+        }
+    }
+}
+
+struct Follower {
+    store: Store,
+    writers: [Writer; 2],
+    news: Arc<Notify>,
+    wrote: Arc<AtomicBool>,
+}
+
+impl Follower {
+    async fn work(mut self, stop: CancellationToken) {
+        if stop.run_until_cancelled(self.await_first()).await.is_none() {
+            return;
+        }
+        let mut failing = false;
+        loop {
+            self.wrote.store(true, Ordering::Release);
+            // A write is not broken off: it might come true after the live output was removed.
+            match self.write().await {
+                Ok(()) if failing => {
+                    tracing::info!("live output is written again");
+                    failing = false;
+                }
+                Ok(()) => {}
+                Err(error) if !error.is_transient() => {
+                    tracing::warn!(%error, "output cannot be shown while the task runs");
+                    return;
+                }
+                Err(error) if !failing => {
+                    tracing::warn!(%error, "cannot write live output, keeping the newest");
+                    failing = true;
+                }
+                Err(_) => {}
+            }
+            let pause = async {
+                tokio::time::sleep(EVERY).await;
+                if !failing {
+                    self.news.notified().await;
+                }
+            };
+            if stop.run_until_cancelled(pause).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for something to write, in a task that lasts.
+    async fn await_first(&self) {
+        self.news.notified().await;
+        tokio::time::sleep(FIRST_AFTER).await;
+        if self.writers.iter().all(Writer::is_closed) {
+            tokio::time::sleep(CLOSED_AFTER).await;
+        }
+    }
+
+    async fn write(&mut self) -> Result<(), StoreError> {
+        for writer in &mut self.writers {
+            writer.write(&self.store).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use disbatch_core::clock::SystemClock;
+
+    use super::*;
+
+    /// A store whose server nobody answers for.
+    async fn unreachable() -> Store {
+        let options = mongodb::options::ClientOptions::parse(
+            "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=10&connectTimeoutMS=10",
+        );
+        let client = mongodb::Client::with_options(options.await.unwrap()).unwrap();
+        Store::with_clock(client.database("x"), Arc::new(SystemClock))
+    }
+
+    #[tokio::test]
+    async fn a_task_that_ends_at_once_is_not_written_about() {
+        let live = Live::start(&unreachable().await, bson::oid::ObjectId::new().into(), 1);
+        let tap = live.tap(StreamName::Stdout);
+        tap.push(b"quick\n");
+        tap.close();
+        let wrote = Arc::clone(&live.wrote);
+        live.end().await;
+        assert!(!wrote.load(Ordering::Acquire));
+    }
+
+    #[tokio::test]
+    async fn an_absent_database_costs_nothing_but_live_output() {
+        let live = Live::start(&unreachable().await, bson::oid::ObjectId::new().into(), 1);
+        let tap = live.tap(StreamName::Stderr);
+        tap.push(b"slow\n");
+        while !live.wrote.load(Ordering::Acquire) {
+            tokio::task::yield_now().await;
+        }
+        tap.push(&vec![b'x'; 9 << 20]);
+        assert!(tap.held_bytes() <= buffer::HELD_BYTES);
+        live.end().await;
+    }
+}

@@ -1,0 +1,141 @@
+//! What came out of an attempt, and what that means for the task.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use disbatch_core::clock;
+use disbatch_core::model::{Rules, Status, Task};
+
+use crate::capture::Capture;
+use crate::facts::ExitFacts;
+use crate::plugin::Ended;
+use crate::supervision::Reason;
+use crate::verdict;
+
+/// What is to be stored.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The final status.
+    pub status: Status,
+    /// Standard output.
+    pub stdout: Capture,
+    /// Standard error.
+    pub stderr: Capture,
+    /// The structured result.
+    pub result: Option<Document>,
+    /// How the plugin ended.
+    pub exit: Option<Document>,
+    /// Why it ended like that, where that is not the plugin's doing.
+    pub note: Option<String>,
+    /// The task is to be tried again after this time.
+    pub again: Option<Duration>,
+    reason: Option<Reason>,
+}
+
+/// The end of a task that need not run any more: it was cancelled after it had been claimed, or its deadline
+/// has passed.
+pub fn needless(task: &Task, until_deadline: Option<Duration>) -> Option<Outcome> {
+    let note = if task.is_to_be_cancelled() {
+        "cancelled before it ran"
+    } else if until_deadline.is_some_and(|left| left.is_zero()) {
+        "its deadline passed before it ran"
+    } else {
+        return None;
+    };
+    Some(Outcome { note: Some(note.to_owned()), ..Outcome::without_plugin(Status::Cancelled, "", "") })
+}
+
+impl Outcome {
+    /// What came out of a plugin.
+    pub fn of(mut ended: Ended) -> Self {
+        for failure in [ended.stdout.failure(), ended.stderr.failure()].into_iter().flatten() {
+            tracing::error!("{failure}");
+            ended.stderr.note(&format!("disbatch: {failure}\n"));
+        }
+        ended.facts.log();
+        let reason = ended.facts.reason;
+        let (status, note) = match reason {
+            Some(Reason::Cancel) => (Status::Terminated, Some("cancelled")),
+            Some(Reason::Timeout) => (Status::Terminated, Some("it took longer than its timeout")),
+            Some(Reason::Deadline) => (Status::Terminated, Some("its deadline passed")),
+            Some(Reason::LeaseLost) => {
+                (Status::Orphaned, Some("its lease ran out, so its runner stopped the plugin"))
+            }
+            Some(Reason::Runner) => (
+                verdict::final_status(ended.exit, ended.control.status.as_ref()),
+                Some("its runner was told to end"),
+            ),
+            None => (verdict::final_status(ended.exit, ended.control.status.as_ref()), None),
+        };
+        Self {
+            status,
+            stdout: ended.stdout,
+            stderr: ended.stderr,
+            result: ended.control.result,
+            exit: Some(document(&ended.facts)),
+            note: note.map(str::to_owned),
+            again: None,
+            reason,
+        }
+    }
+
+    /// Perl Disbatch's words for a task whose plugin never ran.
+    pub fn unable_to_start(why: &str) -> Self {
+        Self::without_plugin(Status::Failed, "Unable to start", why)
+    }
+
+    fn without_plugin(status: Status, stdout: &str, stderr: &str) -> Self {
+        let capture = |text: &str| {
+            let mut capture = Capture::new(std::env::temp_dir());
+            capture.push(text.as_bytes());
+            capture
+        };
+        Self {
+            status,
+            stdout: capture(stdout),
+            stderr: capture(stderr),
+            result: None,
+            exit: None,
+            note: None,
+            again: None,
+            reason: None,
+        }
+    }
+
+    /// With the time of the next attempt, if there is to be one: after a failure and after a timeout, and,
+    /// by the rule for dead runners, when the lease was lost. A status of the plugin's own above 2 is final,
+    /// and so are a cancel and a deadline.
+    pub fn with_retry(self, rules: &Rules, failures: i64) -> Self {
+        let again = match self.reason {
+            Some(Reason::LeaseLost) => rules.after_death(failures, clock::chance()),
+            Some(Reason::Cancel | Reason::Deadline) => None,
+            Some(Reason::Timeout) => rules.after_failure(failures, clock::chance()),
+            Some(Reason::Runner) | None if self.status == Status::Failed => {
+                rules.after_failure(failures, clock::chance())
+            }
+            Some(Reason::Runner) | None => None,
+        };
+        Self { again, ..self }
+    }
+}
+
+/// As tasks have it in `exit`: times in seconds, memory in bytes.
+fn document(facts: &ExitFacts) -> Document {
+    let mut exit = Document::new();
+    if let Some(code) = facts.code {
+        exit.insert("code", code);
+    }
+    if let Some(signal) = facts.signal {
+        exit.insert("signal", signal);
+    }
+    if let Some(reason) = facts.reason {
+        exit.insert("reason", reason.as_str());
+    }
+    exit.extend(doc! {
+        "oom": facts.oom,
+        "duration": facts.duration.as_secs_f64(),
+        "cpu": facts.cpu.as_secs_f64(),
+        "peak_memory": i64::try_from(facts.peak_memory).unwrap_or(i64::MAX),
+    });
+    exit
+}

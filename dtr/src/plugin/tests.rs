@@ -1,0 +1,250 @@
+use std::fs;
+use std::path::PathBuf;
+
+use bson::doc;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use tokio::time::sleep;
+
+use super::*;
+use crate::relay;
+use crate::supervision::{self, Supervisor};
+use crate::verdict::final_status;
+use disbatch_core::model::{NodeName, Status, TaskId};
+
+/// Nothing here takes so long.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+const PATIENT: Duration = Duration::from_secs(100);
+
+/// A plugin in the shell, and what its task needs.
+struct Setup {
+    plugin: Plugin,
+    task: Task,
+    queue: Queue,
+    name: PluginName,
+    run: Run,
+    folder: TempDir,
+    lease: Duration,
+}
+
+impl Setup {
+    fn script(script: &str) -> Self {
+        Self::program("/bin/sh", &["-c", script])
+    }
+
+    fn program(program: &str, arguments: &[&str]) -> Self {
+        let id = bson::oid::ObjectId::new();
+        let queue = doc! { "_id": bson::oid::ObjectId::new(), "name": "q", "plugin": "Test" };
+        let task =
+            doc! { "_id": id, "queue": queue.get_object_id("_id").unwrap(), "status": 0, "params": {} };
+        let manifest = r#"{ "name": "Test", "engine": "exec", "command": ["test"] }"#;
+        Self {
+            plugin: Plugin {
+                manifest: serde_json::from_str(manifest).unwrap(),
+                program: PathBuf::from(program),
+                arguments: arguments.iter().map(ToString::to_string).collect(),
+            },
+            task: bson::deserialize_from_document(task).unwrap(),
+            queue: bson::deserialize_from_document(queue).unwrap(),
+            name: "Test".parse().unwrap(),
+            run: Run { task: TaskId(id), node: NodeName::new("n1"), attempt: 1 },
+            folder: tempfile::Builder::new().prefix(&guard::folder_prefix(id)).tempdir().unwrap(),
+            lease: PATIENT,
+        }
+    }
+
+    /// Runs it, and `interfere` beside it.
+    async fn run<F: Future<Output = ()>>(
+        &self,
+        interfere: impl FnOnce(Supervisor) -> F,
+    ) -> io::Result<Ended> {
+        let (supervisor, supervision) = supervision::channel();
+        let (relay, _inbox) = relay::channel();
+        let job = Job {
+            task: &self.task,
+            queue: &self.queue,
+            name: &self.name,
+            run: &self.run,
+            live: None,
+            folder: self.folder.path(),
+            lease: self.lease,
+        };
+        let lifecycle = Lifecycle::default();
+        let run = execute(&self.plugin, job, relay, supervision, &lifecycle);
+        let both = async { tokio::join!(run, interfere(supervisor)).0 };
+        timeout(DEADLINE, both).await.expect("it ends")
+    }
+
+    /// What the plugin has written to a file of this name in its folder, once it has.
+    async fn file(&self, name: &str) -> String {
+        loop {
+            match fs::read_to_string(self.folder.path().join(name)) {
+                Ok(text) if text.ends_with('\n') => return text.trim_end().to_owned(),
+                _ => sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+}
+
+async fn nothing(_: Supervisor) {}
+
+/// Whether a process runs. One that has ended and was not waited for does not.
+fn runs(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+}
+
+#[tokio::test]
+async fn a_plugin_runs_and_all_that_is_known_of_it_is_told() {
+    let setup = Setup::script(
+        r#"cat; echo err >&2; echo '{"status": 5}' >&3
+        echo $DISBATCH_TASK_ID $DISBATCH_QUEUE $DISBATCH_PLUGIN $DISBATCH_NODE $DISBATCH_CONTROL_FD $JOB_PARAMS
+        [ $DISBATCH_WORK_DIR = $PWD ] && exit 3"#,
+    );
+    let ended = setup.run(nothing).await.unwrap();
+    let input = task_json(&setup.task).unwrap();
+    let id = setup.task.id;
+    assert_eq!(ended.stdout.text().await.unwrap(), format!("{input}{id} q Test n1 3 {{}}\n"));
+    assert_eq!(ended.stderr.text().await.unwrap(), "err\n");
+    assert_eq!(ended.control.status, Some(5.into()));
+    assert_eq!(ended.exit.code(), Some(3));
+    let facts = ended.facts;
+    assert_eq!((facts.code, facts.signal, facts.oom, facts.reason), (Some(3), None, false, None));
+    assert!(facts.duration > Duration::ZERO && facts.cpu > Duration::ZERO && facts.peak_memory > 100_000);
+}
+
+#[tokio::test]
+async fn output_of_any_length_passes() {
+    let setup = Setup::script("head -c 3000000 /dev/zero; head -c 2000000 /dev/zero >&2");
+    let ended = setup.run(nothing).await.unwrap();
+    assert_eq!((ended.stdout.len(), ended.stderr.len()), (3_000_000, 2_000_000));
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_be_run_is_an_error_of_the_system() {
+    for (program, expected) in [
+        ("/nonexistent", "No such file or directory (os error 2)"),
+        ("/etc/passwd", "Permission denied (os error 13)"),
+    ] {
+        let error = Setup::program(program, &[]).run(nothing).await.unwrap_err();
+        assert_eq!(error.to_string(), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_plugin_ends_in_its_own_way() {
+    let setup =
+        Setup::script("trap 'echo last words; exit 4' TERM; echo > ready; while :; do sleep 0.02; done");
+    let cancel = async |supervisor: Supervisor| {
+        setup.file("ready").await;
+        supervisor.end(End { reason: Reason::Cancel, grace: PATIENT });
+        // A later reason changes nothing.
+        supervisor.end(End { reason: Reason::Timeout, grace: PATIENT });
+    };
+    let ended = setup.run(cancel).await.unwrap();
+    assert_eq!(ended.stdout.text().await.unwrap(), "last words\n");
+    assert_eq!((ended.facts.code, ended.facts.reason), (Some(4), Some(Reason::Cancel)));
+}
+
+#[tokio::test]
+async fn a_stubborn_plugin_is_killed_after_its_grace() {
+    let setup = Setup::script("trap 'echo term' TERM; echo > ready; while :; do sleep 0.02; done");
+    let cancel = async |supervisor: Supervisor| {
+        setup.file("ready").await;
+        supervisor.end(End { reason: Reason::Timeout, grace: Duration::from_millis(500) });
+        supervisor.end(End { reason: Reason::Timeout, grace: PATIENT });
+    };
+    let started = Instant::now();
+    let ended = setup.run(cancel).await.unwrap();
+    assert!(started.elapsed() >= Duration::from_millis(500));
+    assert_eq!(ended.stdout.text().await.unwrap(), "term\n");
+    // A shell may mention its own child first.
+    let stderr = ended.stderr.text().await.unwrap();
+    assert!(stderr.ends_with("Plugin killed by signal 9 (SIGKILL)\n"), "{stderr}");
+    assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::Timeout)));
+}
+
+#[tokio::test]
+async fn a_plugin_without_a_lease_is_killed_at_once() {
+    let setup = Setup::script("trap 'echo term' TERM; echo > ready; while :; do sleep 0.02; done");
+    let lose = async |supervisor: Supervisor| {
+        setup.file("ready").await;
+        supervisor.end(End { reason: Reason::LeaseLost, grace: PATIENT });
+    };
+    let ended = setup.run(lose).await.unwrap();
+    assert!(ended.stdout.is_empty());
+    assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
+}
+
+#[tokio::test]
+async fn a_lease_that_is_not_renewed_ends_the_plugin() {
+    let setup = Setup::script("echo > ready; exec sleep 1000");
+    let renew = async |supervisor: Supervisor| {
+        supervisor.lease(PATIENT);
+        supervisor.keep();
+        setup.file("ready").await;
+        supervisor.lease(Duration::from_millis(100));
+    };
+    let ended = setup.run(renew).await.unwrap();
+    assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
+    let expected = "disbatch: the plugin was killed because the task's lease ran out\n\
+        Plugin killed by signal 9 (SIGKILL)\n";
+    assert_eq!(ended.stderr.text().await.unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_runner_is_not_silent_while_its_plugin_runs() {
+    let setup = Setup { lease: Duration::from_secs(2), ..Setup::script("sleep 4") };
+    let ended = setup.run(nothing).await.unwrap();
+    assert_eq!((ended.facts.code, ended.facts.reason), (Some(0), None));
+}
+
+#[tokio::test]
+async fn nothing_survives_a_killed_guard() {
+    let setup = Setup::script(
+        "setsid sh -c 'echo $$ > away; exec sleep 1000' & echo $$ > plugin; echo $PPID > guard; exec sleep 1000",
+    );
+    let murder = async |supervisor: Supervisor| {
+        for name in ["away", "plugin"] {
+            assert!(runs(&setup.file(name).await));
+        }
+        let guard = Pid::from_raw(setup.file("guard").await.parse().unwrap());
+        kill(guard, Signal::SIGKILL).unwrap();
+        drop(supervisor);
+    };
+    let ended = setup.run(murder).await.unwrap();
+    assert_eq!(final_status(ended.exit, None), Status::Failed);
+    let expected = "disbatch: the guard of the plugin was killed, so the plugin was killed too\n\
+        Plugin killed by signal 9 (SIGKILL)\n";
+    assert_eq!(ended.stderr.text().await.unwrap(), expected);
+    for name in ["away", "plugin"] {
+        assert!(!runs(&setup.file(name).await), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_survives_a_runner_that_gives_up() {
+    let setup =
+        Setup::script("setsid sh -c 'echo $$ > away; exec sleep 1000' & echo $$ > plugin; exec sleep 1000");
+    let mut processes = Vec::new();
+    let give_up = async {
+        let _ended = setup.run(nothing).await;
+    };
+    let started = async {
+        for name in ["away", "plugin"] {
+            processes.push(setup.file(name).await);
+        }
+    };
+    tokio::select! {
+        () = give_up => panic!("it does not end"),
+        () = started => {}
+    }
+    let gone = async {
+        while processes.iter().any(|pid| runs(pid)) || setup.folder.path().exists() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(DEADLINE, gone).await.unwrap();
+}
