@@ -1,5 +1,7 @@
 //! `GET /tasks/:id` for people: one task with its output.
 
+mod life;
+
 use actix_web::http::StatusCode;
 use askama::Template;
 use bson::{Bson, Document};
@@ -11,12 +13,13 @@ use crate::json::{self, Dates};
 use crate::output::{self, Excerpt};
 use crate::state::State;
 use crate::ui::{self, Rendered, StatusView, plain, time};
+use life::Life;
 
 /// Output is shown up to so many bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 13] = [
     "_id",
     "queue",
     "status",
@@ -28,6 +31,8 @@ const KNOWN: [&str; 11] = [
     "stdout",
     "stderr",
     "complete",
+    "exit",
+    "history",
 ];
 
 #[derive(Template)]
@@ -43,6 +48,7 @@ struct TaskPage {
     params: String,
     others: Vec<(String, String)>,
     outputs: [Output; 2],
+    life: Life,
 }
 
 /// The queue's name, and its id if it has one.
@@ -68,7 +74,9 @@ pub async fn render(state: &State, id: &str) -> Rendered {
         Output { title: "Errors", excerpt: excerpt(state, task.get("stderr")).await? },
     ];
     let queue = queue_link(state, task.get("queue")).await?;
-    ui::render(StatusCode::OK, &view(id, &task, queue, outputs))
+    let mut view = view(id, &task, queue, outputs);
+    view.life = view.life.with_more(state, id, &task).await?;
+    ui::render(StatusCode::OK, &view)
 }
 
 async fn excerpt(state: &State, value: Option<&Bson>) -> Result<Option<Excerpt>, StoreError> {
@@ -104,6 +112,7 @@ fn view(id: &str, task: &Document, queue: QueueLink, outputs: [Output; 2]) -> Ta
         params: params.map(pretty).unwrap_or_default(),
         others: others.map(|(key, value)| (key.clone(), pretty(value))).collect(),
         outputs,
+        life: Life::of(task),
     }
 }
 
@@ -139,5 +148,44 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
+    }
+
+    #[test]
+    fn the_page_tells_a_tasks_life() {
+        let task = doc! {
+            "status": -2, "history": [{ "status": -2, "note": "its <time> has come" }], "exit": { "code": 3 },
+        };
+        let outputs = ["Output", "Errors"].map(|title| Output { title, excerpt: None });
+        let mut page =
+            view("6b0003bb686c8275d8013333", &task, QueueLink { id: None, name: "q".into() }, outputs);
+        page.life.attempts = vec![life::Attempt {
+            number: "1".into(),
+            status: StatusView::from_code(2),
+            node: "vm".into(),
+            started: String::new(),
+            ended: String::new(),
+            note: "timed <out>".into(),
+            outputs: vec!["stdout"],
+        }];
+        page.life.explained = Some(life::Explained {
+            question: "Why is it not running?",
+            summary: "The queue <q> is paused.".into(),
+            gates: vec![(true, "It is there.".into()), (false, "It is paused.".into())],
+        });
+        let html = page.render().unwrap();
+        for part in [
+            "action=\"/tasks/6b0003bb686c8275d8013333/cancel\"",
+            "name=\".then\" value=\"/tasks/6b0003bb686c8275d8013333\"",
+            "its &#60;time&#62; has come",
+            "<dt>Exit code</dt><dd>3</dd>",
+            "/tasks/6b0003bb686c8275d8013333/stdout?.attempt=1",
+            "timed &#60;out&#62;",
+            "The queue &#60;q&#62; is paused.",
+            "✗</span> It is paused.",
+            "✓</span> It is there.",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("Further fields") && !html.contains("/retry"), "{html}");
     }
 }
