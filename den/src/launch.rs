@@ -117,7 +117,12 @@ impl Launcher {
         if self.foreign {
             return Vec::new();
         }
-        vec!["--attempt".into(), claim.attempt.to_string().into()]
+        vec![
+            "--attempt".into(),
+            claim.attempt.to_string().into(),
+            "--instance".into(),
+            claim.instance.clone().into(),
+        ]
     }
 
     /// The program, for messages.

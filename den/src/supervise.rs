@@ -87,6 +87,7 @@ impl Node {
         let Some(stored) = self.store.find_task(task).await? else { return Ok(()) };
         let is_its_run = stored.status == Status::Running
             && stored.attempt() == Some(exit.claim.attempt)
+            && stored.instance() == Some(exit.claim.instance.as_str())
             && stored.node == Some(Bson::from(&self.name));
         if is_its_run {
             await_death(task).await;

@@ -33,8 +33,12 @@ pub struct Args {
     pub node: Option<String>,
 
     /// Which claim of the task this runner is for; a DEN says it, so that a late runner finds out
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", requires = "instance")]
     pub attempt: Option<i64>,
+
+    /// The start of the DEN that claimed it, with --attempt
+    #[arg(long, value_name = "ID", requires = "attempt")]
+    pub instance: Option<String>,
 
     /// Store output in GridFS: "auto" if it is large, 1 (or no value) always, 0 never
     /// [default: the configuration's `gfs`, else 0]

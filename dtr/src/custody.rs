@@ -1,7 +1,7 @@
 //! Keeps the task in this runner's hands, from its start until its result is stored: renews its lease, and
 //! says when the plugin has to end.
 //!
-//! The guard is told less than the whole lease, counted from before the renewal was sent. So the plugin is
+//! The guard is given less than the whole lease, counted from before the renewal was sent. So the plugin is
 //! dead before anyone else may take the task.
 
 use std::io;
@@ -16,6 +16,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use crate::boot_time::boot_time;
 use crate::supervision::{End, Reason, Supervisor};
 
 /// The first pause after a renewal that failed; a tenth of a lease if that is shorter.
@@ -36,6 +37,26 @@ impl Nudges {
     }
 }
 
+/// A moment by the clock of the runtime, and by the one that goes on while the machine is suspended.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    at: Instant,
+    boot: Duration,
+}
+
+impl Asked {
+    /// This moment: just before a lease is asked for.
+    pub fn now() -> Self {
+        Self { boot: boot_time(), at: Instant::now() }
+    }
+
+    /// Until when a plugin may live whose lease was asked for then: less than the lease, so that it has been
+    /// killed when that is over.
+    pub fn plugin_until(&self, lease: Duration) -> Duration {
+        self.boot.saturating_add(lease.mul_f64(0.9))
+    }
+}
+
 /// What is to be kept.
 #[derive(Debug)]
 pub struct Charge {
@@ -46,7 +67,7 @@ pub struct Charge {
     /// How long a lease is.
     pub lease: Duration,
     /// When the first one was asked for.
-    pub asked: Instant,
+    pub asked: Asked,
     /// How long there is until the task's deadline, by the server's clock.
     pub until_deadline: Option<Duration>,
 }
@@ -97,8 +118,7 @@ struct Keeper {
 
 impl Keeper {
     async fn work(mut self, mut nudges: Nudges) {
-        let begun = self.charge.asked;
-        self.granted(begun);
+        let begun = self.charge.asked.at;
         let timeout = ends_at(begun, self.charge.rules.timeout);
         let deadline = ends_at(begun, self.charge.until_deadline);
         let (mut timed_out, mut too_late) = (false, false);
@@ -121,7 +141,7 @@ impl Keeper {
 
     /// Renews the lease. Returns when to do so again.
     async fn renew(&mut self) -> Instant {
-        let asked = Instant::now();
+        let asked = Asked::now();
         let lease = self.charge.lease;
         let answer = timeout(lease / 3, self.store.renew_lease(&self.charge.run, lease)).await;
         match answer {
@@ -129,16 +149,16 @@ impl Keeper {
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("renewed the lease at last");
                 }
-                self.granted(asked);
+                self.supervisor.live_until(asked.plugin_until(lease));
                 if cancel {
                     self.end(Reason::Cancel);
                 }
-                asked + lease / 3
+                asked.at + lease / 3
             }
             Ok(Ok(Renewed::Lost)) => {
                 self.lost.store(true, Ordering::Relaxed);
                 self.end(Reason::LeaseLost);
-                asked + lease
+                asked.at + lease
             }
             Ok(Err(error)) => self.failed(Some(&error)),
             Err(_) => self.failed(None),
@@ -150,18 +170,13 @@ impl Keeper {
             let error = error.map_or_else(|| "no answer in time".to_owned(), ToString::to_string);
             tracing::warn!(error, "cannot renew the task's lease, trying again");
         }
-        Instant::now() + RETRY.min(self.charge.lease / 10)
-    }
-
-    /// Tells the guard how long the plugin may live.
-    fn granted(&self, asked: Instant) {
+        let now = Asked::now();
         match self.charge.rules.on_lost_lease {
-            OnLostLease::Keep => self.supervisor.keep(),
-            OnLostLease::Stop => {
-                let until = asked + self.charge.lease.mul_f64(0.9);
-                self.supervisor.lease(until.saturating_duration_since(Instant::now()));
-            }
+            // This runner lives: its plugin may go on without the database.
+            OnLostLease::Keep => self.supervisor.live_until(now.plugin_until(self.charge.lease)),
+            OnLostLease::Stop => {}
         }
+        now.at + RETRY.min(self.charge.lease / 10)
     }
 
     fn end(&self, reason: Reason) {

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use crate::guard::protocol::{Exit, Why};
+use crate::guard::protocol::Exit;
 use crate::supervision::Reason;
 use crate::verdict;
 
@@ -35,7 +35,7 @@ impl ExitFacts {
             code: status.code(),
             signal: status.signal(),
             oom: exit.oom,
-            reason: if exit.why.is_some() { Some(Reason::LeaseLost) } else { reason },
+            reason: if exit.lapsed { Some(Reason::LeaseLost) } else { reason },
             duration: exit.duration,
             cpu: exit.cpu,
             peak_memory: exit.peak_memory,
@@ -58,19 +58,11 @@ impl ExitFacts {
 }
 
 /// Lines for the task's standard error; `guarded`: whether the guard lived to tell of the exit.
-pub fn notes(exit: &Exit, guarded: bool, lease: Duration) -> impl Iterator<Item = String> {
-    let why = match exit.why {
-        _ if !guarded => {
-            Some("disbatch: the guard of the plugin was killed, so the plugin was killed too\n".to_owned())
-        }
-        Some(Why::Lease) => {
-            Some("disbatch: the plugin was killed because the task's lease ran out\n".to_owned())
-        }
-        Some(Why::Silent) => Some(format!(
-            "disbatch: the plugin was killed because its runner was stopped for more than {} s\n",
-            lease.as_secs_f64()
-        )),
-        None => None,
+pub fn notes(exit: &Exit, guarded: bool) -> impl Iterator<Item = String> {
+    let why = match (guarded, exit.lapsed) {
+        (false, _) => Some("disbatch: the guard of the plugin was killed, so the plugin was killed too\n"),
+        (true, true) => Some("disbatch: the plugin was killed because the task's lease ran out\n"),
+        (true, false) => None,
     };
-    why.into_iter().chain(verdict::signal_note(exit.exit_status(), exit.oom))
+    why.map(str::to_owned).into_iter().chain(verdict::signal_note(exit.exit_status(), exit.oom))
 }

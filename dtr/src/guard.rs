@@ -6,7 +6,7 @@
 //! does nothing else than to watch: it is the same program, started with the first argument `guard` from
 //! `/proc/self/exe`, so that an upgrade on disk cannot mix versions.
 //!
-//! Its command line is `guard TASK PATIENCE_MS -- PROGRAM ARGUMENT...`. Environment, working directory and the
+//! Its command line is `guard TASK UNTIL_MS -- PROGRAM ARGUMENT...`. Environment, working directory and the
 //! descriptors 0 to 3 are the plugin's; the guard gives up these descriptors once the plugin has them.
 //! Descriptor 4 brings orders from the runner, descriptor 5 takes reports to it; the plugin gets neither.
 //!
@@ -14,15 +14,14 @@
 //!
 //! | order | meaning |
 //! | --- | --- |
-//! | `alive` | the runner is well |
-//! | `lease MS` | the plugin may live for so many milliseconds from now on, unless there is another such order |
-//! | `lease keep` | there is no such limit, as at the start |
+//! | `until MS` | the plugin may live until this time, unless there is another such order |
 //! | `term` | SIGTERM to the plugin's process group; its descendants have to end too |
 //! | `kill` | SIGKILL to the group and all descendants of the plugin |
 //!
-//! A runner that has said nothing for PATIENCE_MS is stopped: whatever the lease, the plugin is killed then. It is
-//! killed at once at the end of the orders, for then the runner is dead; in this case the guard also removes the
-//! task's private folder. Deadlines go on while the machine is suspended (`CLOCK_BOOTTIME`).
+//! Times are milliseconds since the machine was started, those of suspension included (`CLOCK_BOOTTIME`): a runner
+//! that was stopped between looking at the clock and speaking gives no more than it should. Before UNTIL_MS, the
+//! guard starts the plugin; after the last such time it kills it. It also kills it at once at the end of the orders,
+//! for then the runner is dead; in this case the guard removes the task's private folder too.
 //!
 //! Reports, a JSON object in each line: `{"pid": N}` or `{"error": "..."}` first, `{"exited": {...}}` last; see
 //! [`protocol::Report`]. When the plugin ends by itself, what it has left running is left alone. When it was to
@@ -31,7 +30,6 @@
 //! If the guard itself is killed, its reports end without the last one, and the runner kills what it has guarded.
 
 mod family;
-mod leash;
 mod oom;
 pub mod process;
 pub mod protocol;
@@ -93,13 +91,13 @@ fn program() -> PathBuf {
 }
 
 /// The command that starts a guard for `plugin`. Environment and working directory are for the plugin.
-pub fn command(plugin: &Plugin, task: TaskId, patience: Duration) -> Command {
+pub fn command(plugin: &Plugin, task: TaskId, until: Duration) -> Command {
     let mut command = Command::new(program());
     command
         .arg0(OsStr::new("dtr-guard"))
         .arg(WORD)
         .arg(task.to_string())
-        .arg(patience.as_millis().to_string())
+        .arg(until.as_millis().to_string())
         .arg("--")
         .arg(&plugin.program)
         .args(&plugin.arguments)

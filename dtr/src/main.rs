@@ -1,6 +1,7 @@
 //! `dtr`: the task runner. Runs one claimed task and stores what came out.
 
 mod args;
+mod boot_time;
 mod capture;
 mod control;
 mod custody;

@@ -14,7 +14,7 @@ use disbatch_core::plugin::Plugin;
 use disbatch_core::task::Run;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::capture::Capture;
 use crate::control::Control;
@@ -34,9 +34,6 @@ const PIPES_GRACE: Duration = Duration::from_secs(2);
 /// How long a plugin has between SIGTERM and SIGKILL when the runner is told to end.
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
-/// The guard hears from its runner at least so often.
-const LONGEST_BEAT: Duration = Duration::from_secs(1);
-
 /// What a plugin is started for.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
@@ -52,8 +49,8 @@ pub struct Job<'a> {
     pub folder: &'a Path,
     /// Where its output is shown while it runs.
     pub live: Option<&'a Live>,
-    /// A runner that is silent for longer has lost its task, and its guard kills the plugin.
-    pub lease: Duration,
+    /// Until when the plugin may live at first, by [`crate::boot_time`].
+    pub until: Duration,
 }
 
 /// A plugin that has ended.
@@ -107,7 +104,7 @@ pub async fn execute(
             );
         };
         tokio::pin!(streams);
-        let watch = Watch { guard: &mut guard, lease: job.lease, ending: Ending::default() };
+        let watch = Watch { guard: &mut guard, ending: Ending::default() };
         let (ended, drained) = watch.until_exit(streams.as_mut(), supervision, lifecycle).await?;
         fate = ended;
         abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
@@ -120,7 +117,7 @@ pub async fn execute(
             PIPES_GRACE.as_secs()
         ));
     }
-    for note in control.notes().chain(facts::notes(&fate.exit, fate.guarded, job.lease)) {
+    for note in control.notes().chain(facts::notes(&fate.exit, fate.guarded)) {
         stderr.note(&note);
     }
     let facts = ExitFacts::of(&fate.exit, fate.reason);
@@ -147,7 +144,6 @@ struct Fate {
 /// A plugin and what is under way to end it.
 struct Watch<'a> {
     guard: &'a mut Guard,
-    lease: Duration,
     ending: Ending,
 }
 
@@ -170,8 +166,6 @@ impl Watch<'_> {
         let started = Instant::now();
         let mut drained = false;
         let mut told_to_end = false;
-        let mut beat = interval((self.lease / 3).clamp(Duration::from_millis(1), LONGEST_BEAT));
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let kill_at = self.ending.kill_at;
             tokio::select! {
@@ -190,7 +184,7 @@ impl Watch<'_> {
                 },
                 () = streams.as_mut(), if !drained => drained = true,
                 wish = supervision.next() => match wish {
-                    Wish::Lease(time) => self.guard.tell(Order::Lease(time)),
+                    Wish::Until(time) => self.guard.tell(Order::Until(time)),
                     Wish::End(end) => self.end(end),
                 },
                 () = lifecycle.ending(), if !told_to_end => {
@@ -198,7 +192,6 @@ impl Watch<'_> {
                     self.end(End { reason: Reason::Runner, grace: KILL_GRACE });
                 }
                 () = sleep_until(kill_at.unwrap_or(started)), if kill_at.is_some() => self.kill(),
-                _ = beat.tick() => self.guard.tell(Order::Alive),
             }
         }
     }
@@ -235,7 +228,7 @@ impl Watch<'_> {
 
 fn spawn(plugin: &Plugin, job: Job<'_>) -> io::Result<(Guard, pipe::Receiver)> {
     let (reader, writer) = io::pipe()?;
-    let mut command = guard::command(plugin, job.task.id, job.lease);
+    let mut command = guard::command(plugin, job.task.id, job.until);
     command
         .current_dir(job.folder)
         .env("DISBATCH_QUEUE_ID", job.queue.id.to_string())

@@ -11,10 +11,9 @@ use disbatch_core::plugin::{Plugin, Plugins};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Run, Start, Started};
 use disbatch_core::telemetry;
-use tokio::time::Instant;
 
 use crate::args::Args;
-use crate::custody::{self, Charge, Custody, Nudges};
+use crate::custody::{self, Asked, Charge, Custody, Nudges};
 use crate::deliver::{Delivered, deliver};
 use crate::live::Live;
 use crate::outcome::{self, Outcome};
@@ -124,11 +123,11 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
         .tempdir()
         .map_err(|source| Failure::Folder { folder: std::env::temp_dir(), source })?;
     let store = Store::connect(&config, Role::TaskRunner).await.map_err(Failure::Address)?;
-    let asked = Instant::now();
+    let asked = Asked::now();
     let claim = Start {
         task: id,
         node: node.clone(),
-        attempt: args.attempt,
+        claim: args.attempt.zip(args.instance),
         // The same time in every attempt, so that a start whose answer was lost is recognised as ours.
         at: store.now(),
         lease: config.lease(),
@@ -188,7 +187,7 @@ impl Work<'_> {
     /// Runs the plugin and stores what came out. `asked`: when the first lease was asked for.
     async fn carry_out(
         &self,
-        asked: Instant,
+        asked: Asked,
         nudges: Nudges,
         folder: &Path,
         gfs: Gfs,
@@ -208,7 +207,10 @@ impl Work<'_> {
         let outcome = match outcome::needless(self.task, until_deadline) {
             Some(outcome) => outcome,
             None => match queue {
-                Ok(queue) => self.execute(queue, supervision, (folder, &live)).await,
+                Ok(queue) => {
+                    let until = asked.plugin_until(lease);
+                    self.execute(queue, supervision, (folder, &live, until)).await
+                }
                 Err(error) => {
                     Outcome::unable_to_start(&format!("cannot read queue {}: {error}", self.task.queue))
                 }
@@ -237,7 +239,7 @@ impl Work<'_> {
         &self,
         queue: Option<Queue>,
         supervision: Supervision,
-        (folder, live): (&Path, &Live),
+        (folder, live, until): (&Path, &Live, Duration),
     ) -> Outcome {
         let (queue, name, plugin) = match find_plugin(self.config, self.task, queue) {
             Ok(found) => found,
@@ -249,7 +251,7 @@ impl Work<'_> {
             name: &name,
             run: self.run,
             folder,
-            lease: self.config.lease(),
+            until,
             live: Some(live),
         };
         let (relay, inbox) = relay::channel();

@@ -44,8 +44,8 @@ pub struct End {
 /// A wish concerning the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// It may live for so long from now on unless renewed; `None`: for as long as the runner.
-    Lease(Option<Duration>),
+    /// It may live until this time, by [`crate::boot_time`], unless it is given more.
+    Until(Duration),
     /// It must end.
     End(End),
 }
@@ -65,16 +65,10 @@ pub fn channel() -> (Supervisor, Supervision) {
 }
 
 impl Supervisor {
-    /// The plugin may live for `time` from now on unless this is called again. After that its guard kills
-    /// it, whatever the runner does.
-    pub fn lease(&self, time: Duration) {
-        self.wish(Wish::Lease(Some(time)));
-    }
-
-    /// The plugin may live for as long as its runner is not silent for longer than [`crate::plugin::Job::lease`].
-    /// So it is from the start.
-    pub fn keep(&self) {
-        self.wish(Wish::Lease(None));
+    /// The plugin may live until `time`, by [`crate::boot_time`], unless this is called again. After that its
+    /// guard kills it, whatever the runner does.
+    pub fn live_until(&self, time: Duration) {
+        self.wish(Wish::Until(time));
     }
 
     /// Ends the plugin.

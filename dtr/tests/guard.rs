@@ -27,6 +27,14 @@ const PATIENT: &str = "100000";
 
 const TASK: &str = "6b0003bb686c8275d70dc2f1";
 
+/// Gives the plugin two more seconds again and again.
+const RENEWING: &str = "while read -r up _ < /proc/uptime; do \
+    echo until $(( ${up%.*}${up#*.}0 + 2000 )); sleep 0.05; done";
+
+fn boot_milliseconds() -> u128 {
+    Duration::from(nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).unwrap()).as_millis()
+}
+
 /// A guard with its plugin, seen from the runner.
 struct Guarded {
     process: Child,
@@ -51,7 +59,8 @@ impl Guarded {
         let (reports, reports_out) = io::pipe()?;
         let (control, control_out) = io::pipe()?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_dtr"));
-        command.args(["guard", TASK, patience, "--"]).args(plugin).current_dir(folder.path());
+        let until = boot_milliseconds() + patience.parse::<u128>().unwrap();
+        command.args(["guard", TASK, &until.to_string(), "--"]).args(plugin).current_dir(folder.path());
         command.env_clear().env("PATH", "/bin:/usr/bin").env("GUARD_TEST", folder.path());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mappings = [(control_out.into(), 3), (orders_in.into(), 4), (reports_out.into(), 5)];
@@ -301,7 +310,7 @@ async fn a_folder_that_is_no_private_one_survives() {
     // A guard whose working directory has another name.
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("/bin/sh");
-    let script = r#"exec "$0" guard "$1" 1000 -- /bin/true 3>/dev/null 4</dev/null 5>/dev/null"#;
+    let script = r#"exec "$0" guard "$1" 1000000000000 -- /bin/true 3>/dev/null 4</dev/null 5>/dev/null"#;
     command.args(["-c", script, env!("CARGO_BIN_EXE_dtr"), TASK]).current_dir(folder.path());
     assert!(command.status().await.unwrap().success());
     assert!(folder.path().exists());
@@ -309,7 +318,7 @@ async fn a_folder_that_is_no_private_one_survives() {
 
 #[tokio::test]
 async fn nothing_survives_a_stopped_runner() {
-    let mut runner = Runner::new("while :; do echo alive; sleep 0.05; done");
+    let mut runner = Runner::new(RENEWING);
     let plugin = ["/bin/sh", "-c", SPREADING];
     let mut guarded = Guarded::start("2000", &plugin, Some(&mut runner)).await.unwrap();
     guarded.pid().await;
@@ -317,32 +326,24 @@ async fn nothing_survives_a_stopped_runner() {
     eventually("all four run", || guarded.family() == 4).await;
     runner.signal(Signal::SIGSTOP);
     let (facts, status) = guarded.exit().await;
-    assert_eq!((facts["why"].as_str(), status.signal()), (Some("silent"), Some(9)));
+    assert_eq!((facts["lapsed"].as_bool(), status.signal()), (Some(true), Some(9)));
     assert_eq!(guarded.family(), 0);
     assert!(guarded.folder.path().exists(), "the runner may go on");
 }
 
 #[tokio::test]
-async fn a_runner_that_talks_keeps_its_plugin_until_the_lease_ends() {
+async fn a_plugin_lives_as_long_as_its_time_is_renewed() {
     let mut guarded = Guarded::script("2000", "exec sleep 1000").await.unwrap();
     guarded.pid().await;
-    guarded.tell("lease 100\nlease keep").await;
     let started = Instant::now();
     while started.elapsed() < Duration::from_millis(2500) {
-        guarded.tell("alive").await;
+        guarded.tell(&format!("until {}", boot_milliseconds() + 2000)).await;
         sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(guarded.family(), 1, "longer than it may be silent");
-    guarded.tell("lease 200").await;
-    let until = Instant::now() + DEADLINE;
-    while guarded.family() > 0 {
-        assert!(Instant::now() < until);
-        // It has gone when this fails.
-        let _gone = guarded.orders.as_mut().unwrap().write_all(b"alive\n").await;
-        sleep(Duration::from_millis(20)).await;
-    }
+    assert_eq!(guarded.family(), 1, "longer than its first time");
+    guarded.tell(&format!("until {}", boot_milliseconds() + 200)).await;
     let (facts, status) = guarded.exit().await;
-    assert_eq!((facts["why"].as_str(), status.signal()), (Some("lease"), Some(9)));
+    assert_eq!((facts["lapsed"].as_bool(), status.signal()), (Some(true), Some(9)));
 }
 
 #[tokio::test]

@@ -120,7 +120,7 @@ impl Rules {
             _ => OnOrphan::Fail, // Disbatch's way, also for what nobody knows.
         };
         let on_lost_lease = match (word("on_lost_lease"), on_orphan) {
-            (Some("keep"), _) => OnLostLease::Keep,
+            // Somebody else may run it by then: two at once would be worse than a plugin killed in vain.
             (Some("stop"), _) | (_, OnOrphan::Requeue) => OnLostLease::Stop,
             (_, OnOrphan::Fail) => OnLostLease::Keep,
         };

@@ -51,6 +51,11 @@ impl Task {
         self.rest.get("attempt").and_then(super::liberal::integer)
     }
 
+    /// The start of the DEN that has claimed it. `None` while nobody has, or if that was another program.
+    pub fn instance(&self) -> Option<&str> {
+        self.rest.get("instance").and_then(Bson::as_str)
+    }
+
     /// How many of its attempts failed or lost their runner.
     pub fn failures(&self) -> i64 {
         self.rest.get("failures").and_then(super::liberal::integer).unwrap_or(0)

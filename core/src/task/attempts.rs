@@ -78,8 +78,8 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    pub(super) async fn forget_attempt(&self, run: &Run) -> Result<(), StoreError> {
-        self.attempts().delete_one(doc! { "task": run.task, "attempt": run.attempt }).await?;
+    pub(super) async fn forget_attempt(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
+        self.attempts().delete_one(doc! { "task": task, "attempt": attempt }).await?;
         Ok(())
     }
 

@@ -32,8 +32,10 @@ pub struct Claim {
     pub queue: QueueId,
     /// The node in whose name it was claimed.
     pub node: NodeName,
-    /// Which claim of the task this is; the fence of everything that follows.
+    /// Which claim of the task this is; with the next, the fence of everything that follows.
     pub attempt: i64,
+    /// This start of the DEN.
+    pub instance: String,
 }
 
 /// What came of the attempt to claim.
@@ -104,7 +106,13 @@ impl Store {
         };
         let attempt = task.get("attempt").and_then(whole_number).unwrap_or(0);
         Ok(task.get_object_id("_id").map_or(Claimed::NothingThere, |id| {
-            Claimed::Task(Claim { task: TaskId(id), queue: queue.id, node: claimant.node.clone(), attempt })
+            Claimed::Task(Claim {
+                task: TaskId(id),
+                queue: queue.id,
+                node: claimant.node.clone(),
+                attempt,
+                instance: claimant.instance.clone(),
+            })
         }))
     }
 
@@ -116,6 +124,7 @@ impl Store {
     pub async fn unclaim_task(&self, claim: &Claim, why: &str) -> Result<Unclaimed, StoreError> {
         let filter = doc! {
             "_id": claim.task, "node": &claim.node, "status": Status::Claimed, "attempt": claim.attempt,
+            "instance": &claim.instance,
         };
         let result = self.tasks().update_one(filter, given_back(self, why)).await?;
         Ok(if result.matched_count == 1 { Unclaimed::Queued } else { Unclaimed::NotClaimed })

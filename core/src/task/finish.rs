@@ -97,7 +97,7 @@ impl Store {
             return Ok(Finished::Stored);
         }
         if kept {
-            self.forget_attempt(run).await?;
+            self.forget_attempt(run.task, run.attempt).await?;
         }
         Ok(Finished::NotRunning)
     }

@@ -132,7 +132,7 @@ impl Store {
             return Ok(Buried::Again);
         }
         if kept {
-            self.forget_attempt(run).await?;
+            self.forget_attempt(run.task, run.attempt).await?;
         }
         Ok(Buried::NotRunning)
     }
@@ -185,14 +185,19 @@ pub fn unleased_limit(queue: &Queue, now: DateTime) -> Option<DateTime> {
 
 fn run_of(task: &Task) -> Run {
     let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
-    Run { task: task.id, node: NodeName::new(node), attempt: task.attempt().unwrap_or(0) }
+    Run {
+        task: task.id,
+        node: NodeName::new(node),
+        attempt: task.attempt().unwrap_or(0),
+        instance: task.instance().map(str::to_owned),
+    }
 }
 
 /// Matches the task while it is still as it was found, and the evidence still holds.
 fn still_so(task: &Task, evidence: Evidence) -> Document {
     let mut filter = doc! {
         "_id": task.id, "status": Status::Running, "node": task.node.clone(),
-        "attempt": task.rest.get("attempt").cloned(),
+        "attempt": task.rest.get("attempt").cloned(), "instance": task.instance(),
     };
     match evidence {
         Evidence::ProcessGone => {}

@@ -9,7 +9,7 @@ use super::transition::server_time_in;
 use crate::model::{NodeName, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
-/// One run of a task by one runner. Everything that a runner writes names all three, so that a runner whose
+/// One run of a task by one runner. Everything that a runner writes names all of this, so that a runner whose
 /// task was taken away changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
@@ -19,6 +19,9 @@ pub struct Run {
     pub node: NodeName,
     /// The attempt.
     pub attempt: i64,
+    /// The start of the DEN that claimed it; none if a program claimed it that does not count attempts, and
+    /// whose claim the number alone could not tell from the one before.
+    pub instance: Option<String>,
 }
 
 impl Run {
@@ -26,6 +29,7 @@ impl Run {
     pub(super) fn filter(&self) -> Document {
         doc! {
             "_id": self.task, "status": Status::Running, "node": &self.node, "attempt": self.attempt,
+            "instance": self.instance.as_deref(),
         }
     }
 

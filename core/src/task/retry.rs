@@ -2,9 +2,8 @@
 
 use bson::{Bson, doc};
 
-use super::Run;
 use super::transition::Transition;
-use crate::model::{NodeName, Status, TaskId};
+use crate::model::{Status, TaskId};
 use crate::store::{Store, StoreError};
 
 /// What came of it.
@@ -57,8 +56,7 @@ impl Store {
             return Ok(Retried::Queued);
         }
         if kept {
-            let node = NodeName::new("");
-            self.forget_attempt(&Run { task: id, node, attempt }).await?;
+            self.forget_attempt(id, attempt).await?;
         }
         changed?;
         let status = self.find_task(id).await?.map(|task| task.status);

@@ -18,8 +18,8 @@ pub struct Start {
     pub task: TaskId,
     /// The node that claimed it.
     pub node: NodeName,
-    /// Which claim it was started for, if the DEN that did counts them.
-    pub attempt: Option<i64>,
+    /// Which claim it was started for, if the DEN that did says so: the attempt, and the start of that DEN.
+    pub claim: Option<(i64, String)>,
     /// The time of the start, the same in every repetition.
     pub at: DateTime,
     /// How long the task is the runner's until it renews that.
@@ -50,8 +50,9 @@ impl Store {
     #[tracing::instrument(skip_all, fields(task = %start.task), err(level = "debug"))]
     pub async fn start_task(&self, start: &Start) -> Result<Started, StoreError> {
         let mut filter = doc! { "_id": start.task, "status": Status::Claimed, "node": &start.node };
-        if let Some(attempt) = start.attempt {
+        if let Some((attempt, instance)) = &start.claim {
             filter.insert("attempt", attempt);
+            filter.insert("instance", instance);
         }
         let before = doc! { "$ifNull": ["$attempt", 0] };
         let counted = doc! { "$ne": [{ "$type": "$instance" }, "missing"] };
@@ -70,8 +71,12 @@ impl Store {
         };
         Ok(match task {
             Some(task) => {
-                let run =
-                    Run { task: start.task, node: start.node.clone(), attempt: task.attempt().unwrap_or(0) };
+                let run = Run {
+                    task: start.task,
+                    node: start.node.clone(),
+                    attempt: task.attempt().unwrap_or(0),
+                    instance: task.instance().map(str::to_owned),
+                };
                 Started::Running(Box::new(task), run)
             }
             None => Started::NotClaimed,

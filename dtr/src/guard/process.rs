@@ -16,14 +16,13 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeVal;
-use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::family::{bury_adopted, descendants};
-use super::leash::Leash;
 use super::oom::OomKills;
-use super::protocol::{Exit, Order, Report, Why};
+use super::protocol::{Exit, Order, Report};
 use super::{COMM, CONTROL_FD, ORDERS_FD, REPORTS_FD, folder_prefix};
+use crate::boot_time::boot_time;
 
 /// Deadlines are looked at so often: a wait does not count the time that the machine is suspended.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -40,7 +39,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 /// What the command line says.
 struct Assignment {
     task: String,
-    patience: Duration,
+    until: Duration,
     program: OsString,
     arguments: Vec<OsString>,
 }
@@ -63,9 +62,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 impl Assignment {
     fn read(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
         let task = arguments.next()?.into_string().ok()?;
-        let patience = Duration::from_millis(arguments.next()?.to_str()?.parse().ok()?);
+        let until = Duration::from_millis(arguments.next()?.to_str()?.parse().ok()?);
         let program = (arguments.next()? == "--").then(|| arguments.next())??;
-        Some(Self { task, patience, program, arguments: arguments.collect() })
+        Some(Self { task, until, program, arguments: arguments.collect() })
     }
 }
 
@@ -90,7 +89,7 @@ fn guard(assignment: &Assignment) -> io::Result<()> {
     let exit = Exit {
         status: status.into_raw(),
         ordered: watch.ordered,
-        why: watch.why,
+        lapsed: watch.lapsed,
         oom: killed && oom_kills.is_some_and(|kills| kills.more()),
         duration: started.elapsed(),
         cpu: length(usage.user_time()) + length(usage.system_time()),
@@ -113,10 +112,6 @@ fn say(reports: &mut File, report: &Report) -> io::Result<()> {
     let mut line = serde_json::to_vec(report)?;
     line.push(b'\n');
     reports.write_all(&line)
-}
-
-fn now() -> io::Result<Duration> {
-    Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)?.into())
 }
 
 fn length(time: TimeVal) -> Duration {
@@ -146,9 +141,10 @@ struct Watch {
     /// `None` once the runner is dead.
     orders: Option<Orders>,
     children: SignalFd,
-    leash: Leash,
+    /// When the plugin must be killed unless it is given more time.
+    until: Duration,
     ordered: bool,
-    why: Option<Why>,
+    lapsed: bool,
     killing_since: Option<Duration>,
 }
 
@@ -162,7 +158,10 @@ impl Watch {
     fn start(assignment: &Assignment, orders: File) -> io::Result<Self> {
         let _only_for_the_eye = prctl::set_name(COMM);
         prctl::set_child_subreaper(true)?;
-        let leash = Leash::new(assignment.patience, now()?);
+        // A runner that was stopped before it came to this has lost its task by now.
+        if boot_time() >= assignment.until {
+            return Err(io::Error::other("the task's lease had run out before the plugin was started"));
+        }
         // Nothing but KILL ends a guard, whoever else the signal was meant for. The plugin must not inherit that.
         let unblocked = SigSet::thread_get_mask()?;
         SigSet::all().thread_block()?;
@@ -182,9 +181,9 @@ impl Watch {
             exit: None,
             orders: Some(Orders { pipe: orders, line: Vec::new() }),
             children,
-            leash,
+            until: assignment.until,
             ordered: false,
-            why: None,
+            lapsed: false,
             killing_since: None,
         };
         watch.let_go(&nothing)?;
@@ -220,9 +219,9 @@ impl Watch {
             }
             let spoken = self.wait()?;
             // First this: what was said before a suspension must not count as said now.
-            if let (None, Some(why)) = (self.killing_since, self.leash.broken(now()?)) {
-                self.why = Some(why);
-                self.killing_since = Some(now()?);
+            if self.killing_since.is_none() && self.until <= boot_time() {
+                self.lapsed = true;
+                self.killing_since = Some(boot_time());
             }
             if spoken {
                 self.hear()?;
@@ -241,7 +240,9 @@ impl Watch {
         Ok(match self.killing_since {
             None if !self.ordered => true,
             None => descendants(Pid::this()).is_empty(),
-            Some(since) => now()?.saturating_sub(since) > KILL_LIMIT || descendants(Pid::this()).is_empty(),
+            Some(since) => {
+                boot_time().saturating_sub(since) > KILL_LIMIT || descendants(Pid::this()).is_empty()
+            }
         })
     }
 
@@ -259,10 +260,12 @@ impl Watch {
     /// Waits for an order, an end or a deadline. Tells whether there is something to hear.
     fn wait(&self) -> io::Result<bool> {
         let step = match (self.killing_since, self.exit) {
-            (Some(since), _) if now()?.saturating_sub(since) > KILL_LIMIT => LONGEST_WAIT,
+            (Some(since), _) if boot_time().saturating_sub(since) > KILL_LIMIT => LONGEST_WAIT,
             (Some(_), _) => KILL_STEP,
             (None, Some(_)) => TERM_STEP,
-            (None, None) => LONGEST_WAIT.min(self.leash.slack(now()?)) + Duration::from_millis(1),
+            (None, None) => {
+                LONGEST_WAIT.min(self.until.saturating_sub(boot_time())) + Duration::from_millis(1)
+            }
         };
         let mut sources = vec![PollFd::new(self.children.as_fd(), PollFlags::POLLIN)];
         sources.extend(self.orders.iter().map(|orders| PollFd::new(orders.pipe.as_fd(), PollFlags::POLLIN)));
@@ -282,10 +285,9 @@ impl Watch {
         let mut buffer = [0; 512];
         let read = orders.pipe.read(&mut buffer)?;
         if read == 0 {
-            self.killing_since.get_or_insert(now()?);
+            self.killing_since.get_or_insert(boot_time());
             return Ok(());
         }
-        self.leash.heard(now()?);
         for byte in &buffer[..read] {
             if *byte == b'\n' {
                 self.obey(&String::from_utf8_lossy(&std::mem::take(&mut orders.line)))?;
@@ -301,15 +303,15 @@ impl Watch {
         // An order to end that comes after the end has no part in it.
         self.look()?;
         match Order::parse(line) {
-            None | Some(Order::Alive) => {}
-            Some(Order::Lease(time)) => self.leash.lease(time, now()?),
+            None => {}
+            Some(Order::Until(time)) => self.until = time,
             Some(Order::Term) if self.exit.is_none() => {
                 self.ordered = true;
                 let _gone = killpg(self.plugin, Signal::SIGTERM);
             }
             Some(Order::Kill) if self.exit.is_none() || self.ordered => {
                 self.ordered = true;
-                self.killing_since.get_or_insert(now()?);
+                self.killing_since.get_or_insert(boot_time());
             }
             Some(Order::Term | Order::Kill) => {}
         }

@@ -10,10 +10,8 @@ use serde::{Deserialize, Serialize};
 /// The runner to the guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// I am still here.
-    Alive,
-    /// The plugin may live for so long from now on unless it is given more; `None`: as long as you hear from me.
-    Lease(Option<Duration>),
+    /// The plugin may live until this time, by [`crate::boot_time`], unless it is given more.
+    Until(Duration),
     /// Ask the plugin to end.
     Term,
     /// End the plugin and all its descendants.
@@ -25,11 +23,7 @@ impl Order {
     pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let order = match (words.next()?, words.next()) {
-            ("alive", None) => Self::Alive,
-            ("lease", Some("keep")) => Self::Lease(None),
-            ("lease", Some(milliseconds)) => {
-                Self::Lease(Some(Duration::from_millis(milliseconds.parse().ok()?)))
-            }
+            ("until", Some(milliseconds)) => Self::Until(Duration::from_millis(milliseconds.parse().ok()?)),
             ("term", None) => Self::Term,
             ("kill", None) => Self::Kill,
             _ => return None,
@@ -41,9 +35,7 @@ impl Order {
 impl fmt::Display for Order {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Alive => writeln!(formatter, "alive"),
-            Self::Lease(None) => writeln!(formatter, "lease keep"),
-            Self::Lease(Some(time)) => writeln!(formatter, "lease {}", time.as_millis()),
+            Self::Until(time) => writeln!(formatter, "until {}", time.as_millis()),
             Self::Term => writeln!(formatter, "term"),
             Self::Kill => writeln!(formatter, "kill"),
         }
@@ -69,8 +61,8 @@ pub struct Exit {
     pub status: i32,
     /// Whether it ended after an order to end.
     pub ordered: bool,
-    /// Why the guard killed it without an order.
-    pub why: Option<Why>,
+    /// Whether the guard killed it because its time was over.
+    pub lapsed: bool,
     /// Whether it was killed because memory ran out.
     pub oom: bool,
     /// How long it ran.
@@ -87,7 +79,7 @@ impl Exit {
         Self {
             status: nix::sys::signal::Signal::SIGKILL as i32,
             ordered: false,
-            why: None,
+            lapsed: false,
             oom: false,
             duration: Duration::ZERO,
             cpu: Duration::ZERO,
@@ -101,40 +93,24 @@ impl Exit {
     }
 }
 
-/// Why a guard killed its plugin without an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Why {
-    /// The time that the runner had given ran out.
-    Lease,
-    /// The runner had not been heard of for too long.
-    Silent,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn orders_survive_the_way() {
-        let orders = [
-            Order::Alive,
-            Order::Lease(None),
-            Order::Lease(Some(Duration::from_millis(1500))),
-            Order::Term,
-            Order::Kill,
-        ];
+        let orders = [Order::Until(Duration::from_millis(1500)), Order::Term, Order::Kill];
         for order in orders {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
-        for rubbish in ["", "lease", "lease -1", "lease 1 2", "lease x", "kill all", "nope"] {
+        for rubbish in ["", "until", "until -1", "until 1 2", "until x", "kill all", "nope"] {
             assert_eq!(Order::parse(rubbish), None, "{rubbish:?}");
         }
     }
 
     #[test]
     fn reports_are_one_line_each() {
-        let exit = Exit { why: Some(Why::Silent), oom: true, ..Exit::unknown() };
+        let exit = Exit { lapsed: true, oom: true, ..Exit::unknown() };
         for report in [Report::Pid(7), Report::Error("two\nlines".into()), Report::Exited(exit)] {
             let line = serde_json::to_string(&report).unwrap();
             assert!(!line.contains('\n'), "{line}");

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::*;
+use crate::boot_time::boot_time;
 use crate::relay;
 use crate::supervision::{self, Supervisor};
 use crate::verdict::final_status;
@@ -26,7 +27,7 @@ struct Setup {
     name: PluginName,
     run: Run,
     folder: TempDir,
-    lease: Duration,
+    until: Duration,
 }
 
 impl Setup {
@@ -49,9 +50,9 @@ impl Setup {
             task: bson::deserialize_from_document(task).unwrap(),
             queue: bson::deserialize_from_document(queue).unwrap(),
             name: "Test".parse().unwrap(),
-            run: Run { task: TaskId(id), node: NodeName::new("n1"), attempt: 1 },
+            run: Run { task: TaskId(id), node: NodeName::new("n1"), attempt: 1, instance: None },
             folder: tempfile::Builder::new().prefix(&guard::folder_prefix(id)).tempdir().unwrap(),
-            lease: PATIENT,
+            until: boot_time() + PATIENT,
         }
     }
 
@@ -69,7 +70,7 @@ impl Setup {
             run: &self.run,
             live: None,
             folder: self.folder.path(),
-            lease: self.lease,
+            until: self.until,
         };
         let lifecycle = Lifecycle::default();
         let run = execute(&self.plugin, job, relay, supervision, &lifecycle);
@@ -182,10 +183,9 @@ async fn a_plugin_without_a_lease_is_killed_at_once() {
 async fn a_lease_that_is_not_renewed_ends_the_plugin() {
     let setup = Setup::script("echo > ready; exec sleep 1000");
     let renew = async |supervisor: Supervisor| {
-        supervisor.lease(PATIENT);
-        supervisor.keep();
+        supervisor.live_until(boot_time() + PATIENT);
         setup.file("ready").await;
-        supervisor.lease(Duration::from_millis(100));
+        supervisor.live_until(boot_time() + Duration::from_millis(100));
     };
     let ended = setup.run(renew).await.unwrap();
     assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
@@ -195,10 +195,11 @@ async fn a_lease_that_is_not_renewed_ends_the_plugin() {
 }
 
 #[tokio::test]
-async fn a_runner_is_not_silent_while_its_plugin_runs() {
-    let setup = Setup { lease: Duration::from_secs(2), ..Setup::script("sleep 4") };
-    let ended = setup.run(nothing).await.unwrap();
-    assert_eq!((ended.facts.code, ended.facts.reason), (Some(0), None));
+async fn a_plugin_is_not_started_after_its_time() {
+    let setup = Setup { until: boot_time(), ..Setup::script("echo > ran") };
+    let error = setup.run(nothing).await.unwrap_err();
+    assert_eq!(error.to_string(), "the task's lease had run out before the plugin was started");
+    assert!(!setup.folder.path().join("ran").exists());
 }
 
 #[tokio::test]

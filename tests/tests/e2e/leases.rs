@@ -28,12 +28,12 @@ async fn claim(world: &World, queue: QueueId, node: &str) -> anyhow::Result<Clai
     }
 }
 
-async fn start(world: &World, claim: &Claim, attempt: Option<i64>) -> anyhow::Result<Started> {
+async fn start(world: &World, claim: &Claim) -> anyhow::Result<Started> {
     let store = world.store();
     let start = Start {
         task: claim.task,
         node: claim.node.clone(),
-        attempt,
+        claim: Some((claim.attempt, claim.instance.clone())),
         at: store.now(),
         lease: LEASE,
         pid: 4_000_000,
@@ -43,7 +43,7 @@ async fn start(world: &World, claim: &Claim, attempt: Option<i64>) -> anyhow::Re
 
 async fn run(world: &World, queue: QueueId, node: &str) -> anyhow::Result<Run> {
     let claim = claim(world, queue, node).await?;
-    match start(world, &claim, Some(claim.attempt)).await? {
+    match start(world, &claim).await? {
         Started::Running(_, run) => Ok(run),
         Started::NotClaimed => anyhow::bail!("not claimed"),
     }
@@ -75,8 +75,8 @@ async fn a_runner_of_an_earlier_claim_does_not_start_a_later_one() -> anyhow::Re
     world.store().unclaim_task(&first, "a test").await?;
     let second = claim(&world, queue, "n1").await?;
     assert_eq!((first.attempt, second.attempt), (1, 2));
-    assert!(matches!(start(&world, &first, Some(1)).await?, Started::NotClaimed));
-    assert!(matches!(start(&world, &second, Some(2)).await?, Started::Running(..)));
+    assert!(matches!(start(&world, &first).await?, Started::NotClaimed));
+    assert!(matches!(start(&world, &second).await?, Started::Running(..)));
     world.end().await
 }
 
@@ -134,7 +134,7 @@ async fn a_claim_that_ran_out_is_given_back_by_anyone() -> anyhow::Result<()> {
     let task = world.until_status(claim.task, -2).await?;
     assert_eq!(task.get("node"), Some(&Bson::Null));
     assert!(!task.contains_key("slot"), "its place is free again");
-    assert!(matches!(start(&world, &claim, Some(1)).await?, Started::NotClaimed), "too late");
+    assert!(matches!(start(&world, &claim).await?, Started::NotClaimed), "too late");
     world.end().await
 }
 
