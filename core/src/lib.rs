@@ -7,6 +7,7 @@
 pub mod balance;
 pub mod clock;
 pub mod config;
+pub mod explain;
 pub mod lifecycle;
 pub mod live;
 pub mod model;

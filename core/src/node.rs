@@ -20,6 +20,15 @@ pub struct Updated {
     pub modified: u64,
 }
 
+/// What an operator changes of a node; at least one of them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeChange {
+    /// How many tasks may run on it at once; null for no limit.
+    pub maxthreads: Option<Bson>,
+    /// Whether it is to claim nothing more.
+    pub draining: Option<bool>,
+}
+
 /// What a DEN says of itself with each heartbeat.
 #[derive(Debug, Clone, Default)]
 pub struct Beat {
@@ -113,21 +122,6 @@ impl Store {
         Ok(found.iter().filter_map(|node| node.get_str("node").ok()).map(NodeName::new).collect())
     }
 
-    /// Sets whether an operator wants a node to claim nothing more.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn set_node_draining(
-        &self,
-        selector: &Selector,
-        draining: bool,
-    ) -> Result<Updated, StoreError> {
-        let result =
-            self.nodes().update_one(node_filter(selector), doc! { "$set": { "draining": draining } }).await?;
-        Ok(Updated { matched: result.matched_count, modified: result.modified_count })
-    }
-
     /// All nodes as stored, in order of name.
     ///
     /// # Errors
@@ -146,20 +140,20 @@ impl Store {
         Ok(self.nodes().find_one(node_filter(selector)).await?)
     }
 
-    /// Sets how many tasks may run on a node. The value is stored as given; the caller has validated it.
+    /// Sets what an operator may set of a node. Values are stored as given; the caller has validated them.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn set_node_maxthreads(
-        &self,
-        selector: &Selector,
-        maxthreads: Bson,
-    ) -> Result<Updated, StoreError> {
-        let result = self
-            .nodes()
-            .update_one(node_filter(selector), doc! { "$set": { "maxthreads": maxthreads } })
-            .await?;
+    pub async fn update_node(&self, selector: &Selector, change: NodeChange) -> Result<Updated, StoreError> {
+        let mut fields = Document::new();
+        if let Some(maxthreads) = change.maxthreads {
+            fields.insert("maxthreads", maxthreads);
+        }
+        if let Some(draining) = change.draining {
+            fields.insert("draining", draining);
+        }
+        let result = self.nodes().update_one(node_filter(selector), doc! { "$set": fields }).await?;
         Ok(Updated { matched: result.matched_count, modified: result.modified_count })
     }
 }

@@ -58,13 +58,13 @@ impl Store {
         Ok(())
     }
 
-    /// Sets fields of a queue. The caller has validated them.
+    /// Sets fields of a queue, and removes those whose new value is null. The caller has validated them.
     ///
     /// # Errors
     /// The new name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn update_queue(&self, selector: &Selector, fields: Document) -> Result<Updated, StoreError> {
-        let result = self.queues().update_one(queue_filter(selector), doc! { "$set": fields }).await?;
+        let result = self.queues().update_one(queue_filter(selector), change(fields)).await?;
         Ok(Updated { matched: result.matched_count, modified: result.modified_count })
     }
 
@@ -172,6 +172,20 @@ fn group_id(group: &Document) -> Option<QueueId> {
 
 fn running(group: &Document) -> u64 {
     group.get("running").and_then(whole_number).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+}
+
+/// An update that sets fields, and removes those whose new value is null. MongoDB refuses an empty `$set`.
+fn change(fields: Document) -> Document {
+    let (gone, set): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
+    let unset: Document = gone.into_iter().map(|(name, _)| (name, Bson::from(""))).collect();
+    let set: Document = set.into_iter().collect();
+    let mut update = Document::new();
+    for (operator, fields) in [("$set", set), ("$unset", unset)] {
+        if !fields.is_empty() {
+            update.insert(operator, fields);
+        }
+    }
+    update
 }
 
 fn queue_filter(selector: &Selector) -> Document {

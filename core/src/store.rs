@@ -68,6 +68,17 @@ impl Store {
         Ok(())
     }
 
+    /// The time by the server's clock.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn server_time(&self) -> Result<DateTime, StoreError> {
+        let hello = self.database.run_command(doc! { "hello": 1 }).await?;
+        // Every server says it; its clock is the one that counts.
+        Ok(hello.get_datetime("localTime").copied().unwrap_or_else(|_| self.now()))
+    }
+
     /// The time by this store's clock.
     pub fn now(&self) -> DateTime {
         self.clock.now()
@@ -96,6 +107,10 @@ impl Store {
 
     pub(crate) fn attempts(&self) -> Collection<Document> {
         self.database.collection("tasks.attempts")
+    }
+
+    pub(crate) fn submissions(&self) -> Collection<Document> {
+        self.database.collection("submissions")
     }
 
     pub(crate) fn files(&self) -> Collection<Document> {

@@ -24,5 +24,5 @@ pub use renew::{Renewed, Run};
 pub use retry::Retried;
 pub use search::TaskQuery;
 pub use start::{Start, Started};
-pub use submit::Submitted;
+pub use submit::{Once, StartAt, SubmitError, Submitted, TaskOptions};
 pub use sweep::Swept;

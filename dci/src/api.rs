@@ -1,8 +1,10 @@
 //! The REST API, one file per operation. A handler reads its parameters, calls the store, and renders.
 
+pub mod cancel_task;
 pub mod create_queue;
 pub mod create_tasks;
 pub mod delete_queue;
+pub mod explain_task;
 pub mod get_balance;
 pub mod get_events;
 pub mod get_node;
@@ -11,11 +13,15 @@ pub mod get_stderr;
 pub mod get_stdout;
 pub mod get_task;
 pub mod info;
+pub mod list_attempts;
 pub mod list_nodes;
 pub mod list_plugins;
 pub mod list_queues;
 pub mod list_tasks;
 pub mod monitoring;
+pub mod retry_task;
+pub mod task_action;
+pub mod then;
 pub mod update_balance;
 pub mod update_node;
 pub mod update_queue;

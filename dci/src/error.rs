@@ -6,6 +6,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use disbatch_core::store::StoreError;
+use disbatch_core::task::SubmitError;
 use serde_json::{Value, json};
 
 use crate::json;
@@ -56,6 +57,11 @@ impl HttpError {
     pub fn method_not_allowed(method: &str, allow: &'static str) -> Self {
         let message = format!("{method} is not possible here, only {allow}");
         Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+    }
+
+    /// 409: it cannot be done as things stand.
+    pub fn conflict(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, message)
     }
 
     /// 413: the body is longer than `limit` bytes.
@@ -138,6 +144,29 @@ impl From<StoreError> for HttpError {
         }
         tracing::error!(%error, "a request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error, see the server's log")
+    }
+}
+
+impl From<SubmitError> for HttpError {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Store(error) => error.into(),
+            SubmitError::NotUnique { task } => {
+                let message = "a task of this queue with the same .unique key has not ended";
+                Self::with_body(StatusCode::CONFLICT, json!({ "error": message, "task": task.to_string() }))
+            }
+            SubmitError::UniqueNotKept => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the database has no index yet that keeps .unique keys apart: a den of this release creates it",
+            ),
+            SubmitError::UniqueForSeveral => {
+                Self::bad_request(".unique is for one task, and this request has several")
+            }
+            SubmitError::AnotherRequest => Self::conflict(".idempotency_key was used for another request"),
+            SubmitError::TooManyForKey(most) => {
+                Self::bad_request(format!(".idempotency_key is for at most {most} tasks"))
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod args;
 mod counts;
 mod error;
 mod events;
+mod fields;
 mod json;
 mod legacy;
 mod openapi;
@@ -20,6 +21,7 @@ mod state;
 mod static_files;
 mod tail;
 mod ui;
+mod values;
 mod watch;
 
 use std::process::ExitCode;

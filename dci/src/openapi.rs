@@ -21,9 +21,13 @@ pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange};
-pub use results::{CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
-pub use schema::{ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions, Waited};
+pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange, Reason};
+pub use results::{
+    Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, RetryResult, UpdateResult,
+};
+pub use schema::{
+    Details, ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions, Waited,
+};
 
 use crate::{api, json, ui};
 
@@ -55,6 +59,10 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         api::get_events::handle,
         api::get_stdout::handle,
         api::get_stderr::handle,
+        api::cancel_task::handle,
+        api::retry_task::handle,
+        api::list_attempts::handle,
+        api::explain_task::handle,
         api::get_balance::handle,
         api::update_balance::handle,
         api::info::handle,

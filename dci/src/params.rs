@@ -97,6 +97,11 @@ impl Params {
     }
 }
 
+/// Whether `.details` is on, where Perl Disbatch reads no parameters: a body that makes no sense does not matter.
+pub fn wants_details(params: Result<Params, HttpError>) -> bool {
+    params.is_ok_and(|params| params.is_on("details"))
+}
+
 impl FromRequest for Params {
     type Error = HttpError;
     type Future = Pin<Box<dyn Future<Output = Result<Self, HttpError>>>>;

@@ -41,6 +41,8 @@ pub struct Shape {
     pub pretty: bool,
     /// How times are written.
     pub dates: Dates,
+    /// With what is left out otherwise: see [`crate::fields`].
+    pub details: bool,
 }
 
 /// Why a search is not made.
@@ -133,7 +135,8 @@ impl Listing {
 }
 
 impl Shape {
-    fn of(params: &Params) -> Self {
+    /// As the options say.
+    pub fn of(params: &Params) -> Self {
         Self {
             count: params.is_on("count"),
             single: params.integer("limit").ok().flatten() == Some(1),
@@ -141,6 +144,7 @@ impl Shape {
             terse: params.is_on("terse"),
             pretty: params.is_on("pretty"),
             dates: if params.is_on("epoch") { Dates::Epoch } else { Dates::Text },
+            details: params.is_on("details"),
         }
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::error::HttpError;
 use crate::query::Shape;
-use crate::{json, output};
+use crate::{fields, json, output};
 
 /// So many tasks are sent together at most.
 const CHUNK: usize = 64;
@@ -68,5 +68,5 @@ pub async fn view(store: &Store, mut task: Document, shape: Shape) -> Result<Val
             task.insert(stream, shown);
         }
     }
-    Ok(Value::Object(json::from_document(&task, shape.dates)))
+    Ok(Value::Object(json::from_document(&fields::of_task(task, shape.details), shape.dates)))
 }

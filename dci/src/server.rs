@@ -113,8 +113,7 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
             .wrap(from_fn(origin::refuse_other_sites))
             .wrap(Compress::default())
             .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")))
-            .configure(|app| extensions::routes(app, &data))
-            .configure(routes)
+            .configure(|app| all_routes(app, &data))
     };
     let server = HttpServer::new(application)
         .disable_signals()
@@ -128,8 +127,25 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
     Ok(server.run())
 }
 
-/// All routes that are always there.
-pub fn routes(app: &mut ServiceConfig) {
+/// All routes, in the order in which they are looked at.
+fn all_routes(app: &mut ServiceConfig, state: &State) {
+    actions(app);
+    extensions::routes(app, state);
+    routes(app);
+}
+
+/// What is done with one task. These come before the extensions, which have `POST /tasks/:queue/:collection`.
+fn actions(app: &mut ServiceConfig) {
+    app.service(
+        resource("/tasks/{id:[0-9a-f]{24}}/cancel", "POST").route(web::post().to(api::cancel_task::handle)),
+    )
+    .service(
+        resource("/tasks/{id:[0-9a-f]{24}}/retry", "POST").route(web::post().to(api::retry_task::handle)),
+    );
+}
+
+/// All other routes that are always there.
+fn routes(app: &mut ServiceConfig) {
     const GET: &str = "GET, HEAD";
     const GET_POST: &str = "GET, HEAD, POST";
     app.service(resource("/", GET).route(get().to(ui::overview::handle)))
@@ -175,6 +191,10 @@ pub fn routes(app: &mut ServiceConfig) {
                 .wrap(by_accept()),
         )
         .configure(running)
+        .service(
+            resource("/tasks/{id:[0-9a-f]{24}}/attempts", GET).route(get().to(api::list_attempts::handle)),
+        )
+        .service(resource("/tasks/{id:[0-9a-f]{24}}/explain", GET).route(get().to(api::explain_task::handle)))
         .default_service(web::to(otherwise));
 }
 

@@ -3,10 +3,12 @@
 //! The tests drive `den`, `dtr`, `dci` and `disbatch` as users do. Build them first in the same profile
 //! (`cargo build --workspace --release` before `cargo nextest run --release`); `make test` does.
 
+mod dci;
 mod plugins;
 mod process;
 mod world;
 
+pub use dci::Dci;
 pub use plugins::Script;
 pub use process::{Den, Finished, binary};
 pub use world::{Server, World};

@@ -9,6 +9,7 @@ use bson::{Bson, Document, doc};
 use disbatch_core::clock::SystemClock;
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::store::Store;
+use disbatch_core::task::TaskOptions;
 use disbatch_mongod::testing::{self, TestDatabase};
 use futures::TryStreamExt;
 use mongodb::{Collection, Database};
@@ -152,7 +153,7 @@ impl World {
     /// # Errors
     /// The documents cannot be written.
     pub async fn submit(&self, queue: QueueId, params: Vec<Document>) -> anyhow::Result<Vec<TaskId>> {
-        Ok(self.store().submit_tasks(queue, params).await?.ids)
+        Ok(self.store().submit_tasks(queue, params, &TaskOptions::default()).await?.ids)
     }
 
     /// Submits one task that `node` has claimed already.

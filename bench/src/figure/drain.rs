@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{bail, ensure};
 use bson::{Document, doc};
 use disbatch_core::model::QueueId;
+use disbatch_core::task::TaskOptions;
 use futures::TryStreamExt;
 use mongodb::Collection;
 use tokio::time::Instant;
@@ -61,7 +62,7 @@ pub async fn measure(world: &World, load: Load, progress: &Progress) -> anyhow::
 async fn drain(node: &mut Node, load: Load, progress: &Progress) -> anyhow::Result<Vec<Sample>> {
     let queue = node.create_queue(0).await?;
     let params = (0..load.tasks).map(|_| params()).collect();
-    node.store.submit_tasks(queue, params).await?;
+    node.store.submit_tasks(queue, params, &TaskOptions::default()).await?;
     let tasks: Collection<Document> = node.database.collection("tasks");
     let begun = Instant::now();
     node.set_threads(queue, load.threads).await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bson::oid::ObjectId;
 use bson::{Document, doc};
+use disbatch_core::task::TaskOptions;
 use futures::StreamExt;
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ChangeStreamEvent;
@@ -59,7 +60,7 @@ async fn samples(node: &Node, load: Load, progress: &Progress) -> anyhow::Result
     for number in 0..SAMPLES {
         // The DEN becomes idle again. Pauses differ, so that no sample keeps step with its seconds.
         tokio::time::sleep(Duration::from_millis(u64::from(200 + number * 37 % 100))).await;
-        let submitted = node.store.submit_tasks(queue, vec![params()]).await?;
+        let submitted = node.store.submit_tasks(queue, vec![params()], &TaskOptions::default()).await?;
         let acknowledged = Instant::now();
         let id = submitted.ids.first().context("nothing was submitted")?.0;
         for (series, status) in [(&START, 0), (&END, 1)] {

@@ -1,10 +1,12 @@
 //! A node: one DEN's entry in the database.
 
+use std::time::Duration;
+
 use bson::oid::ObjectId;
-use bson::{Bson, Document};
+use bson::{Bson, DateTime, Document};
 use serde::{Deserialize, Serialize};
 
-use super::liberal::present;
+use super::liberal::{integer, present};
 use super::{Count, Moment, TaskId};
 
 /// A document of `nodes`.
@@ -35,6 +37,25 @@ impl Node {
     /// Whether an operator wants it to claim nothing more.
     pub fn is_draining(&self) -> bool {
         self.rest.get("draining").and_then(Bson::as_bool).unwrap_or(false)
+    }
+
+    /// Whether a DEN keeps the entry that tells more of itself than Perl's, which writes the name and a time.
+    pub fn is_ours(&self) -> bool {
+        self.rest.contains_key("instance")
+    }
+
+    /// What its DEN said last: `alive`, `draining` or `stopped`; or `dead`, which another one noticed. `None` for
+    /// Perl's.
+    pub fn state(&self) -> Option<&str> {
+        self.rest.get("state").and_then(Bson::as_str)
+    }
+
+    /// When its DEN was last alive by the server's clock, and for how long it may be silent. `None` for Perl's,
+    /// and after an end on purpose.
+    pub fn last_beat(&self) -> Option<(DateTime, Duration)> {
+        let seen = self.rest.get("seen").and_then(Bson::as_datetime)?;
+        let lease = self.rest.get("lease_ms").and_then(integer).and_then(|ms| u64::try_from(ms).ok())?;
+        Some((*seen, Duration::from_millis(lease)))
     }
 
     /// Tasks of this node whose end somebody has asked for.

@@ -104,8 +104,16 @@ impl Rules {
     /// The rules for `task` in `queue` (`None`: the queue is gone).
     pub fn of(task: &Task, queue: Option<&Queue>) -> Self {
         let empty = Document::new();
-        let defaults = queue.map_or(&empty, |queue| &queue.rest);
-        let field = |name: &str| task.rest.get(name).or_else(|| defaults.get(name));
+        Self::from_fields(&task.rest, queue.map_or(&empty, |queue| &queue.rest))
+    }
+
+    /// The rules for a task of `queue` that asks for nothing.
+    pub fn of_queue(queue: &Queue) -> Self {
+        Self::from_fields(&Document::new(), &queue.rest)
+    }
+
+    fn from_fields(task: &Document, queue: &Document) -> Self {
+        let field = |name: &str| task.get(name).or_else(|| queue.get(name));
         let word = |name: &str| field(name).and_then(Bson::as_str);
         let on_orphan = match word("on_orphan") {
             Some("requeue") => OnOrphan::Requeue,
@@ -125,7 +133,7 @@ impl Rules {
                 .and_then(Bson::as_document)
                 .map_or_else(Backoff::default, Backoff::from_document),
             timeout: duration("timeout").filter(|timeout| !timeout.is_zero()),
-            deadline: task.rest.get("deadline").and_then(Bson::as_datetime).copied(),
+            deadline: task.get("deadline").and_then(Bson::as_datetime).copied(),
             grace: duration("grace").unwrap_or(DEFAULT_GRACE),
         }
     }

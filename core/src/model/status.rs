@@ -47,6 +47,9 @@ pub enum Phase {
 }
 
 impl Status {
+    /// What a task has that has not ended.
+    pub const LIVE: [Self; 5] = [Self::Deferred, Self::Blocked, Self::Queued, Self::Claimed, Self::Running];
+
     /// The number in the database.
     pub const fn code(self) -> i64 {
         match self {

@@ -63,6 +63,11 @@ impl WriteFailure {
         self.code == 11_000
     }
 
+    /// Whether the collection does not exist yet.
+    pub fn is_no_collection(&self) -> bool {
+        self.code == 26
+    }
+
     /// Whether the server refuses every write for now: it is no primary, is shutting down, or is busy.
     pub fn is_refusal(&self) -> bool {
         matches!(self.code, 91 | 112 | 189 | 10_058 | 10_107 | 11_600 | 11_602 | 13_435 | 13_436)
@@ -87,6 +92,16 @@ impl StoreError {
                 false
             }
         }
+    }
+
+    /// Whether several documents were inserted, and the only ones that were not were there already.
+    pub fn is_duplicate_only(&self) -> bool {
+        let Self::Database(error) = self else { return false };
+        let ErrorKind::InsertMany(many) = error.kind.as_ref() else { return false };
+        let failures = many.write_errors.as_deref().unwrap_or_default();
+        many.write_concern_error.is_none()
+            && !failures.is_empty()
+            && failures.iter().all(|failure| failure.code == 11_000)
     }
 
     /// How the server rejected a write, if that is what happened.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bson::{Document, doc};
+use futures::TryStreamExt;
 use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
@@ -95,6 +96,29 @@ fn of_ours() -> Vec<Index> {
 }
 
 impl Store {
+    /// Whether the index is there that keeps tasks with the same `unique` key apart: a DEN of an older release
+    /// has not created it.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn keeps_unique_keys(&self) -> Result<bool, StoreError> {
+        let indexes: Vec<IndexModel> = match self.tasks().list_indexes().await {
+            Ok(cursor) => cursor.try_collect().await?,
+            Err(error) => match StoreError::from(error) {
+                missing if missing.write_failure().is_some_and(|failure| failure.is_no_collection()) => {
+                    Vec::new()
+                }
+                other => return Err(other),
+            },
+        };
+        let keeps = |index: &IndexModel| {
+            let unique = index.options.as_ref().is_some_and(|options| options.unique == Some(true));
+            unique && index.keys.keys().eq(["queue", "unique"])
+        };
+        Ok(indexes.iter().any(keeps))
+    }
+
     /// Creates every index that is missing. One that the server refuses does not keep the others from being
     /// created.
     ///

@@ -81,8 +81,9 @@ impl Store {
         let indexes: Vec<mongodb::IndexModel> = match self.tasks().list_indexes().await {
             Ok(cursor) => cursor.try_collect().await?,
             Err(error) => match StoreError::from(error) {
-                // 26 NamespaceNotFound
-                missing if missing.write_failure().is_some_and(|failure| failure.code == 26) => Vec::new(),
+                missing if missing.write_failure().is_some_and(|failure| failure.is_no_collection()) => {
+                    Vec::new()
+                }
                 other => return Err(other),
             },
         };

@@ -1,10 +1,16 @@
-//! Submit: a task is born queued (-2) and belongs to no node.
+//! Submit: a task is born queued (-2), or deferred (-7) if it is to start later, and belongs to no node.
 //!
 //! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
+
+mod once;
+mod options;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
+
+pub use once::Once;
+pub use options::{StartAt, TaskOptions};
 
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::{Store, StoreError};
@@ -15,6 +21,9 @@ const BATCH: usize = 1_000;
 /// A long submission says in the log how far it is after each so many tasks.
 const PROGRESS: usize = 100_000;
 
+/// How often a key is tried whose holder seems to end at that moment.
+const TRIES: usize = 3;
+
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
@@ -22,29 +31,88 @@ pub struct Submitted {
     pub ids: Vec<TaskId>,
 }
 
+/// Tasks were not created, or not all of them.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// A task of the queue that has not ended has the same `unique` key.
+    #[error("a task of the queue with the same unique key has not ended")]
+    NotUnique {
+        /// That task.
+        task: TaskId,
+    },
+    /// Nothing would keep two tasks with one `unique` key apart.
+    #[error("the database has no index yet that keeps unique keys apart")]
+    UniqueNotKept,
+    /// One `unique` key cannot be that of several tasks.
+    #[error("a unique key is for one task, and there are several")]
+    UniqueForSeveral,
+    /// The idempotency key was that of another request.
+    #[error("the idempotency key was used for another request")]
+    AnotherRequest,
+    /// More tasks than one idempotency key can be for.
+    #[error("an idempotency key is for at most {0} tasks")]
+    TooManyForKey(usize),
+    /// The database did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<mongodb::error::Error> for SubmitError {
+    fn from(error: mongodb::error::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// What all new tasks of a submission have.
+#[derive(Debug, Clone)]
+struct Template {
+    queue: QueueId,
+    status: Status,
+    now: DateTime,
+    fields: Document,
+}
+
+impl Template {
+    fn task(&self, id: ObjectId, params: Document) -> Document {
+        let mut task = doc! {
+            "_id": id,
+            "queue": self.queue,
+            "status": self.status,
+            "node": Bson::Null,
+            "params": params,
+            "stdout": Bson::Null,
+            "stderr": Bson::Null,
+            "ctime": self.now,
+            "mtime": self.now,
+        };
+        task.extend(self.fields.clone());
+        task
+    }
+}
+
 impl Store {
     /// Creates one task in `queue` for each of `params`.
     ///
     /// # Errors
-    /// The database cannot be reached, or refuses a document (too large, for instance). Tasks before the
+    /// See [`SubmitError`]. The database may refuse a document (too large, for instance); tasks before the
     /// refused one exist then.
     #[tracing::instrument(skip_all, fields(queue = %queue, tasks = params.len()), err(level = "debug"))]
-    pub async fn submit_tasks(&self, queue: QueueId, params: Vec<Document>) -> Result<Submitted, StoreError> {
-        let now = self.now();
-        let documents: Vec<Document> =
-            params.into_iter().map(|params| new_task(queue, params, now)).collect();
-        let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
-        if !documents.is_empty() {
-            self.tasks().insert_many(documents).await?;
-        }
-        Ok(Submitted { ids })
+    pub async fn submit_tasks(
+        &self,
+        queue: QueueId,
+        params: Vec<Document>,
+        options: &TaskOptions,
+    ) -> Result<Submitted, SubmitError> {
+        let template = self.template(queue, options, params.len()).await?;
+        self.insert_tasks(&template, params).await
     }
 
     /// Creates one task in `queue` for each document of `collection` that `filter` finds, with the parameters
     /// that `params` makes of it. Reads and writes in batches: of all tasks, only the ids are held in memory.
     ///
     /// # Errors
-    /// The database cannot be reached, or refuses the filter or a document. Tasks of earlier batches exist then.
+    /// See [`SubmitError`]. The database may refuse the filter or a document; tasks of earlier batches exist
+    /// then.
     #[tracing::instrument(skip_all, fields(queue = %queue, collection), err(level = "debug"))]
     pub async fn submit_tasks_for(
         &self,
@@ -52,35 +120,119 @@ impl Store {
         collection: &str,
         filter: Document,
         params: impl Fn(&Document) -> Document,
-    ) -> Result<Submitted, StoreError> {
-        // Tasks made of tasks must not be found by the same search.
-        let before = (collection == self.tasks().name()).then(|| doc! { "_id": { "$lt": ObjectId::new() } });
-        let filter = doc! { "$and": [filter, before.unwrap_or_default()] };
+        options: &TaskOptions,
+    ) -> Result<Submitted, SubmitError> {
+        let filter = self.without_new_tasks(collection, filter);
         let found = self.database().collection::<Document>(collection).find(filter).await?;
         let mut batches = found.try_chunks(BATCH);
         let mut ids = Vec::new();
+        let mut template = None;
         while let Some(documents) = batches.try_next().await.map_err(|error| StoreError::from(error.1))? {
-            let batch = documents.iter().map(&params).collect();
+            let batch: Vec<Document> = documents.iter().map(&params).collect();
+            let template = match &mut template {
+                // Once for all, so that all of them start at the same time.
+                None => template.insert(self.template(queue, options, batch.len()).await?),
+                Some(template) => template,
+            };
             let before = ids.len() / PROGRESS;
-            ids.extend(self.submit_tasks(queue, batch).await?.ids);
+            ids.extend(self.insert_tasks(template, batch).await?.ids);
             if ids.len() / PROGRESS > before {
                 tracing::info!(queue = %queue, collection, tasks = ids.len(), "creating tasks");
             }
         }
         Ok(Submitted { ids })
     }
-}
 
-fn new_task(queue: QueueId, params: Document, now: DateTime) -> Document {
-    doc! {
-        "_id": ObjectId::new(),
-        "queue": queue,
-        "status": Status::Queued,
-        "node": Bson::Null,
-        "params": params,
-        "stdout": Bson::Null,
-        "stderr": Bson::Null,
-        "ctime": now,
-        "mtime": now,
+    /// Tasks made of tasks must not be found by the same search.
+    fn without_new_tasks(&self, collection: &str, filter: Document) -> Document {
+        let before = (collection == self.tasks().name()).then(|| doc! { "_id": { "$lt": ObjectId::new() } });
+        doc! { "$and": [filter, before.unwrap_or_default()] }
+    }
+
+    /// What all of `tasks` new tasks will have, by the server's clock.
+    async fn template(
+        &self,
+        queue: QueueId,
+        options: &TaskOptions,
+        tasks: usize,
+    ) -> Result<Template, SubmitError> {
+        if options.unique.is_some() {
+            if tasks > 1 {
+                return Err(SubmitError::UniqueForSeveral);
+            }
+            if !self.keeps_unique_keys().await? {
+                return Err(SubmitError::UniqueNotKept);
+            }
+        }
+        let mut fields = options.fields();
+        let mut status = Status::Queued;
+        if let Some(start) = options.start {
+            let now = self.server_time().await?;
+            let run_at = start.time(now);
+            fields.insert("run_at", run_at);
+            if run_at > now {
+                status = Status::Deferred;
+            }
+        }
+        Ok(Template { queue, status, now: self.now(), fields })
+    }
+
+    async fn insert_tasks(
+        &self,
+        template: &Template,
+        params: Vec<Document>,
+    ) -> Result<Submitted, SubmitError> {
+        let tasks = params.into_iter().map(|params| template.task(ObjectId::new(), params));
+        let documents: Vec<Document> = tasks.collect();
+        let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
+        if documents.is_empty() {
+            return Ok(Submitted { ids });
+        }
+        match template.fields.get_str("unique") {
+            Ok(key) => self.insert_unique(template.queue, key, &documents).await?,
+            Err(_) => drop(self.tasks().insert_many(documents).await?),
+        }
+        Ok(Submitted { ids })
+    }
+
+    /// Inserts a task with a key that no other task of the queue may have while it is on its way.
+    async fn insert_unique(
+        &self,
+        queue: QueueId,
+        key: &str,
+        documents: &[Document],
+    ) -> Result<(), SubmitError> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let error = match self.tasks().insert_many(documents).await.map_err(StoreError::from) {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
+                return Err(error.into());
+            }
+            match self.find_unique(queue, key).await? {
+                // An answer was lost, and the driver has asked again.
+                Some(task) if documents.iter().any(|own| own.get_object_id("_id").ok() == Some(task.0)) => {
+                    return Ok(());
+                }
+                Some(task) => return Err(SubmitError::NotUnique { task }),
+                // It has ended since: once more.
+                None if tries < TRIES => {}
+                None => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The task of `queue` that has the key `unique` and has not ended.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
+    pub async fn find_unique(&self, queue: QueueId, unique: &str) -> Result<Option<TaskId>, StoreError> {
+        let filter = doc! { "queue": queue, "unique": unique, "status": { "$in": Status::LIVE.to_vec() } };
+        let found = self.tasks().find_one(filter).projection(doc! { "_id": 1 }).await?;
+        Ok(found.and_then(|task| task.get_object_id("_id").ok()).map(TaskId))
     }
 }

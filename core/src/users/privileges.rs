@@ -96,11 +96,17 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
         // A change stream of the database needs the right to read it all.
         Role::Disbatchd => &[
             (ANY, &["changeStream", "find"]),
+            ("audit", &["createIndex"]),
             ("nodes", &["createIndex", "insert", "update"]),
             ("queues", &["createIndex"]),
+            ("submissions", &["createIndex"]),
             ("tasks", &["createIndex", "update"]),
-            ("tasks.chunks", &["createIndex"]),
-            ("tasks.files", &["createIndex"]),
+            ("tasks.archive", &["createIndex"]),
+            // It keeps what is left of a runner that died: the outcome of its attempt, and its output.
+            ("tasks.attempts", &["createIndex", "insert", "remove", "update"]),
+            ("tasks.chunks", &["createIndex", "insert", "remove"]),
+            ("tasks.files", &["createIndex", "insert", "remove"]),
+            ("tasks.live", &["createIndex", "remove"]),
         ],
         // Tasks may be created for the documents of any collection.
         Role::DisbatchWeb => &[
@@ -108,13 +114,17 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             ("balance", &["insert", "update"]),
             ("nodes", &["update"]),
             ("queues", &["insert", "remove", "update"]),
-            ("tasks", &["insert", "listIndexes"]),
+            ("submissions", &["insert", "remove", "update"]),
+            ("tasks", &["insert", "listIndexes", "update"]),
+            ("tasks.attempts", &["insert", "remove", "update"]),
         ],
         Role::TaskRunner => &[
             ("queues", &["find"]),
             ("tasks", &["find", "update"]),
+            ("tasks.attempts", &["find", "insert", "remove", "update"]),
             ("tasks.chunks", &["insert", "remove"]),
             ("tasks.files", &["insert", "remove"]),
+            ("tasks.live", &["find", "insert", "remove", "update"]),
         ],
         Role::QueueBalance => &[
             ("balance", &["find", "insert", "update"]),

@@ -1,12 +1,13 @@
 //! `POST /tasks`
 
 pub mod from_collection;
+pub mod options;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Data};
 use bson::Document;
-use disbatch_core::model::{QueueId, Selector, TaskId};
+use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use futures::stream;
 use serde_json::{Map, Value};
 
@@ -24,7 +25,8 @@ const AT_ONCE: usize = 1_000;
 /// `collection` that `filter` finds, with `params` as the pattern.
 ///
 /// # Errors
-/// There is no such queue, the parameters are wrong, or the database cannot be reached.
+/// There is no such queue or it accepts no tasks, the parameters are wrong, a key is taken, or the database cannot
+/// be reached.
 #[utoipa::path(
     post, path = "/tasks", tag = "tasks", operation_id = "createTasks",
     request_body = NewTasks,
@@ -34,19 +36,33 @@ const AT_ONCE: usize = 1_000;
             status = 400, body = ErrorBody,
             description = "A parameter is wrong, there is no such queue, or no document was found.",
         ),
+        (
+            status = 409, body = ErrorBody,
+            description = "The queue accepts no tasks; a task with the same `.unique` key has not ended (`task` \
+                is its id); or `.idempotency_key` was used for another request.",
+        ),
         OfWrite,
     ),
 )]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
-    let queue = queue(&state, params.fields.get("queue")).await?;
+    let queue = find_queue(&state, params.fields.get("queue")).await?;
+    let options = options::parse(&params)?;
+    let once = options::once(&params, queue.id)?;
+    if !queue.is_accepting() && !is_repetition(&state, &params).await? {
+        return Err(accepts_nothing(&queue));
+    }
+    let queue = queue.id;
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
     let ids = match names[..] {
         ["params", "queue"] => {
             let tasks = task_params(&params.fields["params"])?;
-            state.store.submit_tasks(queue, tasks).await?.ids
+            match &once {
+                Some(once) => state.store.submit_tasks_once(queue, tasks, &options, once).await?.ids,
+                None => state.store.submit_tasks(queue, tasks, &options).await?.ids,
+            }
         }
         ["collection", "filter", "params", "queue"] => {
-            from_collection::submit(&state.store, queue, &params.fields).await?
+            from_collection::submit(&state.store, queue, &params.fields, (&options, once.as_ref())).await?
         }
         _ => return Err(invalid()),
     };
@@ -86,18 +102,37 @@ fn parts(ids: Vec<TaskId>) -> impl Iterator<Item = Result<Bytes, HttpError>> {
     std::iter::once(head).chain(items).chain([tail]).map(|part| Ok(Bytes::from(part)))
 }
 
-/// The queue that `value` names, by name or id.
+/// What was submitted before is answered the same, whatever the queue accepts now.
+async fn is_repetition(state: &State, params: &Params) -> Result<bool, HttpError> {
+    match options::key(params)? {
+        Some(key) => Ok(state.store.has_submission(&key).await?),
+        None => Ok(false),
+    }
+}
+
+/// A queue that an operator has closed.
+pub fn accepts_nothing(queue: &Queue) -> HttpError {
+    let reason = queue.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
+    HttpError::conflict(format!("queue {} accepts no tasks{reason}", queue.display_name()))
+}
+
+/// The queue that `value` names, by name or id, if it accepts tasks.
 ///
 /// # Errors
-/// There is none, or the database cannot be reached.
+/// There is none, it does not, or the database cannot be reached.
 pub async fn queue(state: &State, value: Option<&Value>) -> Result<QueueId, HttpError> {
+    let queue = find_queue(state, value).await?;
+    if queue.is_accepting() { Ok(queue.id) } else { Err(accepts_nothing(&queue)) }
+}
+
+async fn find_queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpError> {
     let name = match value {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Number(number)) => number.to_string(),
         _ => return Err(queue_not_found()), // Nothing else names a queue.
     };
     let queue = state.store.find_queue(&Selector::parse(&name)).await?;
-    queue.map(|queue| queue.id).ok_or_else(queue_not_found)
+    queue.ok_or_else(queue_not_found)
 }
 
 fn queue_not_found() -> HttpError {

@@ -6,7 +6,8 @@ use disbatch_core::model::Selector;
 use crate::api::{Answer, list_queues};
 use crate::error::HttpError;
 use crate::json;
-use crate::openapi::{self, ErrorBody, OfRead};
+use crate::openapi::{self, Details, ErrorBody, OfRead};
+use crate::params::{Params, wants_details};
 use crate::state::State;
 
 /// One queue with its tasks counted, by name or id.
@@ -15,19 +16,22 @@ use crate::state::State;
 /// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/queues/{queue}", tag = "queues", operation_id = "getQueue",
-    params((
-        "queue" = String, Path, example = "mail",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
+    params(
+        (
+            "queue" = String, Path, example = "mail",
+            description = "Its id if 24 hexadecimal digits, else its name.",
+        ),
+        Details,
+    ),
     responses(
         (status = 200, description = "The queue.", body = openapi::Queue),
         (status = 404, description = "There is no such queue.", body = ErrorBody),
         OfRead,
     ),
 )]
-pub async fn handle(state: Data<State>, name: Path<String>) -> Answer {
+pub async fn handle(state: Data<State>, name: Path<String>, params: Result<Params, HttpError>) -> Answer {
     let queue = state.store.find_queue(&Selector::parse(&name)).await?;
     let queue = queue.ok_or_else(|| HttpError::not_found(format!("no queue '{name}'")))?;
     let counts = state.store.count_queue(queue.id).await?;
-    Ok(json::ok(&list_queues::view(&queue, counts)))
+    Ok(json::ok(&list_queues::view(&queue, counts, wants_details(params))))
 }

@@ -9,17 +9,18 @@ use serde_json::{Value, json};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
-use crate::openapi::{ErrorBody, OfRead, Task};
+use crate::openapi::{Details, ErrorBody, OfRead, Task};
+use crate::params::{Params, wants_details};
 use crate::state::State;
-use crate::{accept, ui};
+use crate::{accept, fields, ui};
 
-/// One task as stored: JSON for people, or a page.
+/// One task: JSON for people, or a page. With the option `.details`, JSON has also how it was run.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}", tag = "tasks", operation_id = "getTask",
-    params(("id" = String, Path, description = "Its id.")),
+    params(("id" = String, Path, description = "Its id."), Details),
     responses(
         (
             status = 200, content((Task = "application/json"), (String = "text/html")),
@@ -32,12 +33,20 @@ use crate::{accept, ui};
         OfRead,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    id: Path<String>,
+    params: Result<Params, HttpError>,
+) -> Answer {
     if accept::wants_html(&request) {
         return Ok(ui::task::respond(&state, &id).await);
     }
     Ok(match find(&state, &id).await {
-        Ok(task) => json::ok_pretty(&Value::Object(json::from_document(&task, Dates::Text))),
+        Ok(task) => {
+            let task = fields::of_task(task, wants_details(params));
+            json::ok_pretty(&Value::Object(json::from_document(&task, Dates::Text)))
+        }
         Err(error) => {
             let body = json::pretty(&json!({ "error": error.message() }));
             error.response().content_type(json::CONTENT_TYPE).body(body)

@@ -5,27 +5,32 @@ use bson::{Bson, Document};
 use serde_json::Value;
 
 use crate::api::Answer;
+use crate::error::HttpError;
+use crate::fields;
 use crate::json::{self, Dates};
-use crate::openapi::{self, OfRead};
+use crate::openapi::{self, Details, OfRead};
+use crate::params::{Params, wants_details};
 use crate::state::State;
 
-/// All nodes in order of name.
+/// All nodes in order of name. With the option `.details`, also what their DENs say of themselves.
 ///
 /// # Errors
 /// The database cannot be reached.
 #[utoipa::path(
     get, path = "/nodes", tag = "nodes", operation_id = "listNodes",
+    params(Details),
     responses((status = 200, description = "All nodes.", body = Vec<openapi::Node>), OfRead),
 )]
-pub async fn handle(state: Data<State>) -> Answer {
-    let nodes = state.store.list_nodes().await?;
-    Ok(json::ok(&nodes.iter().map(node).collect()))
+pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+    let (nodes, details) = (state.store.list_nodes().await?, wants_details(params));
+    Ok(json::ok(&nodes.into_iter().map(|document| node(document, details)).collect()))
 }
 
-/// A node as stored, with its id as text too, and times in milliseconds since 1970.
-pub fn node(document: &Document) -> Value {
-    let mut node = json::from_document(document, Dates::Millis);
-    if let Some(Bson::ObjectId(id)) = document.get("_id") {
+/// A node, with its id as text too, and times in milliseconds since 1970.
+pub fn node(document: Document, details: bool) -> Value {
+    let id = document.get("_id").and_then(Bson::as_object_id);
+    let mut node = json::from_document(&fields::of_node(document, details), Dates::Millis);
+    if let Some(id) = id {
         node.insert("id".to_owned(), id.to_hex().into());
     }
     Value::Object(node)
@@ -41,7 +46,8 @@ mod tests {
     fn a_node_has_its_id_twice() {
         let id = bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap();
         let at = bson::DateTime::from_millis(1_795_163_066_819);
-        let shown = node(&doc! { "_id": id, "node": "vm", "timestamp": at, "maxthreads": null });
+        let stored = doc! { "_id": id, "node": "vm", "timestamp": at, "maxthreads": null, "state": "alive" };
+        let shown = node(stored, false);
         assert_eq!(
             json::compact(&shown),
             r#"{"_id":{"$oid":"6b0003b956635706337b691a"},"id":"6b0003b956635706337b691a","maxthreads":null,"node":"vm","timestamp":1795163066819}"#

@@ -7,22 +7,26 @@ use disbatch_core::store::StoreError;
 use serde_json::{Value, json};
 
 use crate::api::Answer;
+use crate::error::HttpError;
+use crate::fields;
 use crate::json::{self, Dates};
-use crate::openapi::{self, OfRead};
+use crate::openapi::{self, Details, OfRead};
+use crate::params::{Params, wants_details};
 use crate::state::State;
 
 /// All queues with their tasks counted, in the order of the database. With more than 100,000 tasks the counts may
-/// be a few seconds old.
+/// be a few seconds old. With the option `.details`, also what applies to its tasks.
 ///
 /// # Errors
 /// The database cannot be reached.
 #[utoipa::path(
     get, path = "/queues", tag = "queues", operation_id = "listQueues",
+    params(Details),
     responses((status = 200, description = "All queues.", body = Vec<openapi::Queue>), OfRead),
 )]
-pub async fn handle(state: Data<State>) -> Answer {
-    let queues = counted(&state).await?;
-    Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts)).collect()))
+pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+    let (queues, details) = (counted(&state).await?, wants_details(params));
+    Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect()))
 }
 
 /// All queues and how many tasks each has.
@@ -41,10 +45,10 @@ pub async fn counted(state: &State) -> Result<Vec<(Queue, Counts)>, StoreError> 
 }
 
 /// A queue as clients see it.
-pub fn view(queue: &Queue, counts: Counts) -> Value {
+pub fn view(queue: &Queue, counts: Counts, details: bool) -> Value {
     let as_stored =
         |value: Option<&bson::Bson>| value.map_or(Value::Null, |value| json::from_bson(value, Dates::Text));
-    json!({
+    let mut view = json!({
         "id": queue.id.to_string(),
         "name": as_stored(queue.name.as_ref()),
         "plugin": as_stored(queue.plugin.as_ref()),
@@ -52,5 +56,9 @@ pub fn view(queue: &Queue, counts: Counts) -> Value {
         "queued": counts.queued,
         "running": counts.running,
         "completed": counts.completed,
-    })
+    });
+    if details && let Some(view) = view.as_object_mut() {
+        view.extend(fields::of_queue(queue));
+    }
+    view
 }

@@ -3,16 +3,17 @@
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use disbatch_core::model::Selector;
-use serde_json::Value;
+use disbatch_core::node::NodeChange;
 
-use crate::api::Answer;
+use crate::api::{Answer, then};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, NodeChange, OfWrite, UpdateResult};
+use crate::openapi::{self, ErrorBody, OfWrite, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{json, legacy, values};
 
-/// Sets `maxthreads`: how many tasks may run on the node at once, null for no limit.
+/// Sets `maxthreads`, how many tasks may run on the node at once (null for no limit), or `draining`, whether it is
+/// to claim nothing more.
 ///
 /// # Errors
 /// A parameter is wrong, there is no such node, or the database cannot be reached.
@@ -23,8 +24,8 @@ use crate::{json, legacy};
         description = "Its id if 24 hexadecimal digits, else its name.",
     )),
     request_body(content(
-        (NodeChange = "application/json"),
-        (NodeChange = "application/x-www-form-urlencoded"),
+        (openapi::NodeChange = "application/json"),
+        (openapi::NodeChange = "application/x-www-form-urlencoded"),
     )),
     responses(
         (status = 200, description = "Changed.", body = UpdateResult),
@@ -33,24 +34,32 @@ use crate::{json, legacy};
     ),
 )]
 pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
-    let maxthreads = maxthreads(&params)?;
-    let updated = state.store.set_node_maxthreads(&Selector::parse(&name), json::to_bson(maxthreads)).await?;
+    then::or_page(then::is_form(&params), update(&state, &name, &params).await)
+}
+
+async fn update(state: &State, name: &str, params: &Params) -> Answer {
+    let change = change(params)?;
+    let updated = state.store.update_node(&Selector::parse(name), change).await?;
     let result = legacy::update_result(updated);
     if updated.matched == 0 {
         let inner = result["MongoDB::UpdateResult"].clone();
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(result, "error", inner)));
     }
-    Ok(json::ok(&result))
+    then::answer(params, json::ok(&result))
 }
 
-fn maxthreads(params: &Params) -> Result<&Value, HttpError> {
-    if let Some(param) = params.unknown(&["maxthreads"]) {
+fn change(params: &Params) -> Result<NodeChange, HttpError> {
+    if let Some(param) = params.unknown(&["maxthreads", "draining"]) {
         return Err(HttpError::bad_param("Invalid param", param));
     }
-    let value = params.fields.get("maxthreads").ok_or_else(|| HttpError::bad_request("No params"))?;
-    if value.is_null() || legacy::is_non_negative_integer(value) {
-        Ok(value)
-    } else {
-        Err(HttpError::bad_request("maxthreads must be a non-negative integer or null"))
+    if params.fields.is_empty() {
+        return Err(HttpError::bad_request("No params"));
     }
+    let maxthreads = params.fields.get("maxthreads");
+    if maxthreads.is_some_and(|value| !value.is_null() && !legacy::is_non_negative_integer(value)) {
+        return Err(HttpError::bad_request("maxthreads must be a non-negative integer or null"));
+    }
+    let draining = params.fields.get("draining");
+    let draining = draining.map(|value| values::flag("draining", value)).transpose()?;
+    Ok(NodeChange { maxthreads: maxthreads.map(json::to_bson), draining })
 }

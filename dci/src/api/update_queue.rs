@@ -2,20 +2,38 @@
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
+use bson::{Bson, Document};
 use disbatch_core::model::Selector;
 use serde_json::{Value, json};
 
-use crate::api::Answer;
+use crate::api::{Answer, then};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{json, legacy, values};
 
 /// What may be changed.
-const FIELDS: [&str; 3] = ["name", "plugin", "threads"];
+const FIELDS: [&str; 15] = [
+    "name",
+    "plugin",
+    "threads",
+    "paused",
+    "accepting",
+    "reason",
+    "sort",
+    "on_orphan",
+    "on_lost_lease",
+    "max_attempts",
+    "backoff",
+    "timeout",
+    "grace",
+    "unleased_limit",
+    "retention",
+];
 
-/// Changes `name`, `plugin` or `threads` of a queue. Values are stored as given, text as text.
+/// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
+/// null, or with an empty field of a form: then the default applies.
 ///
 /// # Errors
 /// A parameter is wrong, there is no such queue, the new name is taken, or the database cannot be reached.
@@ -39,9 +57,12 @@ const FIELDS: [&str; 3] = ["name", "plugin", "threads"];
     ),
 )]
 pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
-    check(&state, &params)?;
-    let fields = json::to_document(&params.fields);
-    let updated = match state.store.update_queue(&Selector::parse(&name), fields).await {
+    then::or_page(then::is_form(&params), update(&state, &name, &params).await)
+}
+
+async fn update(state: &State, name: &str, params: &Params) -> Answer {
+    let fields = checked(state, params)?;
+    let updated = match state.store.update_queue(&Selector::parse(name), fields).await {
         Ok(updated) => updated,
         Err(error) => {
             return Err(match error.write_failure() {
@@ -57,18 +78,20 @@ pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> A
         let body = legacy::with(result, "error", format!("no queue '{name}'"));
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
-    Ok(json::ok(&result))
+    then::answer(params, json::ok(&result))
 }
 
-fn check(state: &State, params: &Params) -> Result<(), HttpError> {
+/// The fields as they are stored; null for those that are to go.
+fn checked(state: &State, params: &Params) -> Result<Document, HttpError> {
     if params.fields.is_empty() {
         return Err(HttpError::bad_request("no params"));
     }
     if let Some(param) = params.unknown(&FIELDS) {
         return Err(HttpError::bad_param("unknown param", param));
     }
+    let mut fields = Document::new();
     for (field, value) in &params.fields {
-        match field.as_str() {
+        let value = match field.as_str() {
             "threads" if !legacy::is_non_negative_integer(value) => {
                 return Err(HttpError::bad_request("threads must be a non-negative integer"));
             }
@@ -77,13 +100,68 @@ fn check(state: &State, params: &Params) -> Result<(), HttpError> {
                 let body = json!({ "error": "unknown plugin", "plugin": value });
                 return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
             }
-            _ => {} // Only the three fields get here, with a value that they take.
-        }
+            "threads" | "name" | "plugin" => json::to_bson(value),
+            _ if values::is_unset(value) => Bson::Null,
+            control => control_value(control, value)?,
+        };
+        fields.insert(field, value);
     }
-    Ok(())
+    Ok(fields)
+}
+
+/// A control of a queue that Perl Disbatch does not have.
+fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
+    Ok(match field {
+        "paused" | "accepting" => values::flag(field, value)?.into(),
+        "sort" => values::word(field, value, &["fifo", "lifo", "default"])?.into(),
+        "on_orphan" => values::word(field, value, &["fail", "requeue"])?.into(),
+        "on_lost_lease" => values::word(field, value, &["keep", "stop"])?.into(),
+        "max_attempts" => values::positive(field, value)?.into(),
+        "backoff" => values::backoff(field, value)?.into(),
+        "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
+        "grace" => values::stored(values::seconds(field, value)?),
+        "retention" => values::retention(field, value)?.into(),
+        _ => values::text(field, value)?.into(), // The reason.
+    })
 }
 
 /// Perl takes numbers for strings, and "0" for no name.
 fn is_name(value: &Value) -> bool {
     (value.is_string() || value.is_number()) && legacy::is_true(Some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_are_stored_with_their_type() {
+        let stored = |field, value: Value| control_value(field, &value).unwrap();
+        assert_eq!(stored("paused", json!("true")), Bson::Boolean(true));
+        assert_eq!(stored("timeout", json!("90")), Bson::Int32(90));
+        assert_eq!(stored("grace", json!(0.5)), Bson::Double(0.5));
+        assert_eq!(stored("reason", json!("maintenance")), Bson::from("maintenance"));
+        assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
+    }
+
+    #[test]
+    fn mistakes_name_the_control() {
+        for (field, value) in [
+            ("paused", json!("maybe")),
+            ("accepting", json!(2)),
+            ("sort", json!("sideways")),
+            ("on_orphan", json!("retry")),
+            ("on_lost_lease", json!(1)),
+            ("max_attempts", json!(0)),
+            ("backoff", json!([])),
+            ("timeout", json!(0)),
+            ("grace", json!(-1)),
+            ("unleased_limit", json!("x")),
+            ("retention", json!({"after": 1})),
+            ("reason", json!({})),
+        ] {
+            let error = control_value(field, &value).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("{field} must be ")), "{error}");
+        }
+    }
 }

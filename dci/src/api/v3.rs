@@ -31,7 +31,12 @@ fn declined(message: &str) -> HttpResponse {
 
 /// An error whose message alone is for the client, at the place where clients look for it.
 fn in_array(error: HttpError) -> HttpError {
-    if error.status() == StatusCode::BAD_REQUEST { refused(error.message()) } else { error }
+    match error.status() {
+        status @ (StatusCode::BAD_REQUEST | StatusCode::CONFLICT) => {
+            HttpError::with_body(status, json!([0, error.message()]))
+        }
+        _ => error, // Its message is not for the client alone.
+    }
 }
 
 /// The parameters `names`, if Perl takes all of them for true.

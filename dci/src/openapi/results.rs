@@ -91,3 +91,82 @@ pub struct Inserted {
     /// Counted from 0.
     index: u64,
 }
+
+/// What came of a cancellation.
+#[derive(ToSchema)]
+#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -5, "outcome": "cancelled"}))]
+pub struct CancelResult {
+    id: String,
+    /// -5 if it will not run, 0 if its runner has been asked to end it.
+    status: i64,
+    /// `cancelled` or `requested`.
+    outcome: String,
+}
+
+/// What came of a retry.
+#[derive(ToSchema)]
+#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -2, "attempt": 2}))]
+pub struct RetryResult {
+    id: String,
+    /// -2, queued.
+    status: i64,
+    /// Which attempt its next run will be.
+    attempt: i64,
+}
+
+/// An earlier attempt of a task, and what came out of it. What is not known is missing.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "attempt": 1, "status": 2, "node": "worker1", "started": "2026-11-20T08:24:27",
+    "ended": "2026-11-20T08:24:29", "stdout": "half\n", "stderr": null, "complete": true,
+}))]
+pub struct Attempt {
+    /// Counted from 1.
+    attempt: i64,
+    /// How it ended.
+    status: i64,
+    node: Option<Value>,
+    started: Option<Value>,
+    ended: Option<Value>,
+    /// Text, null, or the id of a file in `GridFS`.
+    stdout: Option<Value>,
+    stderr: Option<Value>,
+    /// Whether all of its output is stored.
+    complete: Option<bool>,
+    /// How its plugin ended.
+    exit: Option<Value>,
+    /// The plugin's structured result.
+    result: Option<Value>,
+    /// Why it ended so.
+    note: Option<String>,
+}
+
+/// Why a task does not run, or how it does.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "id": "6b0003bb686c8275d8013333", "status": -2, "word": "queued", "summary": "The queue mail is paused.",
+    "gates": [
+        {"gate": "status", "open": true, "text": "The task is queued."},
+        {"gate": "queue_paused", "open": false, "text": "The queue mail is paused."},
+    ],
+}))]
+pub struct Explained {
+    id: String,
+    status: i64,
+    /// The status in a word.
+    word: String,
+    /// The first gate that is closed, or what is going on.
+    summary: String,
+    /// What the task has to pass to run.
+    gates: Vec<Gate>,
+}
+
+#[derive(ToSchema)]
+pub struct Gate {
+    /// Its name.
+    gate: String,
+    /// Whether the task may pass.
+    open: bool,
+    /// Why, in a sentence.
+    text: String,
+}

@@ -127,6 +127,15 @@ impl ToSchema for Tasks {
     }
 }
 
+/// What is shown beyond what Disbatch has.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Details {
+    /// With all fields. On unless empty or 0.
+    #[param(rename = ".details")]
+    details: Option<String>,
+}
+
 /// Which tasks, and how they are written. Other fields of an index of `tasks` may be given too.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -165,6 +174,9 @@ pub struct TaskSearch {
     /// Over many lines.
     #[param(rename = ".pretty")]
     pretty: Option<String>,
+    /// With all fields, also those that Disbatch does not have.
+    #[param(rename = ".details")]
+    details: Option<String>,
 }
 
 /// Which output, and how.

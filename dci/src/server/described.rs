@@ -8,7 +8,7 @@ use actix_web::{App, HttpResponse, test as server, web};
 use disbatch_core::config::{Config, Role};
 use disbatch_core::store::Store;
 
-use super::{extensions, routes};
+use super::all_routes;
 use crate::openapi::description;
 use crate::state::State;
 
@@ -60,7 +60,7 @@ fn filled(pattern: &str, parameter: impl Fn(&str) -> String) -> String {
 /// What the server has a handler for. Handlers fail here, as there is no state for them.
 async fn served() -> BTreeSet<Route> {
     let state = state().await;
-    let app = App::new().configure(|app| extensions::routes(app, &state)).configure(routes);
+    let app = App::new().configure(|app| all_routes(app, &state));
     let app = server::init_service(app.default_service(web::to(HttpResponse::NotFound))).await;
     let patterns = patterns();
     assert!(patterns.len() > 20, "routes are added in another way: {patterns:?}");
@@ -94,11 +94,10 @@ async fn state() -> State {
     State::new(&config, store)
 }
 
-/// The addresses of a task may also be those of a queue, by id, and a collection.
+/// A task's address may also be that of a queue, by id, and what follows the name of a collection.
 fn is_other((path, method): &Route) -> bool {
-    let other =
-        ["/tasks/{id}", "/tasks/{id}/stdout", "/tasks/{id}/stderr", "/tasks/{id}/events", "/tasks/{id}/wait"];
-    other.contains(&path.as_str()) && method == "POST"
+    let read = ["", "/attempts", "/explain", "/stdout", "/stderr", "/events", "/wait"];
+    path.strip_prefix("/tasks/{id}").is_some_and(|rest| read.contains(&rest)) && method == "POST"
 }
 
 #[actix_web::test]

@@ -1,5 +1,7 @@
 //! `GET /tasks/:id` for people: one task with its output.
 
+mod life;
+
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use askama::Template;
@@ -13,12 +15,13 @@ use crate::json::{self, Dates};
 use crate::output::{self, Excerpt};
 use crate::state::State;
 use crate::ui::{self, StatusView, plain, time};
+use life::Life;
 
 /// Output is shown up to so many bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: [&str; 11] = [
+const KNOWN: [&str; 13] = [
     "_id",
     "queue",
     "status",
@@ -30,6 +33,8 @@ const KNOWN: [&str; 11] = [
     "stdout",
     "stderr",
     "complete",
+    "exit",
+    "history",
 ];
 
 #[derive(Template)]
@@ -47,6 +52,7 @@ struct TaskPage {
     outputs: [Output; 2],
     /// There until the task has ended.
     live: Option<Progress>,
+    life: Life,
 }
 
 /// How far the plugin says it is.
@@ -87,7 +93,8 @@ async fn render(state: &State, id: &str) -> Result<((StatusCode, String), bool),
         Output { title: "Errors", stream: "stderr", excerpt: excerpt(state, task.get("stderr")).await? },
     ];
     let queue = queue_link(state, task.get("queue")).await?;
-    let view = view(id, &task, queue, outputs);
+    let mut view = view(id, &task, queue, outputs);
+    view.life = view.life.with_more(state, id, &task).await?;
     Ok((ui::render(StatusCode::OK, &view)?, view.live.is_some()))
 }
 
@@ -140,6 +147,7 @@ fn view(id: &str, task: &Document, queue: QueueLink, outputs: [Output; 2]) -> Ta
         others: others.map(|(key, value)| (key.clone(), pretty(value))).collect(),
         outputs,
         live,
+        life: Life::of(task),
     }
 }
 
@@ -197,5 +205,44 @@ mod tests {
         assert!(!html.contains("Further fields"), "{html}");
         assert_eq!(live(&doc! { "status": -7 }), Some(Progress::default()));
         assert_eq!(live(&doc! { "status": "odd" }), None);
+    }
+
+    #[test]
+    fn the_page_tells_a_tasks_life() {
+        let task = doc! {
+            "status": -2, "history": [{ "status": -2, "note": "its <time> has come" }], "exit": { "code": 3 },
+        };
+        let outputs = ["Output", "Errors"].map(|title| Output { title, stream: "stdout", excerpt: None });
+        let mut page =
+            view("6b0003bb686c8275d8013333", &task, QueueLink { id: None, name: "q".into() }, outputs);
+        page.life.attempts = vec![life::Attempt {
+            number: "1".into(),
+            status: StatusView::from_code(2),
+            node: "vm".into(),
+            started: String::new(),
+            ended: String::new(),
+            note: "timed <out>".into(),
+            outputs: vec!["stdout"],
+        }];
+        page.life.explained = Some(life::Explained {
+            question: "Why is it not running?",
+            summary: "The queue <q> is paused.".into(),
+            gates: vec![(true, "It is there.".into()), (false, "It is paused.".into())],
+        });
+        let html = page.render().unwrap();
+        for part in [
+            "action=\"/tasks/6b0003bb686c8275d8013333/cancel\"",
+            "name=\".then\" value=\"/tasks/6b0003bb686c8275d8013333\"",
+            "its &#60;time&#62; has come",
+            "<dt>Exit code</dt><dd>3</dd>",
+            "/tasks/6b0003bb686c8275d8013333/stdout?.attempt=1",
+            "timed &#60;out&#62;",
+            "The queue &#60;q&#62; is paused.",
+            "✗</span> It is paused.",
+            "✓</span> It is there.",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("Further fields") && !html.contains("/retry"), "{html}");
     }
 }

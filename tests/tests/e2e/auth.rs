@@ -172,7 +172,7 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
     let everywhere = || vec![doc! { "dropDatabase": 1 }, doc! { "drop": "tasks" }, doc! { "usersInfo": 1 }];
     let cases = [
         ("disbatchd", "d", vec![insert("tasks"), delete("tasks"), update("queues"), insert("reports")]),
-        ("disbatch_web", "w", vec![update("tasks"), delete("tasks"), insert("nodes"), insert("tasks.files")]),
+        ("disbatch_web", "w", vec![delete("tasks"), insert("nodes"), insert("tasks.files"), delete("nodes")]),
         ("task_runner", "t", vec![insert("queues"), insert("tasks"), find("nodes"), insert("reports")]),
         ("queuebalance", "q", vec![update("tasks"), insert("tasks"), insert("queues"), find("tasks.files")]),
         ("plugin", "p", vec![find("tasks"), find("reports"), update("tasks"), find("queues")]),

@@ -4,6 +4,7 @@ mod auth;
 mod bad_input;
 mod balance;
 mod claim;
+mod controls;
 mod dev;
 mod examples;
 mod leases;

@@ -4,6 +4,7 @@
 use bson::{Bson, Document};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::store::Store;
+use disbatch_core::task::{Once, SubmitError, TaskOptions};
 use serde_json::{Map, Value};
 
 use super::{check_keys, invalid};
@@ -22,6 +23,7 @@ pub async fn submit(
     store: &Store,
     queue: QueueId,
     fields: &Map<String, Value>,
+    (options, once): (&TaskOptions, Option<&Once>),
 ) -> Result<Vec<TaskId>, HttpError> {
     let Value::Object(filter) = &fields["filter"] else {
         return Err(HttpError::bad_request("'filter' must be a JSON object"));
@@ -37,8 +39,15 @@ pub async fn submit(
     let filter = collection_filter(filter)?;
     let pattern = json::to_document(pattern);
     let params = |document: &Document| fill(&pattern, document);
-    let submitted = store.submit_tasks_for(queue, collection, filter, params).await;
-    Ok(submitted.map_err(HttpError::from_search)?.ids)
+    let submitted = match once {
+        Some(once) => store.submit_tasks_for_once(queue, (collection, filter), params, options, once).await,
+        None => store.submit_tasks_for(queue, collection, filter, params, options).await,
+    };
+    match submitted {
+        Ok(submitted) => Ok(submitted.ids),
+        Err(SubmitError::Store(error)) => Err(HttpError::from_search(error)),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// MongoDB's rules for names; its own collections are nobody's source of tasks.

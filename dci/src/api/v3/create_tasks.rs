@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use disbatch_core::model::{QueueId, Selector, TaskId};
-use disbatch_core::store::StoreError;
+use disbatch_core::task::TaskOptions;
 use serde_json::{Value, json};
 
 use super::{declined, in_array, parsed, refused, required};
@@ -46,23 +46,26 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         return answer(&[]);
     }
     let tasks = create_tasks::task_params(&object).map_err(in_array)?;
-    answer(&state.store.submit_tasks(queue, tasks).await?.ids)
+    answer(&state.store.submit_tasks(queue, tasks, &TaskOptions::default()).await?.ids)
 }
 
-/// The queue of that name, or of that id, which is not looked for: tasks may be created for a queue that is
-/// gone.
+/// The queue of that name, or of that id, which need not exist: tasks may be created for a queue that is
+/// gone, but not for one that accepts none.
 ///
 /// # Errors
-/// The database cannot be reached.
-pub async fn find_queue(state: &State, value: &Value) -> Result<Option<QueueId>, StoreError> {
+/// It accepts no tasks, or the database cannot be reached.
+pub async fn find_queue(state: &State, value: &Value) -> Result<Option<QueueId>, HttpError> {
     let name = match value {
         Value::String(name) => name.clone(),
         Value::Number(number) => number.to_string(),
         _ => return Ok(None), // Nothing else names a queue.
     };
-    match Selector::parse(&name) {
-        Selector::Id(id) => Ok(Some(QueueId(id))),
-        by_name @ Selector::Name(_) => Ok(state.store.find_queue(&by_name).await?.map(|queue| queue.id)),
+    let selector = Selector::parse(&name);
+    match (state.store.find_queue(&selector).await?, selector) {
+        (Some(queue), _) if !queue.is_accepting() => Err(in_array(create_tasks::accepts_nothing(&queue))),
+        (Some(queue), _) => Ok(Some(queue.id)),
+        (None, Selector::Id(id)) => Ok(Some(QueueId(id))),
+        (None, Selector::Name(_)) => Ok(None),
     }
 }
 

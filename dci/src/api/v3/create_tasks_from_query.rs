@@ -1,6 +1,7 @@
 //! `POST /queue-create-tasks-from-query-json`
 
 use actix_web::web::Data;
+use disbatch_core::task::TaskOptions;
 use serde_json::{Map, Value, json};
 
 use super::create_tasks::find_queue;
@@ -49,6 +50,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
     ]
     .into_iter()
     .collect();
-    let ids = from_collection::submit(&state.store, queue, &fields).await.map_err(in_array)?;
+    let options = (&TaskOptions::default(), None);
+    let ids = from_collection::submit(&state.store, queue, &fields, options).await.map_err(in_array)?;
     Ok(json::ok(&json!([1, ids.len()])))
 }

@@ -75,10 +75,10 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         Err(error) if error.status() == StatusCode::BAD_REQUEST => return Ok(json::ok(&json!([]))),
         Err(error) => return Err(error),
     };
-    let terse = is_on("terse");
+    let (terse, details) = (is_on("terse"), params.is_on("details"));
     let view = move |task| {
         let state = state.clone();
-        async move { view(&state.store, task, terse).await }
+        async move { view(&state.store, task, terse, details).await }
     };
     Ok(rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), false, view))
 }
@@ -120,8 +120,9 @@ fn task_filter(
 }
 
 /// A task as clients of Disbatch 3 see it: times in whole seconds since 1970, and as text.
-async fn view(store: &Store, task: Document, terse: bool) -> Result<Value, StoreError> {
-    let shape = Shape { count: false, single: false, full: true, terse, pretty: false, dates: Dates::Text };
+async fn view(store: &Store, task: Document, terse: bool, details: bool) -> Result<Value, StoreError> {
+    let shape =
+        Shape { count: false, single: false, full: true, terse, pretty: false, dates: Dates::Text, details };
     let times = ["ctime", "mtime"].map(|name| (name, task.get(name).cloned().unwrap_or(Bson::Null)));
     let mut shown = rows::view(store, task, shape).await?;
     for (name, stored) in times {

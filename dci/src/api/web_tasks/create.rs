@@ -1,6 +1,7 @@
 //! `POST /tasks/:queue`
 
 use actix_web::web::{Data, Path};
+use disbatch_core::task::TaskOptions;
 
 use crate::api::{Answer, create_tasks};
 use crate::openapi::{ErrorBody, InsertManyResult, OfWrite, TaskParams};
@@ -30,5 +31,5 @@ pub async fn handle(state: Data<State>, queue: Path<String>, body: AnyJson) -> A
         return Err(create_tasks::not_an_array());
     }
     let tasks = create_tasks::task_params(&body.0)?;
-    create_tasks::answer(state.store.submit_tasks(queue, tasks).await?.ids)
+    create_tasks::answer(state.store.submit_tasks(queue, tasks, &TaskOptions::default()).await?.ids)
 }

@@ -1,6 +1,7 @@
 //! `POST /tasks/:queue/:collection`
 
 use actix_web::web::{Data, Path};
+use disbatch_core::task::TaskOptions;
 
 use crate::api::Answer;
 use crate::api::create_tasks::{self, from_collection};
@@ -42,5 +43,6 @@ pub async fn handle(state: Data<State>, path: Path<(String, String)>, params: Pa
     }
     let mut fields = params.fields;
     fields.insert("collection".to_owned(), collection.into());
-    create_tasks::answer(from_collection::submit(&state.store, queue, &fields).await?)
+    let options = (&TaskOptions::default(), None);
+    create_tasks::answer(from_collection::submit(&state.store, queue, &fields, options).await?)
 }

@@ -48,6 +48,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         terse: !params.fields.contains_key("terse") || is_on("terse"),
         pretty: is_on("pretty"),
         dates: Dates::Epoch,
+        details: params.is_on("details"),
     };
     let mut tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
     let Some(first) = tasks.next().await else { return Ok(none(shape.pretty)) };

@@ -1,0 +1,113 @@
+//! Why a task does not run, how it runs, or how it ended: facts in, sentences for an operator out. Pure; the facts
+//! are gathered by [`crate::store::Store::facts_of_task`].
+
+mod ended;
+mod facts;
+mod nodes;
+mod queue;
+mod started;
+mod words;
+
+pub use facts::{Ahead, Facts, Share};
+
+use crate::model::Status;
+use words::{moment, span_until};
+
+/// Something that a task has to pass to run, or that is to be known of its run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// Its name, the same in every release.
+    pub name: &'static str,
+    /// Whether the task may pass.
+    pub open: bool,
+    /// Why, in a sentence.
+    pub text: String,
+}
+
+impl Gate {
+    fn new(name: &'static str, open: bool, text: impl Into<String>) -> Self {
+        Self { name, open, text: text.into() }
+    }
+}
+
+/// What is to be said of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The task's status.
+    pub status: Status,
+    /// The first closed gate, or what is going on.
+    pub summary: String,
+    /// What it has to pass, in the order in which that is looked at.
+    pub gates: Vec<Gate>,
+}
+
+/// Explains a task.
+pub fn explain(facts: &Facts) -> Explanation {
+    let status = facts.task.status;
+    let gates = match status {
+        Status::Claimed => started::claimed(facts),
+        Status::Running => started::running(facts),
+        ended if ended.has_ended() => ended::gates(facts),
+        _ => waiting(facts), // All others are not claimed, or not yet.
+    };
+    let closed = gates.iter().find(|gate| !gate.open && gate.name != nodes::ONE);
+    let summary = match closed.or(gates.first()) {
+        Some(gate) if closed.is_some() || status.has_ended() || status == Status::Running => {
+            gate.text.clone()
+        }
+        _ => "Nothing keeps it from being claimed; a DEN should take it within seconds.".to_owned(),
+    };
+    Explanation { status, summary, gates }
+}
+
+fn waiting(facts: &Facts) -> Vec<Gate> {
+    let mut gates = vec![of_status(facts)];
+    gates.extend(queue::gates(facts));
+    gates.extend(nodes::gates(facts));
+    gates.extend(queue::turn(facts));
+    gates
+}
+
+fn of_status(facts: &Facts) -> Gate {
+    let task = &facts.task;
+    let because = facts.last_note().map(|note| format!(" ({note})")).unwrap_or_default();
+    match task.status {
+        Status::Queued => Gate::new("status", true, "The task is queued."),
+        Status::Blocked => Gate::new(
+            "status",
+            false,
+            format!("The task is blocked{because}: it waits until somebody queues it."),
+        ),
+        Status::Deferred => deferred(facts),
+        held => Gate::new(
+            "status",
+            false,
+            format!(
+                "The task is held by its status {}: no DEN claims it until that is changed.",
+                held.code()
+            ),
+        ),
+    }
+}
+
+fn deferred(facts: &Facts) -> Gate {
+    let failures = facts.task.failures();
+    let run_at = facts.time("run_at");
+    let when = match run_at {
+        Some(at) if at > facts.now => format!("{} (in {})", moment(at), span_until(facts.now, at)),
+        Some(at) => format!("{}, which is past: a DEN queues it within seconds", moment(at)),
+        None => "a time that is not set, so that it waits until somebody queues it".to_owned(),
+    };
+    if failures == 0 {
+        return Gate::new("status", false, format!("The task is deferred until {when}."));
+    }
+    let most = match facts.most_attempts() {
+        Some(most) => format!(" of {most}"),
+        None => String::new(),
+    };
+    let text = format!("Attempt {failures}{most} failed; the next one follows after {when}.");
+    Gate::new("status", false, text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! What is known of a task, its queue and the nodes, gathered with a few small reads.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
+
+use crate::model::{
+    Moment, Node, OnOrphan, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId,
+    whole_number,
+};
+use crate::store::error::typed;
+use crate::store::{Store, StoreError};
+
+/// So many tasks ahead are counted; whether it is more does not matter.
+pub(super) const COUNTED: u64 = 1_000;
+
+/// A node of Perl's tells the time of its own clock every few seconds. Older times mean that it is gone.
+const PERL_SILENCE: Duration = Duration::from_secs(60);
+
+/// How many tasks of the queue a node has claimed or running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// The node.
+    pub node: String,
+    /// How many.
+    pub tasks: u64,
+    /// How many of these another program than this release's DENs claimed.
+    pub of_others: u64,
+}
+
+/// How many tasks are claimed before this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// So many; [`COUNTED`] stands for that and more.
+    Tasks(u64),
+    /// The queue has no order; so many others wait.
+    Unordered(u64),
+}
+
+/// What is known when a task is to be explained.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// The time of the server.
+    pub now: DateTime,
+    /// The task.
+    pub task: Task,
+    /// Its queue, if there is still one.
+    pub queue: Option<Queue>,
+    /// Who has claimed or running tasks of the queue.
+    pub shares: Vec<Share>,
+    /// All nodes, in order of name.
+    pub nodes: Vec<Node>,
+    /// How many tasks, of whatever queue, each node has claimed or running.
+    pub busy: HashMap<String, u64>,
+    /// The tasks before this one.
+    pub ahead: Ahead,
+}
+
+impl Facts {
+    /// A time in one of the task's fields.
+    pub(super) fn time(&self, field: &str) -> Option<DateTime> {
+        self.task.rest.get(field).and_then(Bson::as_datetime).copied()
+    }
+
+    /// Why the task came into its status, if that was said.
+    pub(super) fn last_note(&self) -> Option<&str> {
+        let history = self.task.rest.get_array("history").ok()?;
+        let last = history.last().and_then(Bson::as_document)?;
+        last.get_str("note").ok()
+    }
+
+    /// How often the task may be tried, as far as that is known.
+    pub(super) fn most_attempts(&self) -> Option<i64> {
+        let rules = Rules::of(&self.task, self.queue.as_ref());
+        rules.max_attempts.or((rules.on_orphan == OnOrphan::Requeue).then_some(REQUEUE_ATTEMPTS))
+    }
+
+    /// The node that the task was given to.
+    pub(super) fn node(&self) -> Option<&str> {
+        self.task.node.as_ref().and_then(Bson::as_str)
+    }
+
+    /// Whether the DEN of a node is alive, as far as its entry tells.
+    pub(super) fn is_alive(&self, node: &Node) -> bool {
+        let (from, silence) = match node.last_beat() {
+            Some((seen, lease)) => (Some(seen), lease),
+            None if node.is_ours() => (None, Duration::ZERO), // It has said that it ends.
+            None => (node.timestamp.as_ref().and_then(Moment::get), PERL_SILENCE),
+        };
+        let silence = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
+        from.is_some_and(|from| {
+            from.timestamp_millis().saturating_add(silence) >= self.now.timestamp_millis()
+        })
+    }
+}
+
+impl Store {
+    /// Gathers what explains the task. `None`: there is none with this id.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the task cannot be understood.
+    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    pub async fn facts_of_task(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
+        let tasks = self.tasks();
+        let without_params = doc! { "params": 0, "parameters": 0 };
+        let found = async {
+            Ok::<_, StoreError>(tasks.find_one(doc! { "_id": id }).projection(without_params).await?)
+        };
+        let (found, now, nodes) = futures::try_join!(found, self.server_time(), self.list_nodes())?;
+        let Some(task) = found.map(|task| typed::<Task>("tasks", task)).transpose()? else { return Ok(None) };
+        let nodes: Vec<Node> =
+            nodes.into_iter().filter_map(|node| typed::<Node>("nodes", node).ok()).collect();
+        let its_queue = Selector::Id(task.queue.0);
+        let (queue, shares, busy) =
+            futures::try_join!(self.find_queue(&its_queue), self.shares_of(&task), self.busy(&nodes),)?;
+        let ahead = self.ahead_of(&task, queue.as_ref()).await?;
+        Ok(Some(Facts { now, task, queue, shares, nodes, busy, ahead }))
+    }
+
+    async fn shares_of(&self, task: &Task) -> Result<Vec<Share>, StoreError> {
+        let is_theirs = doc! { "$eq": [{ "$type": "$slot" }, "missing"] };
+        let pipeline = [
+            doc! { "$match": { "queue": task.queue, "status": { "$in": [-1, 0] } } },
+            doc! { "$group": {
+                "_id": "$node", "tasks": { "$sum": 1 },
+                "of_others": { "$sum": { "$cond": [is_theirs, 1, 0] } },
+            } },
+            doc! { "$sort": { "_id": 1 } },
+        ];
+        let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let share = |group: &Document| Share {
+            node: name(group.get("_id")),
+            tasks: number(group, "tasks"),
+            of_others: number(group, "of_others"),
+        };
+        Ok(groups.iter().map(share).collect())
+    }
+
+    async fn busy(&self, nodes: &[Node]) -> Result<HashMap<String, u64>, StoreError> {
+        let names: Vec<&Bson> = nodes.iter().map(|node| &node.node).collect();
+        let pipeline = [
+            doc! { "$match": { "node": { "$in": names }, "status": { "$in": [-1, 0] } } },
+            doc! { "$group": { "_id": "$node", "tasks": { "$sum": 1 } } },
+        ];
+        let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        Ok(groups.iter().map(|group| (name(group.get("_id")), number(group, "tasks"))).collect())
+    }
+
+    async fn ahead_of(&self, task: &Task, queue: Option<&Queue>) -> Result<Ahead, StoreError> {
+        let mut filter = doc! { "queue": task.queue, "status": Status::Queued };
+        let order = queue.map_or(Ok(Sort::Default), Queue::sort_order).unwrap_or(Sort::Default);
+        let others = match order {
+            Sort::Fifo => doc! { "$lt": task.id },
+            Sort::Lifo => doc! { "$gt": task.id },
+            Sort::Default => doc! { "$ne": task.id },
+        };
+        filter.insert("_id", others);
+        let count = self.tasks().count_documents(filter).limit(COUNTED).await?;
+        Ok(if order == Sort::Default { Ahead::Unordered(count) } else { Ahead::Tasks(count) })
+    }
+}
+
+/// A node's name, whatever it was stored as.
+pub(super) fn name(node: Option<&Bson>) -> String {
+    match node {
+        Some(Bson::String(name)) => name.clone(),
+        Some(other) => other.to_string(),
+        None => String::new(),
+    }
+}
+
+fn number(group: &Document, field: &str) -> u64 {
+    group.get(field).and_then(whole_number).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+}

@@ -1,0 +1,98 @@
+//! Which node could claim a task, and what keeps the others from it.
+
+use bson::{Bson, Document};
+
+use super::facts::name;
+use super::words::{list, moment};
+use super::{Facts, Gate};
+use crate::model::{Node, PluginName};
+
+/// The name of the gates of single nodes, of which one that is open is enough.
+pub(super) const ONE: &str = "node";
+
+/// One gate for all nodes together, and one for each that is alive.
+pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
+    let living: Vec<&Node> = facts.nodes.iter().filter(|node| facts.is_alive(node)).collect();
+    if living.is_empty() {
+        return vec![Gate::new("nodes_alive", false, nobody(facts))];
+    }
+    let names: Vec<String> = living.iter().map(|node| name(Some(&node.node))).collect();
+    let is = if names.len() == 1 { "The DEN of 1 node is" } else { "The DENs of several nodes are" };
+    let mut gates = vec![Gate::new("nodes_alive", true, format!("{is} alive: {}.", list(&names)))];
+    let each: Vec<Gate> = living.iter().map(|node| of_node(facts, node)).collect();
+    let open = each.iter().any(|gate| gate.open);
+    let text = match (open, &each[..]) {
+        (true, _) => "A node can claim it.".to_owned(),
+        (false, [only]) => format!("No node can claim it: {}", only.text),
+        (false, all) => {
+            let texts: Vec<&str> = all.iter().map(|gate| gate.text.trim_end_matches('.')).collect();
+            format!("No node can claim it: {}.", texts.join("; "))
+        }
+    };
+    gates.push(Gate::new("nodes_able", open, text));
+    gates.extend(each);
+    gates
+}
+
+fn nobody(facts: &Facts) -> String {
+    let last = facts
+        .nodes
+        .iter()
+        .filter_map(|node| node.timestamp.as_ref()?.get().map(|at| (at, name(Some(&node.node)))))
+        .max_by_key(|(at, _)| *at);
+    match last {
+        None => "No DEN is alive, and none has been seen yet.".to_owned(),
+        Some((at, node)) => {
+            format!("No DEN is alive: the last one seen was that of {node} at {}.", moment(at))
+        }
+    }
+}
+
+fn of_node(facts: &Facts, node: &Node) -> Gate {
+    let this = name(Some(&node.node));
+    let mut against = Vec::new();
+    if node.is_draining() || node.state() == Some("draining") {
+        against.push("it is draining".to_owned());
+    }
+    against.extend(not_served(facts, node));
+    against.extend(without_plugin(facts, node));
+    if let Some(limit) = node.thread_limit()
+        && let Some(busy) = facts.busy.get(&this).copied().or(Some(0)).filter(|busy| *busy >= limit)
+    {
+        against.push(match limit {
+            0 => "its maxthreads is 0".to_owned(),
+            _ => format!("{busy} of its {limit} maxthreads are taken"),
+        });
+    }
+    if !against.is_empty() {
+        return Gate::new(ONE, false, format!("{this} does not claim it: {}.", list(&against)));
+    }
+    let text = if node.is_ours() {
+        format!("{this} can claim it.")
+    } else {
+        format!(
+            "{this} may claim it; which queues and plugins it serves is not known, as it runs another program."
+        )
+    };
+    Gate::new(ONE, true, text)
+}
+
+fn not_served(facts: &Facts, node: &Node) -> Option<String> {
+    let serves = node.rest.get("serves").and_then(Bson::as_document)?;
+    let has = |serves: &Document, field: &str| {
+        let ids = serves.get_array(field).ok()?;
+        Some(ids.iter().any(|id| id.as_object_id() == Some(facts.task.queue.0)))
+    };
+    match (has(serves, "active"), has(serves, "ignored")) {
+        (Some(false), _) => Some("its configuration (activequeues) leaves the queue out".to_owned()),
+        (None, Some(true)) => Some("its configuration (ignorequeues) ignores the queue".to_owned()),
+        _ => None,
+    }
+}
+
+fn without_plugin(facts: &Facts, node: &Node) -> Option<String> {
+    let plugins = node.rest.get("plugins").and_then(Bson::as_array)?;
+    let plugin: PluginName = facts.queue.as_ref()?.plugin_name().ok()??;
+    let found = plugins.iter().any(|name| name.as_str() == Some(plugin.as_str()));
+    (!found).then(|| format!("it does not have the plugin {plugin}"))
+}

@@ -1,0 +1,98 @@
+//! What a queue keeps its tasks from.
+
+use super::facts::COUNTED;
+use super::words::{counted, list};
+use super::{Ahead, Facts, Gate, Share};
+use crate::model::{Queue, Status};
+
+/// Each thing about the queue that a task has to pass.
+pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
+    let Some(queue) = &facts.queue else {
+        let text = format!("The queue with the id {} is gone.", facts.task.queue);
+        return vec![Gate::new("queue", false, text)];
+    };
+    let name = queue.display_name();
+    vec![
+        Gate::new("queue", true, format!("The queue {name} is there.")),
+        paused(queue, &name),
+        plugin(queue, &name),
+        threads(queue, &name),
+        limit(facts, queue, &name),
+    ]
+}
+
+fn paused(queue: &Queue, name: &str) -> Gate {
+    let text = match (queue.is_paused(), queue.reason()) {
+        (false, _) => format!("The queue {name} is not paused."),
+        (true, None) => format!("The queue {name} is paused."),
+        (true, Some(reason)) => format!("The queue {name} is paused: {reason}."),
+    };
+    Gate::new("queue_paused", !queue.is_paused(), text)
+}
+
+fn plugin(queue: &Queue, name: &str) -> Gate {
+    let (open, text) = match queue.plugin_name() {
+        Ok(Some(plugin)) => (true, format!("Its tasks are run by the plugin {plugin}.")),
+        Ok(None) => (false, format!("The queue {name} names no plugin.")),
+        Err(error) => (false, format!("The plugin of the queue {name} cannot be used: {error}.")),
+    };
+    Gate::new("queue_plugin", open, text)
+}
+
+fn threads(queue: &Queue, name: &str) -> Gate {
+    let (open, text) = match (queue.threads.as_ref().and_then(crate::model::Count::get), queue.thread_limit())
+    {
+        (None, _) => (false, format!("The queue {name} has no threads set, so that none of its tasks run.")),
+        (_, 0) => (false, format!("The queue {name} has 0 threads, so that none of its tasks run.")),
+        (_, 1) => (true, format!("The queue {name} may run 1 task at once.")),
+        (_, threads) => (true, format!("The queue {name} may run {threads} tasks at once.")),
+    };
+    Gate::new("queue_threads", open, text)
+}
+
+fn limit(facts: &Facts, queue: &Queue, name: &str) -> Gate {
+    let (running, threads) =
+        (facts.shares.iter().map(|share| share.tasks).sum::<u64>(), queue.thread_limit());
+    if running == 0 {
+        return Gate::new("queue_limit", true, format!("No task of the queue {name} runs."));
+    }
+    let shares: Vec<String> = facts.shares.iter().map(describe).collect();
+    let open = running < threads;
+    let full = if open { "" } else { ", which is its limit" };
+    let text = format!("{running} of {threads} run{full}: {}.", list(&shares));
+    Gate::new("queue_limit", open, text)
+}
+
+fn describe(share: &Share) -> String {
+    let node = if share.node.is_empty() { "an unknown node" } else { &share.node };
+    match share.of_others {
+        0 => format!("{} on {node}", share.tasks),
+        others if others == share.tasks => format!("{} on {node} by another program", share.tasks),
+        others => format!("{} on {node}, {others} of them by another program", share.tasks),
+    }
+}
+
+/// Whether it is this task's turn.
+pub(super) fn turn(facts: &Facts) -> Option<Gate> {
+    facts.queue.as_ref()?;
+    if facts.task.status != Status::Queued {
+        return None;
+    }
+    Some(match facts.ahead {
+        Ahead::Tasks(0) => Gate::new("turn", true, "It is next in its queue."),
+        Ahead::Tasks(1) => Gate::new("turn", false, "1 task is ahead of it in its queue."),
+        Ahead::Tasks(COUNTED..) => Gate::new("turn", false, "1,000+ tasks are ahead of it in its queue."),
+        Ahead::Tasks(ahead) => {
+            Gate::new("turn", false, format!("{ahead} tasks are ahead of it in its queue."))
+        }
+        Ahead::Unordered(0) => Gate::new("turn", true, "No other task waits in its queue."),
+        Ahead::Unordered(others) => {
+            let others =
+                if others >= COUNTED { "1,000+ other tasks".into() } else { counted(others, "other task") };
+            let text = format!(
+                "Its queue has no order (sort), and {others} in it wait too: which is next is not known."
+            );
+            Gate::new("turn", true, text)
+        }
+    })
+}

@@ -1,0 +1,243 @@
+//! One line for each state that an operator may ask about.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, doc};
+
+use super::*;
+
+const NOW: i64 = 1_795_163_067_000;
+
+fn at(seconds: i64) -> DateTime {
+    DateTime::from_millis(NOW + seconds * 1000)
+}
+
+fn with(mut document: Document, fields: Document) -> Document {
+    for (name, value) in fields {
+        document.insert(name, value);
+    }
+    document
+}
+
+fn queue_id() -> ObjectId {
+    ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap()
+}
+
+/// A queued task of a queue with two threads, and one living node that can claim it.
+fn facts(task: Document, queue: Document) -> Facts {
+    let task =
+        with(doc! { "_id": ObjectId::new(), "queue": queue_id(), "status": -2, "mtime": at(-5) }, task);
+    let queue = with(doc! { "_id": queue_id(), "name": "mail", "plugin": "My::Mail", "threads": 2 }, queue);
+    Facts {
+        now: at(0),
+        task: bson::deserialize_from_document(task).unwrap(),
+        queue: Some(bson::deserialize_from_document(queue).unwrap()),
+        shares: Vec::new(),
+        nodes: vec![node("n1", doc! {})],
+        busy: HashMap::new(),
+        ahead: Ahead::Tasks(0),
+    }
+}
+
+fn node(name: &str, fields: Document) -> crate::model::Node {
+    let node = doc! {
+        "_id": ObjectId::new(), "node": name, "timestamp": at(-1), "instance": "i", "state": "alive",
+        "seen": at(-1), "lease_ms": 30_000, "plugins": ["My::Mail"], "serves": {},
+    };
+    bson::deserialize_from_document(with(node, fields)).unwrap()
+}
+
+fn perl_node(name: &str, seconds: i64) -> crate::model::Node {
+    let node = doc! { "_id": ObjectId::new(), "node": name, "timestamp": at(seconds) };
+    bson::deserialize_from_document(node).unwrap()
+}
+
+fn summary(facts: &Facts) -> String {
+    explain(facts).summary
+}
+
+#[test]
+fn a_task_that_nothing_keeps_waits_for_a_moment() {
+    let explanation = explain(&facts(doc! {}, doc! {}));
+    assert!(explanation.gates.iter().all(|gate| gate.open), "{explanation:?}");
+    assert_eq!(
+        explanation.summary,
+        "Nothing keeps it from being claimed; a DEN should take it within seconds."
+    );
+    let names: Vec<&str> = explanation.gates.iter().map(|gate| gate.name).collect();
+    assert_eq!(
+        names,
+        [
+            "status",
+            "queue",
+            "queue_paused",
+            "queue_plugin",
+            "queue_threads",
+            "queue_limit",
+            "nodes_alive",
+            "nodes_able",
+            "node",
+            "turn",
+        ]
+    );
+}
+
+#[test]
+fn the_status_may_keep_it() {
+    let text = |task| summary(&facts(task, doc! { "max_attempts": 4 }));
+    assert_eq!(
+        text(doc! { "status": -7, "run_at": at(90) }),
+        "The task is deferred until 2026-11-20 08:25:57 UTC (in 1 min 30 s)."
+    );
+    assert_eq!(
+        text(doc! { "status": -7, "run_at": at(8), "failures": 2 }),
+        "Attempt 2 of 4 failed; the next one follows after 2026-11-20 08:24:35 UTC (in 8 s)."
+    );
+    assert!(text(doc! { "status": -7, "run_at": at(-1) }).contains("which is past: a DEN queues it"));
+    assert!(text(doc! { "status": -7 }).contains("a time that is not set"));
+    assert_eq!(
+        text(doc! { "status": -4, "history": [{ "note": "waits for parts" }] }),
+        "The task is blocked (waits for parts): it waits until somebody queues it."
+    );
+    assert_eq!(
+        text(doc! { "status": -42 }),
+        "The task is held by its status -42: no DEN claims it until that is changed."
+    );
+}
+
+#[test]
+fn the_queue_may_keep_it() {
+    let text = |queue| summary(&facts(doc! {}, queue));
+    assert_eq!(
+        text(doc! { "paused": true, "reason": "moving house" }),
+        "The queue mail is paused: moving house."
+    );
+    assert_eq!(text(doc! { "paused": true }), "The queue mail is paused.");
+    assert_eq!(text(doc! { "plugin": bson::Bson::Null }), "The queue mail names no plugin.");
+    assert!(
+        text(doc! { "plugin": "no plugin" }).starts_with("The plugin of the queue mail cannot be used: ")
+    );
+    assert_eq!(text(doc! { "threads": 0 }), "The queue mail has 0 threads, so that none of its tasks run.");
+    assert_eq!(
+        text(doc! { "threads": bson::Bson::Null }),
+        "The queue mail has no threads set, so that none of its tasks run."
+    );
+    let gone = Facts { queue: None, ..facts(doc! {}, doc! {}) };
+    assert_eq!(summary(&gone), "The queue with the id 6b0003bb686c8275d70dc2f1 is gone.");
+}
+
+#[test]
+fn a_full_queue_tells_who_fills_it() {
+    let share = |node: &str, tasks, of_others| Share { node: node.to_owned(), tasks, of_others };
+    let full = Facts { shares: vec![share("n1", 2, 0)], ..facts(doc! {}, doc! {}) };
+    assert_eq!(summary(&full), "2 of 2 run, which is its limit: 2 on n1.");
+    let shares = vec![share("n1", 2, 1), share("old", 1, 1)];
+    let mixed = Facts { shares, ..facts(doc! {}, doc! {}) };
+    assert_eq!(
+        summary(&mixed),
+        "3 of 2 run, which is its limit: 2 on n1, 1 of them by another program and 1 on old by another program."
+    );
+    let half = Facts { shares: vec![share("n1", 1, 0)], ..facts(doc! {}, doc! {}) };
+    assert!(explain(&half).gates.iter().any(|gate| gate.open && gate.text == "1 of 2 run: 1 on n1."));
+}
+
+#[test]
+fn nodes_may_be_missing_or_unable() {
+    let text = |nodes| summary(&Facts { nodes, ..facts(doc! {}, doc! {}) });
+    assert_eq!(text(vec![]), "No DEN is alive, and none has been seen yet.");
+    assert_eq!(
+        text(vec![node("n1", doc! { "seen": at(-31), "timestamp": at(-31) }), perl_node("old", -61)]),
+        "No DEN is alive: the last one seen was that of n1 at 2026-11-20 08:23:56 UTC."
+    );
+    let stopped = node("n1", doc! { "seen": bson::Bson::Null, "state": "stopped" });
+    assert!(text(vec![stopped]).starts_with("No DEN is alive"));
+    assert_eq!(
+        text(vec![node("n1", doc! { "draining": true })]),
+        "No node can claim it: n1 does not claim it: it is draining."
+    );
+    assert_eq!(
+        text(vec![node("n1", doc! { "plugins": [], "serves": { "ignored": [queue_id()] } })]),
+        "No node can claim it: n1 does not claim it: its configuration (ignorequeues) ignores the queue and it \
+         does not have the plugin My::Mail."
+    );
+    assert_eq!(
+        text(vec![node("n1", doc! { "serves": { "active": [] } }), node("n2", doc! { "maxthreads": 0 })]),
+        "No node can claim it: n1 does not claim it: its configuration (activequeues) leaves the queue out; n2 \
+         does not claim it: its maxthreads is 0."
+    );
+    let able = text(vec![node("n1", doc! { "draining": true }), node("n2", doc! {})]);
+    assert!(able.starts_with("Nothing keeps it"), "{able}");
+    let busy = HashMap::from([("n1".to_owned(), 3)]);
+    let nodes = vec![node("n1", doc! { "maxthreads": 3 })];
+    let full = Facts { busy, nodes, ..facts(doc! {}, doc! {}) };
+    assert_eq!(
+        summary(&full),
+        "No node can claim it: n1 does not claim it: 3 of its 3 maxthreads are taken."
+    );
+}
+
+#[test]
+fn of_a_node_of_perl_nothing_is_guessed() {
+    let explanation = explain(&Facts { nodes: vec![perl_node("old", -10)], ..facts(doc! {}, doc! {}) });
+    let gate = explanation.gates.iter().find(|gate| gate.name == "node").unwrap();
+    assert!(gate.open && gate.text.contains("is not known"), "{gate:?}");
+}
+
+#[test]
+fn others_may_be_ahead() {
+    let text = |ahead| summary(&Facts { ahead, ..facts(doc! {}, doc! {}) });
+    assert_eq!(text(Ahead::Tasks(1)), "1 task is ahead of it in its queue.");
+    assert_eq!(text(Ahead::Tasks(12)), "12 tasks are ahead of it in its queue.");
+    assert_eq!(text(Ahead::Tasks(1_000)), "1,000+ tasks are ahead of it in its queue.");
+    let unordered = explain(&Facts { ahead: Ahead::Unordered(3), ..facts(doc! {}, doc! {}) });
+    assert!(unordered.gates.last().unwrap().text.contains("and 3 other tasks in it wait too"));
+}
+
+#[test]
+fn a_claimed_task_waits_for_its_runner() {
+    let claimed = |fields| explain(&facts(with(doc! { "status": -1, "node": "n1" }, fields), doc! {}));
+    let ours = claimed(doc! { "lease_until": at(20) });
+    assert_eq!(
+        ours.summary,
+        "n1 has claimed it since 2026-11-20 08:24:22 UTC (5 s); its runner has not started it yet."
+    );
+    assert_eq!(ours.gates[1].text, "Its claim holds until 2026-11-20 08:24:47 UTC; then it is queued again.");
+    assert!(claimed(doc! {}).gates[1].text.contains("within 5 minutes"));
+    assert!(!claimed(doc! { "lease_until": at(-1) }).gates[1].open);
+}
+
+#[test]
+fn a_running_task_tells_where_and_how_it_is() {
+    let running = |fields| explain(&facts(with(doc! { "status": 0, "node": "n1" }, fields), doc! {}));
+    let ours = running(doc! { "started": at(-65), "attempt": 2, "lease_until": at(24) });
+    assert_eq!(ours.summary, "It runs on n1 since 2026-11-20 08:23:22 UTC (1 min 5 s), as attempt 2.");
+    assert_eq!(
+        ours.gates[1].text,
+        "Its runner gave its last sign of life 6 s ago; its lease holds until 2026-11-20 08:24:51 UTC."
+    );
+    assert!(running(doc! {}).gates[1].text.ends_with("whether it still lives is not known."));
+    let lost = running(doc! { "lease_until": at(-3) });
+    assert!(lost.summary.starts_with("The lease of its runner ran out at"), "{lost:?}");
+    let wish = doc! { "cancel": { "by": "me", "at": at(-2), "reason": "wrong" }, "lease_until": at(20) };
+    assert_eq!(
+        running(wish).summary,
+        "Its end was asked for by me at 2026-11-20 08:24:25 UTC (wrong); its runner ends it."
+    );
+}
+
+#[test]
+fn an_ended_task_tells_how() {
+    let text = |task| summary(&facts(with(doc! { "node": "n1" }, task), doc! {}));
+    assert_eq!(text(doc! { "status": 1 }), "It succeeded on n1 at 2026-11-20 08:24:22 UTC.");
+    assert_eq!(
+        text(doc! { "status": -6, "history": [{ "note": "its lease ran out" }] }),
+        "Its runner was lost on n1 at 2026-11-20 08:24:22 UTC: its lease ran out."
+    );
+    assert!(text(doc! { "status": 17 }).starts_with("It ended with the status 17 of its plugin on n1"));
+    let failed = doc! { "status": 2, "exit": { "signal": 9, "oom": true }, "failures": 1, "max_attempts": 2 };
+    let failed = explain(&facts(failed, doc! {}));
+    let texts: Vec<&str> = failed.gates.iter().map(|gate| gate.text.as_str()).collect();
+    assert_eq!(texts[1], "Its plugin was ended by the signal 9, for want of memory.");
+    assert_eq!(texts[2], "It was tried 2 of 2 times.");
+}

@@ -1,0 +1,261 @@
+//! A submission that may be repeated: the same key with the same request creates its tasks once.
+//!
+//! First the ids that the tasks will have are noted under the key, then the tasks are inserted, then the
+//! note is marked as done. Whoever repeats the request, also after the first one was killed on the way, finds
+//! the note and inserts what is missing, so that all get the same ids.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+use sha2::{Digest, Sha256};
+
+use super::{BATCH, SubmitError, Submitted, TaskOptions, Template};
+use crate::model::{QueueId, TaskId};
+use crate::store::{Store, StoreError};
+
+/// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
+const MOST: usize = 100_000;
+
+/// What tells a repetition from another request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    key: String,
+    hash: String,
+}
+
+impl Once {
+    /// The client's key, and all that was asked for, written the same way each time.
+    pub fn new(key: String, request: &str) -> Self {
+        let hash = Sha256::digest(request.as_bytes());
+        Self { key, hash: hash.iter().map(|byte| format!("{byte:02x}")).collect() }
+    }
+}
+
+/// What is noted under a key.
+struct Note {
+    ids: Vec<ObjectId>,
+    /// The documents that the tasks are made of, if they are, in the order of `ids`.
+    sources: Option<Vec<Bson>>,
+    done: bool,
+}
+
+impl Note {
+    fn new(sources: Option<Vec<Bson>>, tasks: usize) -> Self {
+        Self { ids: (0..tasks).map(|_| ObjectId::new()).collect(), sources, done: false }
+    }
+
+    fn submitted(self) -> Submitted {
+        Submitted { ids: self.ids.into_iter().map(TaskId).collect() }
+    }
+}
+
+impl Store {
+    /// [`Store::submit_tasks`], once for each key.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    #[tracing::instrument(skip_all, fields(queue = %queue, tasks = params.len()), err(level = "debug"))]
+    pub async fn submit_tasks_once(
+        &self,
+        queue: QueueId,
+        params: Vec<Document>,
+        options: &TaskOptions,
+        once: &Once,
+    ) -> Result<Submitted, SubmitError> {
+        let note = match self.find_note(once).await? {
+            Some(note) => note,
+            None => self.take_note(queue, once, Note::new(None, checked(params.len())?)).await?,
+        };
+        if note.done {
+            return Ok(note.submitted());
+        }
+        self.complete(queue, once, &note, params, options).await?;
+        self.mark_done(once, &note.ids).await?;
+        Ok(note.submitted())
+    }
+
+    /// [`Store::submit_tasks_for`], once for each key. A document that is gone when a half-done submission is
+    /// completed has no task.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    #[tracing::instrument(skip_all, fields(queue = %queue, collection), err(level = "debug"))]
+    pub async fn submit_tasks_for_once(
+        &self,
+        queue: QueueId,
+        (collection, filter): (&str, Document),
+        params: impl Fn(&Document) -> Document,
+        options: &TaskOptions,
+        once: &Once,
+    ) -> Result<Submitted, SubmitError> {
+        let note = match self.find_note(once).await? {
+            Some(note) => note,
+            None => {
+                let sources = self.sources(collection, filter).await?;
+                if sources.is_empty() {
+                    return Ok(Submitted { ids: Vec::new() });
+                }
+                if sources.len() > 1 && options.unique.is_some() {
+                    return Err(SubmitError::UniqueForSeveral);
+                }
+                let tasks = checked(sources.len())?;
+                self.take_note(queue, once, Note::new(Some(sources), tasks)).await?
+            }
+        };
+        if note.done {
+            return Ok(note.submitted());
+        }
+        let pairs: Vec<(ObjectId, Bson)> =
+            note.ids.into_iter().zip(note.sources.unwrap_or_default()).collect();
+        let mut made = Vec::new();
+        for batch in pairs.chunks(BATCH) {
+            let ids: Vec<&Bson> = batch.iter().map(|(_, source)| source).collect();
+            let filter = doc! { "_id": { "$in": ids } };
+            let found = self.database().collection::<Document>(collection).find(filter).await?;
+            let found: Vec<Document> = found.try_collect().await?;
+            let found: HashMap<String, &Document> =
+                found.iter().map(|document| (key_of(document.get("_id")), document)).collect();
+            let documents =
+                batch.iter().filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
+            let (ids, params): (Vec<ObjectId>, Vec<Document>) =
+                documents.map(|(id, document)| (id, params(document))).unzip();
+            let part = Note { ids, sources: None, done: false };
+            self.complete(queue, once, &part, params, options).await?;
+            made.extend(part.ids);
+        }
+        self.mark_done(once, &made).await?;
+        Ok(Note { ids: made, sources: None, done: true }.submitted())
+    }
+
+    /// Whether something was submitted under `key`, as far as that is remembered.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn has_submission(&self, key: &str) -> Result<bool, StoreError> {
+        let found = self.submissions().find_one(doc! { "_id": key }).projection(doc! { "_id": 1 }).await?;
+        Ok(found.is_some())
+    }
+
+    /// The ids of the documents that tasks are to be made of, at most one more than there may be.
+    async fn sources(&self, collection: &str, filter: Document) -> Result<Vec<Bson>, StoreError> {
+        let filter = self.without_new_tasks(collection, filter);
+        let limit = i64::try_from(MOST + 1).unwrap_or(i64::MAX);
+        let documents = self.database().collection::<Document>(collection);
+        let found = documents.find(filter).projection(doc! { "_id": 1 }).limit(limit).await?;
+        let found: Vec<Document> = found.try_collect().await?;
+        Ok(found.into_iter().filter_map(|mut document| document.remove("_id")).collect())
+    }
+
+    async fn find_note(&self, once: &Once) -> Result<Option<Note>, SubmitError> {
+        let Some(found) = self.submissions().find_one(doc! { "_id": &once.key }).await? else {
+            return Ok(None);
+        };
+        if found.get_str("hash").ok() != Some(once.hash.as_str()) {
+            return Err(SubmitError::AnotherRequest);
+        }
+        let ids = found.get_array("ids").map(Vec::as_slice).unwrap_or_default();
+        Ok(Some(Note {
+            ids: ids.iter().filter_map(Bson::as_object_id).collect(),
+            sources: found.get_array("sources").ok().cloned(),
+            done: found.get_str("state").ok() == Some("done"),
+        }))
+    }
+
+    /// Notes what is to be done, unless somebody else has noted it at the same moment.
+    async fn take_note(&self, queue: QueueId, once: &Once, note: Note) -> Result<Note, SubmitError> {
+        let mut document = doc! {
+            "_id": &once.key, "queue": queue, "hash": &once.hash, "ids": &note.ids, "state": "pending",
+            "at": self.server_time().await?,
+        };
+        if let Some(sources) = &note.sources {
+            document.insert("sources", sources);
+        }
+        let error = match self.submissions().insert_one(document).await.map_err(StoreError::from) {
+            Ok(_) => return Ok(note),
+            Err(error) => error,
+        };
+        if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
+            return Err(error.into());
+        }
+        match self.find_note(once).await? {
+            Some(theirs) => Ok(theirs),
+            None => Err(error.into()),
+        }
+    }
+
+    /// Inserts those tasks of `note` that are not there yet. If there are not to be any, the note goes too.
+    async fn complete(
+        &self,
+        queue: QueueId,
+        once: &Once,
+        note: &Note,
+        params: Vec<Document>,
+        options: &TaskOptions,
+    ) -> Result<(), SubmitError> {
+        let outcome = self.insert_missing(queue, note, params, options).await;
+        if let Err(
+            SubmitError::NotUnique { .. } | SubmitError::UniqueNotKept | SubmitError::UniqueForSeveral,
+        ) = &outcome
+        {
+            let pending = doc! { "_id": &once.key, "state": "pending" };
+            self.submissions().delete_one(pending).await?;
+        }
+        outcome
+    }
+
+    async fn insert_missing(
+        &self,
+        queue: QueueId,
+        note: &Note,
+        params: Vec<Document>,
+        options: &TaskOptions,
+    ) -> Result<(), SubmitError> {
+        let template = self.template(queue, options, note.ids.len()).await?;
+        let tasks = note.ids.iter().zip(params).map(|(id, params)| template.task(*id, params));
+        let tasks: Vec<Document> = tasks.collect();
+        for batch in tasks.chunks(BATCH) {
+            let inserted = self.tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
+            let Err(error) = inserted else { continue };
+            if !error.is_duplicate_only() {
+                return Err(error.into());
+            }
+            self.check_unique(&template, batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Tells a task that was there already from one whose key another task has.
+    async fn check_unique(&self, template: &Template, batch: &[Document]) -> Result<(), SubmitError> {
+        let (Ok(key), Some(Ok(own))) =
+            (template.fields.get_str("unique"), batch.first().map(|task| task.get_object_id("_id")))
+        else {
+            return Ok(());
+        };
+        if self.find_task(TaskId(own)).await?.is_some() {
+            return Ok(());
+        }
+        match self.find_unique(template.queue, key).await? {
+            Some(task) => Err(SubmitError::NotUnique { task }),
+            // The other one has ended since.
+            None => self.insert_unique(template.queue, key, batch).await,
+        }
+    }
+
+    async fn mark_done(&self, once: &Once, ids: &[ObjectId]) -> Result<(), StoreError> {
+        let done = doc! { "$set": { "state": "done", "ids": ids }, "$unset": { "sources": "" } };
+        self.submissions().update_one(doc! { "_id": &once.key, "state": "pending" }, done).await?;
+        Ok(())
+    }
+}
+
+fn checked(tasks: usize) -> Result<usize, SubmitError> {
+    if tasks > MOST { Err(SubmitError::TooManyForKey(MOST)) } else { Ok(tasks) }
+}
+
+/// Ids of other programs' documents may be of any type, and not all of these can be compared.
+fn key_of(id: Option<&Bson>) -> String {
+    id.map(|id| format!("{id:?}")).unwrap_or_default()
+}

@@ -1,0 +1,135 @@
+//! The options of a submission: `.run_at`, `.delay`, `.timeout`, `.deadline`, `.grace`, `.max_attempts`, `.backoff`,
+//! `.unique` and `.idempotency_key`.
+
+use disbatch_core::model::QueueId;
+use disbatch_core::task::{Once, StartAt, TaskOptions};
+use serde_json::{Value, json};
+
+use crate::error::HttpError;
+use crate::json;
+use crate::params::Params;
+use crate::values;
+
+/// The option that names a submission, and is no part of it.
+const KEY: &str = "idempotency_key";
+
+/// What is asked for besides the tasks themselves.
+///
+/// # Errors
+/// An option is wrong. The message names it.
+pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
+    let options = &params.options;
+    let given = |name: &str| options.get(name).filter(|value| !values::is_unset(value));
+    let start = match (given("run_at"), given("delay")) {
+        (Some(_), Some(_)) => return Err(HttpError::bad_request(".run_at and .delay exclude each other")),
+        (Some(at), None) => Some(StartAt::At(values::time(".run_at", at)?)),
+        (None, Some(delay)) => Some(StartAt::In(values::seconds(".delay", delay)?)),
+        (None, None) => None,
+    };
+    Ok(TaskOptions {
+        start,
+        timeout: given("timeout").map(|value| values::some_seconds(".timeout", value)).transpose()?,
+        deadline: given("deadline").map(|value| values::time(".deadline", value)).transpose()?,
+        grace: given("grace").map(|value| values::seconds(".grace", value)).transpose()?,
+        max_attempts: given("max_attempts")
+            .map(|value| values::positive(".max_attempts", value))
+            .transpose()?,
+        backoff: given("backoff").map(|value| values::backoff(".backoff", value)).transpose()?,
+        unique: given("unique").map(|value| values::text(".unique", value)).transpose()?,
+    })
+}
+
+/// What makes the submission one that may be repeated, if the client wants that.
+///
+/// # Errors
+/// The key is no text.
+pub fn once(params: &Params, queue: QueueId) -> Result<Option<Once>, HttpError> {
+    let Some(key) = key(params)? else { return Ok(None) };
+    let mut fields = params.fields.clone();
+    // A name and an id of the same queue are the same request.
+    fields.insert("queue".to_owned(), Value::from(queue.to_string()));
+    let ours = ["run_at", "delay", "timeout", "deadline", "grace", "max_attempts", "backoff", "unique"];
+    let options: serde_json::Map<String, Value> = params
+        .options
+        .iter()
+        .filter(|(name, _)| ours.contains(&name.as_str()))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    // Keys are sorted, so that the same request is always the same text.
+    let request = json::compact(&json!({ "fields": fields, "options": options }));
+    Ok(Some(Once::new(key, &request)))
+}
+
+/// The idempotency key, if there is one.
+///
+/// # Errors
+/// It is no text.
+pub fn key(params: &Params) -> Result<Option<String>, HttpError> {
+    let given = params.options.get(KEY).filter(|value| !values::is_unset(value));
+    given.map(|value| values::text(".idempotency_key", value)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    fn params(options: Value) -> Params {
+        let fields = json!({"queue": "q", "params": [{"a": 1}]});
+        Params { fields: fields.as_object().unwrap().clone(), options: options.as_object().unwrap().clone() }
+    }
+
+    #[test]
+    fn options_are_read_and_an_empty_field_is_none() {
+        let none = params(json!({"run_at": "", "unique": null, "pretty": 1}));
+        assert_eq!(parse(&none).unwrap(), TaskOptions::default());
+        let some = parse(&params(json!({"delay": "30", "timeout": 5, "max_attempts": "2", "unique": "k"})));
+        let expected = TaskOptions {
+            start: Some(StartAt::In(Duration::from_secs(30))),
+            timeout: Some(Duration::from_secs(5)),
+            max_attempts: Some(2),
+            unique: Some("k".to_owned()),
+            ..TaskOptions::default()
+        };
+        assert_eq!(some.unwrap(), expected);
+    }
+
+    #[test]
+    fn mistakes_name_the_option() {
+        let wrong = [
+            (json!({"run_at": "soon"}), ".run_at must be a time"),
+            (json!({"run_at": 1, "delay": 1}), ".run_at and .delay exclude each other"),
+            (json!({"delay": -1}), ".delay must be seconds from 0"),
+            (json!({"timeout": 0}), ".timeout must be more than 0"),
+            (json!({"deadline": []}), ".deadline must be a time"),
+            (json!({"grace": "x"}), ".grace must be seconds"),
+            (json!({"max_attempts": 0}), ".max_attempts must be an integer from 1"),
+            (json!({"backoff": {"step": 1}}), ".backoff must be an object with any of"),
+            (json!({"unique": {}}), ".unique must be text"),
+        ];
+        for (options, message) in wrong {
+            let error = parse(&params(options)).unwrap_err();
+            assert_eq!(error.status(), 400);
+            assert!(error.to_string().starts_with(message), "{error}");
+        }
+        assert!(key(&params(json!({"idempotency_key": []}))).is_err());
+    }
+
+    #[test]
+    fn a_repetition_is_the_same_request() {
+        let queue = QueueId(ObjectId::new());
+        let of = |options| once(&params(options), queue).unwrap();
+        assert_eq!(of(json!({})), None);
+        let first = of(json!({"idempotency_key": "k", "delay": 5}));
+        assert_eq!(first, of(json!({"delay": 5, "idempotency_key": "k", "pretty": 1})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 6})));
+        let by_id = Params {
+            fields: json!({"queue": queue.to_string(), "params": [{"a": 1}]}).as_object().unwrap().clone(),
+            ..params(json!({"idempotency_key": "k", "delay": 5}))
+        };
+        assert_eq!(first, once(&by_id, queue).unwrap());
+    }
+}

@@ -1,0 +1,47 @@
+//! `GET /tasks/:id/explain`
+
+use actix_web::web::{Data, Path};
+use disbatch_core::explain::{Explanation, explain};
+use serde_json::{Value, json};
+
+use crate::api::{Answer, task_action};
+use crate::error::HttpError;
+use crate::json;
+use crate::openapi::{ErrorBody, Explained, OfRead};
+use crate::state::State;
+
+/// Why a task does not run, how it runs, or how it ended, in sentences for people: what it has to pass, and whether
+/// it may.
+///
+/// # Errors
+/// There is no such task, or the database cannot be reached.
+#[utoipa::path(
+    get, path = "/tasks/{id}/explain", tag = "tasks", operation_id = "explainTask",
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (status = 200, description = "What it waits for.", body = Explained),
+        (status = 404, description = "There is no such task.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn handle(state: Data<State>, id: Path<String>) -> Answer {
+    let explanation = find(&state, &id).await?;
+    let gate = |gate: &disbatch_core::explain::Gate| json!({ "gate": gate.name, "open": gate.open, "text": gate.text });
+    let gates: Vec<Value> = explanation.gates.iter().map(gate).collect();
+    Ok(json::ok(&json!({
+        "id": id.as_str(),
+        "status": explanation.status.code(),
+        "word": explanation.status.word(),
+        "summary": explanation.summary,
+        "gates": gates,
+    })))
+}
+
+/// What is to be said of the task.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn find(state: &State, id: &str) -> Result<Explanation, HttpError> {
+    let facts = state.store.facts_of_task(task_action::id(id)?).await?;
+    facts.map(|facts| explain(&facts)).ok_or_else(|| task_action::not_found(id))
+}

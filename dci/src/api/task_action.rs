@@ -1,0 +1,46 @@
+//! What the operations on one task have in common.
+
+use actix_web::HttpRequest;
+use disbatch_core::model::{Status, TaskId};
+
+use crate::error::HttpError;
+use crate::params::Params;
+use crate::values;
+
+/// The id in an address.
+///
+/// # Errors
+/// It is none, so there is no such task.
+pub fn id(text: &str) -> Result<TaskId, HttpError> {
+    text.parse().map_err(|_| not_found(text))
+}
+
+/// There is no such task.
+pub fn not_found(id: &str) -> HttpError {
+    HttpError::not_found(format!("no task with id {id}"))
+}
+
+/// The task is not in a state for that.
+pub fn wrong_state(status: Status, what: &str) -> HttpError {
+    HttpError::conflict(format!("the task {what}: its status is {} ({})", status.code(), status.word()))
+}
+
+/// Who wants it, for the task's history.
+pub fn by(request: &HttpRequest) -> String {
+    match request.peer_addr() {
+        Some(address) => format!("the REST API from {}", address.ip()),
+        None => "the REST API".to_owned(),
+    }
+}
+
+/// Why, if that is said.
+///
+/// # Errors
+/// It is no text, or there are other parameters.
+pub fn reason(params: &Params) -> Result<Option<String>, HttpError> {
+    if let Some(param) = params.unknown(&["reason"]) {
+        return Err(HttpError::bad_param("unknown param", param));
+    }
+    let given = params.fields.get("reason").filter(|reason| !values::is_unset(reason));
+    given.map(|reason| values::text("reason", reason)).transpose()
+}

@@ -1,0 +1,63 @@
+//! Where a form of a page leads: the option `.then` has the address of the page that is to be shown next.
+
+use actix_web::HttpResponse;
+use actix_web::http::header::LOCATION;
+
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::params::Params;
+use crate::ui;
+
+/// Whether the client is a page's form.
+pub fn is_form(params: &Params) -> bool {
+    params.options.contains_key("then")
+}
+
+/// `answer`, or for a page's form the way to the next page.
+///
+/// # Errors
+/// The address is not one of this server.
+pub fn answer(params: &Params, answer: HttpResponse) -> Answer {
+    let Some(next) = params.options.get("then") else { return Ok(answer) };
+    let path = next.as_str().filter(|path| is_own(path));
+    let path = path.ok_or_else(|| HttpError::bad_request(".then must be an address of this server"))?;
+    Ok(HttpResponse::SeeOther().insert_header((LOCATION, path)).finish())
+}
+
+/// `answer`, with its error as a page for a page's form.
+///
+/// # Errors
+/// As `answer` has it, for programs.
+pub fn or_page(is_form: bool, answer: Answer) -> Answer {
+    match answer {
+        Err(error) if is_form => Ok(ui::page(Err(error))),
+        other => other,
+    }
+}
+
+/// A path here, and not `//elsewhere` or `/\elsewhere`, which browsers take for another server.
+fn is_own(path: &str) -> bool {
+    let safe = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    safe && path.starts_with('/') && !path.starts_with("//")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_this_server_follow() {
+        for own in ["/", "/tasks/6b0003bb686c8275d8013333", "/tasks?queue=x"] {
+            assert!(is_own(own), "{own}");
+        }
+        for other in ["", "//evil.example", "/\\evil.example", "https://evil.example", "/a\nb", "/a b"] {
+            assert!(!is_own(other), "{other}");
+        }
+        let options: Map<_, _> = [("then".to_owned(), json!("/"))].into_iter().collect();
+        let params = Params { options, ..Params::default() };
+        assert_eq!(answer(&params, HttpResponse::Ok().finish()).unwrap().status(), 303);
+        assert_eq!(answer(&Params::default(), HttpResponse::Ok().finish()).unwrap().status(), 200);
+    }
+}

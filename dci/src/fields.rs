@@ -1,0 +1,142 @@
+//! Which fields of documents are shown. Without the option `.details`, answers have what Disbatch has, and what a
+//! client or a plugin put there by using something new; the rest is how this release works inside.
+
+use bson::{Bson, Document};
+use disbatch_core::model::{OnLostLease, OnOrphan, Queue, Rules, Sort};
+use serde_json::{Map, Value, json};
+
+use crate::json::{Dates, from_bson};
+
+/// Fields of a task that are details.
+const OF_TASK: [&str; 9] =
+    ["attempt", "exit", "failures", "history", "instance", "lease_until", "pid", "slot", "started"];
+
+/// Fields of a node that are details.
+const OF_NODE: [&str; 11] = [
+    "attention",
+    "draining",
+    "instance",
+    "lease_ms",
+    "plugins",
+    "running",
+    "seen",
+    "serves",
+    "started",
+    "state",
+    "version",
+];
+
+/// What of a task is shown.
+pub fn of_task(mut task: Document, details: bool) -> Document {
+    if !details {
+        without(&mut task, &OF_TASK);
+    }
+    task
+}
+
+/// What of a node is shown.
+pub fn of_node(mut node: Document, details: bool) -> Document {
+    if !details {
+        without(&mut node, &OF_NODE);
+    }
+    node
+}
+
+/// The details of a queue: what applies to its tasks, with defaults for what is not set. Null is no limit, or
+/// nothing.
+pub fn of_queue(queue: &Queue) -> Map<String, Value> {
+    let rules = Rules::of_queue(queue);
+    let stored = |name: &str| queue.rest.get(name).map_or(Value::Null, |value| from_bson(value, Dates::Text));
+    let sort = match queue.sort_order() {
+        Ok(Sort::Fifo) => "fifo",
+        Ok(Sort::Lifo) => "lifo",
+        Ok(Sort::Default) | Err(_) => "default",
+    };
+    let details = json!({
+        "accepting": queue.is_accepting(),
+        "backoff": {
+            "base": rules.backoff.base,
+            "factor": rules.backoff.factor,
+            "jitter": rules.backoff.jitter,
+            "max": rules.backoff.max,
+        },
+        "grace": rules.grace.as_secs_f64(),
+        "max_attempts": rules.max_attempts,
+        "on_lost_lease": match rules.on_lost_lease {
+            OnLostLease::Keep => "keep",
+            OnLostLease::Stop => "stop",
+        },
+        "on_orphan": match rules.on_orphan {
+            OnOrphan::Fail => "fail",
+            OnOrphan::Requeue => "requeue",
+        },
+        "paused": queue.is_paused(),
+        "reason": queue.reason(),
+        "retention": {
+            "archive_after": retention(queue, "archive_after"),
+            "delete_after": retention(queue, "delete_after"),
+        },
+        "sort": sort,
+        "timeout": rules.timeout.map(|timeout| timeout.as_secs_f64()),
+        "unleased_limit": stored("unleased_limit"),
+    });
+    match details {
+        Value::Object(details) => details,
+        _ => Map::new(), // It is an object.
+    }
+}
+
+fn retention(queue: &Queue, name: &str) -> Value {
+    let retention = queue.rest.get("retention").and_then(Bson::as_document);
+    let value = retention.and_then(|retention| retention.get(name));
+    value.map_or(Value::Null, |value| from_bson(value, Dates::Text))
+}
+
+fn without(document: &mut Document, names: &[&str]) {
+    for name in names {
+        document.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn details_are_shown_to_those_who_ask() {
+        let task = doc! {
+            "_id": 1, "status": 1, "attempt": 2, "failures": 1, "instance": "i", "slot": 0, "pid": 7,
+            "lease_until": 1, "started": 1, "history": [], "exit": {}, "result": {}, "run_at": 1,
+            "unique": "k", "someone_elses": 1,
+        };
+        let shown: Vec<String> = of_task(task.clone(), false).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(shown, ["_id", "status", "result", "run_at", "unique", "someone_elses"]);
+        assert_eq!(of_task(task.clone(), true), task);
+        let node = doc! { "node": "n", "maxthreads": 1, "seen": 1, "state": "alive", "draining": true };
+        assert_eq!(of_node(node.clone(), false), doc! { "node": "n", "maxthreads": 1 });
+        assert_eq!(of_node(node.clone(), true), node);
+    }
+
+    #[test]
+    fn details_of_a_queue_have_their_defaults() {
+        let queue = |fields: Document| {
+            let mut queue = doc! { "_id": ObjectId::new(), "name": "q" };
+            queue.extend(fields);
+            of_queue(&bson::deserialize_from_document(queue).unwrap())
+        };
+        let plain = Value::Object(queue(doc! {}));
+        let expected = json!({
+            "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
+            "grace": 10.0, "max_attempts": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
+            "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
+            "timeout": null, "unleased_limit": null,
+        });
+        assert_eq!(plain, expected);
+        let set = queue(doc! { "on_orphan": "requeue", "paused": true, "retention": { "delete_after": 5 } });
+        assert_eq!((&set["on_lost_lease"], &set["paused"]), (&json!("stop"), &json!(true)));
+        assert_eq!(set["retention"], json!({ "archive_after": null, "delete_after": 5 }));
+    }
+}

@@ -1,0 +1,262 @@
+//! Values that a client gives as JSON or as text of a form, and what they must be. What is wrong is said with the
+//! name of the parameter.
+
+use std::time::Duration;
+
+use bson::{DateTime, Document};
+use serde_json::{Map, Value};
+
+use crate::error::HttpError;
+use crate::json;
+use crate::legacy;
+
+/// Longer times (ten years) are mistakes.
+const LONGEST_SECONDS: f64 = 315_360_000.0;
+
+/// The last second of the year 9999. What is beyond is no time in seconds.
+const LAST_SECOND: f64 = 253_402_300_799.0;
+
+/// Keys and reasons have so many characters at most.
+const LONGEST_TEXT: usize = 200;
+
+fn wrong(name: &str, expected: &str) -> HttpError {
+    HttpError::bad_request(format!("{name} must be {expected}"))
+}
+
+/// Whether `value` says nothing: null, or a field that a form left empty.
+pub fn is_unset(value: &Value) -> bool {
+    value.is_null() || value.as_str() == Some("")
+}
+
+/// True or false.
+///
+/// # Errors
+/// It is something else.
+pub fn flag(name: &str, value: &Value) -> Result<bool, HttpError> {
+    match value {
+        Value::Bool(flag) => Ok(*flag),
+        Value::Number(number) if number.as_i64() == Some(0) => Ok(false),
+        Value::Number(number) if number.as_i64() == Some(1) => Ok(true),
+        Value::String(text) if text == "true" || text == "1" => Ok(true),
+        Value::String(text) if text == "false" || text == "0" => Ok(false),
+        _ => Err(wrong(name, "true or false")),
+    }
+}
+
+/// Text that is neither empty nor long.
+///
+/// # Errors
+/// It is something else.
+pub fn text(name: &str, value: &Value) -> Result<String, HttpError> {
+    let given = match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => String::new(), // Nothing else is text.
+    };
+    let fits = (1..=LONGEST_TEXT).contains(&given.chars().count()) && !given.contains('\0');
+    if fits { Ok(given) } else { Err(wrong(name, &format!("text of 1 to {LONGEST_TEXT} characters"))) }
+}
+
+/// A number from `least` on.
+///
+/// # Errors
+/// It is something else.
+pub fn number(name: &str, value: &Value, least: f64) -> Result<f64, HttpError> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None, // Nothing else is a number.
+    };
+    let fits = |number: &f64| number.is_finite() && (least..=LONGEST_SECONDS).contains(number);
+    number.filter(fits).ok_or_else(|| wrong(name, &format!("a number from {least} to {LONGEST_SECONDS}")))
+}
+
+/// A time span in seconds.
+///
+/// # Errors
+/// It is none, or longer than ten years.
+pub fn seconds(name: &str, value: &Value) -> Result<Duration, HttpError> {
+    let wrong = || wrong(name, &format!("seconds from 0 to {LONGEST_SECONDS}"));
+    let seconds = number(name, value, 0.0).map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
+}
+
+/// A time span in seconds that is not 0.
+///
+/// # Errors
+/// It is none.
+pub fn some_seconds(name: &str, value: &Value) -> Result<Duration, HttpError> {
+    let given = seconds(name, value)?;
+    if given.is_zero() { Err(wrong(name, "more than 0 seconds")) } else { Ok(given) }
+}
+
+/// An integer from 1 on.
+///
+/// # Errors
+/// It is something else.
+pub fn positive(name: &str, value: &Value) -> Result<i64, HttpError> {
+    let given = legacy::integer(value).filter(|n| !value.is_boolean() && (1..=1_000_000).contains(n));
+    given.ok_or_else(|| wrong(name, "an integer from 1 to 1000000"))
+}
+
+/// A point in time: ISO 8601, UTC unless it has a zone, or seconds since 1970.
+///
+/// # Errors
+/// It is none.
+pub fn time(name: &str, value: &Value) -> Result<DateTime, HttpError> {
+    let expected = "a time as 2026-11-20T08:24:27Z, or in seconds since 1970";
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => match text.trim().parse::<f64>() {
+            Ok(seconds) => Some(seconds),
+            Err(_) => return iso_time(text.trim()).ok_or_else(|| wrong(name, expected)),
+        },
+        _ => None, // Nothing else is a time.
+    };
+    let seconds = number.filter(|seconds| (0.0..=LAST_SECOND).contains(seconds));
+    #[expect(clippy::cast_possible_truncation, reason = "checked: at most the year 9999")]
+    let at = seconds.map(|seconds| DateTime::from_millis((seconds * 1000.0) as i64));
+    at.ok_or_else(|| wrong(name, expected))
+}
+
+fn iso_time(text: &str) -> Option<DateTime> {
+    let text = text.replacen(' ', "T", 1);
+    DateTime::parse_rfc3339_str(&text).or_else(|_| DateTime::parse_rfc3339_str(format!("{text}Z"))).ok()
+}
+
+/// One of `words`.
+///
+/// # Errors
+/// It is none of them.
+pub fn word<'a>(name: &str, value: &Value, words: &[&'a str]) -> Result<&'a str, HttpError> {
+    let found = value.as_str().and_then(|text| words.iter().find(|word| **word == text));
+    found.copied().ok_or_else(|| {
+        let quoted: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+        wrong(name, &quoted.join(" or "))
+    })
+}
+
+/// How long to wait between attempts: an object of `base`, `factor`, `max` and `jitter`, all optional.
+///
+/// # Errors
+/// It is something else.
+pub fn backoff(name: &str, value: &Value) -> Result<Document, HttpError> {
+    let part = |key: &str, value: &Value| {
+        let number = number(&format!("{name}.{key}"), value, 0.0)?;
+        if key == "jitter" && number > 1.0 {
+            return Err(wrong(&format!("{name}.{key}"), "a number from 0 to 1"));
+        }
+        Ok(bson::Bson::Double(number))
+    };
+    parts(name, value, &["base", "factor", "max", "jitter"], part)
+}
+
+/// When ended tasks go: an object of `archive_after` and `delete_after` in seconds, both optional.
+///
+/// # Errors
+/// It is something else.
+pub fn retention(name: &str, value: &Value) -> Result<Document, HttpError> {
+    let part = |key: &str, value: &Value| {
+        let span = seconds(&format!("{name}.{key}"), value)?;
+        Ok(bson::Bson::Double(span.as_secs_f64()))
+    };
+    parts(name, value, &["archive_after", "delete_after"], part)
+}
+
+/// An object of known keys, or its JSON as text.
+fn parts(
+    name: &str,
+    value: &Value,
+    known: &[&str],
+    part: impl Fn(&str, &Value) -> Result<bson::Bson, HttpError>,
+) -> Result<Document, HttpError> {
+    let expected = || wrong(name, &format!("an object with any of {}", known.join(", ")));
+    let object: Map<String, Value> = match value {
+        Value::Object(object) => object.clone(),
+        Value::String(text) => serde_json::from_str(text).map_err(|_| expected())?,
+        _ => return Err(expected()), // Nothing else has keys.
+    };
+    if object.is_empty() || object.keys().any(|key| !known.contains(&key.as_str())) {
+        return Err(expected());
+    }
+    object
+        .iter()
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| Ok((key.clone(), part(key, value)?)))
+        .collect()
+}
+
+/// `value` as it is stored: whole seconds as an integer.
+pub fn stored(duration: Duration) -> bson::Bson {
+    let seconds = duration.as_secs_f64();
+    let whole = Value::from(duration.as_secs());
+    if duration.subsec_nanos() == 0 { json::to_bson(&whole) } else { seconds.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn times_are_iso_or_epoch() {
+        let at = DateTime::from_millis(1_795_163_067_000);
+        for same in [
+            json!("2026-11-20T08:24:27Z"),
+            json!("2026-11-20T08:24:27"),
+            json!("2026-11-20 08:24:27"),
+            json!("2026-11-20T09:24:27+01:00"),
+            json!(1_795_163_067),
+            json!("1795163067"),
+        ] {
+            assert_eq!(time(".run_at", &same).unwrap(), at, "{same}");
+        }
+        for no in [json!("soon"), json!(1e15), json!(-1), json!(null), json!(true), json!("20.11.2026")] {
+            let error = time(".run_at", &no).unwrap_err();
+            assert!(error.to_string().starts_with(".run_at must be a time"), "{no}: {error}");
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_text() {
+        assert_eq!(seconds("s", &json!("1.5")).unwrap(), Duration::from_millis(1500));
+        assert_eq!(positive("n", &json!("3")).unwrap(), 3);
+        assert!(flag("f", &json!("1")).unwrap() && !flag("f", &json!(false)).unwrap());
+        for no in [json!(-1), json!("x"), json!(1e12), json!(null), json!([1])] {
+            assert!(seconds("s", &no).unwrap_err().to_string().starts_with("s must be seconds"), "{no}");
+        }
+        for no in [json!(0), json!(1.5), json!(true), json!("")] {
+            assert!(positive("n", &no).is_err(), "{no}");
+        }
+        assert!(some_seconds("s", &json!(0)).is_err());
+        assert!(flag("f", &json!("yes")).is_err() && flag("f", &json!(2)).is_err());
+    }
+
+    #[test]
+    fn objects_have_known_keys() {
+        assert_eq!(
+            backoff("b", &json!({"base": 2, "jitter": 0})).unwrap(),
+            doc! { "base": 2.0, "jitter": 0.0 }
+        );
+        assert_eq!(retention("r", &json!("{\"delete_after\":60}")).unwrap(), doc! { "delete_after": 60.0 });
+        let message = |value: Value| backoff("b", &value).unwrap_err().to_string();
+        for no in [json!({}), json!({"bases": 1}), json!(1), json!("x")] {
+            assert_eq!(message(no), "b must be an object with any of base, factor, max, jitter");
+        }
+        assert_eq!(message(json!({"jitter": 2})), "b.jitter must be a number from 0 to 1");
+        assert!(message(json!({"base": -1})).starts_with("b.base must be a number from 0"));
+    }
+
+    #[test]
+    fn words_and_text_are_checked() {
+        assert_eq!(word("sort", &json!("fifo"), &["fifo", "lifo"]).unwrap(), "fifo");
+        let error = word("sort", &json!("up"), &["fifo", "lifo"]).unwrap_err();
+        assert_eq!(error.to_string(), "sort must be \"fifo\" or \"lifo\"");
+        assert_eq!(text("k", &json!(7)).unwrap(), "7");
+        for no in [json!(""), json!("x".repeat(201)), json!({}), json!("a\0")] {
+            assert_eq!(text("k", &no).unwrap_err().to_string(), "k must be text of 1 to 200 characters");
+        }
+    }
+}

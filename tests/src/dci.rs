@@ -1,0 +1,92 @@
+//! A running DCI, and requests to it.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::Stdio;
+
+use anyhow::{Context, ensure};
+use reqwest::{Method, RequestBuilder};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use crate::eventually;
+use crate::process::binary;
+
+/// A running DCI on a free port. Killed when dropped.
+#[derive(Debug)]
+pub struct Dci {
+    _child: Child,
+    url: String,
+    http: reqwest::Client,
+}
+
+impl Dci {
+    /// Starts one and waits until it listens.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not listen.
+    pub async fn start(config: &Path, log: &Path) -> anyhow::Result<Self> {
+        let child = Command::new(binary("dci")?)
+            .arg("--config")
+            .arg(config)
+            .args(["--listen", "127.0.0.1:0"])
+            .stdin(Stdio::null())
+            .stderr(File::create(log)?)
+            .kill_on_drop(true)
+            .spawn()?;
+        let address = eventually("the DCI's address", || async {
+            let text = std::fs::read_to_string(log)?;
+            let address = text.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
+            Ok(address.map(str::to_owned))
+        })
+        .await?;
+        // Fails when a provider is installed already, which is as good.
+        let _already_installed = rustls::crypto::ring::default_provider().install_default();
+        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+        Ok(Self { _child: child, url: format!("http://{address}"), http })
+    }
+
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A request to it.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url))
+    }
+
+    /// What it answers to GET.
+    ///
+    /// # Errors
+    /// The answer is an error, or no JSON.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let (status, body) = answer(self.request(Method::GET, path)).await?;
+        ensure!(status == 200, "GET {path}: {status} {body}");
+        Ok(body)
+    }
+
+    /// What it answers to POST: the status and the body.
+    ///
+    /// # Errors
+    /// There is no answer, or no JSON.
+    pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
+        answer(self.request(Method::POST, path).json(body)).await
+    }
+
+    /// What it answers to POST if all is well.
+    ///
+    /// # Errors
+    /// The answer is an error, or no JSON.
+    pub async fn posted(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let (status, answer) = self.post(path, body).await?;
+        ensure!(status == 200, "POST {path} {body}: {status} {answer}");
+        Ok(answer)
+    }
+}
+
+async fn answer(request: RequestBuilder) -> anyhow::Result<(u16, Value)> {
+    let response = request.send().await?;
+    let (status, text) = (response.status().as_u16(), response.text().await?);
+    Ok((status, serde_json::from_str(&text).with_context(|| format!("{status} {text}"))?))
+}
