@@ -94,6 +94,10 @@ impl Store {
         self.database.collection("tasks")
     }
 
+    pub(crate) fn archive(&self) -> Collection<Document> {
+        self.database.collection(crate::task::archive::COLLECTION)
+    }
+
     pub(crate) fn attempts(&self) -> Collection<Document> {
         self.database.collection("tasks.attempts")
     }
@@ -136,7 +140,7 @@ pub(crate) async fn client_options(config: &Config) -> Result<ClientOptions, Sto
     Ok(options)
 }
 
-fn majority() -> WriteConcern {
+pub(crate) fn majority() -> WriteConcern {
     WriteConcern::builder().w(Acknowledgment::Majority).build()
 }
 

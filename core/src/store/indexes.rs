@@ -11,6 +11,9 @@ use super::{Store, StoreError};
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long it is remembered that a task was deleted, for movers that had read it before.
+const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
+
 struct Index {
     collection: &'static str,
     keys: Document,
@@ -90,6 +93,10 @@ fn of_ours() -> Vec<Index> {
         Index::on("audit", doc! { "at": 1 }),
         Index::on("tasks.archive", doc! { "queue": 1, "status": 1 }),
         Index::on("tasks.archive", doc! { "mtime": 1 }),
+        // Copies whose move has not come to its end.
+        Index::on("tasks.archive", doc! { "moving": 1 }).sparse(),
+        Index::on("tasks.deleting", doc! { "done": 1 }).expire(TOMBSTONES_KEPT),
+        Index::on("bulk", doc! { "state": 1, "lease_until": 1 }),
     ]
 }
 

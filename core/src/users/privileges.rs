@@ -101,6 +101,18 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             ("tasks", &["createIndex", "update"]),
             ("tasks.chunks", &["createIndex"]),
             ("tasks.files", &["createIndex"]),
+            // The janitor archives and deletes by the policy of queues.
+            (crate::lease::COLLECTION, &["insert", "update"]),
+            ("audit", &["createIndex"]),
+            ("bulk", &["createIndex"]),
+            ("submissions", &["createIndex"]),
+            ("tasks", &["remove"]),
+            ("tasks.archive", &["createIndex", "insert", "remove", "update"]),
+            ("tasks.attempts", &["createIndex", "remove"]),
+            ("tasks.chunks", &["remove"]),
+            ("tasks.deleting", &["createIndex", "insert", "remove", "update"]),
+            ("tasks.files", &["remove"]),
+            ("tasks.live", &["remove"]),
         ],
         // Tasks may be created for the documents of any collection.
         Role::DisbatchWeb => &[
@@ -109,6 +121,16 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             ("nodes", &["update"]),
             ("queues", &["insert", "remove", "update"]),
             ("tasks", &["insert", "listIndexes"]),
+            // Bulk jobs.
+            ("audit", &["insert", "update"]),
+            ("bulk", &["insert", "update"]),
+            ("tasks", &["remove", "update"]),
+            ("tasks.archive", &["insert", "remove", "update"]),
+            ("tasks.attempts", &["insert", "remove"]),
+            ("tasks.chunks", &["remove"]),
+            ("tasks.deleting", &["insert", "remove", "update"]),
+            ("tasks.files", &["remove"]),
+            ("tasks.live", &["remove"]),
         ],
         Role::TaskRunner => &[
             ("queues", &["find"]),
