@@ -294,11 +294,20 @@ impl Store {
 }
 
 impl BulkJob {
+    /// The filter, with the number of ids in place of the ids.
+    pub fn short_filter(&self) -> Document {
+        let mut filter = self.filter.clone();
+        if let Ok(ids) = self.filter.get_array("ids") {
+            filter.insert("ids", i64::try_from(ids.len()).unwrap_or(i64::MAX));
+        }
+        filter
+    }
+
     /// What the audit says about it.
     fn audit_entry(&self, what: &str) -> Document {
         let mut entry = doc! {
             "by": &self.by, "what": format!("bulk {}{what}", self.action.as_str()),
-            "filter": &self.filter, "count": self.total, "job": self.id,
+            "filter": self.short_filter(), "count": self.total, "job": self.id,
         };
         if let Some(reason) = &self.reason {
             entry.insert("reason", reason);

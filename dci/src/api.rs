@@ -1,13 +1,18 @@
 //! The REST API, one file per operation. A handler reads its parameters, calls the store, and renders.
 
+pub mod cancel_bulk;
+pub mod create_bulk;
 pub mod create_queue;
 pub mod create_tasks;
 pub mod delete_queue;
 pub mod get_balance;
+pub mod get_bulk;
 pub mod get_node;
 pub mod get_queue;
 pub mod get_task;
 pub mod info;
+pub mod list_audit;
+pub mod list_bulk;
 pub mod list_nodes;
 pub mod list_plugins;
 pub mod list_queues;

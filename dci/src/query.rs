@@ -127,6 +127,7 @@ impl Listing {
             skip,
             projection: projection(params)?,
             sort: None,
+            archive: params.is_on("archive"),
         };
         Ok(Self { query, shape })
     }

@@ -15,6 +15,7 @@ use actix_web::middleware::{Compress, DefaultHeaders, from_fn};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard};
 use anyhow::anyhow;
+use disbatch_core::bulk;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::store::Store;
@@ -86,7 +87,9 @@ async fn await_database(store: Store) {
 
 async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
     let lifecycle = Lifecycle::listen()?;
+    let bulk = state.bulk.clone();
     let server = listen(state, address)?;
+    let followed = tokio::spawn(bulk::follow(bulk.clone()));
     let handle = server.handle();
     let stop = tokio::spawn(async move {
         lifecycle.draining().await;
@@ -97,6 +100,8 @@ async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
         }
     });
     let served = server.await;
+    bulk.end().await;
+    followed.abort();
     stop.abort();
     tracing::info!("stopped");
     served
@@ -166,6 +171,18 @@ pub fn routes(app: &mut ServiceConfig) {
                 .route(get().to(api::get_task::handle))
                 .wrap(by_accept()),
         )
+        .service(
+            resource("/bulk", GET_POST)
+                .route(get().to(api::list_bulk::handle))
+                .route(web::post().to(api::create_bulk::handle))
+                .wrap(by_accept()),
+        )
+        .service(resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)))
+        .service(
+            resource("/bulk/{id:[0-9a-f]{24}}/cancel", "POST")
+                .route(web::post().to(api::cancel_bulk::handle)),
+        )
+        .service(resource("/audit", GET).route(get().to(api::list_audit::handle)))
         .default_service(web::to(otherwise));
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::store::Store;
@@ -16,6 +17,8 @@ pub struct State {
     pub store: Store,
     /// How many tasks the queues have.
     pub counts: Arc<QueueCounts>,
+    /// Works on bulk jobs.
+    pub bulk: Worker,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
     /// Whether `/monitoring` looks.
@@ -66,6 +69,7 @@ impl State {
             extension
         };
         Self {
+            bulk: Worker::new(store.clone()),
             store,
             counts: Arc::default(),
             plugins,

@@ -7,8 +7,10 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::{StreamExt, TryStreamExt};
 use mongodb::options::ReturnDocument;
+use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::{Action, BulkError, BulkJob, LEASE, State, lease_end};
 use crate::model::TaskId;
@@ -31,6 +33,9 @@ const LOOK: Duration = Duration::from_secs(3);
 /// How long to wait when the database is away.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// How long the end of a process waits for the batches that its jobs are at.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
 /// Works on the jobs of one process.
 #[derive(Debug, Clone)]
 pub struct Worker {
@@ -38,6 +43,8 @@ pub struct Worker {
     instance: Arc<str>,
     stop: CancellationToken,
     wake: Arc<Notify>,
+    jobs: TaskTracker,
+    runtime: Handle,
 }
 
 /// What a batch came to.
@@ -69,7 +76,7 @@ pub async fn follow(worker: Worker) {
             Ok(Some(job)) => {
                 tracing::info!(job = %job.id, action = job.action.as_str(), "a bulk job is taken over");
                 worker.wake.notify_one(); // There may be more.
-                tokio::spawn(worker.clone().work(job));
+                worker.start(job);
             }
             Ok(None) => {}
             Err(error) => tracing::debug!(%error, "cannot look for bulk jobs"),
@@ -78,9 +85,30 @@ pub async fn follow(worker: Worker) {
 }
 
 impl Worker {
-    /// The worker of this process. After `stop` it gives its jobs to others.
-    pub fn new(store: Store, stop: CancellationToken) -> Self {
-        Self { store, instance: ObjectId::new().to_hex().into(), stop, wake: Arc::default() }
+    /// The worker of this process. Its jobs run on the runtime that this is called on.
+    pub fn new(store: Store) -> Self {
+        Self {
+            store,
+            instance: ObjectId::new().to_hex().into(),
+            stop: CancellationToken::new(),
+            wake: Arc::default(),
+            jobs: TaskTracker::new(),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Works on a job that this worker has, in the background.
+    pub fn start(&self, job: BulkJob) {
+        self.jobs.spawn_on(self.clone().work(job), &self.runtime);
+    }
+
+    /// Stops, and leaves the jobs to others.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        self.jobs.close();
+        if tokio::time::timeout(LAST_MOMENT, self.jobs.wait()).await.is_err() {
+            tracing::warn!("a bulk job is left in the middle of a batch; another server takes it over");
+        }
     }
 
     /// Its name in jobs.
@@ -88,8 +116,8 @@ impl Worker {
         &self.instance
     }
 
-    /// Works on a job that this worker has, until it is over or no longer this worker's.
-    pub async fn work(self, mut job: BulkJob) {
+    /// Until the job is over or no longer this worker's.
+    async fn work(self, mut job: BulkJob) {
         loop {
             let id = job.id;
             let worked = tokio::select! {
@@ -108,7 +136,7 @@ impl Worker {
                 Err(error) => {
                     tracing::error!(job = %job.id, %error, "a bulk job failed");
                     // If even that cannot be written, whoever takes the job over meets the same.
-                    self.end(&job, State::Failed, Some(&error.to_string())).await.unwrap_or_default()
+                    self.conclude(&job, State::Failed, Some(&error.to_string())).await.unwrap_or_default()
                 }
             };
             if let Some(state) = ended {
@@ -159,7 +187,7 @@ impl Worker {
                 return Ok(None);
             }
         }
-        self.end(job, State::Done, None).await
+        self.conclude(job, State::Done, None).await
     }
 
     /// Acts on a batch.
@@ -254,7 +282,7 @@ impl Worker {
     }
 
     /// Ends the job if it is still this worker's and running.
-    async fn end(
+    async fn conclude(
         &self,
         job: &BulkJob,
         state: State,

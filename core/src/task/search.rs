@@ -69,6 +69,18 @@ impl Store {
         Ok(self.tasks().count_documents(filter).await?)
     }
 
+    /// How many tasks a search is for, without its limits.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the filter.
+    pub async fn count_query(&self, query: TaskQuery) -> Result<u64, StoreError> {
+        if query.archive {
+            self.count_with_archive(query.filter).await
+        } else {
+            self.count_tasks(query.filter).await
+        }
+    }
+
     /// How many tasks match, archived ones among them. One that is on its way to the archive counts once.
     ///
     /// # Errors

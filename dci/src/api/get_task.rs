@@ -13,7 +13,7 @@ use crate::openapi::{ErrorBody, OfRead, Task};
 use crate::state::State;
 use crate::{accept, ui};
 
-/// One task as stored: JSON for people, or a page.
+/// One task as stored, also if it is in the archive: JSON for people, or a page.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
@@ -52,5 +52,5 @@ pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) 
 pub async fn find(state: &State, id: &str) -> Result<Document, HttpError> {
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let id: TaskId = id.parse().map_err(|_| not_found())?;
-    state.store.find_task_document(id).await?.ok_or_else(not_found)
+    state.store.find_task_anywhere(id).await?.ok_or_else(not_found)
 }
