@@ -3,6 +3,7 @@
 mod accept;
 mod api;
 mod args;
+mod bulk;
 mod counts;
 mod error;
 mod events;

@@ -1,5 +1,7 @@
 //! `GET /openapi.json`: the description of all routes, put together from the annotations on their handlers.
 
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod bulk;
 mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod legacy;
@@ -16,6 +18,7 @@ use actix_web::HttpResponse;
 use serde_json::Value;
 use utoipa::OpenApi;
 
+pub use bulk::{AuditEntry, BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
 pub use failures::{OfFixed, OfRead, OfSearch, OfWrite};
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
@@ -63,6 +66,11 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         api::retry_task::handle,
         api::list_attempts::handle,
         api::explain_task::handle,
+        api::create_bulk::handle,
+        api::list_bulk::handle,
+        api::get_bulk::handle,
+        api::cancel_bulk::handle,
+        api::list_audit::handle,
         api::get_balance::handle,
         api::update_balance::handle,
         api::info::handle,
@@ -88,6 +96,7 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
     tags(
         (name = "queues", description = "What runs where, and how much of it at once."),
         (name = "tasks", description = "Submitting tasks and looking at them."),
+        (name = "bulk", description = "One action on many tasks."),
         (name = "nodes", description = "The machines."),
         (name = "balance", description = "How QueueBalance divides the work among queues."),
         (name = "service", description = "This server itself, and its pages."),

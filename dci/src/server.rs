@@ -16,6 +16,7 @@ use actix_web::middleware::{Compress, DefaultHeaders, from_fn};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard};
 use anyhow::anyhow;
+use disbatch_core::bulk;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::store::Store;
@@ -88,7 +89,9 @@ async fn await_database(store: Store) {
 async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
     let lifecycle = Lifecycle::listen()?;
     let watch = Arc::clone(&state.watch);
+    let bulk = state.bulk.clone();
     let server = listen(state, address)?;
+    let followed = tokio::spawn(bulk::follow(bulk.clone()));
     let handle = server.handle();
     let stop = tokio::spawn(async move {
         lifecycle.draining().await;
@@ -100,6 +103,8 @@ async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
         }
     });
     let served = server.await;
+    bulk.end().await;
+    followed.abort();
     stop.abort();
     tracing::info!("stopped");
     served
@@ -195,6 +200,18 @@ fn routes(app: &mut ServiceConfig) {
             resource("/tasks/{id:[0-9a-f]{24}}/attempts", GET).route(get().to(api::list_attempts::handle)),
         )
         .service(resource("/tasks/{id:[0-9a-f]{24}}/explain", GET).route(get().to(api::explain_task::handle)))
+        .service(
+            resource("/bulk", GET_POST)
+                .route(get().to(api::list_bulk::handle))
+                .route(web::post().to(api::create_bulk::handle))
+                .wrap(by_accept()),
+        )
+        .service(resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)))
+        .service(
+            resource("/bulk/{id:[0-9a-f]{24}}/cancel", "POST")
+                .route(web::post().to(api::cancel_bulk::handle)),
+        )
+        .service(resource("/audit", GET).route(get().to(api::list_audit::handle)))
         .default_service(web::to(otherwise));
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::store::Store;
@@ -19,6 +20,8 @@ pub struct State {
     pub counts: Arc<QueueCounts>,
     /// Who waits for which task.
     pub watch: Arc<Watch>,
+    /// Works on bulk jobs.
+    pub bulk: Worker,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
     /// Whether `/monitoring` looks.
@@ -69,6 +72,7 @@ impl State {
             extension
         };
         Self {
+            bulk: Worker::new(store.clone()),
             store,
             counts: Arc::default(),
             watch: Arc::default(),

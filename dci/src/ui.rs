@@ -3,6 +3,7 @@
 
 pub mod assets;
 pub mod balance;
+pub mod bulk;
 pub mod docs;
 pub mod overview;
 pub mod task;
@@ -99,6 +100,15 @@ pub fn plain(value: Option<&Bson>) -> String {
         None | Some(Bson::Null) => String::new(),
         Some(Bson::String(text)) => text.clone(),
         Some(other) => crate::json::compact(&crate::json::from_bson(other, crate::json::Dates::Text)),
+    }
+}
+
+/// A parameter as the field of a form has it.
+fn text(value: Option<&serde_json::Value>) -> String {
+    match value {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Number(number)) => number.to_string(),
+        _ => String::new(), // Nothing that a field of a form can hold.
     }
 }
 

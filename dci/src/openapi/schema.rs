@@ -92,6 +92,8 @@ pub struct Task {
     mtime: Option<Value>,
     /// Whether the output is stored: false if storing failed.
     complete: Option<Value>,
+    /// When it moved to the archive; only of archived tasks.
+    archived: Option<Value>,
 }
 
 /// How many tasks match.
@@ -171,6 +173,9 @@ pub struct TaskSearch {
     /// Times as seconds since 1970.
     #[param(rename = ".epoch")]
     epoch: Option<String>,
+    /// Archived tasks too.
+    #[param(rename = ".archive")]
+    archive: Option<String>,
     /// Over many lines.
     #[param(rename = ".pretty")]
     pretty: Option<String>,

@@ -3,6 +3,7 @@
 mod auth;
 mod bad_input;
 mod balance;
+mod bulk;
 mod claim;
 mod controls;
 mod dev;
