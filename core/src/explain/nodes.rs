@@ -19,18 +19,16 @@ pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
     let names: Vec<String> = living.iter().map(|node| name(Some(&node.node))).collect();
     let is = if names.len() == 1 { "The DEN of 1 node is" } else { "The DENs of several nodes are" };
     let mut gates = vec![Gate::new("nodes_alive", true, format!("{is} alive: {}.", list(&names)))];
-    let each: Vec<Gate> = living.iter().map(|node| of_node(facts, node)).collect();
-    let open = each.iter().any(|gate| gate.open);
-    let text = match (open, &each[..]) {
-        (true, _) => "A node can claim it.".to_owned(),
-        (false, [only]) => format!("No node can claim it: {}", only.text),
-        (false, all) => {
-            let texts: Vec<&str> = all.iter().map(|gate| gate.text.trim_end_matches('.')).collect();
-            format!("No node can claim it: {}.", texts.join("; "))
-        }
+    let against: Vec<Vec<String>> = living.iter().map(|node| against(facts, node)).collect();
+    let open = against.iter().any(Vec::is_empty);
+    let text = if open {
+        "A node can claim it.".to_owned()
+    } else {
+        let each = names.iter().zip(&against).map(|(name, against)| format!("{name}: {}", list(against)));
+        format!("No node can claim it. {}.", each.collect::<Vec<_>>().join("; "))
     };
     gates.push(Gate::new("nodes_able", open, text));
-    gates.extend(each);
+    gates.extend(living.iter().zip(&against).map(|(node, against)| of_node(node, against)));
     gates
 }
 
@@ -48,24 +46,27 @@ fn nobody(facts: &Facts) -> String {
     }
 }
 
-fn of_node(facts: &Facts, node: &Node) -> Gate {
-    let this = name(Some(&node.node));
+/// What keeps a node from claiming the task.
+fn against(facts: &Facts, node: &Node) -> Vec<String> {
     let mut against = Vec::new();
     if node.is_draining() || node.state() == Some("draining") {
         against.push("it is draining".to_owned());
     }
     against.extend(not_served(facts, node));
     against.extend(without_plugin(facts, node));
-    if let Some(limit) = node.thread_limit()
-        && let Some(busy) = facts.busy.get(&this).copied().or(Some(0)).filter(|busy| *busy >= limit)
-    {
-        against.push(match limit {
-            0 => "its maxthreads is 0".to_owned(),
-            _ => format!("{busy} of its {limit} maxthreads are taken"),
-        });
+    let busy = facts.busy.get(&name(Some(&node.node))).copied().unwrap_or(0);
+    match node.thread_limit() {
+        Some(0) => against.push("its maxthreads is 0".to_owned()),
+        Some(limit) if busy >= limit => against.push(format!("{busy} of its {limit} maxthreads are taken")),
+        Some(_) | None => {}
     }
+    against
+}
+
+fn of_node(node: &Node, against: &[String]) -> Gate {
+    let this = name(Some(&node.node));
     if !against.is_empty() {
-        return Gate::new(ONE, false, format!("{this} does not claim it: {}.", list(&against)));
+        return Gate::new(ONE, false, format!("{this} cannot claim it: {}.", list(against)));
     }
     let text = if node.is_ours() {
         format!("{this} can claim it.")

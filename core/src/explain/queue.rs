@@ -58,8 +58,9 @@ fn limit(facts: &Facts, queue: &Queue, name: &str) -> Gate {
     }
     let shares: Vec<String> = facts.shares.iter().map(describe).collect();
     let open = running < threads;
-    let full = if open { "" } else { ", which is its limit" };
-    let text = format!("{running} of {threads} run{full}: {}.", list(&shares));
+    let full = if open { "" } else { ", which is the limit" };
+    let text =
+        format!("{running} of at most {threads} tasks are claimed or running{full}: {}.", list(&shares));
     Gate::new("queue_limit", open, text)
 }
 
@@ -67,8 +68,8 @@ fn describe(share: &Share) -> String {
     let node = if share.node.is_empty() { "an unknown node" } else { &share.node };
     match share.of_others {
         0 => format!("{} on {node}", share.tasks),
-        others if others == share.tasks => format!("{} on {node} by another program", share.tasks),
-        others => format!("{} on {node}, {others} of them by another program", share.tasks),
+        others if others == share.tasks => format!("{} on {node} (by another program)", share.tasks),
+        others => format!("{} on {node} ({others} by another program)", share.tasks),
     }
 }
 

@@ -131,15 +131,21 @@ fn the_queue_may_keep_it() {
 fn a_full_queue_tells_who_fills_it() {
     let share = |node: &str, tasks, of_others| Share { node: node.to_owned(), tasks, of_others };
     let full = Facts { shares: vec![share("n1", 2, 0)], ..facts(doc! {}, doc! {}) };
-    assert_eq!(summary(&full), "2 of 2 run, which is its limit: 2 on n1.");
+    assert_eq!(summary(&full), "2 of at most 2 tasks are claimed or running, which is the limit: 2 on n1.");
     let shares = vec![share("n1", 2, 1), share("old", 1, 1)];
     let mixed = Facts { shares, ..facts(doc! {}, doc! {}) };
     assert_eq!(
         summary(&mixed),
-        "3 of 2 run, which is its limit: 2 on n1, 1 of them by another program and 1 on old by another program."
+        "3 of at most 2 tasks are claimed or running, which is the limit: 2 on n1 (1 by another program) and 1 on \
+         old (by another program)."
     );
     let half = Facts { shares: vec![share("n1", 1, 0)], ..facts(doc! {}, doc! {}) };
-    assert!(explain(&half).gates.iter().any(|gate| gate.open && gate.text == "1 of 2 run: 1 on n1."));
+    assert!(
+        explain(&half)
+            .gates
+            .iter()
+            .any(|gate| gate.open && gate.text == "1 of at most 2 tasks are claimed or running: 1 on n1.")
+    );
 }
 
 #[test]
@@ -154,27 +160,23 @@ fn nodes_may_be_missing_or_unable() {
     assert!(text(vec![stopped]).starts_with("No DEN is alive"));
     assert_eq!(
         text(vec![node("n1", doc! { "draining": true })]),
-        "No node can claim it: n1 does not claim it: it is draining."
+        "No node can claim it. n1: it is draining."
     );
     assert_eq!(
         text(vec![node("n1", doc! { "plugins": [], "serves": { "ignored": [queue_id()] } })]),
-        "No node can claim it: n1 does not claim it: its configuration (ignorequeues) ignores the queue and it \
+        "No node can claim it. n1: its configuration (ignorequeues) ignores the queue and it \
          does not have the plugin My::Mail."
     );
     assert_eq!(
         text(vec![node("n1", doc! { "serves": { "active": [] } }), node("n2", doc! { "maxthreads": 0 })]),
-        "No node can claim it: n1 does not claim it: its configuration (activequeues) leaves the queue out; n2 \
-         does not claim it: its maxthreads is 0."
+        "No node can claim it. n1: its configuration (activequeues) leaves the queue out; n2: its maxthreads is 0."
     );
     let able = text(vec![node("n1", doc! { "draining": true }), node("n2", doc! {})]);
     assert!(able.starts_with("Nothing keeps it"), "{able}");
     let busy = HashMap::from([("n1".to_owned(), 3)]);
     let nodes = vec![node("n1", doc! { "maxthreads": 3 })];
     let full = Facts { busy, nodes, ..facts(doc! {}, doc! {}) };
-    assert_eq!(
-        summary(&full),
-        "No node can claim it: n1 does not claim it: 3 of its 3 maxthreads are taken."
-    );
+    assert_eq!(summary(&full), "No node can claim it. n1: 3 of its 3 maxthreads are taken.");
 }
 
 #[test]

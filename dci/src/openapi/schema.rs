@@ -76,7 +76,7 @@ pub struct Task {
     oid: Option<Oid>,
     /// The queue's id.
     queue: Option<Value>,
-    /// -6 orphaned, -2 queued, -1 claimed, 0 running, 1 succeeded, 2 failed; more from plugins.
+    /// -7 deferred, -6 orphaned, -5 cancelled, -3 terminated, -2 queued, -1 claimed, 0 running, 1 succeeded, 2 failed; more from plugins.
     status: Option<Value>,
     /// Where it runs; null until it is claimed.
     node: Option<Value>,

@@ -154,3 +154,74 @@ async fn pages_show_queues_tasks_and_output() -> anyhow::Result<()> {
     assert_eq!(full["stdout"], output);
     database.drop_database().await
 }
+
+#[tokio::test]
+async fn forms_of_pages_lead_to_a_page() -> anyhow::Result<()> {
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let (queue, task) = (ObjectId::new(), ObjectId::new());
+    let queues = database.database.collection("queues");
+    queues.insert_one(doc! { "_id": queue, "name": "mail", "plugin": "My::Plugin", "threads": 1 }).await?;
+    let document = doc! { "_id": task, "queue": queue, "status": -2, "node": null, "params": {} };
+    database.database.collection("tasks").insert_one(document).await?;
+    let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": [] });
+    let server = Server::start(&config).await?;
+    let send = |path: String, form: &[(&str, &str)]| server.request(Method::POST, &path).form(form).send();
+
+    let paused = [(".then", "/"), ("paused", "true"), ("reason", "a <move>")];
+    let response = send(format!("/queues/{queue}"), &paused).await?;
+    assert_eq!((response.status(), response.headers()["location"].to_str()?), (StatusCode::SEE_OTHER, "/"));
+    let (_, html) = page(&server, "/").await?;
+    assert!(html.contains(">paused<") && html.contains("a &#60;move&#62;"), "{html}");
+    let (_, html) = page(&server, &format!("/tasks/{task}")).await?;
+    assert!(html.contains("The queue mail is paused: a &#60;move&#62;."), "{html}");
+
+    let then = format!("/tasks/{task}");
+    let response = send(format!("{then}/cancel"), &[(".then", &then), ("reason", "")]).await?;
+    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    let (_, html) = page(&server, &then).await?;
+    assert!(html.contains("cancelled by the REST API from 127.0.0.1") && html.contains("/retry"), "{html}");
+    let response = send(format!("{then}/cancel"), &[(".then", &then)]).await?;
+    assert_eq!(response.status(), StatusCode::CONFLICT);
+    assert!(response.text().await?.contains("<!DOCTYPE html>"));
+    let response = send(format!("{then}/retry"), &[(".then", "//evil.example")]).await?;
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    database.drop_database().await
+}
+
+#[tokio::test]
+async fn a_closed_queue_takes_no_tasks_on_any_route() -> anyhow::Result<()> {
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let (queue, task) = (ObjectId::new(), ObjectId::new());
+    let closed =
+        doc! { "_id": queue, "name": "mail", "plugin": "My::Plugin", "accepting": false, "reason": "full" };
+    database.database.collection("queues").insert_one(closed).await?;
+    let document = doc! { "_id": task, "queue": queue, "status": -2, "node": null, "params": {} };
+    database.database.collection("tasks").insert_one(document).await?;
+    let config = json!({
+        "mongohost": database.uri, "database": database.name, "plugins": [],
+        "web_extensions": ["Disbatch::Web::Tasks", "Disbatch::Web::V3"],
+    });
+    let server = Server::start(&config).await?;
+    let post = async |path: &str, body: Value| {
+        let response = server.request(Method::POST, path).json(&body).send().await?;
+        anyhow::Ok((response.status().as_u16(), serde_json::from_str::<Value>(&response.text().await?)?))
+    };
+    let message = "queue mail accepts no tasks: full";
+    let error = (409, json!({ "error": message }));
+    let id = queue.to_hex();
+    let tasks = json!([{ "a": 1 }]);
+    assert_eq!(post("/tasks", json!({ "queue": "mail", "params": tasks })).await?, error);
+    assert_eq!(post("/tasks/mail", tasks.clone()).await?, error);
+    let pattern = json!({ "filter": {}, "params": { "a": 1 } });
+    assert_eq!(post(&format!("/tasks/{id}/queues"), pattern).await?, error);
+    let in_array = (409, json!([0, message]));
+    let old = json!({ "queueid": id, "object": tasks });
+    assert_eq!(post("/queue-create-tasks-json", old).await?, in_array);
+    let old =
+        json!({ "queueid": id, "collection": "queues", "jsonfilter": { "a": 1 }, "params": { "a": 1 } });
+    assert_eq!(post("/queue-create-tasks-from-query-json", old).await?, in_array);
+    // The operations on a task come before the extension's collections.
+    let (status, cancelled) = post(&format!("/tasks/{task}/cancel"), json!({})).await?;
+    assert_eq!((status, &cancelled["outcome"]), (200, &json!("cancelled")));
+    database.drop_database().await
+}

@@ -10,7 +10,7 @@ use bson::{Document, doc};
 use disbatch_core::model::TaskId;
 use disbatch_mongod::server::Server;
 use disbatch_mongod::testing::start_ephemeral_with;
-use disbatch_tests::{World, binary, eventually};
+use disbatch_tests::{Dci, World, binary, eventually};
 use mongodb::error::ErrorKind;
 use mongodb::{Client, Database};
 use serde_json::{Value, json};
@@ -74,25 +74,6 @@ impl Secured {
     }
 }
 
-/// A DCI on a free port, and its address.
-async fn dci(config: &Path, log: &Path) -> anyhow::Result<(Child, String)> {
-    let child = Command::new(binary("dci")?)
-        .arg("--config")
-        .arg(config)
-        .args(["--listen", "127.0.0.1:0"])
-        .stdin(Stdio::null())
-        .stderr(File::create(log)?)
-        .kill_on_drop(true)
-        .spawn()?;
-    let address = eventually("the DCI's address", || async {
-        let text = fs::read_to_string(log)?;
-        let address = text.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
-        Ok(address.map(str::to_owned))
-    })
-    .await?;
-    Ok((child, format!("http://{address}")))
-}
-
 async fn disbatch(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(binary("disbatch")?).args(["--url", url]).args(arguments).output().await?;
     let text = String::from_utf8([output.stdout, output.stderr].concat())?;
@@ -115,18 +96,20 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
 
     let den = world.den_with("n1", &["--balance"])?;
     let log = world.path().join("dci.log");
-    let (_dci, url) = dci(&world.config(), &log).await?;
-    disbatch(&url, &["create-queue", "demo", "Disbatch::Plugin::Demo"]).await?;
-    disbatch(&url, &["update-queue", "demo", "threads", "1"]).await?;
-    disbatch(&url, &["create-task", "demo", "commands", "ab"]).await?;
+    let dci = Dci::start(&world.config(), &log).await?;
+    let url = dci.url();
+    disbatch(url, &["create-queue", "demo", "Disbatch::Plugin::Demo"]).await?;
+    disbatch(url, &["update-queue", "demo", "threads", "1"]).await?;
+    disbatch(url, &["create-task", "demo", "commands", "ab"]).await?;
     let task = world.tasks().find_one(doc! {}).await?.context("no task")?.get_object_id("_id")?;
     let ended = world.until_status(TaskId(task), 1).await;
     let ended = ended.with_context(|| den.log().unwrap_or_default())?;
     assert!(ended.get_object_id("stdout").is_ok(), "{ended}");
     let filter = json!({ "id": task.to_string() }).to_string();
-    let shown = disbatch(&url, &["tasks", &filter, "--full"]).await?;
+    let shown = disbatch(url, &["tasks", &filter, "--full"]).await?;
     assert!(shown.contains("This is command 'a' for apple."), "{shown}");
-    disbatch(&url, &["delete-queue", "demo"]).await?;
+    act_on(&dci, world, TaskId(task)).await?;
+    disbatch(url, &["delete-queue", "demo"]).await?;
 
     let reports = world.database().collection::<Document>("reports");
     assert_eq!(reports.count_documents(doc! { "status": "SUCCESS" }).await?, 1);
@@ -135,6 +118,26 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
     let log = format!("{}{}", den.log()?, fs::read_to_string(log)?);
     assert!(!log.contains("not authorized") && !log.contains("change stream"), "{log}");
     secured.server.stop().await
+}
+
+/// What the DCI does to tasks and nodes needs rights too.
+async fn act_on(dci: &Dci, world: &World, task: TaskId) -> anyhow::Result<()> {
+    dci.posted(&format!("/tasks/{task}/retry"), &json!({})).await?;
+    world.until_status(task, 1).await?;
+    let attempts = dci.get(&format!("/tasks/{task}/attempts")).await?;
+    anyhow::ensure!(attempts[0]["attempt"] == 1, "{attempts}");
+    dci.posted("/nodes/n1", &json!({ "draining": true })).await?;
+    let body = json!({
+        "queue": "demo", "params": [{ "commands": "a" }], ".unique": "u", ".idempotency_key": "i", ".delay": 600,
+    });
+    let answer = dci.posted("/tasks", &body).await?;
+    let id = answer["MongoDB::InsertManyResult"]["inserted"][0]["_id"]["$oid"].as_str().context("no id")?;
+    let other = json!({ "queue": "demo", "params": [{ "a": 1 }], ".unique": "u", ".idempotency_key": "j" });
+    let (status, answer) = dci.post("/tasks", &other).await?;
+    anyhow::ensure!(status == 409, "{status} {answer}");
+    dci.get(&format!("/tasks/{id}/explain")).await?;
+    dci.posted(&format!("/tasks/{id}/cancel"), &json!({})).await?;
+    Ok(())
 }
 
 /// Tries what must be refused.

@@ -280,7 +280,7 @@ async fn a_draining_node_claims_nothing() -> anyhow::Result<()> {
     let waits = || async { Ok(world.status(task).await? == -2) };
     always("a draining node waits", Duration::from_secs(2), waits).await?;
     let text = summary(&dci, task).await?;
-    assert_eq!(text, "No node can claim it: n1 does not claim it: it is draining.");
+    assert_eq!(text, "No node can claim it. n1: it is draining.");
     let (status, _) = dci.post("/nodes/n1", &json!({ "draining": "perhaps" })).await?;
     assert_eq!(status, 400);
     dci.posted("/nodes/n1", &json!({ "draining": false, "maxthreads": 3 })).await?;
@@ -305,7 +305,10 @@ async fn explanations_follow_what_is_in_the_database() -> anyhow::Result<()> {
     ensure!(text.starts_with("Nothing keeps it from being claimed"), "{text}");
     world.set(first, doc! { "status": 0, "node": "old" }).await?;
     let text = summary(&dci, second).await?;
-    assert_eq!(text, "1 of 1 run, which is its limit: 1 on old by another program.");
+    assert_eq!(
+        text,
+        "1 of at most 1 tasks are claimed or running, which is the limit: 1 on old (by another program)."
+    );
     let running = dci.get(&format!("/tasks/{first}/explain")).await?;
     assert_eq!(running["word"], "running");
     ensure!(
