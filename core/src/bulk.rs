@@ -4,8 +4,8 @@
 //! A job is a document of `bulk`. Whoever works on it holds its lease, by the server's clock, and renews it with
 //! the progress after each batch, in one conditional update; that update also brings back whether the job has
 //! been cancelled or taken over. Tasks are taken in the order of their ids, and `position` is the last one that
-//! is done with: whoever takes a job over goes on behind it. At most one batch is tried twice then, which does no
-//! harm, as each action looks at the task's status.
+//! is done with; `pending` are the tasks of the batch that is being worked on. Whoever takes a job over tries those
+//! again, which does no harm, as each action looks at the task's status, and goes on behind them.
 
 mod run;
 mod select;
@@ -175,6 +175,8 @@ pub struct BulkJob {
     pub failure: Option<String>,
     /// The last task that was looked at.
     pub position: Option<ObjectId>,
+    /// The tasks that are being acted on.
+    pub pending: Vec<ObjectId>,
     /// The newest task that there was when the job was made; no later one is touched.
     pub newest: ObjectId,
     /// When it was made.
@@ -213,7 +215,7 @@ impl Store {
             "by": literal(request.by.clone().into()),
             "state": State::Running.as_str(),
             "total": total.map_or(Bson::Null, Bson::from),
-            "done": 0_i64, "skipped": 0_i64, "errors": [], "position": Bson::Null, "newest": newest,
+            "done": 0_i64, "skipped": 0_i64, "errors": [], "position": Bson::Null, "pending": [], "newest": newest,
             "created": "$$NOW", "updated": "$$NOW",
             "instance": literal(instance.into()), "lease_until": lease_end(),
         };

@@ -169,30 +169,42 @@ impl Worker {
         if job.state != State::Running {
             return Ok(Some(job.state));
         }
-        let ids = self.store.bulk_ids(job).await?;
-        let mut batches = ids.try_chunks(BATCH);
-        while let Some(mut batch) = batches.try_next().await.map_err(|error| error.1)? {
-            // A task that is in the archive too comes twice.
-            batch.dedup();
-            let outcome = self.act(job, &batch).await?;
-            let Some(current) = self.report(job, batch.last().copied(), &outcome).await? else {
-                return Ok(None);
-            };
+        let mut batches = self.store.bulk_ids(job).await?.try_chunks(BATCH);
+        let mut next = async || {
+            Ok::<_, StoreError>(match batches.try_next().await {
+                Ok(batch) => batch.unwrap_or_default(),
+                Err(error) => return Err(error.1),
+            })
+        };
+        let mut batch: Vec<TaskId> = job.pending.iter().copied().map(TaskId).collect();
+        if batch.is_empty() {
+            batch = next().await?;
+            let Some(current) = self.report(job, None, &batch).await? else { return Ok(None) };
             *job = current;
-            if job.state != State::Running {
-                return Ok(Some(job.state));
-            }
+        }
+        while !batch.is_empty() && job.state == State::Running {
+            let outcome = self.act(job, &batch).await?;
+            let following = next().await?;
+            let seen = Some((&batch, &outcome));
+            let Some(current) = self.report(job, seen, &following).await? else { return Ok(None) };
+            *job = current;
+            batch = following;
             if self.stop.is_cancelled() {
                 self.release(job).await?;
                 return Ok(None);
             }
         }
-        self.conclude(job, State::Done, None).await
+        match job.state {
+            State::Running => self.conclude(job, State::Done, None).await,
+            ended => Ok(Some(ended)),
+        }
     }
 
-    /// Acts on a batch.
+    /// Acts on a batch. A task that is in the archive too comes twice.
     async fn act(&self, job: &BulkJob, batch: &[TaskId]) -> Result<Outcome, StoreError> {
-        let still = self.store.bulk_still(job, batch).await?;
+        let mut batch = batch.to_vec();
+        batch.dedup();
+        let still = self.store.bulk_still(job, &batch).await?;
         let tasks: Vec<TaskId> = batch.iter().copied().filter(|id| still.contains(&id.0)).collect();
         let all = count(batch.len());
         let changed = match job.action {
@@ -250,25 +262,26 @@ impl Worker {
         })
     }
 
-    /// Adds the outcome of a batch to the job, renews the lease, and brings back how the job is now. `None`: it is
-    /// someone else's.
+    /// Adds the outcome of a batch to the job, says which tasks are next, renews the lease, and brings back how the
+    /// job is now. `None`: it is someone else's.
     async fn report(
         &self,
         job: &BulkJob,
-        position: Option<TaskId>,
-        outcome: &Outcome,
+        seen: Option<(&Vec<TaskId>, &Outcome)>,
+        next: &[TaskId],
     ) -> Result<Option<BulkJob>, StoreError> {
         let ours = doc! { "_id": job.id, "instance": &*self.instance, "position": job.position };
-        let errors: Vec<Document> =
-            outcome.errors.iter().map(|error| doc! { "id": error.id, "error": &error.error }).collect();
-        let mut set = doc! {
-            "done": { "$add": ["$done", outcome.done] },
-            "skipped": { "$add": ["$skipped", outcome.skipped] },
-            "errors": { "$slice": [{ "$concatArrays": ["$errors", { "$literal": errors }] }, ERRORS] },
-            "lease_until": lease_end(),
-        };
-        if let Some(position) = position {
-            set.extend(doc! { "position": position, "updated": "$$NOW" });
+        let pending: Vec<ObjectId> = next.iter().map(|id| id.0).collect();
+        let mut set = doc! { "lease_until": lease_end(), "pending": pending };
+        if let Some((batch, outcome)) = seen {
+            let errors: Vec<Document> =
+                outcome.errors.iter().map(|error| doc! { "id": error.id, "error": &error.error }).collect();
+            set.extend(doc! {
+                "done": { "$add": ["$done", outcome.done] },
+                "skipped": { "$add": ["$skipped", outcome.skipped] },
+                "errors": { "$slice": [{ "$concatArrays": ["$errors", { "$literal": errors }] }, ERRORS] },
+                "position": batch.last().map(|id| id.0), "updated": "$$NOW",
+            });
         }
         let update = vec![doc! { "$set": set }];
         let reported = self

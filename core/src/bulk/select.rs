@@ -138,7 +138,7 @@ impl Store {
         Ok(newest)
     }
 
-    /// The ids of the tasks that the job has not looked at yet, in order.
+    /// The ids of the tasks that come after those that the job looks at now, in order.
     pub(super) async fn bulk_ids(
         &self,
         job: &BulkJob,
@@ -158,8 +158,8 @@ impl Store {
 
     fn bulk_stages(&self, job: &BulkJob) -> Result<Vec<Document>, StoreError> {
         let mut between = doc! { "$lte": job.newest };
-        if let Some(position) = job.position {
-            between.insert("$gt", position);
+        if let Some(last) = job.pending.last().or(job.position.as_ref()) {
+            between.insert("$gt", last);
         }
         let query = doc! { "$and": [{ "_id": between }, job.query()?] };
         Ok(vec![doc! { "$match": query }, doc! { "$project": { "_id": 1 } }])

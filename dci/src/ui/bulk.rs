@@ -231,6 +231,7 @@ mod tests {
             errors: vec![BulkError { id: TaskId(id), error: "bad & worse".into() }],
             failure: None,
             position: None,
+            pending: vec![],
             newest: id,
             created: DateTime::from_millis(0),
             updated: DateTime::from_millis(0),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
@@ -12,7 +13,6 @@ use disbatch_core::task::{Archived, Place, Retried, TaskQuery};
 use disbatch_tests::{Script, World, binary, eventually};
 use mongodb::Collection;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::process::{Child, Command};
 
 /// A DCI on a free port. Killed when dropped.
@@ -215,11 +215,11 @@ async fn a_queue_archives_and_deletes_by_its_policy() -> anyhow::Result<()> {
     assert_eq!(dci.bulk(one).await?["done"], 1);
     let gone = dci.get(&format!("/tasks/{}", ids[0])).await?;
     assert_eq!(gone["error"], format!("no task with id {}", ids[0]));
-    assert_eq!(number_of(&world, "tasks.files").await?, 3, "two archived tasks and the other queue's");
+    assert_eq!(number_of(&world, "tasks.files").await?, 6, "those of two archived tasks and of the kept one");
     world.update_queue(queue, doc! { "retention": { "delete_after": 0.5 } }).await?;
     eventually("the policy to delete the rest", || async {
         let left = archive(&world).count_documents(doc! {}).await?;
-        Ok((left == 0 && number_of(&world, "tasks.files").await? == 1).then_some(()))
+        Ok((left == 0 && number_of(&world, "tasks.files").await? == 2).then_some(()))
     })
     .await?;
     assert_eq!(number_of(&world, "tasks.chunks").await?, 1);
