@@ -1,10 +1,10 @@
 //! `disbatch attempts ID`
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::api::Client;
 use crate::args::{ListingOptions, seconds};
-use crate::command::life::advise;
+use crate::command::life::{advise, details};
 use crate::output::{Column, Cut, Screen, Table, list, plain, print};
 use crate::status;
 
@@ -21,13 +21,40 @@ const TABLE: Table = Table {
     noun: "attempts",
 };
 
-/// Prints the attempts of a task.
+/// Prints the attempts of a task: those that are over, and the one that the task is in or ended with.
 ///
 /// # Errors
 /// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
-    let attempts = client.get(&format!("/tasks/{id}/attempts"), None).await.map_err(advise)?;
+    let mut attempts = client.get(&format!("/tasks/{id}/attempts"), None).await.map_err(advise)?;
+    let task = details(client, id).await.map_err(advise)?;
+    if let Some(attempts) = attempts.as_array_mut() {
+        attempts.extend(latest(&task, attempts.last()));
+    }
     print(&list(&attempts, options, |attempts| TABLE.render(attempts, Screen::of_stdout()))?)
+}
+
+/// The attempt that the task itself holds, if it is not among the earlier ones.
+fn latest(task: &Value, last: Option<&Value>) -> Option<Value> {
+    let status = task.get("status")?.as_i64()?;
+    let number = task.get("attempt").and_then(Value::as_i64);
+    // A task that waits is in no attempt; one that Perl Disbatch ran was in its first.
+    let number = number
+        .or_else(|| (status >= 0).then_some(1))
+        .filter(|_| status >= -1 || status::has_ended(status))?;
+    if number == 0 || last.and_then(|last| last.get("attempt")?.as_i64()) == Some(number) {
+        return None;
+    }
+    let mut attempt = json!({ "attempt": number, "status": status });
+    for name in ["node", "started", "exit"] {
+        if let Some(value) = task.get(name) {
+            attempt[name] = value.clone();
+        }
+    }
+    if let Some(ended) = task.get("mtime").filter(|_| status::has_ended(status)) {
+        attempt["ended"] = ended.clone();
+    }
+    Some(attempt)
 }
 
 /// How a plugin's process ended: `code 1, 3.2 s, 1.1 s CPU, 12.0 MiB`.
@@ -52,6 +79,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_latest_attempt_is_in_the_task() {
+        let task = json!({"status": 2, "attempt": 2, "node": "vm", "mtime": "t", "stdout": "x"});
+        let expected = json!({"attempt": 2, "status": 2, "node": "vm", "ended": "t"});
+        assert_eq!(latest(&task, Some(&json!({"attempt": 1}))), Some(expected));
+        assert_eq!(latest(&task, Some(&json!({"attempt": 2}))), None, "it was kept already");
+        assert_eq!(latest(&json!({"status": -7, "attempt": 1}), None), None);
+        assert_eq!(latest(&json!({"status": -2}), None), None);
+        assert_eq!(latest(&json!({"status": 1}), None), Some(json!({"attempt": 1, "status": 1})));
+    }
 
     #[test]
     fn the_exit_is_told_in_words() {

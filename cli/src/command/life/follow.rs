@@ -117,6 +117,8 @@ pub struct Follower<'a> {
     streams: &'a [Stream],
     /// The last attempt whose output has been shown.
     shown: i64,
+    /// Whether that was done here.
+    has_begun: bool,
     /// Whether output has been shown that belongs to no numbered attempt.
     uncounted_shown: bool,
     /// What was said last about why the task waits.
@@ -126,7 +128,7 @@ pub struct Follower<'a> {
 impl<'a> Follower<'a> {
     /// Begins after the attempt `shown`; 0 shows all.
     pub fn new(connection: &'a Connection<'a>, id: &'a str, streams: &'a [Stream], shown: i64) -> Self {
-        Self { connection, id, streams, shown, uncounted_shown: false, said: String::new() }
+        Self { connection, id, streams, shown, has_begun: false, uncounted_shown: false, said: String::new() }
     }
 
     /// Goes on until the task has ended. Returns its status.
@@ -165,11 +167,12 @@ impl<'a> Follower<'a> {
         }
         let first = self.shown + 1;
         for attempt in first..=attempt {
-            if attempt > 1 && self.shown > 0 {
+            if self.has_begun {
                 eprintln!("disbatch: attempt {attempt}");
             }
             self.copy_all(Some(attempt)).await?;
             self.shown = attempt;
+            self.has_begun = true;
         }
         Ok(first <= attempt)
     }
@@ -192,7 +195,7 @@ impl<'a> Follower<'a> {
             let at = plain(task.get("run_at"));
             let until = if at.is_empty() { String::new() } else { format!(" until {at} UTC") };
             self.say(&match self.shown {
-                0 => format!("the task waits{until}"),
+                _ if !self.has_begun => format!("the task waits{until}"),
                 n => format!("attempt {n} did not succeed; the task waits{until} for the next one"),
             });
         }

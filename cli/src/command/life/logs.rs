@@ -24,8 +24,13 @@ pub async fn run(client: &Client, options: &LogsOptions) -> anyhow::Result<()> {
     let connection = Connection::new(client);
     if options.follow {
         let task = connection.persist(async || details(client, &options.id).await).await.map_err(advise)?;
-        let attempt = task.get("attempt").and_then(Value::as_i64).unwrap_or(0);
-        Follower::new(&connection, &options.id, streams, (attempt - 1).max(0)).until_the_end().await?;
+        let number = |name: &str| task.get(name).and_then(Value::as_i64);
+        let shown = match (number("attempt").unwrap_or(0), number("status")) {
+            // It is to run once more: that is what is waited for.
+            (attempt, Some(-2 | -4)) => attempt,
+            (attempt, _) => (attempt - 1).max(0),
+        };
+        Follower::new(&connection, &options.id, streams, shown).until_the_end().await?;
         return Ok(());
     }
     let attempt = options.attempt.map(i64::from);
