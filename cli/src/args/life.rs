@@ -152,11 +152,13 @@ pub struct BulkOptions {
 /// With which tasks something is done, and how.
 #[derive(Debug, Args)]
 pub struct BulkWhich {
-    /// Tasks of this queue, by name or id
+    /// Tasks of this queue, by name or id; `*` for all queues
     #[arg(long, value_name = "QUEUE")]
     pub queue: String,
-    /// Tasks in these statuses, by word or number, separated by commas
-    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status, allow_hyphen_values = true)]
+    /// Tasks in these statuses, by word or number, with commas between them [default: all that it can be done
+    /// with; for retry, those that did not succeed]
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status,
+        allow_hyphen_values = true)]
     pub status: Vec<i64>,
     /// Tasks that last changed longer ago: 90s, 5m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]

@@ -30,7 +30,9 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
         let mut preview = body.clone();
         preview.insert(".preview".to_owned(), 1.into());
         let answer = client.post("/bulk", &Value::Object(preview)).await.map_err(advise)?;
-        let count = plain(answer.get("count"));
+        // Counting may take too long for an answer.
+        let count = answer.get("count").filter(|count| !count.is_null());
+        let count = count.map_or_else(|| "very many".to_owned(), |count| plain(Some(count)));
         if which.preview {
             print(&format!("{count} tasks\n"))?;
             return Ok(ExitCode::SUCCESS);
@@ -39,7 +41,8 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
             print("0 tasks: nothing to do\n")?;
             return Ok(ExitCode::SUCCESS);
         }
-        let question = format!("{} {count} tasks of queue {}", action.name(), which.queue);
+        let of = if which.queue == "*" { "all queues".to_owned() } else { format!("queue {}", which.queue) };
+        let question = format!("{} {count} tasks of {of}", action.name());
         if !agreed(&question)? {
             eprintln!("Nothing was done.");
             return Ok(ExitCode::from(crate::FAILED));
@@ -127,6 +130,10 @@ fn report(action: BulkAction, id: &str, job: &Value) -> anyhow::Result<ExitCode>
         skipped => format!(", {skipped} left out as they had changed"),
     };
     print(&format!("{}: {} tasks{skipped}\n", action.name(), number("done")))?;
+    let errors = job.get("errors").and_then(Value::as_array);
+    for error in errors.into_iter().flatten() {
+        eprintln!("{}: {}", plain(error.get("id")), plain(error.get("error")));
+    }
     let state = plain(job.get("state"));
     if state == "done" {
         return Ok(ExitCode::SUCCESS);
