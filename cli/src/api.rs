@@ -108,8 +108,12 @@ impl ApiError {
     pub fn reason(&self) -> String {
         let Self::Refused { body, .. } = self else { return self.to_string() };
         let body: Option<Value> = serde_json::from_str(body).ok();
-        let message = body.as_ref().and_then(|body| body.get("error")?.as_str());
-        message.map_or_else(|| self.to_string(), str::to_owned)
+        let field = |name: &str| body.as_ref().and_then(|body| body.get(name)?.as_str());
+        match (field("error"), field("param")) {
+            (Some(message), Some(param)) => format!("{message} '{param}'"),
+            (Some(message), None) => message.to_owned(),
+            (None, _) => self.to_string(),
+        }
     }
 }
 

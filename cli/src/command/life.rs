@@ -95,6 +95,7 @@ mod tests {
     fn errors_say_what_to_do() {
         for (error, text) in [
             (refused(409, r#"{"error":"the task has ended"}"#), "the task has ended"),
+            (refused(400, r#"{"error":"unknown param","param":"a"}"#), "unknown param 'a'"),
             (refused(404, r#"{"error":"nothing is at /x"}"#), "older than this command"),
             (refused(401, "no"), "Give --username"),
             (refused(500, r#"{"error":"internal"}"#), "Error getting http://h/x (500"),
