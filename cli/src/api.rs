@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::time::Duration;
 
 use anyhow::Context;
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{CONTENT_TYPE, RANGE};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
@@ -12,6 +13,10 @@ use crate::args::ConnectionOptions;
 
 /// Where a DCI is expected when nothing says otherwise.
 const DEFAULT_URL: &str = "http://localhost:8080";
+
+/// How often a silent connection is checked: a long answer may be silent for as long as a task is, and must not
+/// hang when the other side is gone.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// A connection to one DCI.
 #[derive(Debug, Clone)]
@@ -74,6 +79,44 @@ impl std::fmt::Display for ApiError {
 
 impl Error for ApiError {}
 
+impl ApiError {
+    /// Whether the same request may well be answered a little later.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            // 408 and 429 ask to try again; 502 to 504 are a DCI or a proxy without what stands behind it.
+            Self::Refused { status, .. } => matches!(status.as_u16(), 408 | 429 | 502..=504),
+            Self::NotJson { .. } => false,
+        }
+    }
+
+    /// An answer that ended before it was complete.
+    pub fn broken_off(action: &'static str, url: String, error: &reqwest::Error) -> Self {
+        let reason = describe(error, &url);
+        Self::Unreachable { action, url, reason }
+    }
+
+    /// The status of the answer, if there was one.
+    pub fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            Self::Unreachable { .. } | Self::NotJson { .. } => None,
+        }
+    }
+
+    /// What the DCI says is wrong, in its words; the whole error if it says nothing.
+    pub fn reason(&self) -> String {
+        let Self::Refused { body, .. } = self else { return self.to_string() };
+        let body: Option<Value> = serde_json::from_str(body).ok();
+        let field = |name: &str| body.as_ref().and_then(|body| body.get(name)?.as_str());
+        match (field("error"), field("param")) {
+            (Some(message), Some(param)) => format!("{message} '{param}'"),
+            (Some(message), None) => message.to_owned(),
+            (None, _) => self.to_string(),
+        }
+    }
+}
+
 impl Client {
     /// Prepares requests; nothing is sent yet.
     ///
@@ -90,6 +133,9 @@ impl Client {
         };
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("disbatch/", env!("CARGO_PKG_VERSION")))
+            .tcp_keepalive(KEEPALIVE)
+            .tcp_keepalive_interval(KEEPALIVE)
+            .tcp_keepalive_retries(3)
             .tls_danger_accept_invalid_certs(options.disable_ssl_verification);
         if let Some(path) = &options.ssl_ca_file {
             let pem = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -116,6 +162,35 @@ impl Client {
             None => request,
         })
         .await
+    }
+
+    /// `GET path`, whose answer comes within `limit`, else there is none.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn get_within(&self, path: &str, limit: Duration) -> Result<Value, ApiError> {
+        self.send("getting", Method::GET, path, |request| request.timeout(limit)).await
+    }
+
+    /// `GET path` for bytes from `offset` on, which the caller takes from the answer as they come. An answer with
+    /// 206 begins there or says where, one with 200 at the beginning.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn stream(&self, path: &str, offset: u64) -> Result<Response, ApiError> {
+        let range = |request: RequestBuilder| match offset {
+            0 => request,
+            _ => request.header(RANGE, format!("bytes={offset}-")),
+        };
+        let action = "getting";
+        let (url, response) = self.ask(action, Method::GET, path, range).await?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body =
+            response.text().await.map_err(|error| ApiError::broken_off(action, url.clone(), &error))?;
+        Err(ApiError::Refused { action, url, status, body })
     }
 
     /// `POST path` with `body` as JSON.
@@ -158,19 +233,10 @@ impl Client {
         path: &str,
         with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<Value, ApiError> {
-        let url = format!("{}{path}", self.url);
-        let mut request = self.http.request(method, &url);
-        if let Some((username, password)) = &self.credentials {
-            request = request.basic_auth(username, Some(password));
-        }
-        let unreachable = |error: reqwest::Error| ApiError::Unreachable {
-            action,
-            url: url.clone(),
-            reason: describe(&error, &url),
-        };
-        let response: Response = with_body(request).send().await.map_err(unreachable)?;
+        let (url, response) = self.ask(action, method, path, with_body).await?;
         let status = response.status();
-        let body = response.text().await.map_err(unreachable)?;
+        let body =
+            response.text().await.map_err(|error| ApiError::broken_off(action, url.clone(), &error))?;
         if !status.is_success() {
             return Err(ApiError::Refused { action, url, status, body });
         }
@@ -179,6 +245,25 @@ impl Client {
             url,
             reason: error.to_string(),
         })
+    }
+
+    /// Sends a request. Returns its address and the beginning of the answer.
+    async fn ask(
+        &self,
+        action: &'static str,
+        method: Method,
+        path: &str,
+        with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
+    ) -> Result<(String, Response), ApiError> {
+        let url = format!("{}{path}", self.url);
+        let mut request = self.http.request(method, &url);
+        if let Some((username, password)) = &self.credentials {
+            request = request.basic_auth(username, Some(password));
+        }
+        match with_body(request).send().await {
+            Ok(response) => Ok((url, response)),
+            Err(error) => Err(ApiError::broken_off(action, url.clone(), &error)),
+        }
     }
 }
 

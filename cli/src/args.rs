@@ -1,8 +1,12 @@
 //! The command line. Options may stand before or after the command, as in the Perl client.
 
 mod connection;
+mod id;
+mod life;
 mod options;
+pub mod seconds;
 mod shape;
+mod task;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -11,11 +15,18 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use connection::ConnectionOptions;
+pub use life::{BulkAction, BulkWhich, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
+pub use task::{TaskOptions, Tasks};
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
-     130 interrupted, 255 anything else.\n\n\
+     130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \
+     102 failed, 103 terminated, 105 cancelled, 106 orphaned, 3 to 99 a status of the plugin's own, 100 one \
+     above 99; 124 if --timeout of wait has passed.\n\n\
      `disbatch COMMAND --help` has examples.";
+
+/// The exit status of a wrong option.
+const USAGE: u8 = 2;
 
 /// Submits tasks to Disbatch, shows them, and manages queues, through the REST API of a DCI.
 #[derive(Debug, Parser)]
@@ -72,6 +83,9 @@ pub enum Command {
         /// Parameter and value, repeated: `user1 foo user2 bar`
         #[arg(allow_negative_numbers = true)]
         params: Vec<String>,
+        /// What applies to the task.
+        #[command(flatten)]
+        options: TaskOptions,
     },
     /// Create many tasks
     CreateTasks {
@@ -83,6 +97,9 @@ pub enum Command {
         /// Where many tasks come from.
         #[command(flatten)]
         from: FileOptions,
+        /// What applies to all of them.
+        #[command(flatten)]
+        options: TaskOptions,
     },
     /// Show tasks
     Tasks {
@@ -111,6 +128,9 @@ pub enum Command {
     },
     /// Create the MongoDB users of all processes, directly in the database of --config
     CreateUsers(crate::command::create_users::Options),
+    /// A task's life.
+    #[command(flatten)]
+    Life(LifeCommand),
     /// Run a DEN, a DCI and a database on this machine for development
     Dev(crate::dev::Args),
 }
@@ -127,20 +147,27 @@ pub fn command_for_completion() -> clap::Command {
 
 /// Reads the command line.
 ///
-/// Options that nobody knows are complained about and left out, as in the Perl client.
+/// Options that nobody knows are complained about and left out, as in the Perl client, by the commands that
+/// it has.
 ///
 /// # Errors
 /// The status to exit with, after help or a complaint has been printed.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, ExitCode> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    let mut left_out = false;
     loop {
         let matches = command().try_get_matches_from(&arguments);
         let error = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+            Ok(Arguments { command: Some(Command::Life(_)), .. }) if left_out => {
+                eprintln!("Nothing was done.");
+                return Err(ExitCode::from(USAGE));
+            }
             Ok(arguments) => return Ok(arguments),
             Err(error) => error,
         };
         if let Some(position) = unknown_option(&error, &arguments) {
             let option = arguments.remove(position);
+            left_out = true;
             eprintln!("Unknown option: {}", option.to_string_lossy().trim_start_matches('-'));
             continue;
         }
@@ -152,7 +179,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
         }
         // Nothing is left to be done if even this cannot be printed.
         let _ = error.print();
-        return Err(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+        return Err(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE)));
     }
 }
 
@@ -209,6 +236,18 @@ mod tests {
         let arguments = parse_words("disbatch --url http://h --bogus queues --bad=5");
         assert!(matches!(arguments.command, Some(Command::Queues { watch: None })));
         assert_eq!(arguments.connection.url.as_deref(), Some("http://h"));
+    }
+
+    #[test]
+    fn commands_that_perl_does_not_have_stand_no_unknown_options() {
+        for words in
+            ["disbatch bulk delete --queue q --oldr-than=7d", "disbatch --bogus pause q", "disbatch cancel x"]
+        {
+            assert!(parse(words.split(' ').map(OsString::from)).is_err(), "{words}");
+        }
+        let arguments = parse_words("disbatch bulk delete --status -5,failed --queue q --older-than 7d");
+        let Some(Command::Life(LifeCommand::Bulk(bulk))) = arguments.command else { panic!() };
+        assert_eq!(bulk.which.status, [-5, 2]);
     }
 
     #[test]

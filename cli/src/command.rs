@@ -6,6 +6,7 @@ mod create_task;
 mod create_tasks;
 pub mod create_users;
 mod delete_queue;
+mod life;
 mod nodes;
 mod plugins;
 mod queues;
@@ -51,10 +52,14 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::CreateQueue { name, plugin } => create_queue::run(&client, name, plugin).await?,
         Command::UpdateQueue { queue, fields } => update_queue::run(&client, queue, fields).await?,
         Command::DeleteQueue { queue } => delete_queue::run(&client, queue).await?,
-        Command::CreateTask { queue, params } => create_task::run(&client, queue, params).await?,
-        Command::CreateTasks { queue, json, from } => {
-            return create_tasks::run(&client, queue, json, &from, arguments.listing.collection).await;
+        Command::CreateTask { queue, params, options } => {
+            create_task::run(&client, queue, params, &options).await?;
         }
+        Command::CreateTasks { queue, json, from, options } => {
+            let collection = arguments.listing.collection;
+            return create_tasks::run(&client, queue, json, (&from, &options), collection).await;
+        }
+        Command::Life(command) => return Box::pin(life::run(&client, command, listing)).await,
         Command::Tasks { filter } => tasks::run(&client, filter, listing).await?,
         Command::Search { filter } => search::run(&client, filter, listing).await?,
         Command::Nodes => nodes::run(&client, listing).await?,

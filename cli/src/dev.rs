@@ -6,7 +6,6 @@ mod folder;
 mod process;
 mod ready;
 mod runners;
-mod signals;
 mod stack;
 
 use std::path::PathBuf;
@@ -14,13 +13,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use crate::signals::Signals;
+use crate::status::INTERRUPTED;
 use console::Console;
 use folder::Folder;
-use signals::Signals;
 use stack::Stack;
-
-/// The exit status when a shell's child was ended by ^C.
-const INTERRUPTED: u8 = 130;
 
 /// Options of `disbatch dev`.
 #[derive(Debug, clap::Args)]

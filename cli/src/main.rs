@@ -7,6 +7,8 @@ mod args;
 mod command;
 mod dev;
 mod output;
+mod signals;
+mod status;
 
 use std::process::ExitCode;
 

@@ -25,6 +25,35 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
+/// Writes bytes of a task's output at once, to standard error or standard output.
+///
+/// # Errors
+/// They cannot be written.
+pub fn write(bytes: &[u8], to_stderr: bool) -> std::io::Result<()> {
+    fn all(mut out: impl Write, bytes: &[u8]) -> std::io::Result<()> {
+        out.write_all(bytes)?;
+        out.flush()
+    }
+    if to_stderr { all(std::io::stderr().lock(), bytes) } else { all(std::io::stdout().lock(), bytes) }
+}
+
+/// A document in the format that was asked for; `as_text` makes it readable for people.
+///
+/// # Errors
+/// A value cannot be written as JSON, which does not happen.
+pub fn document(
+    document: &Value,
+    options: &ListingOptions,
+    as_text: impl FnOnce(&Value) -> String,
+) -> anyhow::Result<String> {
+    Ok(match options.format {
+        Format::Table => as_text(document),
+        Format::Json if options.pretty => format!("{}\n", pretty(document)?),
+        Format::Json => format!("{document}\n"),
+        Format::Yaml => yaml::document(document),
+    })
+}
+
 /// A list in the format that was asked for; `as_table` makes the table.
 ///
 /// # Errors
@@ -34,12 +63,7 @@ pub fn list(
     options: &ListingOptions,
     as_table: impl FnOnce(&[Value]) -> String,
 ) -> anyhow::Result<String> {
-    Ok(match options.format {
-        Format::Table => as_table(list.as_array().map(Vec::as_slice).unwrap_or_default()),
-        Format::Json if options.pretty => format!("{}\n", pretty(list)?),
-        Format::Json => format!("{list}\n"),
-        Format::Yaml => yaml::document(list),
-    })
+    document(list, options, |list| as_table(list.as_array().map(Vec::as_slice).unwrap_or_default()))
 }
 
 /// Whether the reader of our output went away, as `head` does: nobody is left to be told.

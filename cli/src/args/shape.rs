@@ -3,6 +3,8 @@
 //! In the Perl client options may stand before or after the command, so all its options are global. Here each
 //! is shown by the commands alone that take it; the others accept it still, without a word, as Perl does.
 
+mod life;
+
 use clap::{Arg, Command};
 
 /// What `--config` is for a command that is about the installation and not about a DCI.
@@ -38,7 +40,7 @@ const fn shape(name: &'static str, options: &'static [&'static str], examples: &
     Shape { name, options, connects: true, examples }
 }
 
-const SHAPES: [Shape; 14] = [
+static SHAPES: [Shape; 14] = [
     shape("plugins", &["format", "pretty"], "disbatch plugins\n  disbatch plugins --format json"),
     shape(
         "queues",
@@ -52,7 +54,12 @@ const SHAPES: [Shape; 14] = [
         "disbatch update-queue mail threads 8\n  disbatch update-queue mail name post threads 0",
     ),
     shape("delete-queue", &[], "disbatch delete-queue mail"),
-    shape("create-task", &[], "disbatch create-task mail command 'echo hello'"),
+    shape(
+        "create-task",
+        &[],
+        "disbatch create-task mail command 'echo hello'\n  \
+         disbatch create-task mail command 'make report' --delay 2h --timeout 10m --unique report",
+    ),
     shape(
         "create-tasks",
         &["collection"],
@@ -102,13 +109,16 @@ const SHAPES: [Shape; 14] = [
     },
 ];
 
-/// The command line with the help of each command as [`SHAPES`] has it.
+/// The shape of the command `name`.
+fn shape_of(name: &str) -> Option<&'static Shape> {
+    SHAPES.iter().chain(&life::SHAPES).find(|shape| shape.name == name)
+}
+
+/// The command line with the help of each command as its shape has it.
 pub fn arrange(command: Command) -> Command {
     let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
     command.mut_subcommands(|subcommand| {
-        let Some(shape) = SHAPES.iter().find(|shape| shape.name == subcommand.get_name()) else {
-            return subcommand;
-        };
+        let Some(shape) = shape_of(subcommand.get_name()) else { return subcommand };
         let shown = globals.iter().filter(|arg| shape.takes(arg) && (arg.is_hide_set() || !shape.connects));
         let shown: Vec<Arg> = shown.map(|arg| shape.describe(arg).hide(false)).collect();
         let hidden = globals.iter().filter(|arg| !shape.takes(arg) && !arg.is_hide_set());
@@ -123,7 +133,7 @@ pub fn without_hidden(command: &Command) -> Command {
     let local = |arg: Arg| arg.hide(false).global(false);
     let globals: Vec<&Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).collect();
     let subcommands = command.get_subcommands().map(|subcommand| {
-        let shape = SHAPES.iter().find(|shape| shape.name == subcommand.get_name());
+        let shape = shape_of(subcommand.get_name());
         let taken = |shape: &'static Shape| {
             globals.iter().filter(|arg| shape.takes(arg)).map(|arg| local(shape.describe(arg)))
         };

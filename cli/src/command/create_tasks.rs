@@ -6,10 +6,10 @@ mod progress;
 
 use std::process::ExitCode;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::Client;
-use crate::args::FileOptions;
+use crate::args::{FileOptions, TaskOptions};
 use crate::command::{oid, required};
 use crate::output::print;
 
@@ -22,17 +22,19 @@ pub async fn run(
     client: &Client,
     queue: Option<String>,
     text: Option<String>,
-    from: &FileOptions,
+    (from, options): (&FileOptions, &TaskOptions),
     collection: Option<String>,
 ) -> anyhow::Result<ExitCode> {
     let queue = required(queue)?;
     if let Some(path) = &from.file {
         // The parser sees this only if both stand after the command.
         anyhow::ensure!(collection.is_none(), "--file and --collection cannot be used together");
-        return file::run(client, &queue, path, from).await;
+        return file::run(client, &queue, path, from, options).await;
     }
     let text = text.unwrap_or_default();
-    let body = body(&queue, &text, collection)?;
+    let mut body = body(&queue, &text, collection)?;
+    body.extend(options.fields());
+    let body = Value::Object(body);
     submit(client, &queue, &body).await?;
     Ok(ExitCode::SUCCESS)
 }
@@ -48,17 +50,17 @@ pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Resul
 }
 
 /// The ids of the tasks that the DCI's answer says it has created.
-fn ids(answer: &Value) -> Vec<String> {
+pub fn ids(answer: &Value) -> Vec<String> {
     let inserted = answer.pointer("/MongoDB::InsertManyResult/inserted").and_then(Value::as_array);
     inserted.into_iter().flatten().map(|task| oid(task.get("_id"))).collect()
 }
 
-fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<Value> {
+fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<Map<String, Value>> {
     let parsed: Option<Value> = serde_json::from_str(text).ok();
     let Some(collection) = collection else {
         return match parsed {
             Some(params @ (Value::Array(_) | Value::Object(_))) => {
-                Ok(json!({ "queue": queue, "params": params }))
+                Ok([("queue".to_owned(), queue.into()), ("params".to_owned(), params)].into_iter().collect())
             }
             _ => anyhow::bail!("Invalid params is not a JSON array or object: '{text}'"),
         };
@@ -71,18 +73,20 @@ fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<V
     body.insert("collection".to_owned(), collection.into());
     // Only these two, so that nothing in the text can name another queue or collection.
     body.extend(given.into_iter().filter(|(key, _)| key == "filter" || key == "params"));
-    Ok(Value::Object(body))
+    Ok(body)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn a_collection_brings_its_filter() {
         let text = r#"{"filter":{"a":1},"params":{"b":2},"queue":"other"}"#;
         assert_eq!(
-            body("q", text, Some("users".into())).unwrap(),
+            Value::Object(body("q", text, Some("users".into())).unwrap()),
             json!({"queue": "q", "collection": "users", "filter": {"a": 1}, "params": {"b": 2}})
         );
         assert!(body("q", "[1]", Some("users".into())).is_err());
@@ -90,7 +94,7 @@ mod tests {
 
     #[test]
     fn params_are_an_array_or_an_object() {
-        assert_eq!(body("q", "[]", None).unwrap(), json!({"queue": "q", "params": []}));
+        assert_eq!(Value::Object(body("q", "[]", None).unwrap()), json!({"queue": "q", "params": []}));
         assert_eq!(
             body("q", "{nope", None).unwrap_err().to_string(),
             "Invalid params is not a JSON array or object: '{nope'"

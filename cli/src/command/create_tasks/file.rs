@@ -11,14 +11,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 
 use crate::api::{ApiError, Client};
-use crate::args::FileOptions;
+use crate::args::{FileOptions, TaskOptions};
 use crate::command::create_tasks::batches::{self, Batch};
 use crate::command::create_tasks::ids;
 use crate::command::create_tasks::progress::{Progress, per_second};
 use crate::output::{is_broken_pipe, print};
-
-/// The exit status after ^C, as of a shell's child that it ended.
-const INTERRUPTED: u8 = 130;
+use crate::status::INTERRUPTED;
 
 /// Creates a task for each line of a file, batch by batch.
 ///
@@ -31,13 +29,14 @@ pub async fn run(
     queue: &str,
     path: &Path,
     options: &FileOptions,
+    task: &TaskOptions,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let (input, size) = open(path)?;
     let batches = batches::read(input, options.skip_lines, options.batch);
     let account = Account { lines: options.skip_lines, ..Account::default() };
     let progress = Progress::start(size)?;
-    let mut upload = Upload { client, queue, print_ids: options.ids, account, progress, signals };
+    let mut upload = Upload { client, queue, task, print_ids: options.ids, account, progress, signals };
     let outcome = upload.send_all(batches).await;
     let account = upload.account;
     let time = upload.progress.finish();
@@ -76,6 +75,18 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
     Ok((Box::new(file), size))
 }
 
+/// The request for a batch. One key cannot be that of several requests, so that each gets its own of it: the same
+/// file in the same batches has the same keys again.
+fn body(queue: &str, batch: &Batch, task: &TaskOptions) -> String {
+    let mut options = task.fields();
+    if let Some(key) = &task.idempotency_key {
+        options.insert(".idempotency_key".to_owned(), format!("{key}/{}", batch.first_line).into());
+    }
+    let options: String =
+        options.iter().map(|(name, value)| format!(",{}:{value}", Value::from(name.as_str()))).collect();
+    format!(r#"{{"queue":{},"params":{}{options}}}"#, Value::from(queue), batch.params)
+}
+
 /// How sending ended, if nothing was wrong.
 enum End {
     Complete,
@@ -112,6 +123,7 @@ impl Account {
 struct Upload<'a> {
     client: &'a Client,
     queue: &'a str,
+    task: &'a TaskOptions,
     print_ids: bool,
     account: Account,
     progress: Progress,
@@ -138,7 +150,7 @@ impl Upload<'_> {
 
     /// Sends one batch. Interrupted without an answer, the account keeps that its fate is not known.
     async fn send(&mut self, batch: &Batch) -> anyhow::Result<End> {
-        let body = format!(r#"{{"queue":{},"params":{}}}"#, Value::from(self.queue), batch.params);
+        let body = body(self.queue, batch, self.task);
         self.account.unsure_until = Some(batch.last_line);
         let mut answer = std::pin::pin!(self.client.post_json("/tasks", body));
         let mut end = End::Complete;

@@ -1,0 +1,209 @@
+//! The commands about a task's life, and those that steer queues and nodes. Unlike the others they do not
+//! stand options that nobody knows: one that is left out may be the one that limits what is done.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::args::task::{OneTask, TaskOptions, Tasks};
+use crate::args::{id, seconds};
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum LifeCommand {
+    /// Create a task, show its output as it comes, and exit as the task ends
+    Run(RunOptions),
+    /// Wait until tasks have ended
+    Wait(WaitOptions),
+    /// Print a task's output
+    Logs(LogsOptions),
+    /// Cancel tasks: one that runs is ended
+    Cancel(Tasks),
+    /// Queue tasks that have ended once more
+    Retry(Tasks),
+    /// Say why a task does not run, or what it does
+    Explain(OneTask),
+    /// Show a task for people
+    Show(OneTask),
+    /// Show what came of each attempt of a task
+    Attempts(OneTask),
+    /// Show the statuses that a task has been in
+    History(OneTask),
+    /// Cancel, retry, archive or delete many tasks
+    Bulk(BulkOptions),
+    /// Move many tasks that have ended to the archive; the same as `bulk archive`
+    Archive(BulkWhich),
+    /// Show the bulk jobs, or cancel one
+    BulkJobs {
+        /// End this one; what it has done is not undone
+        #[arg(long, value_name = "ID", value_parser = id::parse)]
+        cancel: Option<String>,
+    },
+    /// Start none of a queue's tasks until `resume`; what runs goes on
+    Pause(QueueAndReason),
+    /// Start a queue's tasks again
+    Resume(OneQueue),
+    /// Accept no new tasks in a queue until `open`; those that are there are run
+    Close(QueueAndReason),
+    /// Accept new tasks in a queue again
+    Open(OneQueue),
+    /// Set fields of a queue, also those that `update-queue` does not know
+    SetQueue {
+        /// The queue's name or id
+        queue: String,
+        /// `field=value`: JSON or text; a dot leads into an object; times may have units; null removes
+        #[arg(required = true, value_name = "FIELD=VALUE")]
+        fields: Vec<String>,
+    },
+    /// Claim no more tasks on a node until `undrain`; what runs goes on
+    Drain(OneNode),
+    /// Claim tasks on a node again
+    Undrain(OneNode),
+}
+
+/// Options of `run`.
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// The queue's name or id
+    pub queue: String,
+    /// Parameters as one JSON object, or each as `name=text`
+    #[arg(value_name = "PARAMS")]
+    pub params: Vec<String>,
+    /// What applies to the task.
+    #[command(flatten)]
+    pub task: TaskOptions,
+    /// Print the task's id and do not wait for it
+    #[arg(long, conflicts_with = "cancel_on_interrupt")]
+    pub detach: bool,
+    /// Let ^C cancel the task; by default the task goes on
+    #[arg(long)]
+    pub cancel_on_interrupt: bool,
+}
+
+/// Options of `wait`.
+#[derive(Debug, Args)]
+pub struct WaitOptions {
+    /// Ids of tasks
+    #[arg(required = true, value_name = "ID", value_parser = id::parse)]
+    pub ids: Vec<String>,
+    /// Give up after this time: 90, 90s, 5m, 2h, 7d
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    pub timeout: Option<Duration>,
+    /// Wait only until one of them has ended
+    #[arg(long)]
+    pub any: bool,
+}
+
+/// Options of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsOptions {
+    /// The task's id
+    #[arg(value_name = "ID", value_parser = id::parse)]
+    pub id: String,
+    /// Go on until the task has ended, with its further attempts
+    #[arg(long, short, conflicts_with = "attempt")]
+    pub follow: bool,
+    /// Print standard error, and not standard output
+    #[arg(long, conflicts_with = "both")]
+    pub stderr: bool,
+    /// Print both, standard error on standard error
+    #[arg(long)]
+    pub both: bool,
+    /// Print the output of this attempt [default: the latest]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub attempt: Option<u32>,
+}
+
+/// What is done with many tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BulkAction {
+    /// Cancel those that have not ended
+    Cancel,
+    /// Queue those that have ended once more
+    Retry,
+    /// Move those that have ended to the archive
+    Archive,
+    /// Delete those that have ended, with their output
+    Delete,
+}
+
+impl BulkAction {
+    /// The word of the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Retry => "retry",
+            Self::Archive => "archive",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// Options of `bulk`.
+#[derive(Debug, Args)]
+pub struct BulkOptions {
+    /// What to do
+    pub action: BulkAction,
+    /// With which tasks, and how.
+    #[command(flatten)]
+    pub which: BulkWhich,
+}
+
+/// With which tasks something is done, and how.
+#[derive(Debug, Args)]
+pub struct BulkWhich {
+    /// Tasks of this queue, by name or id; `*` for all queues
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: String,
+    /// Tasks in these statuses, by word or number, with commas between them [default: all that it can be done
+    /// with; for retry, those that did not succeed]
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status,
+        allow_hyphen_values = true)]
+    pub status: Vec<i64>,
+    /// Tasks that last changed longer ago: 90s, 5m, 2h, 7d
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    pub older_than: Option<Duration>,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Only print how many tasks these are
+    #[arg(long)]
+    pub preview: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+    /// Print the id of the bulk job and do not wait for it
+    #[arg(long)]
+    pub detach: bool,
+}
+
+/// A queue.
+#[derive(Debug, Args)]
+pub struct OneQueue {
+    /// The queue's name or id
+    pub queue: String,
+}
+
+/// A queue and why something is done with it.
+#[derive(Debug, Args)]
+pub struct QueueAndReason {
+    /// The queue's name or id
+    pub queue: String,
+    /// Why, for those who wonder
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+/// A node.
+#[derive(Debug, Args)]
+pub struct OneNode {
+    /// The node's name or id
+    pub node: String,
+}
+
+/// Reads a status: its word or its number.
+fn status(text: &str) -> Result<i64, String> {
+    crate::status::from_text(text).ok_or_else(|| {
+        format!("no status '{text}': give a number, or one of {}", crate::status::words().join(", "))
+    })
+}

@@ -1,0 +1,67 @@
+//! What the help of the commands about a task's life shows.
+
+use super::{Shape, shape};
+
+const LIST: &[&str] = &["format", "pretty"];
+
+/// One for each of them.
+pub static SHAPES: [Shape; 19] = [
+    shape(
+        "run",
+        &[],
+        "disbatch run mail command='make report'\n  \
+         disbatch run mail '{\"command\":\"date\"}' --timeout 5m --max-attempts 3\n  \
+         disbatch run mail command=date --detach\n\n\
+         ^C leaves the task running and says how to go on, unless --cancel-on-interrupt is given.\n\n\
+         Exit status: 0 succeeded, 102 failed, 103 terminated, 105 cancelled, 106 orphaned, 3 to 99 the plugin's own \
+         status, 100 one above 99; 130 left with ^C; 2 wrong option, 255 it could not be created or followed.",
+    ),
+    shape(
+        "wait",
+        &[],
+        "disbatch wait 6b0003bb686c8275d8013333 && echo succeeded\n  \
+         disbatch wait --timeout 2h 6b0003bb686c8275d8013333 6b0003bb686c8275d8013334\n\n\
+         Exit status: that of the first task given that did not succeed (with --any, of the first to end): \
+         0 succeeded, 102 failed, 103 terminated, 105 cancelled, 106 orphaned, 3 to 99 the plugin's own status, 100 \
+         one above 99; 124 not ended within --timeout; 2 wrong option, 255 the DCI could not be asked.",
+    ),
+    shape(
+        "logs",
+        &[],
+        "disbatch logs 6b0003bb686c8275d8013333\n  disbatch logs -f --both 6b0003bb686c8275d8013333\n  \
+         disbatch logs --stderr --attempt 1 6b0003bb686c8275d8013333",
+    ),
+    shape(
+        "cancel",
+        &[],
+        "disbatch cancel 6b0003bb686c8275d8013333 --reason 'wrong file'\n  \
+         disbatch cancel 6b0003bb686c8275d8013333 6b0003bb686c8275d8013334",
+    ),
+    shape("retry", &[], "disbatch retry 6b0003bb686c8275d8013333 --reason 'disk was full'"),
+    shape("explain", LIST, "disbatch explain 6b0003bb686c8275d8013333"),
+    shape("show", LIST, "disbatch show 6b0003bb686c8275d8013333"),
+    shape("attempts", LIST, "disbatch attempts 6b0003bb686c8275d8013333"),
+    shape("history", LIST, "disbatch history 6b0003bb686c8275d8013333"),
+    shape(
+        "bulk",
+        &[],
+        "disbatch bulk cancel --queue mail --status queued,deferred\n  \
+         disbatch bulk retry --queue mail --status failed --preview\n  \
+         disbatch bulk delete --queue mail --status 1 --older-than 30d --yes",
+    ),
+    shape("archive", &[], "disbatch archive --queue mail --older-than 7d --yes"),
+    shape("bulk-jobs", LIST, "disbatch bulk-jobs\n  disbatch bulk-jobs --cancel 6b0003bb686c8275d8013333"),
+    shape("pause", &[], "disbatch pause mail --reason 'the mail server moves'"),
+    shape("resume", &[], "disbatch resume mail"),
+    shape("close", &[], "disbatch close mail --reason 'use post instead'"),
+    shape("open", &[], "disbatch open mail"),
+    shape(
+        "set-queue",
+        &[],
+        "disbatch set-queue mail max_attempts=3 backoff.base=10s timeout=1h\n  \
+         disbatch set-queue mail on_orphan=requeue retention.archive_after=7d\n  \
+         disbatch set-queue mail timeout=null",
+    ),
+    shape("drain", &[], "disbatch drain node1.example.com"),
+    shape("undrain", &[], "disbatch undrain node1.example.com"),
+];

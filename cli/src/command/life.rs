@@ -1,0 +1,106 @@
+//! The commands about a task's life, and those that steer queues and nodes.
+
+mod act;
+mod attempts;
+mod bulk;
+mod bulk_jobs;
+mod connection;
+mod explain;
+mod follow;
+mod history;
+mod logs;
+mod run;
+mod set_queue;
+mod show;
+mod steer;
+mod wait;
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use reqwest::StatusCode;
+use serde_json::{Map, Value};
+
+use crate::api::{ApiError, Client};
+use crate::args::{BulkAction, LifeCommand, ListingOptions};
+
+/// Does what the command asks for.
+///
+/// # Errors
+/// The DCI refuses it or cannot be reached, or the output cannot be written.
+pub async fn run(
+    client: &Client,
+    command: LifeCommand,
+    listing: &ListingOptions,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        LifeCommand::Run(options) => return run::run(client, options).await,
+        LifeCommand::Wait(options) => return wait::run(client, &options).await,
+        LifeCommand::Logs(options) => logs::run(client, &options).await?,
+        LifeCommand::Cancel(tasks) => return act::run(client, act::Act::Cancel, &tasks).await,
+        LifeCommand::Retry(tasks) => return act::run(client, act::Act::Retry, &tasks).await,
+        LifeCommand::Explain(task) => explain::run(client, &task.id, listing).await?,
+        LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,
+        LifeCommand::Attempts(task) => attempts::run(client, &task.id, listing).await?,
+        LifeCommand::History(task) => history::run(client, &task.id, listing).await?,
+        LifeCommand::Bulk(options) => return bulk::run(client, options.action, &options.which).await,
+        LifeCommand::Archive(which) => return bulk::run(client, BulkAction::Archive, &which).await,
+        LifeCommand::BulkJobs { cancel } => bulk_jobs::run(client, cancel, listing).await?,
+        LifeCommand::Pause(which) => steer::pause(client, &which).await?,
+        LifeCommand::Resume(which) => steer::resume(client, &which.queue).await?,
+        LifeCommand::Close(which) => steer::close(client, &which).await?,
+        LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
+        LifeCommand::SetQueue { queue, fields } => set_queue::run(client, &queue, &fields).await?,
+        LifeCommand::Drain(which) => steer::drain(client, &which.node, true).await?,
+        LifeCommand::Undrain(which) => steer::drain(client, &which.node, false).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is wrong in the DCI's words, and what to do about it.
+fn advise(error: ApiError) -> anyhow::Error {
+    let reason = error.reason();
+    match error.status() {
+        Some(StatusCode::NOT_FOUND) if reason.starts_with("nothing is at") => {
+            anyhow!("{reason}: the DCI is older than this command")
+        }
+        Some(StatusCode::UNAUTHORIZED) => {
+            anyhow!("{error}\nGive --username and --password, or put them into a file.")
+        }
+        Some(status) if status.is_client_error() => anyhow!("{reason}"),
+        _ => error.into(), // The address is what matters.
+    }
+}
+
+/// A task with all that is known of it.
+async fn details(client: &Client, id: &str) -> Result<Value, ApiError> {
+    client.get(&format!("/tasks/{id}?.details=1"), None).await
+}
+
+/// A body that has `reason` if there is one.
+fn with_reason(reason: Option<&str>) -> Map<String, Value> {
+    reason.map(|text| ("reason".to_owned(), text.into())).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(status: u16, body: &str) -> ApiError {
+        let status = StatusCode::from_u16(status).unwrap();
+        ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into() }
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        for (error, text) in [
+            (refused(409, r#"{"error":"the task has ended"}"#), "the task has ended"),
+            (refused(400, r#"{"error":"unknown param","param":"a"}"#), "unknown param 'a'"),
+            (refused(404, r#"{"error":"nothing is at /x"}"#), "older than this command"),
+            (refused(401, "no"), "Give --username"),
+            (refused(500, r#"{"error":"internal"}"#), "Error getting http://h/x (500"),
+        ] {
+            assert!(advise(error).to_string().contains(text), "{text}");
+        }
+    }
+}

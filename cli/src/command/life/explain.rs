@@ -1,0 +1,85 @@
+//! `disbatch explain ID`
+
+use std::io::IsTerminal;
+
+use serde_json::Value;
+
+use crate::api::Client;
+use crate::args::ListingOptions;
+use crate::command::life::advise;
+use crate::output::{document, plain, print};
+
+/// Prints why a task does not run: each gate that it has to pass, and whether it is open.
+///
+/// # Errors
+/// There is no such task, or the DCI cannot be reached.
+pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
+    let answer = client.get(&format!("/tasks/{id}/explain"), None).await.map_err(advise)?;
+    let marks = if shows_marks(|name| std::env::var(name).ok()) { ["✓", "✗"] } else { ["ok ", "NO "] };
+    print(&document(&answer, options, |answer| text(answer, marks))?)
+}
+
+/// Whether standard output is a terminal that can show more than ASCII.
+fn shows_marks(variable: impl Fn(&str) -> Option<String>) -> bool {
+    std::io::stdout().is_terminal() && is_utf8(variable)
+}
+
+/// The first of these variables that is not empty counts (POSIX, 8.2).
+fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| variable(name).filter(|text| !text.is_empty()));
+    locale.is_some_and(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}
+
+fn text(answer: &Value, [open, shut]: [&str; 2]) -> String {
+    let gates = answer.get("gates").and_then(Value::as_array);
+    let gates = gates.into_iter().flatten().map(|gate| {
+        let mark = if gate.get("open").and_then(Value::as_bool) == Some(true) { open } else { shut };
+        format!("  {mark} {}\n", plain(gate.get("text").or(gate.get("gate"))))
+    });
+    let gates: String = gates.collect();
+    let word = plain(answer.get("word").or(answer.get("status")));
+    format!("{} {word}\n{}\n{gates}", plain(answer.get("id")), plain(answer.get("summary")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn gates_are_lines() {
+        let answer = json!({"id": "6b", "status": -2, "word": "queued", "summary": "The queue is paused.",
+            "gates": [{"gate": "queue_paused", "open": false, "text": "the queue is paused: repairs"},
+                      {"gate": "threads", "open": true, "text": "2 of 4 threads are in use"}]});
+        assert_eq!(
+            text(&answer, ["✓", "✗"]),
+            "6b queued\nThe queue is paused.\n  ✗ the queue is paused: repairs\n  ✓ 2 of 4 threads are in use\n"
+        );
+    }
+
+    #[test]
+    fn the_first_variable_counts() {
+        let is = |all: &str, lang: &str| {
+            is_utf8(|name| {
+                Some(
+                    if name == "LC_ALL" {
+                        all
+                    } else if name == "LANG" {
+                        lang
+                    } else {
+                        ""
+                    }
+                    .to_owned(),
+                )
+            })
+        };
+        assert!(is("", "en_GB.UTF-8") && is("C.utf8", "C"));
+        assert!(!is("C", "en_GB.UTF-8") && !is("", ""));
+    }
+}

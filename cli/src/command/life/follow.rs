@@ -1,0 +1,239 @@
+//! A task's output, to the byte.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::header::CONTENT_RANGE;
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+
+use crate::api::ApiError;
+use crate::command::life::connection::{Connection, Pause};
+use crate::command::life::{advise, details};
+use crate::output::{plain, write};
+use crate::status;
+
+/// How long a task waits before it is told why.
+const WITHOUT_A_WORD: Duration = Duration::from_secs(5);
+
+/// How long one request waits for a change.
+const LONG_POLL: Duration = Duration::from_secs(50);
+
+/// A stream of a task's output, and where it goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream {
+    /// `stdout` or `stderr`.
+    pub name: &'static str,
+    /// Whether it goes to standard error.
+    pub to_stderr: bool,
+}
+
+/// Standard output as such.
+pub const STDOUT: Stream = Stream { name: "stdout", to_stderr: false };
+
+/// Standard error as such.
+pub const STDERR: Stream = Stream { name: "stderr", to_stderr: true };
+
+/// Copies a stream: of this attempt, or of the latest one. Goes on where it was if the connection is lost.
+/// With `follow` it ends with the attempt. Returns how many bytes there were.
+///
+/// # Errors
+/// There is no such task or attempt, the DCI cannot be reached, or the output cannot be written.
+pub async fn copy(
+    connection: &Connection<'_>,
+    id: &str,
+    stream: Stream,
+    attempt: Option<i64>,
+    follow: bool,
+) -> anyhow::Result<u64> {
+    let attempt = attempt.map(|attempt| format!(".attempt={attempt}"));
+    let options: Vec<String> = follow.then(|| ".follow=1".to_owned()).into_iter().chain(attempt).collect();
+    let mark = if options.is_empty() { "" } else { "?" };
+    let path = format!("/tasks/{id}/{}{mark}{}", stream.name, options.join("&"));
+    let mut offset = 0;
+    let mut pause = Pause::default();
+    loop {
+        let lost = match connection.client.stream(&path, offset).await {
+            Ok(response) => {
+                connection.answered();
+                let before = offset;
+                let lost = copy_answer(response, &mut offset, stream.to_stderr).await?;
+                if offset > before {
+                    pause = Pause::default();
+                }
+                lost
+            }
+            // There is nothing beyond what we have.
+            Err(error) if error.status() == Some(StatusCode::RANGE_NOT_SATISFIABLE) => None,
+            Err(error) => Some(error),
+        };
+        let Some(error) = lost else { return Ok(offset) };
+        connection.pause(error, &mut pause).await?;
+    }
+}
+
+/// Copies one answer from byte `offset` of the stream on. Returns why it ended early, if it did.
+async fn copy_answer(
+    mut response: Response,
+    offset: &mut u64,
+    to_stderr: bool,
+) -> anyhow::Result<Option<ApiError>> {
+    let url = response.url().to_string();
+    let mut position = match response.status() {
+        StatusCode::PARTIAL_CONTENT => range_start(&response).unwrap_or(*offset),
+        _ => 0, // Everything from the beginning, whatever was asked for.
+    };
+    if position > *offset {
+        eprintln!("disbatch: {} bytes of the output are missing here", position - *offset);
+        *offset = position;
+    }
+    loop {
+        let bytes = match response.chunk().await {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => return Ok(None),
+            Err(error) => return Ok(Some(ApiError::broken_off("getting", url, &error))),
+        };
+        let end = position + bytes.len() as u64;
+        let known = usize::try_from(*offset - position.min(*offset)).unwrap_or(usize::MAX);
+        if let Some(new) = bytes.get(known..).filter(|new| !new.is_empty()) {
+            write(new, to_stderr)?;
+            *offset = end;
+        }
+        position = end;
+    }
+}
+
+/// The first byte of an answer with a part: `bytes 100-199/200`.
+fn range_start(response: &Response) -> Option<u64> {
+    let range = response.headers().get(CONTENT_RANGE)?.to_str().ok()?;
+    range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
+}
+
+/// Shows the output of one attempt after the other until the task has ended.
+#[derive(Debug)]
+pub struct Follower<'a> {
+    connection: &'a Connection<'a>,
+    id: &'a str,
+    streams: &'a [Stream],
+    /// The last attempt whose output has been shown.
+    shown: i64,
+    /// Whether that was done here.
+    has_begun: bool,
+    /// Whether output has been shown that belongs to no numbered attempt.
+    uncounted_shown: bool,
+    /// What was said last about why the task waits.
+    said: String,
+}
+
+impl<'a> Follower<'a> {
+    /// Begins after the attempt `shown`; 0 shows all.
+    pub fn new(connection: &'a Connection<'a>, id: &'a str, streams: &'a [Stream], shown: i64) -> Self {
+        Self { connection, id, streams, shown, has_begun: false, uncounted_shown: false, said: String::new() }
+    }
+
+    /// Goes on until the task has ended. Returns its status.
+    ///
+    /// # Errors
+    /// The task is gone, the DCI refuses a request, or the output cannot be written.
+    pub async fn until_the_end(&mut self) -> anyhow::Result<i64> {
+        loop {
+            let task = self.connection.persist(async || details(self.connection.client, self.id).await).await;
+            let task = task.map_err(advise)?;
+            let status = task.get("status").and_then(Value::as_i64).context("the task has no status")?;
+            let shown = self.show(&task, status).await?;
+            if status::has_ended(status) {
+                return Ok(status);
+            }
+            // After output, the task is another one than it was when it was looked at.
+            if !shown {
+                self.wait(&task, status).await?;
+            }
+        }
+    }
+
+    /// Shows the attempts that have not been shown, the current one while it runs.
+    async fn show(&mut self, task: &Value, status: i64) -> anyhow::Result<bool> {
+        // A claimed or queued task may be given back; its latest attempt is none then.
+        let has_run = status::has_ended(status) || matches!(status, 0 | -7);
+        let attempt = task.get("attempt").and_then(Value::as_i64).unwrap_or(0);
+        if !has_run || (attempt == 0 && (self.uncounted_shown || status == -7)) {
+            return Ok(false);
+        }
+        if attempt == 0 {
+            // A runner of Perl Disbatch does not count.
+            self.uncounted_shown = true;
+            self.copy_all(None).await?;
+            return Ok(true);
+        }
+        let first = self.shown + 1;
+        for attempt in first..=attempt {
+            if self.has_begun {
+                eprintln!("disbatch: attempt {attempt}");
+            }
+            self.copy_all(Some(attempt)).await?;
+            self.shown = attempt;
+            self.has_begun = true;
+        }
+        Ok(first <= attempt)
+    }
+
+    async fn copy_all(&self, attempt: Option<i64>) -> anyhow::Result<()> {
+        let copies = self.streams.iter().map(|stream| async move {
+            match copy(self.connection, self.id, *stream, attempt, true).await {
+                // An attempt that was given back before it ran, or a task that is gone: which is seen next.
+                Err(error) if is_not_found(&error) => Ok(0),
+                outcome => outcome,
+            }
+        });
+        futures::future::try_join_all(copies).await?;
+        Ok(())
+    }
+
+    /// Waits until the status is another one.
+    async fn wait(&mut self, task: &Value, status: i64) -> anyhow::Result<()> {
+        if status == -7 {
+            let at = plain(task.get("run_at"));
+            let until = if at.is_empty() { String::new() } else { format!(" until {at} UTC") };
+            self.say(&match self.shown {
+                _ if !self.has_begun => format!("the task waits{until}"),
+                n => format!("attempt {n} did not succeed; the task waits{until} for the next one"),
+            });
+        }
+        let mut time = WITHOUT_A_WORD;
+        loop {
+            let state = self.connection.state(self.id, Some(status), time).await.map_err(advise)?;
+            if state.get("status").and_then(Value::as_i64) != Some(status) {
+                return Ok(());
+            }
+            time = LONG_POLL;
+            if matches!(status, -2 | -4) {
+                self.explain().await;
+            } else if status == 0 {
+                // Another attempt may run by now.
+                return Ok(());
+            }
+        }
+    }
+
+    /// Says why the task waits, as far as that can be had.
+    async fn explain(&mut self) {
+        let path = format!("/tasks/{}/explain", self.id);
+        if let Ok(answer) = self.connection.client.get(&path, None).await
+            && let Some(summary) = answer.get("summary").and_then(Value::as_str)
+        {
+            self.say(summary);
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        if self.said != text {
+            text.clone_into(&mut self.said);
+            eprintln!("disbatch: {text}");
+        }
+    }
+}
+
+fn is_not_found(error: &anyhow::Error) -> bool {
+    let status = error.downcast_ref::<ApiError>().and_then(ApiError::status);
+    status == Some(StatusCode::NOT_FOUND)
+}

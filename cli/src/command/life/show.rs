@@ -1,0 +1,118 @@
+//! `disbatch show ID`
+
+use serde_json::Value;
+
+use crate::api::Client;
+use crate::args::{ListingOptions, seconds};
+use crate::command::life::attempts::exit;
+use crate::command::life::wait::progress_text;
+use crate::command::life::{advise, details};
+use crate::command::oid;
+use crate::output::{document, plain, print};
+use crate::status;
+
+/// Prints what a person wants to know of a task.
+///
+/// # Errors
+/// There is no such task, or the DCI cannot be reached.
+pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
+    let task = details(client, id).await.map_err(advise)?;
+    print(&document(&task, options, text)?)
+}
+
+/// A line for each fact; those that are not known have none.
+fn text(task: &Value) -> String {
+    let field = |name: &str| plain(task.get(name));
+    let lines = [
+        ("Task", oid(task.get("_id").or(task.get("id")))),
+        ("Queue", oid(task.get("queue"))),
+        ("Status", state(task)),
+        ("Progress", task.get("progress").map(progress_text).unwrap_or_default()),
+        ("Attempt", attempt(task)),
+        ("Node", field("node")),
+        ("Created", field("ctime")),
+        ("Not before", field("run_at")),
+        ("Started", field("started")),
+        ("Changed", field("mtime")),
+        ("Deadline", field("deadline")),
+        ("Timeout", task.get("timeout").and_then(Value::as_f64).map(seconds::words).unwrap_or_default()),
+        ("Unique key", field("unique")),
+        ("Cancel", cancel(task.get("cancel"))),
+        ("Exit", exit(task.get("exit"))),
+        ("Parameters", field("params")),
+        ("Result", field("result")),
+        ("Output", output(task, "stdout")),
+        ("Errors", output(task, "stderr")),
+    ];
+    let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
+    lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+}
+
+fn state(task: &Value) -> String {
+    let Some(code) = task.get("status").and_then(Value::as_i64) else { return plain(task.get("status")) };
+    let word = status::word(code);
+    if word.ends_with(char::is_numeric) { word } else { format!("{word} ({code})") }
+}
+
+fn attempt(task: &Value) -> String {
+    let Some(attempt) = task.get("attempt").and_then(Value::as_i64) else { return String::new() };
+    let most = task.get("max_attempts").and_then(Value::as_i64).map(|most| format!(" of {most}"));
+    let failed = task.get("failures").and_then(Value::as_i64).filter(|failures| *failures > 0);
+    let failed = failed.map(|failures| format!(", {failures} failed"));
+    format!("{attempt}{}{}", most.unwrap_or_default(), failed.unwrap_or_default())
+}
+
+fn cancel(request: Option<&Value>) -> String {
+    let Some(request) = request.filter(|request| request.is_object()) else { return String::new() };
+    let field = |name: &str| plain(request.get(name));
+    let words = [("asked for at ", "at"), ("by ", "by"), ("for ", "reason")];
+    let words = words.map(|(before, name)| (before, field(name)));
+    let words = words.into_iter().filter(|(_, text)| !text.is_empty());
+    words.map(|(before, text)| format!("{before}{text}")).collect::<Vec<_>>().join(", ")
+}
+
+/// How much output there is; `logs` prints it.
+fn output(task: &Value, stream: &str) -> String {
+    match task.get(stream) {
+        Some(Value::String(text)) if text.is_empty() => "none".to_owned(),
+        Some(Value::String(text)) => format!("{} bytes", text.len()),
+        Some(Value::Object(_)) => "in a file".to_owned(),
+        _ => String::new(), // None yet.
+    }
+}
+
+/// Text that cannot move the cursor of a terminal.
+fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_told_in_lines() {
+        let task = json!({"_id": {"$oid": "6b0003bb686c8275d8013333"}, "queue": {"$oid": "6b0003bb686c8275d70dc2f1"},
+            "status": -3, "attempt": 2, "max_attempts": 3, "failures": 1, "node": "vm", "timeout": 90,
+            "ctime": "2026-11-20T08:24:26", "params": {"command": "date"}, "stdout": "héllo", "stderr": {"$oid": "x"},
+            "progress": {"percent": 40}, "exit": {"signal": 15, "reason": "timeout"},
+            "cancel": {"by": "ashley", "reason": "too\nlong"}});
+        let expected = "Task        6b0003bb686c8275d8013333\n\
+                        Queue       6b0003bb686c8275d70dc2f1\n\
+                        Status      terminated (-3)\n\
+                        Progress    40%\n\
+                        Attempt     2 of 3, 1 failed\n\
+                        Node        vm\n\
+                        Created     2026-11-20T08:24:26\n\
+                        Timeout     1 min 30 s\n\
+                        Cancel      by ashley, for too\u{fffd}long\n\
+                        Exit        timeout, signal 15\n\
+                        Parameters  {\"command\":\"date\"}\n\
+                        Output      6 bytes\n\
+                        Errors      in a file\n";
+        assert_eq!(text(&task), expected);
+        assert_eq!(text(&json!({"status": 17})), "Status      status 17\n");
+    }
+}

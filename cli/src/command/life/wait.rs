@@ -1,0 +1,139 @@
+//! `disbatch wait ID ..`
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::stream::{FuturesUnordered, StreamExt};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::api::{ApiError, Client};
+use crate::args::WaitOptions;
+use crate::command::life::advise;
+use crate::command::life::connection::Connection;
+use crate::output::{plain, print};
+use crate::status;
+
+/// So many requests wait at a time.
+const AT_ONCE: usize = 64;
+
+/// How long one request waits.
+const LONG_POLL: Duration = Duration::from_secs(50);
+
+/// How long one request waits if somebody looks at the progress, or others wait for their turn.
+const SHORT_POLL: Duration = Duration::from_secs(2);
+
+/// Waits until all tasks have ended, or one. Exits as they end.
+///
+/// # Errors
+/// There is no such task, the DCI refuses to say, or could not be reached at all.
+pub async fn run(client: &Client, options: &WaitOptions) -> anyhow::Result<ExitCode> {
+    let mut ids = options.ids.clone();
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(id.clone()));
+    let bar = std::io::stderr().is_terminal().then(|| bar(ids.len())).transpose()?;
+    let waiting = Waiting {
+        connection: Connection::new(client),
+        turns: Semaphore::new(AT_ONCE),
+        poll: if bar.is_some() || ids.len() > AT_ONCE { SHORT_POLL } else { LONG_POLL },
+        bar,
+    };
+    let waited = waiting.for_all(&ids, options.any);
+    let outcome = match options.timeout {
+        None => waited.await,
+        Some(time) => tokio::time::timeout(time, waited).await.unwrap_or(Ok(None)),
+    };
+    if let Some(bar) = &waiting.bar {
+        bar.finish_and_clear();
+    }
+    match outcome? {
+        Some(code) => Ok(ExitCode::from(code)),
+        None => {
+            eprintln!("disbatch: not ended within the time of --timeout");
+            Ok(ExitCode::from(status::TIMED_OUT))
+        }
+    }
+}
+
+fn bar(tasks: usize) -> anyhow::Result<ProgressBar> {
+    let bar = ProgressBar::new(tasks as u64);
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} ended, {elapsed} {msg}")?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    Ok(bar)
+}
+
+struct Waiting<'a> {
+    connection: Connection<'a>,
+    turns: Semaphore,
+    poll: Duration,
+    bar: Option<ProgressBar>,
+}
+
+impl Waiting<'_> {
+    /// The exit status: with `any` that of the first task to end, else the first in the order of `ids` that is not 0.
+    async fn for_all(&self, ids: &[String], any: bool) -> anyhow::Result<Option<u8>> {
+        let ends =
+            ids.iter().enumerate().map(|(place, id)| async move { (place, id, self.end_of(id).await) });
+        let mut ends: FuturesUnordered<_> = ends.collect();
+        let mut codes = vec![0; ids.len()];
+        while let Some((place, id, end)) = ends.next().await {
+            let end = end.map_err(advise)?;
+            let line = format!("{id} {}\n", status::word(end));
+            match &self.bar {
+                Some(bar) => bar.suspend(|| print(&line))?,
+                None => print(&line)?,
+            }
+            if any {
+                return Ok(Some(status::exit_code(end)));
+            }
+            if let Some(bar) = &self.bar {
+                bar.inc(1);
+            }
+            codes[place] = status::exit_code(end);
+        }
+        Ok(Some(codes.into_iter().find(|code| *code != 0).unwrap_or(0)))
+    }
+
+    /// The status in which a task ends.
+    async fn end_of(&self, id: &str) -> Result<i64, ApiError> {
+        loop {
+            // It is never closed, so that there always is a turn.
+            let turn = self.turns.acquire().await;
+            let state = self.connection.state(id, None, self.poll).await?;
+            drop(turn);
+            let status = state.get("status").and_then(Value::as_i64);
+            if let Some(status) = status.filter(|status| status::has_ended(*status)) {
+                return Ok(status);
+            }
+            if let (Some(bar), Some(progress)) = (&self.bar, state.get("progress")) {
+                bar.set_message(progress_text(progress));
+            }
+        }
+    }
+}
+
+/// How far a plugin says it is: `40% halfway there`.
+pub fn progress_text(progress: &Value) -> String {
+    let percent = progress.get("percent").filter(|percent| !percent.is_null());
+    let percent = percent.map(|percent| format!("{percent}%")).unwrap_or_default();
+    let message = plain(progress.get("message"));
+    let text = format!("{percent} {message}");
+    // What a plugin says must not move the cursor.
+    text.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn progress_is_a_line() {
+        assert_eq!(progress_text(&json!({"percent": 40, "message": "half\u{1b}[2J"})), "40% half\u{fffd}[2J");
+        assert_eq!(progress_text(&json!({"message": "x"})), "x");
+        assert_eq!(progress_text(&Value::Null), "");
+    }
+}

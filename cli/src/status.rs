@@ -1,0 +1,99 @@
+//! Statuses of tasks: their words, and the exit status that stands for each.
+
+use disbatch_core::model::Status;
+use serde_json::Value;
+
+/// The statuses that have a word.
+const NAMED: [Status; 10] = [
+    Status::Queued,
+    Status::Claimed,
+    Status::Running,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Deferred,
+    Status::Blocked,
+    Status::Cancelled,
+    Status::Terminated,
+    Status::Orphaned,
+];
+
+/// The exit status of a wait that took too long, as that of timeout(1).
+pub const TIMED_OUT: u8 = 124;
+
+/// The exit status after ^C, as of a shell's child that it ended.
+pub const INTERRUPTED: u8 = 130;
+
+/// The exit status for tasks whose own status is too large for one.
+const TOO_LARGE: u8 = 100;
+
+/// All words.
+pub fn words() -> Vec<&'static str> {
+    NAMED.iter().map(|status| status.word()).collect()
+}
+
+/// A status by its word or number.
+pub fn from_text(text: &str) -> Option<i64> {
+    let named = NAMED.iter().find(|status| status.word() == text);
+    named.map(|status| status.code()).or_else(|| text.parse().ok())
+}
+
+/// A status for people: its word, or its number if it has none.
+pub fn word(code: i64) -> String {
+    match NAMED.iter().find(|status| status.code() == code) {
+        Some(status) => status.word().to_owned(),
+        None => format!("status {code}"),
+    }
+}
+
+/// A status in a document for people.
+pub fn of(document: &Value) -> String {
+    document.get("status").and_then(Value::as_i64).map(word).unwrap_or_default()
+}
+
+/// Whether a task in this status has ended.
+pub fn has_ended(code: i64) -> bool {
+    Status::from_code(code).has_ended()
+}
+
+/// The exit status of `run` and `wait` for a task that has ended.
+///
+/// None of them is one that the shell, another command or a wrong option has: 1, 2, 124, 126 to 255.
+pub fn exit_code(code: i64) -> u8 {
+    match Status::from_code(code) {
+        Status::Succeeded => 0,
+        Status::Failed => 102,
+        Status::Terminated => 103,
+        Status::Cancelled => 105,
+        Status::Orphaned => 106,
+        Status::Other(code @ 3..=99) => u8::try_from(code).unwrap_or(TOO_LARGE),
+        // Those that are not ended do not get here.
+        Status::Deferred
+        | Status::Blocked
+        | Status::Queued
+        | Status::Claimed
+        | Status::Running
+        | Status::Other(_) => TOO_LARGE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_statuses_do_not_collide() {
+        let codes = [2, -3, -5, -6, 100, 3, 99];
+        let exits = codes.map(exit_code);
+        assert_eq!(exits, [102, 103, 105, 106, 100, 3, 99]);
+        let taken = [0, 1, 2, TIMED_OUT, INTERRUPTED, crate::FAILED];
+        assert!(exits.iter().all(|exit| !taken.contains(exit)));
+        assert_eq!((exit_code(1), exit_code(1_000_000)), (0, 100));
+    }
+
+    #[test]
+    fn statuses_have_words_and_numbers() {
+        assert_eq!((from_text("queued"), from_text("-7"), from_text("17")), (Some(-2), Some(-7), Some(17)));
+        assert_eq!(from_text("done"), None);
+        assert_eq!((word(2), word(17)), ("failed".to_owned(), "status 17".to_owned()));
+    }
+}

@@ -1,0 +1,254 @@
+//! `run` and `logs`.
+
+use std::process::Stdio;
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json as value};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::process::Child;
+
+use crate::ID;
+use crate::server::{Reply, Server, json};
+
+const DETAILS: &str = "GET /tasks/6b0003bb686c8275d8013333?.details=1";
+
+fn created() -> Reply {
+    json(value!({ "MongoDB::InsertManyResult": { "inserted": [{ "_id": { "$oid": ID } }] } }))
+}
+
+fn task(status: i64, attempt: i64) -> Reply {
+    json(
+        value!({ "_id": { "$oid": ID }, "status": status, "attempt": attempt, "run_at": "2026-11-20T08:24:27" }),
+    )
+}
+
+fn state(status: i64) -> Reply {
+    json(value!({ "id": ID, "status": status, "changed": true }))
+}
+
+fn bytes(text: &str) -> Vec<Reply> {
+    vec![Reply::Bytes(text.as_bytes().to_vec())]
+}
+
+fn stream(name: &str, attempt: i64) -> String {
+    format!("GET /tasks/{ID}/{name}?.follow=1&.attempt={attempt}")
+}
+
+fn wait(since: i64, seconds: i64) -> String {
+    format!("GET /tasks/{ID}/wait?.timeout={seconds}&.since={since}")
+}
+
+#[tokio::test]
+async fn a_run_ends_as_its_task() -> anyhow::Result<()> {
+    for (status, code) in [(1, 0), (2, 102), (-3, 103), (-5, 105), (-6, 106), (17, 17), (100_000, 100)] {
+        let server = Server::start(vec![
+            ("POST /tasks", vec![created()]),
+            (DETAILS, vec![task(-2, 0), task(0, 1), task(status, 1)]),
+            (&wait(-2, 5), vec![state(0)]),
+            (&stream("stdout", 1), vec![Reply::Bytes(b"out\xff\n".to_vec())]),
+            (&stream("stderr", 1), bytes("warning\n")),
+        ])
+        .await?;
+        let options = ["--timeout", "5m", "--max-attempts", "3", "--delay=0", "--idempotency-key", "k"];
+        let outcome =
+            server.expect(&[&["run", "mail", "command=date", "n=1"][..], &options].concat(), code).await?;
+        ensure!(outcome.stdout == b"out\xff\n", "{outcome:?}");
+        ensure!(outcome.stderr.contains("warning\n") && outcome.stderr.contains(ID), "{outcome:?}");
+        let expected = value!({ "queue": "mail", "params": { "command": "date", "n": "1" }, ".timeout": 300,
+            ".max_attempts": 3, ".delay": 0, ".idempotency_key": "k" });
+        ensure!(server.body("POST /tasks")? == expected, "{:?}", server.asked());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_run_goes_on_with_the_next_attempt() -> anyhow::Result<()> {
+    let server = Server::start(vec![
+        ("POST /tasks", vec![created()]),
+        // The second attempt was given back before it ran.
+        (DETAILS, vec![task(-7, 1), task(-7, 1), task(-1, 2), task(1, 3)]),
+        (&wait(-7, 5), vec![state(-1)]),
+        (&wait(-1, 5), vec![state(0)]),
+        (&stream("stdout", 1), bytes("one\n")),
+        (&stream("stderr", 1), bytes("")),
+        (&stream("stdout", 3), bytes("three\n")),
+        (&stream("stderr", 3), bytes("")),
+    ])
+    .await?;
+    let outcome = server.expect(&["run", "mail", "{\"n\":1}"], 0).await?;
+    ensure!(outcome.text() == "one\nthree\n", "{outcome:?}");
+    let said = "attempt 1 did not succeed; the task waits until 2026-11-20T08:24:27 UTC for the next one";
+    ensure!(outcome.stderr.contains(said), "{outcome:?}");
+    ensure!(outcome.stderr.contains("attempt 3\n"), "{outcome:?}");
+    ensure!(server.body("POST /tasks")?["params"] == value!({ "n": 1 }));
+    Ok(())
+}
+
+#[tokio::test]
+async fn output_goes_on_where_the_connection_broke() -> anyhow::Result<()> {
+    let server = Server::start(vec![
+        ("POST /tasks", vec![created()]),
+        (DETAILS, vec![task(1, 1)]),
+        (
+            &stream("stdout", 1),
+            vec![
+                Reply::Broken(b"0123".to_vec()),
+                Reply::Nothing,
+                // One DCI knows ranges, another sends everything again.
+                Reply::Broken(b"012345".to_vec()),
+                Reply::Part(6, b"6789".to_vec()),
+            ],
+        ),
+        (
+            &stream("stderr", 1),
+            vec![Reply::Broken(b"all".to_vec()), Reply::Json(416, value!({ "error": "no such range" }))],
+        ),
+    ])
+    .await?;
+    let outcome = server.expect(&["run", "mail"], 0).await?;
+    ensure!(outcome.text() == "0123456789", "{outcome:?}");
+    ensure!(outcome.stderr.contains("all") && outcome.stderr.contains("trying again"), "{outcome:?}");
+    let asked = server.asked();
+    let ranges =
+        asked.iter().filter(|asked| asked.line == stream("stdout", 1)).map(|asked| asked.range.clone());
+    let range = |text: &str| Some(text.to_owned());
+    let expected = [None, range("bytes=4-"), range("bytes=4-"), range("bytes=6-")];
+    ensure!(ranges.collect::<Vec<_>>() == expected, "{asked:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn why_a_task_waits_is_told() -> anyhow::Result<()> {
+    let server = Server::start(vec![
+        ("POST /tasks", vec![created()]),
+        (DETAILS, vec![task(-2, 0), task(-5, 0)]),
+        (&wait(-2, 5), vec![state(-2)]),
+        (&format!("GET /tasks/{ID}/explain"), vec![json(value!({ "summary": "The queue is paused." }))]),
+        (&wait(-2, 50), vec![state(-5)]),
+        (&format!("GET /tasks/{ID}/stdout?.follow=1"), bytes("")),
+        (&format!("GET /tasks/{ID}/stderr?.follow=1"), bytes("")),
+    ])
+    .await?;
+    let outcome = server.expect(&["run", "mail", "a=b"], 105).await?;
+    ensure!(outcome.stderr.contains("disbatch: The queue is paused.\n"), "{outcome:?}");
+    ensure!(outcome.stderr.contains("cancelled"), "{outcome:?}");
+    Ok(())
+}
+
+/// A run whose output has begun; its standard error is read on.
+async fn begun(server: &Server, arguments: &[&str]) -> anyhow::Result<Child> {
+    let mut command = server.command(arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
+    ensure!(lines.next_line().await?.as_deref() == Some("begun"));
+    Ok(child)
+}
+
+async fn interrupted(mut child: Child) -> anyhow::Result<(Option<i32>, String)> {
+    let id = nix::unistd::Pid::from_raw(child.id().context("it has ended")?.try_into()?);
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT)?;
+    let mut text = String::new();
+    child.stderr.take().context("no standard error")?.read_to_string(&mut text).await?;
+    Ok((child.wait().await?.code(), text))
+}
+
+#[tokio::test]
+async fn an_interruption_leaves_the_task_alone() -> anyhow::Result<()> {
+    let server = Server::start(vec![
+        ("POST /tasks", vec![created()]),
+        (DETAILS, vec![task(0, 1)]),
+        (&stream("stdout", 1), vec![Reply::Stalled(b"begun\n".to_vec())]),
+        (&stream("stderr", 1), vec![Reply::Silence]),
+    ])
+    .await?;
+    let (code, text) = interrupted(begun(&server, &["run", "mail", "a=b"]).await?).await?;
+    ensure!(code == Some(130), "{code:?} {text}");
+    ensure!(text.contains(&format!("'disbatch logs -f {ID}'")), "{text}");
+    ensure!(!server.lines().iter().any(|line| line.contains("cancel")), "{:?}", server.lines());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_interruption_cancels_if_that_was_asked_for() -> anyhow::Result<()> {
+    let server = Server::start(vec![
+        ("POST /tasks", vec![created()]),
+        (DETAILS, vec![task(0, 1), task(-3, 1)]),
+        (&stream("stdout", 1), vec![Reply::Bytes(b"begun\n".to_vec())]),
+        (&stream("stderr", 1), vec![Reply::Stalled(vec![])]),
+        (&format!("POST /tasks/{ID}/cancel"), vec![json(value!({ "outcome": "requested" }))]),
+    ])
+    .await?;
+    let child = begun(&server, &["run", "mail", "a=b", "--cancel-on-interrupt"]).await?;
+    let id = nix::unistd::Pid::from_raw(child.id().context("it has ended")?.try_into()?);
+    let mut child = child;
+    let mut lines = BufReader::new(child.stderr.take().context("no standard error")?).lines();
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT)?;
+    loop {
+        let line = lines.next_line().await?.context("it did not say that it cancels")?;
+        if line.contains("cancelling the task") {
+            break;
+        }
+    }
+    ensure!(server.body(&format!("POST /tasks/{ID}/cancel"))? == value!({ "reason": "interrupted" }));
+    // The end of the task does not come; the second one does not wait for it.
+    nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGINT)?;
+    ensure!(child.wait().await?.code() == Some(130));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_is_told() -> anyhow::Result<()> {
+    let refused = Reply::Json(409, value!({ "error": "the queue does not accept tasks: use post" }));
+    let server = Server::start(vec![("POST /tasks", vec![refused])]).await?;
+    let outcome = server.expect(&["run", "mail", "a=b"], 255).await?;
+    ensure!(outcome.stderr == "the queue does not accept tasks: use post\n", "{outcome:?}");
+    let outcome = server.expect(&["run", "mail", "word"], 255).await?;
+    ensure!(outcome.stderr.contains("'word' is no parameter"), "{outcome:?}");
+    for wrong in [&["run"][..], &["run", "mail", "--delay", "soon"], &["run", "mail", "--max-attempts", "0"]]
+    {
+        server.expect(wrong, 2).await?;
+    }
+    let outcome = server.expect(&["run", "mail", "--detatch=1"], 2).await?;
+    ensure!(outcome.stderr.contains("Unknown option: detatch"), "{outcome:?}");
+    ensure!(server.lines().len() == 1, "{:?}", server.lines());
+    let server = Server::start(vec![("POST /tasks", vec![created()])]).await?;
+    let outcome = server.expect(&["run", "mail", "--detach"], 0).await?;
+    ensure!(outcome.text() == format!("{ID}\n"), "{outcome:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn logs_are_printed() -> anyhow::Result<()> {
+    let line = |rest: &str| format!("GET /tasks/{ID}/{rest}");
+    let gone: Value = value!({ "error": "task has no attempt 9" });
+    let server = Server::start(vec![
+        (&line("stdout"), bytes("out\n")),
+        (&line("stderr"), bytes("err\n")),
+        (&line("stderr?.attempt=2"), bytes("err2\n")),
+        (&line("stdout?.attempt=9"), vec![Reply::Json(404, gone)]),
+        (DETAILS, vec![task(0, 2), task(1, 2)]),
+        (&stream("stdout", 2), bytes("latest\n")),
+    ])
+    .await?;
+    for (arguments, stdout, stderr) in [
+        (&["logs", ID][..], "out\n", ""),
+        (&["logs", "--stderr", ID], "err\n", ""),
+        (&["logs", "--both", ID], "out\n", "err\n"),
+        (&["logs", "--stderr", "--attempt", "2", ID], "err2\n", ""),
+        (&["logs", "-f", ID], "latest\n", ""),
+    ] {
+        let outcome = server.expect(arguments, 0).await?;
+        ensure!(
+            (outcome.text().as_str(), outcome.stderr.as_str()) == (stdout, stderr),
+            "{arguments:?} {outcome:?}"
+        );
+    }
+    let outcome = server.expect(&["logs", "--attempt", "9", ID], 255).await?;
+    ensure!(outcome.stderr == "task has no attempt 9\n", "{outcome:?}");
+    let before = server.lines().len();
+    for wrong in [&["logs"][..], &["logs", "nonsense"], &["logs", "-f", "--attempt", "1", ID]] {
+        server.expect(wrong, 2).await?;
+    }
+    ensure!(server.lines().len() == before, "{:?}", server.lines());
+    Ok(())
+}

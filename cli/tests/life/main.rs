@@ -1,0 +1,15 @@
+//! The commands about a task's life, with a server that answers as each test wants it: what they ask for, what they
+//! print, and their exit status.
+
+mod follow;
+mod many;
+mod one;
+mod server;
+mod steer;
+mod wait;
+
+/// A task.
+pub const ID: &str = "6b0003bb686c8275d8013333";
+
+/// Another one.
+pub const OTHER: &str = "6b0003bb686c8275d8013334";
