@@ -15,7 +15,8 @@ use serde::Deserialize;
 
 pub use log::{Level, Log};
 pub use sections::{
-    AllowedPlugins, Attributes, Auth, Balance, Flag, Gfs, Lease, QueueIds, Role, Ssl, WebExtensions,
+    AllowedPlugins, Attributes, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role, Ssl,
+    WebExtensions,
 };
 
 /// Where a process looks when `--config` is not given.
@@ -49,6 +50,9 @@ pub struct Config {
     /// `QueueBalance`.
     #[serde(default)]
     pub balance: Balance,
+    /// Archiving and deleting by the policy of queues.
+    #[serde(default)]
+    pub janitor: Janitor,
     /// Deprecated routes to serve.
     #[serde(default)]
     pub web_extensions: WebExtensions,

@@ -4,14 +4,18 @@
 //! Follow one task through [`task`]: submit, claim, start, finish. `ARCHITECTURE.md` walks that path
 //! through all processes and states the invariants.
 
+pub mod audit;
 pub mod balance;
+pub mod bulk;
 pub mod clock;
 pub mod config;
 pub mod explain;
+pub mod lease;
 pub mod lifecycle;
 pub mod live;
 pub mod model;
 pub mod node;
+pub mod observe;
 pub mod output;
 pub mod plugin;
 pub mod queue;

@@ -25,7 +25,7 @@ use crate::model::TaskId;
 use crate::output::StreamName;
 use crate::store::{Store, StoreError};
 
-pub use seal::gap_line;
+pub use seal::{gap_line, torn_end};
 
 /// Where live output is.
 pub const COLLECTION: &str = "tasks.live";

@@ -8,6 +8,7 @@ mod id;
 mod liberal;
 mod node;
 mod queue;
+mod retention;
 mod rules;
 mod status;
 mod task;
@@ -16,6 +17,7 @@ pub use id::{IdError, NodeName, PluginName, PluginNameError, QueueId, Selector, 
 pub use liberal::{Count, Moment, integer as whole_number, number};
 pub use node::Node;
 pub use queue::{Queue, Sort};
+pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
 pub use status::{Phase, Status};
 pub use task::Task;

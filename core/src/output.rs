@@ -5,16 +5,18 @@
 //! binary chunks, and the file's metadata says so. Both are read.
 
 mod chunker;
+mod range;
 
 use bson::oid::ObjectId;
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
-use futures::{Stream, StreamExt};
 use md5::{Digest, Md5};
 use tokio::io::AsyncRead;
 
 use crate::model::TaskId;
 use crate::store::{Store, StoreError};
 use chunker::Chunker;
+
+pub use range::OutputFile;
 
 /// Characters (text) or bytes (binary) in a chunk.
 pub const CHUNK_SIZE: usize = 261_120;
@@ -113,20 +115,6 @@ impl Store {
         self.files().delete_one(doc! { "_id": id }).await?;
         self.chunks().delete_many(doc! { "files_id": id }).await?;
         Ok(())
-    }
-
-    /// The chunks of the file `id` in order, as bytes. Text and binary chunks are read alike. A file without
-    /// chunks is an empty stream.
-    ///
-    /// # Errors
-    /// The database cannot be reached; within the stream also when a chunk is missing or is no chunk.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn read_output(
-        &self,
-        id: ObjectId,
-    ) -> Result<impl Stream<Item = Result<Vec<u8>, StoreError>> + Send + 'static, StoreError> {
-        let cursor = self.chunks().find(doc! { "files_id": id }).sort(doc! { "n": 1 }).await?;
-        Ok(cursor.enumerate().map(move |(expected, chunk)| chunk_bytes(id, expected, chunk?)))
     }
 }
 

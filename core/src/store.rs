@@ -105,6 +105,10 @@ impl Store {
         self.database.collection("tasks")
     }
 
+    pub(crate) fn archive(&self) -> Collection<Document> {
+        self.database.collection(crate::task::archive::COLLECTION)
+    }
+
     pub(crate) fn attempts(&self) -> Collection<Document> {
         self.database.collection("tasks.attempts")
     }
@@ -151,7 +155,7 @@ pub(crate) async fn client_options(config: &Config) -> Result<ClientOptions, Sto
     Ok(options)
 }
 
-fn majority() -> WriteConcern {
+pub(crate) fn majority() -> WriteConcern {
     WriteConcern::builder().w(Acknowledgment::Majority).build()
 }
 

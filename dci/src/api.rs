@@ -1,16 +1,24 @@
 //! The REST API, one file per operation. A handler reads its parameters, calls the store, and renders.
 
+pub mod cancel_bulk;
 pub mod cancel_task;
+pub mod create_bulk;
 pub mod create_queue;
 pub mod create_tasks;
 pub mod delete_queue;
 pub mod explain_task;
 pub mod get_balance;
+pub mod get_bulk;
+pub mod get_events;
 pub mod get_node;
 pub mod get_queue;
+pub mod get_stderr;
+pub mod get_stdout;
 pub mod get_task;
 pub mod info;
 pub mod list_attempts;
+pub mod list_audit;
+pub mod list_bulk;
 pub mod list_nodes;
 pub mod list_plugins;
 pub mod list_queues;
@@ -23,6 +31,7 @@ pub mod update_balance;
 pub mod update_node;
 pub mod update_queue;
 pub mod v3;
+pub mod wait_for_task;
 pub mod web_tasks;
 
 use actix_web::HttpResponse;

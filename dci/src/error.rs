@@ -28,7 +28,8 @@ impl HttpError {
         Self { status, body, allow: None }
     }
 
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    /// An error with a message.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self::with_body(status, json!({ "error": message.into() }))
     }
 
@@ -91,6 +92,11 @@ impl HttpError {
             .unwrap_or_else(|| self.status.canonical_reason().unwrap_or("error"))
     }
 
+    /// The body of the response for programs.
+    pub fn json(&self) -> String {
+        json::compact(&self.body)
+    }
+
     /// A response with this status and the headers that go with it, to be given a body.
     pub fn response(&self) -> HttpResponseBuilder {
         let mut response = HttpResponse::build(self.status);
@@ -118,7 +124,7 @@ impl ResponseError for HttpError {
     }
 
     fn error_response(&self) -> HttpResponse {
-        self.response().content_type(json::CONTENT_TYPE).body(json::compact(&self.body))
+        self.response().content_type(json::CONTENT_TYPE).body(self.json())
     }
 }
 

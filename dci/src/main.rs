@@ -3,8 +3,10 @@
 mod accept;
 mod api;
 mod args;
+mod bulk;
 mod counts;
 mod error;
+mod events;
 mod fields;
 mod json;
 mod legacy;
@@ -13,12 +15,15 @@ mod origin;
 mod output;
 mod params;
 mod query;
+mod raw;
 mod rows;
 mod server;
 mod state;
 mod static_files;
+mod tail;
 mod ui;
 mod values;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -1,5 +1,7 @@
 //! `GET /openapi.json`: the description of all routes, put together from the annotations on their handlers.
 
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod bulk;
 mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod legacy;
@@ -16,6 +18,7 @@ use actix_web::HttpResponse;
 use serde_json::Value;
 use utoipa::OpenApi;
 
+pub use bulk::{AuditEntry, BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
 pub use failures::{OfFixed, OfRead, OfSearch, OfWrite};
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
@@ -25,7 +28,9 @@ pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange, Reason};
 pub use results::{
     Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, RetryResult, UpdateResult,
 };
-pub use schema::{Details, ErrorBody, Node, Queue, Task, TaskSearch, Tasks};
+pub use schema::{
+    Details, ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions, Waited,
+};
 
 use crate::{api, json, ui};
 
@@ -53,10 +58,19 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         api::list_tasks::handle,
         api::create_tasks::handle,
         api::get_task::handle,
+        api::wait_for_task::handle,
+        api::get_events::handle,
+        api::get_stdout::handle,
+        api::get_stderr::handle,
         api::cancel_task::handle,
         api::retry_task::handle,
         api::list_attempts::handle,
         api::explain_task::handle,
+        api::create_bulk::handle,
+        api::list_bulk::handle,
+        api::get_bulk::handle,
+        api::cancel_bulk::handle,
+        api::list_audit::handle,
         api::get_balance::handle,
         api::update_balance::handle,
         api::info::handle,
@@ -65,6 +79,7 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         ui::docs::handle,
         ui::overview::handle,
         ui::assets::handle,
+        ui::assets::live,
         api::web_tasks::search::handle,
         api::web_tasks::create::handle,
         api::web_tasks::create_from_collection::handle,
@@ -81,6 +96,7 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
     tags(
         (name = "queues", description = "What runs where, and how much of it at once."),
         (name = "tasks", description = "Submitting tasks and looking at them."),
+        (name = "bulk", description = "One action on many tasks."),
         (name = "nodes", description = "The machines."),
         (name = "balance", description = "How QueueBalance divides the work among queues."),
         (name = "service", description = "This server itself, and its pages."),

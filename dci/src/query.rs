@@ -129,6 +129,7 @@ impl Listing {
             skip,
             projection: projection(params)?,
             sort: None,
+            archive: params.is_on("archive"),
         };
         Ok(Self { query, shape })
     }

@@ -7,6 +7,7 @@ mod extensions;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::Server;
@@ -15,6 +16,7 @@ use actix_web::middleware::{Compress, DefaultHeaders, from_fn};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard};
 use anyhow::anyhow;
+use disbatch_core::bulk;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::store::Store;
@@ -86,17 +88,23 @@ async fn await_database(store: Store) {
 
 async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
     let lifecycle = Lifecycle::listen()?;
+    let watch = Arc::clone(&state.watch);
+    let bulk = state.bulk.clone();
     let server = listen(state, address)?;
+    let followed = tokio::spawn(bulk::follow(bulk.clone()));
     let handle = server.handle();
     let stop = tokio::spawn(async move {
         lifecycle.draining().await;
         tracing::info!("stopping: answering what has been asked");
+        watch.close();
         tokio::select! {
             () = handle.stop(true) => {}
             () = lifecycle.ending() => handle.stop(false).await,
         }
     });
     let served = server.await;
+    bulk.end().await;
+    followed.abort();
     stop.abort();
     tracing::info!("stopped");
     served
@@ -112,8 +120,12 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
             .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")))
             .configure(|app| all_routes(app, &data))
     };
-    let server =
-        HttpServer::new(application).disable_signals().shutdown_timeout(GRACE_SECONDS).bind(address)?;
+    let server = HttpServer::new(application)
+        .disable_signals()
+        .shutdown_timeout(GRACE_SECONDS)
+        // Else answers that go on for long would do so for clients that have gone.
+        .h1_allow_half_closed(false)
+        .bind(address)?;
     for address in server.addrs() {
         tracing::info!(%address, "listening");
     }
@@ -143,6 +155,7 @@ fn routes(app: &mut ServiceConfig) {
     const GET_POST: &str = "GET, HEAD, POST";
     app.service(resource("/", GET).route(get().to(ui::overview::handle)))
         .service(resource("/assets/disbatch.css", GET).route(get().to(ui::assets::handle)))
+        .service(resource("/assets/live.js", GET).route(get().to(ui::assets::live)))
         .service(resource("/docs", GET).route(get().to(ui::docs::handle)))
         .service(resource("/openapi.json", GET).route(get().to(openapi::handle)))
         .service(resource("/plugins", GET).route(get().to(api::list_plugins::handle)))
@@ -182,11 +195,33 @@ fn routes(app: &mut ServiceConfig) {
                 .route(get().to(api::get_task::handle))
                 .wrap(by_accept()),
         )
+        .configure(running)
         .service(
             resource("/tasks/{id:[0-9a-f]{24}}/attempts", GET).route(get().to(api::list_attempts::handle)),
         )
         .service(resource("/tasks/{id:[0-9a-f]{24}}/explain", GET).route(get().to(api::explain_task::handle)))
+        .service(
+            resource("/bulk", GET_POST)
+                .route(get().to(api::list_bulk::handle))
+                .route(web::post().to(api::create_bulk::handle))
+                .wrap(by_accept()),
+        )
+        .service(resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)))
+        .service(
+            resource("/bulk/{id:[0-9a-f]{24}}/cancel", "POST")
+                .route(web::post().to(api::cancel_bulk::handle)),
+        )
+        .service(resource("/audit", GET).route(get().to(api::list_audit::handle)))
         .default_service(web::to(otherwise));
+}
+
+/// Routes that go on while the task does.
+fn running(app: &mut ServiceConfig) {
+    const GET: &str = "GET, HEAD";
+    app.service(resource("/tasks/{id:[0-9a-f]{24}}/stdout", GET).route(get().to(api::get_stdout::handle)))
+        .service(resource("/tasks/{id:[0-9a-f]{24}}/stderr", GET).route(get().to(api::get_stderr::handle)))
+        .service(resource("/tasks/{id:[0-9a-f]{24}}/events", GET).route(get().to(api::get_events::handle)))
+        .service(resource("/tasks/{id:[0-9a-f]{24}}/wait", GET).route(get().to(api::wait_for_task::handle)));
 }
 
 /// A path whose methods are `allow`.

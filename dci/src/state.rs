@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::store::Store;
 
 use crate::counts::QueueCounts;
+use crate::watch::Watch;
 
 /// Shared by all requests.
 #[derive(Debug, Clone)]
@@ -16,6 +18,10 @@ pub struct State {
     pub store: Store,
     /// How many tasks the queues have.
     pub counts: Arc<QueueCounts>,
+    /// Who waits for which task.
+    pub watch: Arc<Watch>,
+    /// Works on bulk jobs.
+    pub bulk: Worker,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
     /// Whether `/monitoring` looks.
@@ -66,8 +72,10 @@ impl State {
             extension
         };
         Self {
+            bulk: Worker::new(store.clone()),
             store,
             counts: Arc::default(),
+            watch: Arc::default(),
             plugins,
             monitoring: config.monitoring.0,
             balance: config.balance,

@@ -1,7 +1,9 @@
-//! The pages for people. One typed struct for each template, no scripts, nothing from other hosts.
+//! The pages for people. One typed struct for each template, nothing from other hosts, and one script of our own: it
+//! shows a running task.
 
 pub mod assets;
 pub mod balance;
+pub mod bulk;
 pub mod docs;
 pub mod overview;
 pub mod task;
@@ -21,6 +23,10 @@ use crate::json::date_text;
 const POLICY: &str =
     "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
+/// The page of a task that has not ended may also run this server's script, and ask this server.
+const LIVE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+     form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
 /// A rendered page.
 pub type Rendered = Result<(StatusCode, String), HttpError>;
 
@@ -34,6 +40,10 @@ struct ErrorPage<'a> {
 
 /// The response for a page, or for the error that there is instead.
 pub fn page(rendered: Rendered) -> HttpResponse {
+    page_with(rendered, POLICY)
+}
+
+fn page_with(rendered: Rendered, policy: &'static str) -> HttpResponse {
     let (mut response, html) = match rendered {
         Ok((status, html)) => (HttpResponse::build(status), html),
         Err(error) => {
@@ -47,7 +57,7 @@ pub fn page(rendered: Rendered) -> HttpResponse {
         }
     };
     // The character set is named in the page itself: Perl Disbatch sends the bare type.
-    response.insert_header((CONTENT_SECURITY_POLICY, POLICY));
+    response.insert_header((CONTENT_SECURITY_POLICY, policy));
     response.content_type("text/html").body(html)
 }
 
@@ -90,6 +100,15 @@ pub fn plain(value: Option<&Bson>) -> String {
         None | Some(Bson::Null) => String::new(),
         Some(Bson::String(text)) => text.clone(),
         Some(other) => crate::json::compact(&crate::json::from_bson(other, crate::json::Dates::Text)),
+    }
+}
+
+/// A parameter as the field of a form has it.
+fn text(value: Option<&serde_json::Value>) -> String {
+    match value {
+        Some(serde_json::Value::String(text)) => text.clone(),
+        Some(serde_json::Value::Number(number)) => number.to_string(),
+        _ => String::new(), // Nothing that a field of a form can hold.
     }
 }
 

@@ -4,6 +4,7 @@ mod args;
 mod backoff;
 mod balance;
 mod claims;
+mod janitor;
 mod launch;
 mod node;
 mod plugins;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::Args;
 use crate::backoff::Backoff;
 use crate::balance;
+use crate::janitor;
 use crate::launch::Launcher;
 use crate::node::Node;
 
@@ -66,12 +67,16 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let follower = tokio::spawn(wake::follow_changes(store.clone(), hints.clone(), stop.clone()));
     let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
+    let janitor = janitor::start(config.janitor, &store, &name, &stop);
     let node = Node::new(config, store, name, hints, launcher).staying_for_its_tasks(args.drain);
     node.run(&lifecycle).await;
     stop.cancel();
     if let Some(balancer) = balancer {
         // It gives its lease back first, which may take a moment.
         let _ended = tokio::time::timeout(balance::LAST_MOMENT, balancer).await;
+    }
+    if let Some(janitor) = janitor {
+        let _ended = tokio::time::timeout(janitor::LAST_MOMENT, janitor).await;
     }
     // It ends at once; how it ends does not matter any more.
     let _ended = follower.await;

@@ -278,6 +278,43 @@ impl Default for Balance {
     }
 }
 
+/// Archiving and deleting ended tasks by the policy of their queues.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Janitor {
+    /// Whether this DEN takes part.
+    #[serde(default = "Flag::on")]
+    pub enabled: Flag,
+    /// How often it looks.
+    #[serde(default)]
+    pub every: Every,
+}
+
+impl Default for Janitor {
+    fn default() -> Self {
+        Self { enabled: Flag(true), every: Every::default() }
+    }
+}
+
+/// A pause between rounds: seconds, a tenth to a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Every(pub Duration);
+
+impl Default for Every {
+    fn default() -> Self {
+        Self(Duration::from_secs(60))
+    }
+}
+
+impl<'de> Deserialize<'de> for Every {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let seconds = value.as_f64().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
+            D::Error::custom(format!("expected a number of seconds from 0.1 to 86400, got {value}"))
+        })
+    }
+}
+
 /// A list of queue ids.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]

@@ -133,8 +133,8 @@ impl Assembly {
     }
 }
 
-/// How many bytes at the end are the start of a character.
-fn torn_end(bytes: &[u8]) -> usize {
+/// How many bytes at the end are the start of a UTF-8 character that goes on behind it: 3 at most.
+pub fn torn_end(bytes: &[u8]) -> usize {
     let tail = &bytes[bytes.len().saturating_sub(3)..];
     (0..tail.len())
         .find(|start| {

@@ -13,6 +13,9 @@ use crate::live;
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How long it is remembered that a task was deleted, for movers that had read it before.
+const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
+
 struct Index {
     collection: &'static str,
     keys: Document,
@@ -92,6 +95,10 @@ fn of_ours() -> Vec<Index> {
         Index::on("audit", doc! { "at": 1 }),
         Index::on("tasks.archive", doc! { "queue": 1, "status": 1 }),
         Index::on("tasks.archive", doc! { "mtime": 1 }),
+        // Copies whose move has not come to its end.
+        Index::on("tasks.archive", doc! { "moving": 1 }).sparse(),
+        Index::on("tasks.deleting", doc! { "done": 1 }).expire(TOMBSTONES_KEPT),
+        Index::on("bulk", doc! { "state": 1, "lease_until": 1 }),
     ]
 }
 
@@ -139,7 +146,12 @@ impl Store {
         }
         for index in live::indexes() {
             let live = self.database().collection::<Document>(live::COLLECTION);
-            live.create_index(index).await?;
+            if let Err(error) = live.create_index(index).await.map_err(StoreError::from) {
+                if error.is_transient() {
+                    return Err(error);
+                }
+                refused.get_or_insert(error);
+            }
         }
         refused.map_or(Ok(()), Err)
     }

@@ -84,21 +84,29 @@ impl Store {
         // Before the update, so that a task that has ended has its output.
         let (stdout, stderr) = self.seal_live(task.id, run.attempt).await?;
         let sealed = [stdout.clone(), stderr.clone()];
-        let buried = match pause {
-            None => self.bury_for_good(filter, [stdout, stderr], poisonous(&rules, task, why)).await?,
-            Some(pause) => self.bury_for_now(filter, &run, [stdout, stderr], (pause, why)).await?,
+        let mut buried = match pause {
+            None => self.bury_for_good(&filter, [stdout, stderr], poisonous(&rules, task, why)).await,
+            Some(pause) => self.bury_for_now(&filter, &run, [stdout, stderr], (pause, why)).await,
         };
-        if buried == Buried::NotRunning {
+        if let Err(error) = &buried
+            && error.write_failure().is_some_and(|failure| failure.is_too_large())
+        {
+            // Better without the output than running for ever.
+            let why = format!("{}; its output did not fit into it", poisonous(&rules, task, why));
             self.discard_output(&sealed).await?;
-        } else {
+            buried = self.bury_for_good(&filter, [Bson::Null, Bson::Null], why).await;
+        } else if !matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
+            self.discard_output(&sealed).await?;
+        }
+        if matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             self.remove_live(task.id, Some(run.attempt)).await?;
         }
-        Ok(buried)
+        buried
     }
 
     async fn bury_for_good(
         &self,
-        filter: Document,
+        filter: &Document,
         [stdout, stderr]: [Bson; 2],
         why: String,
     ) -> Result<Buried, StoreError> {
@@ -106,13 +114,13 @@ impl Store {
         if stdout != Bson::Null || stderr != Bson::Null {
             update = update.set("stdout", stdout).set("stderr", stderr).set("complete", false);
         }
-        let changed = self.tasks().update_one(filter, update.pipeline()).await?.matched_count == 1;
+        let changed = self.tasks().update_one(filter.clone(), update.pipeline()).await?.matched_count == 1;
         Ok(if changed { Buried::Orphaned } else { Buried::NotRunning })
     }
 
     async fn bury_for_now(
         &self,
-        filter: Document,
+        filter: &Document,
         run: &Run,
         [stdout, stderr]: [Bson; 2],
         (pause, why): (Duration, &str),
@@ -128,7 +136,7 @@ impl Store {
         };
         let kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();
-        if self.tasks().update_one(filter, update).await?.matched_count == 1 {
+        if self.tasks().update_one(filter.clone(), update).await?.matched_count == 1 {
             return Ok(Buried::Again);
         }
         if kept {

@@ -6,7 +6,8 @@ use bson::{Document, doc};
 use futures::{Stream, StreamExt, TryStreamExt};
 use mongodb::options::FindOptions;
 
-use crate::model::TaskId;
+use super::archive;
+use crate::model::{TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
 /// A search over tasks. The caller has checked that its filter is allowed and indexed.
@@ -22,6 +23,8 @@ pub struct TaskQuery {
     pub projection: Option<Document>,
     /// The order; the server's when `None`.
     pub sort: Option<Document>,
+    /// Whether archived tasks count too.
+    pub archive: bool,
 }
 
 impl Store {
@@ -43,13 +46,17 @@ impl Store {
         &self,
         query: TaskQuery,
     ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
-        let options = FindOptions::builder()
-            .skip(query.skip)
-            .limit(query.limit)
-            .projection(query.projection)
-            .sort(query.sort)
-            .build();
-        let cursor = self.tasks().find(query.filter).with_options(options).await?;
+        let cursor = if query.archive {
+            self.tasks().aggregate(with_archive(query)).await?
+        } else {
+            let options = FindOptions::builder()
+                .skip(query.skip)
+                .limit(query.limit)
+                .projection(query.projection)
+                .sort(query.sort)
+                .build();
+            self.tasks().find(query.filter).with_options(options).await?
+        };
         Ok(cursor.map(|task| Ok(task?)))
     }
 
@@ -60,6 +67,52 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn count_tasks(&self, filter: Document) -> Result<u64, StoreError> {
         Ok(self.tasks().count_documents(filter).await?)
+    }
+
+    /// How many tasks a search is for, without its limits.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the filter.
+    pub async fn count_query(&self, query: TaskQuery) -> Result<u64, StoreError> {
+        if query.archive {
+            self.count_with_archive(query.filter).await
+        } else {
+            self.count_tasks(query.filter).await
+        }
+    }
+
+    /// How many tasks match, archived ones among them. One that is on its way to the archive counts once.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the filter.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn count_with_archive(&self, filter: Document) -> Result<u64, StoreError> {
+        // The copies of tasks that are still in `tasks` are few, and have an index of their own.
+        let moving = doc! { "$and": [{ "moving": true }, &filter] };
+        let mut twice = vec![doc! { "$match": moving }];
+        twice.extend(also_in_tasks());
+        twice.extend([doc! { "$match": { LIVE: { "$ne": [] } } }, doc! { "$count": "twice" }]);
+        let twice: Option<Document> = self.archive().aggregate(twice).await?.try_next().await?;
+        let twice = twice.and_then(|count| count.get("twice").and_then(whole_number)).unwrap_or(0);
+        let archived = self.archive().count_documents(filter.clone()).await?;
+        let live = self.tasks().count_documents(filter).await?;
+        Ok((live + archived).saturating_sub(twice.unsigned_abs()))
+    }
+
+    /// One task as stored, from the archive if it is there.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    pub async fn find_task_anywhere(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
+        // In this order: a task leaves `tasks` only when it is in the archive.
+        for collection in [self.tasks(), self.archive()] {
+            if let Some(mut task) = collection.find_one(doc! { "_id": id }).await? {
+                task.remove("moving");
+                return Ok(Some(task));
+            }
+        }
+        Ok(None)
     }
 
     /// One task as stored.
@@ -98,4 +151,37 @@ impl Store {
         };
         Ok(indexes.into_iter().filter(ordinary).map(|index| index.keys.keys().cloned().collect()).collect())
     }
+}
+
+/// Where a pipeline notes whether an archived task is in `tasks` too.
+const LIVE: &str = "in_tasks_too";
+
+/// Stages that look up whether an archived task is in `tasks` too, where it counts.
+fn also_in_tasks() -> [Document; 1] {
+    [doc! { "$lookup": { "from": "tasks", "localField": "_id", "foreignField": "_id", "as": LIVE } }]
+}
+
+/// A search in `tasks` and in the archive. A task in both is that in `tasks`, whether the filter finds it there or not.
+fn with_archive(query: TaskQuery) -> Vec<Document> {
+    let mut archived = vec![doc! { "$match": &query.filter }];
+    archived.extend(also_in_tasks());
+    archived.push(doc! { "$match": { LIVE: [] } });
+    archived.push(doc! { "$project": { LIVE: 0, "moving": 0 } });
+    let mut stages = vec![
+        doc! { "$match": query.filter },
+        doc! { "$unionWith": { "coll": archive::COLLECTION, "pipeline": archived } },
+    ];
+    if let Some(sort) = query.sort.filter(|sort| !sort.is_empty()) {
+        stages.push(doc! { "$sort": sort });
+    }
+    if query.skip > 0 {
+        stages.push(doc! { "$skip": i64::try_from(query.skip).unwrap_or(i64::MAX) });
+    }
+    if let Some(limit) = query.limit.filter(|limit| *limit > 0) {
+        stages.push(doc! { "$limit": limit });
+    }
+    if let Some(projection) = query.projection.filter(|projection| !projection.is_empty()) {
+        stages.push(doc! { "$project": projection });
+    }
+    stages
 }

@@ -97,26 +97,37 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
         Role::Disbatchd => &[
             (ANY, &["changeStream", "find"]),
             ("audit", &["createIndex"]),
+            ("bulk", &["createIndex"]),
+            (crate::lease::COLLECTION, &["insert", "update"]),
             ("nodes", &["createIndex", "insert", "update"]),
             ("queues", &["createIndex"]),
             ("submissions", &["createIndex"]),
-            ("tasks", &["createIndex", "update"]),
-            ("tasks.archive", &["createIndex"]),
+            ("tasks", &["createIndex", "remove", "update"]),
+            // The janitor archives and deletes by the policy of queues.
+            ("tasks.archive", &["createIndex", "insert", "remove", "update"]),
+            ("tasks.deleting", &["createIndex", "insert", "remove", "update"]),
             // It keeps what is left of a runner that died: the outcome of its attempt, and its output.
             ("tasks.attempts", &["createIndex", "insert", "remove", "update"]),
             ("tasks.chunks", &["createIndex", "insert", "remove"]),
             ("tasks.files", &["createIndex", "insert", "remove"]),
             ("tasks.live", &["createIndex", "remove"]),
         ],
-        // Tasks may be created for the documents of any collection.
+        // Tasks may be created for the documents of any collection, and waiting follows a change stream.
         Role::DisbatchWeb => &[
-            (ANY, &["find"]),
+            (ANY, &["changeStream", "find"]),
+            ("audit", &["insert", "update"]),
             ("balance", &["insert", "update"]),
+            ("bulk", &["insert", "update"]),
             ("nodes", &["update"]),
             ("queues", &["insert", "remove", "update"]),
             ("submissions", &["insert", "remove", "update"]),
-            ("tasks", &["insert", "listIndexes", "update"]),
+            ("tasks", &["insert", "listIndexes", "remove", "update"]),
+            ("tasks.archive", &["insert", "remove", "update"]),
             ("tasks.attempts", &["insert", "remove", "update"]),
+            ("tasks.chunks", &["remove"]),
+            ("tasks.deleting", &["insert", "remove", "update"]),
+            ("tasks.files", &["remove"]),
+            ("tasks.live", &["remove"]),
         ],
         Role::TaskRunner => &[
             ("queues", &["find"]),

@@ -14,7 +14,8 @@ use crate::params::{Params, wants_details};
 use crate::state::State;
 use crate::{accept, fields, ui};
 
-/// One task: JSON for people, or a page. With the option `.details`, JSON has also how it was run.
+/// One task, also if it is in the archive: JSON for people, or a page. With the option `.details`, JSON has also
+/// how it was run.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
@@ -40,7 +41,7 @@ pub async fn handle(
     params: Result<Params, HttpError>,
 ) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::task::render(&state, &id).await));
+        return Ok(ui::task::respond(&state, &id).await);
     }
     Ok(match find(&state, &id).await {
         Ok(task) => {
@@ -61,5 +62,5 @@ pub async fn handle(
 pub async fn find(state: &State, id: &str) -> Result<Document, HttpError> {
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let id: TaskId = id.parse().map_err(|_| not_found())?;
-    state.store.find_task_document(id).await?.ok_or_else(not_found)
+    state.store.find_task_anywhere(id).await?.ok_or_else(not_found)
 }

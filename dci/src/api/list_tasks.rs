@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::{accept, json, ui};
 
 /// Tasks that match the parameters. The options `.limit`, `.skip`, `.count`, `.fields`, `.full`, `.terse`,
-/// `.epoch` and `.pretty` say which of them, and how they are written.
+/// `.epoch`, `.archive` and `.pretty` say which of them, and how they are written.
 ///
 /// The answer is an array; an object for `.limit=1`, and an empty object when nothing matches.
 ///
@@ -43,7 +43,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) ->
     let indexes = state.store.task_index_fields().await?;
     let Listing { query, shape } = Listing::parse(&params, &indexes, None)?;
     if shape.count {
-        let count = state.store.count_tasks(query.filter).await.map_err(HttpError::from_search)?;
+        let count = state.store.count_query(query).await.map_err(HttpError::from_search)?;
         return Ok(one(&json!({ "count": count }), shape));
     }
     let mut tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;

@@ -21,6 +21,9 @@ pub struct Search {
     pretty: Option<Value>,
     /// Leaves output out; on unless given.
     terse: Option<Value>,
+    /// Archived tasks too.
+    #[schema(rename = ".archive")]
+    archive: Option<Value>,
 }
 
 /// One object for each task.

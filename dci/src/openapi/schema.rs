@@ -92,6 +92,8 @@ pub struct Task {
     mtime: Option<Value>,
     /// Whether the output is stored: false if storing failed.
     complete: Option<Value>,
+    /// When it moved to the archive; only of archived tasks.
+    archived: Option<Value>,
 }
 
 /// How many tasks match.
@@ -171,10 +173,62 @@ pub struct TaskSearch {
     /// Times as seconds since 1970.
     #[param(rename = ".epoch")]
     epoch: Option<String>,
+    /// Archived tasks too.
+    #[param(rename = ".archive")]
+    archive: Option<String>,
     /// Over many lines.
     #[param(rename = ".pretty")]
     pretty: Option<String>,
     /// With all fields, also those that Disbatch does not have.
     #[param(rename = ".details")]
     details: Option<String>,
+}
+
+/// Which output, and how.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct OutputOptions {
+    /// Goes on until the attempt is over. On unless empty or 0.
+    #[param(rename = ".follow")]
+    follow: Option<String>,
+    /// Of this attempt, counted from 1; the latest one unless given.
+    #[param(rename = ".attempt", minimum = 0)]
+    attempt: Option<i64>,
+}
+
+/// What to wait for.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct WaitOptions {
+    /// Seconds, 60 unless given.
+    #[param(rename = ".timeout", minimum = 0, maximum = 600)]
+    timeout: Option<i64>,
+    /// A status: answers when the task has another one. Without it: when the task has ended.
+    #[param(rename = ".since", example = -2)]
+    since: Option<i64>,
+}
+
+/// Where a task stands.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "status": 1, "word": "succeeded",
+    "ended": true, "changed": true, "progress": {"percent": 100}, "mtime": "2026-11-20T08:24:29",
+}))]
+pub struct Waited {
+    #[schema(pattern = "^[0-9a-f]{24}$")]
+    id: String,
+    /// The queue's id.
+    #[schema(pattern = "^[0-9a-f]{24}$")]
+    queue: String,
+    status: i64,
+    /// The status in a word.
+    word: String,
+    /// Whether the task is over.
+    ended: bool,
+    /// Whether what was waited for has happened.
+    changed: bool,
+    /// What the plugin says: `percent`, `message` and `at`. Null if it has said nothing.
+    progress: Option<Value>,
+    /// When the status last changed, UTC.
+    mtime: Value,
 }

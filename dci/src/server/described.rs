@@ -96,8 +96,8 @@ async fn state() -> State {
 
 /// A task's address may also be that of a queue, by id, and what follows the name of a collection.
 fn is_other((path, method): &Route) -> bool {
-    let of_task = ["/tasks/{id}", "/tasks/{id}/attempts", "/tasks/{id}/explain"];
-    of_task.contains(&path.as_str()) && method == "POST"
+    let read = ["", "/attempts", "/explain", "/stdout", "/stderr", "/events", "/wait"];
+    path.strip_prefix("/tasks/{id}").is_some_and(|rest| read.contains(&rest)) && method == "POST"
 }
 
 #[actix_web::test]

@@ -2,17 +2,19 @@
 
 mod life;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use askama::Template;
 use bson::{Bson, Document};
-use disbatch_core::model::Selector;
+use disbatch_core::model::{Selector, Status};
 use disbatch_core::store::StoreError;
 
 use crate::api::get_task;
+use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::output::{self, Excerpt};
 use crate::state::State;
-use crate::ui::{self, Rendered, StatusView, plain, time};
+use crate::ui::{self, StatusView, plain, time};
 use life::Life;
 
 /// Output is shown up to so many bytes.
@@ -48,7 +50,16 @@ struct TaskPage {
     params: String,
     others: Vec<(String, String)>,
     outputs: [Output; 2],
+    /// There until the task has ended.
+    live: Option<Progress>,
     life: Life,
+}
+
+/// How far the plugin says it is.
+#[derive(Debug, Default, PartialEq)]
+struct Progress {
+    percent: Option<f64>,
+    message: String,
 }
 
 /// The queue's name, and its id if it has one.
@@ -59,24 +70,45 @@ struct QueueLink {
 
 struct Output {
     title: &'static str,
+    /// The last part of the address that has all of it.
+    stream: &'static str,
     /// Nothing when the task wrote nothing.
     excerpt: Option<Excerpt>,
 }
 
-/// The page.
-///
-/// # Errors
-/// There is no such task, or the database cannot be reached.
-pub async fn render(state: &State, id: &str) -> Rendered {
+/// The page, or the error that there is instead. Only the page of a task that has not ended may run a script.
+pub async fn respond(state: &State, id: &str) -> HttpResponse {
+    match render(state, id).await {
+        Ok((page, true)) => ui::page_with(Ok(page), ui::LIVE_POLICY),
+        Ok((page, false)) => ui::page(Ok(page)),
+        Err(error) => ui::page(Err(error)),
+    }
+}
+
+/// The page, and whether it is live.
+async fn render(state: &State, id: &str) -> Result<((StatusCode, String), bool), HttpError> {
     let task = get_task::find(state, id).await?;
     let outputs = [
-        Output { title: "Output", excerpt: excerpt(state, task.get("stdout")).await? },
-        Output { title: "Errors", excerpt: excerpt(state, task.get("stderr")).await? },
+        Output { title: "Output", stream: "stdout", excerpt: excerpt(state, task.get("stdout")).await? },
+        Output { title: "Errors", stream: "stderr", excerpt: excerpt(state, task.get("stderr")).await? },
     ];
     let queue = queue_link(state, task.get("queue")).await?;
     let mut view = view(id, &task, queue, outputs);
     view.life = view.life.with_more(state, id, &task).await?;
-    ui::render(StatusCode::OK, &view)
+    Ok((ui::render(StatusCode::OK, &view)?, view.live.is_some()))
+}
+
+/// Progress so far of a task that has not ended.
+fn live(task: &Document) -> Option<Progress> {
+    let status = bson::deserialize_from_bson::<Status>(task.get("status")?.clone()).ok()?;
+    if status.has_ended() {
+        return None;
+    }
+    let Some(Bson::Document(progress)) = task.get("progress") else { return Some(Progress::default()) };
+    Some(Progress {
+        percent: progress.get("percent").and_then(Bson::as_f64),
+        message: progress.get_str("message").unwrap_or_default().to_owned(),
+    })
 }
 
 async fn excerpt(state: &State, value: Option<&Bson>) -> Result<Option<Excerpt>, StoreError> {
@@ -100,7 +132,9 @@ async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, St
 fn view(id: &str, task: &Document, queue: QueueLink, outputs: [Output; 2]) -> TaskPage {
     let pretty = |value: &Bson| json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned();
     let params = task.get("params").or_else(|| task.get("parameters"));
-    let others = task.iter().filter(|(key, _)| !KNOWN.contains(&key.as_str()));
+    let live = live(task);
+    let is_shown = |key: &str| KNOWN.contains(&key) || (key == "progress" && live.is_some());
+    let others = task.iter().filter(|(key, _)| !is_shown(key));
     TaskPage {
         id: id.to_owned(),
         queue,
@@ -112,6 +146,7 @@ fn view(id: &str, task: &Document, queue: QueueLink, outputs: [Output; 2]) -> Ta
         params: params.map(pretty).unwrap_or_default(),
         others: others.map(|(key, value)| (key.clone(), pretty(value))).collect(),
         outputs,
+        live,
         life: Life::of(task),
     }
 }
@@ -129,8 +164,8 @@ mod tests {
             "ctime": bson::DateTime::from_millis(1_795_163_067_344), "progress": { "percent": 50 },
         };
         let outputs = [
-            Output { title: "Output", excerpt: Some(output::cut("a <b> c".into(), 5)) },
-            Output { title: "Errors", excerpt: None },
+            Output { title: "Output", stream: "stdout", excerpt: Some(output::cut("a <b> c".into(), 5)) },
+            Output { title: "Errors", stream: "stderr", excerpt: None },
         ];
         let queue = QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "q1".into() };
         let html = view("6b0003bb686c8275d8013333", &task, queue, outputs).render().unwrap();
@@ -145,9 +180,31 @@ mod tests {
             "Storing the output failed.",
             "progress",
             "None.",
+            "<a href=\"/tasks/6b0003bb686c8275d8013333/stdout\">All of it</a>",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
+        assert!(!html.contains("<script"), "{html}");
+    }
+
+    #[test]
+    fn the_page_of_a_running_task_follows_it() {
+        let task = doc! { "status": 0, "progress": { "percent": 12.5, "message": "a <b>" } };
+        let outputs = ["stdout", "stderr"].map(|stream| Output { title: "Output", stream, excerpt: None });
+        let queue = QueueLink { id: None, name: String::new() };
+        let html = view("6b0003bb686c8275d8013333", &task, queue, outputs).render().unwrap();
+        for part in [
+            "<script src=\"/assets/live.js\" defer></script>",
+            "data-events=\"/tasks/6b0003bb686c8275d8013333/events\"",
+            "value=\"12.5\"",
+            "a &#60;b&#62;",
+            "href=\"/tasks/6b0003bb686c8275d8013333/stderr\"",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("Further fields"), "{html}");
+        assert_eq!(live(&doc! { "status": -7 }), Some(Progress::default()));
+        assert_eq!(live(&doc! { "status": "odd" }), None);
     }
 
     #[test]
@@ -155,7 +212,7 @@ mod tests {
         let task = doc! {
             "status": -2, "history": [{ "status": -2, "note": "its <time> has come" }], "exit": { "code": 3 },
         };
-        let outputs = ["Output", "Errors"].map(|title| Output { title, excerpt: None });
+        let outputs = ["Output", "Errors"].map(|title| Output { title, stream: "stdout", excerpt: None });
         let mut page =
             view("6b0003bb686c8275d8013333", &task, QueueLink { id: None, name: "q".into() }, outputs);
         page.life.attempts = vec![life::Attempt {

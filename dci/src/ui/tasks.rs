@@ -13,7 +13,7 @@ use crate::error::HttpError;
 use crate::params::Params;
 use crate::query::{Listing, Refusal};
 use crate::state::State;
-use crate::ui::{self, Rendered, StatusView, plain, time};
+use crate::ui::{self, Rendered, StatusView, plain, text, time};
 
 /// How many tasks a page shows unless it is told.
 const DEFAULT_LIMIT: i64 = 100;
@@ -35,6 +35,7 @@ struct Form {
     id: String,
     status: String,
     node: String,
+    archive: bool,
     limit: String,
 }
 
@@ -51,6 +52,8 @@ enum Found {
 
 struct Tasks {
     rows: Vec<Row>,
+    /// Where to act on all that match, if what was asked for can be said there.
+    bulk: Option<String>,
     /// Every parameter again, for the forms that turn pages.
     hidden: Vec<(String, String)>,
     previous: Option<u64>,
@@ -93,7 +96,7 @@ async fn find(state: &State, params: &Params, names: &HashMap<ObjectId, String>)
     let indexes = state.store.task_index_fields().await.map_err(HttpError::from)?;
     let Listing { query, shape } = Listing::parse(params, &indexes, Some(DEFAULT_LIMIT))?;
     if shape.count {
-        let count = state.store.count_tasks(query.filter).await.map_err(HttpError::from_search)?;
+        let count = state.store.count_query(query).await.map_err(HttpError::from_search)?;
         return Ok(Found::Count(count));
     }
     let skip = query.skip;
@@ -102,10 +105,28 @@ async fn find(state: &State, params: &Params, names: &HashMap<ObjectId, String>)
     let full = limit.filter(|limit| u64::try_from(tasks.len()).is_ok_and(|found| found >= *limit));
     Ok(Found::Tasks(Tasks {
         rows: tasks.iter().map(|task| row(task, names)).collect(),
+        bulk: bulk(params),
         hidden: hidden(params),
         previous: (skip > 0).then(|| skip.saturating_sub(limit.unwrap_or(skip))),
         next: full.map(|limit| skip.saturating_add(limit)),
     }))
+}
+
+/// The page for bulk jobs with the form filled in. It knows nothing of nodes and other fields.
+fn bulk(params: &Params) -> Option<String> {
+    let given: Vec<(&str, &Value)> =
+        params.fields.iter().map(|(name, value)| (name.as_str(), value)).filter(|(_, v)| *v != "").collect();
+    let is_whole = given.iter().any(|(name, _)| matches!(*name, "queue" | "id"))
+        && given.iter().all(|(name, _)| matches!(*name, "queue" | "id" | "status"));
+    let pair = |(name, value): &(&str, &Value)| {
+        let name = if *name == "id" { "ids" } else { name };
+        let value = match value {
+            Value::Array(values) => values.iter().map(|v| text(Some(v))).collect::<Vec<_>>().join(","),
+            single => text(Some(single)),
+        };
+        format!("{name}={}", ui::bulk::encoded(&value))
+    };
+    is_whole.then(|| format!("/bulk?{}", given.iter().map(pair).collect::<Vec<_>>().join("&")))
 }
 
 fn form(queues: &[Queue], params: &Params) -> Form {
@@ -121,17 +142,10 @@ fn form(queues: &[Queue], params: &Params) -> Form {
         id: field("id"),
         status: field("status"),
         node: field("node"),
+        archive: params.is_on("archive"),
         limit: Some(text(params.options.get("limit")))
             .filter(|limit| !limit.is_empty())
             .unwrap_or_else(|| DEFAULT_LIMIT.to_string()),
-    }
-}
-
-fn text(value: Option<&Value>) -> String {
-    match value {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Number(number)) => number.to_string(),
-        _ => String::new(), // Nothing that a field of a form can hold.
     }
 }
 
@@ -199,6 +213,7 @@ mod tests {
             message: Some("careful & slow".into()),
             result: Some(Found::Tasks(Tasks {
                 rows: vec![row(&task, &names)],
+                bulk: bulk(&params()),
                 hidden: hidden(&params()),
                 previous: Some(4),
                 next: Some(6),
@@ -212,6 +227,7 @@ mod tests {
             "careful &#38; slow",
             "…",
             "name=\".skip\" value=\"6\"",
+            "/bulk?queue=6b0003bb686c8275d70dc2f1&#38;status=1%2C2",
             "name=\"status\" value=\"2\"",
             "selected",
         ] {
@@ -224,7 +240,7 @@ mod tests {
     fn the_page_shows_a_count_or_that_there_is_nothing() {
         let with = |result| TasksPage { form: form(&[], &Params::default()), message: None, result };
         assert!(with(Some(Found::Count(17))).render().unwrap().contains("17 tasks"));
-        let none = Tasks { rows: vec![], hidden: vec![], previous: None, next: None };
+        let none = Tasks { rows: vec![], bulk: None, hidden: vec![], previous: None, next: None };
         assert!(with(Some(Found::Tasks(none))).render().unwrap().contains("No task matches."));
         assert!(!with(None).render().unwrap().contains("No task matches."));
     }

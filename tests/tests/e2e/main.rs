@@ -3,12 +3,14 @@
 mod auth;
 mod bad_input;
 mod balance;
+mod bulk;
 mod claim;
 mod controls;
 mod dev;
 mod examples;
 mod leases;
 mod life;
+mod live;
 mod outage;
 mod output;
 mod perl;

@@ -56,3 +56,44 @@ async fn tasks_that_end_while_the_database_is_dead_are_stored_when_it_is_back() 
     den.end_with(Signal::SIGTERM).await?;
     server.stop().await
 }
+
+/// The database is away for longer than a lease: by policy, plugins go on or are stopped.
+#[tokio::test]
+async fn plugins_outlive_their_lease_or_not_as_their_queue_wants_it() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let mut server = start(data.path(), None).await?;
+    let port = server.port();
+    let world = World::at(server.uri()).await?;
+    world.configure(serde_json::json!({ "lease": 3 }))?;
+    let folder = world.path().display();
+    let text = format!(
+        "#!/bin/sh\necho \"$$\" > {folder}/$JOB_ID\nuntil [ -e {folder}/go ]; do sleep 0.05; done\necho done\n"
+    );
+    let keep = world.script_queue(Script { name: "Patient", text: &text }, 1).await?;
+    let stop = world.queue("Patient", doc! { "threads": 1, "on_lost_lease": "stop" }).await?;
+    let kept = world.submit(keep, vec![doc! {}]).await?[0];
+    let stopped = world.submit(stop, vec![doc! {}]).await?[0];
+    let _den = world.den("n1")?;
+    let plugin = |task| {
+        let file = world.path().join(format!("{task}"));
+        move || -> Option<Pid> { std::fs::read_to_string(&file).ok()?.trim().parse().ok().map(Pid::from_raw) }
+    };
+    let (kept_plugin, stopped_plugin) = (plugin(kept), plugin(stopped));
+    eventually("both to run", || async { Ok(kept_plugin().zip(stopped_plugin())) }).await?;
+    let is_alive = |pid: Option<Pid>| pid.is_some_and(|pid| kill(pid, None).is_ok());
+
+    kill(Pid::from_raw(i32::try_from(server.pid())?), Signal::SIGKILL)?;
+    server.wait().await?;
+    eventually("the one to be stopped", || async { Ok((!is_alive(stopped_plugin())).then_some(())) }).await?;
+    assert!(is_alive(kept_plugin()), "the other goes on");
+    std::fs::write(world.path().join("go"), "")?;
+    eventually("the other to end", || async { Ok((!is_alive(kept_plugin())).then_some(())) }).await?;
+    drop(server);
+
+    let server = start(data.path(), Some(port)).await?;
+    let task = world.until_status(kept, 1).await?;
+    assert_eq!(task.get_str("stdout")?, "done\n", "delivered when the database was back");
+    let task = world.until_status(stopped, -6).await?;
+    assert!(!task.contains_key("slot"));
+    server.stop().await
+}

@@ -20,7 +20,7 @@ use crate::state::State;
 const MOST: i64 = 100;
 
 /// Tasks that `filter` finds, also by fields without an index. `options` has `limit`, `skip` and `sort`;
-/// `count`, `pretty` and `terse` are switches. Output is left out unless `terse` is off.
+/// `count`, `pretty` and `terse` are switches, and so is the option `.archive`: archived tasks too. Output is left out unless `terse` is off.
 ///
 /// # Errors
 /// The parameters are wrong, or the database cannot be reached.
@@ -35,10 +35,11 @@ const MOST: i64 = 100;
 )]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
     let (filter, options) = (object(&params, "filter")?, object(&params, "options")?);
-    let query = task_query(&filter, &options)?;
+    let mut query = task_query(&filter, &options)?;
+    query.archive = params.is_on("archive");
     let is_on = |name: &str| legacy::is_true(params.fields.get(name));
     if is_on("count") {
-        let count = state.store.count_tasks(query.filter).await.map_err(HttpError::from_search)?;
+        let count = state.store.count_query(query).await.map_err(HttpError::from_search)?;
         return Ok(json::ok(&json!({ "count": count })));
     }
     let shape = Shape {
@@ -88,6 +89,7 @@ fn task_query(filter: &Map<String, Value>, options: &Map<String, Value>) -> Resu
         skip: number("skip")?,
         projection: None,
         sort: query::sort(options.get("sort"))?,
+        archive: false,
     })
 }
 

@@ -1,0 +1,351 @@
+//! Bulk jobs: one action on many tasks, in the background, with progress, and finished by another DCI if the
+//! one that took it dies.
+//!
+//! A job is a document of `bulk`. Whoever works on it holds its lease, by the server's clock, and renews it with
+//! the progress after each batch, in one conditional update; that update also brings back whether the job has
+//! been cancelled or taken over. Tasks are taken in the order of their ids, and `position` is the last one that
+//! is done with; `pending` are the tasks of the batch that is being worked on. Whoever takes a job over tries those
+//! again, which does no harm, as each action looks at the task's status, and goes on behind them.
+
+mod run;
+mod select;
+
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use mongodb::options::ReturnDocument;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{QueueId, TaskId};
+use crate::store::error::typed;
+use crate::store::{Store, StoreError};
+
+pub use run::{Worker, follow};
+
+/// How long a job is its DCI's without a sign of progress.
+pub const LEASE: Duration = Duration::from_secs(30);
+
+/// What is done to the tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Cancels tasks that wait, and asks running ones to end.
+    Cancel,
+    /// Queues ended tasks again.
+    Retry,
+    /// Moves ended tasks to the archive.
+    Archive,
+    /// Deletes ended tasks, archived or not, with their output.
+    Delete,
+}
+
+impl Action {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Cancel, Self::Retry, Self::Archive, Self::Delete];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Retry => "retry",
+            Self::Archive => "archive",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// The action with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|action| action.as_str() == name)
+    }
+
+    /// Whether it can do anything to a task with this status.
+    pub const fn applies_to(self, status: i64) -> bool {
+        match self {
+            Self::Cancel => matches!(status, -7 | -4 | -2 | -1 | 0),
+            Self::Retry | Self::Archive | Self::Delete => status >= 1 || matches!(status, -6 | -5 | -3),
+        }
+    }
+
+    /// Whether it is for archived tasks too.
+    pub const fn reaches_archive(self) -> bool {
+        matches!(self, Self::Delete)
+    }
+}
+
+/// Whose tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Queues {
+    /// Of one queue.
+    One(QueueId),
+    /// Of all queues, said in words.
+    All,
+}
+
+/// Which tasks. All that is given must be so.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BulkFilter {
+    /// Of which queue; `None`: of any, as `ids` says which.
+    pub queue: Option<Queues>,
+    /// With one of these statuses. Empty: any that the action applies to; a retry leaves out those that
+    /// succeeded.
+    pub statuses: Vec<i64>,
+    /// Not changed for so long.
+    pub older_than: Option<Duration>,
+    /// One of these.
+    pub ids: Option<Vec<TaskId>>,
+}
+
+/// A job to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BulkRequest {
+    /// What is done.
+    pub action: Action,
+    /// To which tasks.
+    pub filter: BulkFilter,
+    /// Why, if that was said.
+    pub reason: Option<String>,
+    /// Who wants it.
+    pub by: String,
+}
+
+/// Where a job stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is worked on, or waits for someone to take it over.
+    Running,
+    /// All tasks have been looked at.
+    Done,
+    /// Somebody stopped it.
+    Cancelled,
+    /// The database refused it.
+    Failed,
+}
+
+impl State {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// A task that could not be acted on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BulkError {
+    /// The task.
+    pub id: TaskId,
+    /// Why.
+    pub error: String,
+}
+
+/// A document of `bulk`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BulkJob {
+    /// Its id.
+    #[serde(rename = "_id")]
+    pub id: ObjectId,
+    /// What is done.
+    pub action: Action,
+    /// The filter as it was asked for.
+    pub filter: Document,
+    /// Why.
+    pub reason: Option<String>,
+    /// Who wanted it.
+    pub by: String,
+    /// Where it stands.
+    pub state: State,
+    /// How many tasks matched when it was made; `None` if counting them took too long.
+    pub total: Option<i64>,
+    /// How many tasks it has changed.
+    pub done: i64,
+    /// How many needed nothing any more, or could not be acted on.
+    pub skipped: i64,
+    /// The first tasks that could not be acted on.
+    pub errors: Vec<BulkError>,
+    /// Why it failed.
+    #[serde(default)]
+    pub failure: Option<String>,
+    /// The last task that was looked at.
+    pub position: Option<ObjectId>,
+    /// The tasks that are being acted on.
+    pub pending: Vec<ObjectId>,
+    /// The newest task that there was when the job was made; no later one is touched.
+    pub newest: ObjectId,
+    /// When it was made.
+    pub created: DateTime,
+    /// When it last got on.
+    pub updated: DateTime,
+    /// Who works on it.
+    pub instance: String,
+}
+
+/// What became of a wish to stop a job.
+#[derive(Debug, Clone, PartialEq)]
+pub enum BulkCancelled {
+    /// It stops after the batch that it is at.
+    Cancelled,
+    /// It is over.
+    NotRunning(State),
+    /// There is no such job.
+    NoSuchJob,
+}
+
+impl Store {
+    /// Makes a job, whose worker `instance` is, and notes it in the audit.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn create_bulk(&self, request: &BulkRequest, instance: &str) -> Result<BulkJob, StoreError> {
+        let total = self.count_bulk(request.action, &request.filter).await?;
+        let newest = self.newest_task(request.action).await?;
+        let literal = |value: Bson| doc! { "$literal": value };
+        let fields = doc! {
+            "action": request.action.as_str(),
+            "filter": literal(request.filter.document().into()),
+            "reason": literal(request.reason.clone().map_or(Bson::Null, Bson::from)),
+            "by": literal(request.by.clone().into()),
+            "state": State::Running.as_str(),
+            "total": total.map_or(Bson::Null, Bson::from),
+            "done": 0_i64, "skipped": 0_i64, "errors": [], "position": Bson::Null, "pending": [], "newest": newest,
+            "created": "$$NOW", "updated": "$$NOW",
+            "instance": literal(instance.into()), "lease_until": lease_end(),
+        };
+        let id = ObjectId::new();
+        let made = self
+            .bulk()
+            .find_one_and_update(doc! { "_id": id }, vec![doc! { "$set": fields }])
+            .upsert(true)
+            .return_document(ReturnDocument::After)
+            .await?;
+        let job: BulkJob = typed("bulk", made.unwrap_or_default())?;
+        self.record_audit(job.audit_entry("")).await?;
+        Ok(job)
+    }
+
+    /// The latest jobs first.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn list_bulk(&self, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
+        let found = self.bulk().find(doc! {}).sort(doc! { "_id": -1 }).limit(limit).await?;
+        let documents: Vec<Document> = found.try_collect().await?;
+        documents.into_iter().map(|document| typed("bulk", document)).collect()
+    }
+
+    /// One job.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn find_bulk(&self, id: ObjectId) -> Result<Option<BulkJob>, StoreError> {
+        let found = self.bulk().find_one(doc! { "_id": id }).await?;
+        found.map(|document| typed("bulk", document)).transpose()
+    }
+
+    /// Stops a job. What it has done stays done.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn cancel_bulk(&self, id: ObjectId, by: &str) -> Result<BulkCancelled, StoreError> {
+        let running = doc! { "_id": id, "state": State::Running.as_str() };
+        let cancelled = doc! { "state": State::Cancelled.as_str(), "updated": "$$NOW", "cancelled_by": doc! { "$literal": by } };
+        let update = vec![doc! { "$set": cancelled }];
+        let stopped =
+            self.bulk().find_one_and_update(running, update).return_document(ReturnDocument::After).await?;
+        let Some(job) = stopped else {
+            let state = self.find_bulk(id).await?.map(|job| job.state);
+            return Ok(state.map_or(BulkCancelled::NoSuchJob, BulkCancelled::NotRunning));
+        };
+        let job: BulkJob = typed("bulk", job)?;
+        let mut entry = job.audit_entry(" cancelled");
+        entry.insert("by", by);
+        self.record_audit(entry).await?;
+        Ok(BulkCancelled::Cancelled)
+    }
+
+    /// Takes over a job whose worker has not been heard of for the length of its lease, if there is one.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn take_over_bulk(&self, instance: &str) -> Result<Option<BulkJob>, StoreError> {
+        let abandoned = doc! {
+            "state": State::Running.as_str(), "$expr": { "$lte": ["$lease_until", "$$NOW"] },
+        };
+        let take = doc! { "instance": { "$literal": instance }, "lease_until": lease_end() };
+        let update = vec![doc! { "$set": take }];
+        let taken =
+            self.bulk().find_one_and_update(abandoned, update).return_document(ReturnDocument::After).await?;
+        taken.map(|document| typed("bulk", document)).transpose()
+    }
+
+    pub(crate) fn bulk(&self) -> Collection<Document> {
+        self.database().collection("bulk")
+    }
+}
+
+impl BulkJob {
+    /// The filter, with the number of ids in place of the ids.
+    pub fn short_filter(&self) -> Document {
+        let mut filter = self.filter.clone();
+        if let Ok(ids) = self.filter.get_array("ids") {
+            filter.insert("ids", i64::try_from(ids.len()).unwrap_or(i64::MAX));
+        }
+        filter
+    }
+
+    /// What the audit says about it.
+    fn audit_entry(&self, what: &str) -> Document {
+        let mut entry = doc! {
+            "by": &self.by, "what": format!("bulk {}{what}", self.action.as_str()),
+            "filter": self.short_filter(), "count": self.total, "job": self.id,
+        };
+        if let Some(reason) = &self.reason {
+            entry.insert("reason", reason);
+        }
+        if self.state != State::Running {
+            entry.extend(doc! { "state": self.state.as_str(), "done": self.done, "skipped": self.skipped });
+        }
+        entry
+    }
+}
+
+fn lease_end() -> Document {
+    doc! { "$add": ["$$NOW", i64::try_from(LEASE.as_millis()).unwrap_or(i64::MAX)] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_apply_to_the_live_or_to_the_ended() {
+        for status in -8..=99 {
+            let live = matches!(status, -7 | -4 | -2 | -1 | 0);
+            assert_eq!(Action::Cancel.applies_to(status), live, "{status}");
+            for action in [Action::Retry, Action::Archive, Action::Delete] {
+                assert_eq!(action.applies_to(status), !live && status != -8, "{status}");
+            }
+        }
+    }
+
+    #[test]
+    fn actions_are_named() {
+        for action in Action::ALL {
+            assert_eq!(Action::named(action.as_str()), Some(action));
+            assert_eq!(Bson::from(action.as_str()), bson::serialize_to_bson(&action).unwrap());
+        }
+        assert_eq!(Action::named("drop"), None);
+    }
+}

@@ -1,0 +1,338 @@
+//! The work on a job: batch after batch, until the last task, a cancel, or someone else has it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::{StreamExt, TryStreamExt};
+use mongodb::options::ReturnDocument;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::{Action, BulkError, BulkJob, LEASE, State, lease_end};
+use crate::model::TaskId;
+use crate::store::error::typed;
+use crate::store::{Store, StoreError};
+use crate::task::{CancelRequest, Cancelled, Retried};
+
+/// So many tasks between two looks at the job.
+const BATCH: usize = 200;
+
+/// So many tasks at once.
+const AT_ONCE: usize = 8;
+
+/// So many errors are kept.
+const ERRORS: i32 = 10;
+
+/// How often it is looked for jobs whose worker has died.
+const LOOK: Duration = Duration::from_secs(3);
+
+/// How long to wait when the database is away.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long the end of a process waits for the batches that its jobs are at.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Works on the jobs of one process.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    store: Store,
+    instance: Arc<str>,
+    stop: CancellationToken,
+    wake: Arc<Notify>,
+    jobs: TaskTracker,
+    runtime: Handle,
+}
+
+/// What a batch came to.
+#[derive(Debug, Default)]
+struct Outcome {
+    done: i64,
+    skipped: i64,
+    errors: Vec<BulkError>,
+}
+
+/// What a task came to.
+enum Acted {
+    Done,
+    Skipped,
+    Failed(String),
+}
+
+/// Looks for jobs whose worker has died, and finishes them, until told to stop.
+pub async fn follow(worker: Worker) {
+    let mut looks = tokio::time::interval(LOOK);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = worker.stop.cancelled() => return,
+            () = worker.wake.notified() => {}
+            _ = looks.tick() => {}
+        }
+        match worker.store.take_over_bulk(&worker.instance).await {
+            Ok(Some(job)) => {
+                tracing::info!(job = %job.id, action = job.action.as_str(), "a bulk job is taken over");
+                worker.wake.notify_one(); // There may be more.
+                worker.start(job);
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!(%error, "cannot look for bulk jobs"),
+        }
+    }
+}
+
+impl Worker {
+    /// The worker of this process. Its jobs run on the runtime that this is called on.
+    pub fn new(store: Store) -> Self {
+        Self {
+            store,
+            instance: ObjectId::new().to_hex().into(),
+            stop: CancellationToken::new(),
+            wake: Arc::default(),
+            jobs: TaskTracker::new(),
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Works on a job that this worker has, in the background.
+    pub fn start(&self, job: BulkJob) {
+        self.jobs.spawn_on(self.clone().work(job), &self.runtime);
+    }
+
+    /// Stops, and leaves the jobs to others.
+    pub async fn end(&self) {
+        self.stop.cancel();
+        self.jobs.close();
+        if tokio::time::timeout(LAST_MOMENT, self.jobs.wait()).await.is_err() {
+            tracing::warn!("a bulk job is left in the middle of a batch; another server takes it over");
+        }
+    }
+
+    /// Its name in jobs.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    /// Until the job is over or no longer this worker's.
+    async fn work(self, mut job: BulkJob) {
+        loop {
+            let id = job.id;
+            let worked = tokio::select! {
+                worked = self.batches(&mut job) => worked,
+                never = self.renew(id) => match never {},
+            };
+            let ended = match worked {
+                Ok(ended) => ended,
+                Err(error) if error.is_transient() || is_forgotten(&error) => {
+                    tracing::warn!(job = %job.id, %error, "a bulk job waits for the database");
+                    tokio::select! {
+                        () = tokio::time::sleep(PAUSE) => continue,
+                        () = self.stop.cancelled() => return,
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(job = %job.id, %error, "a bulk job failed");
+                    // If even that cannot be written, whoever takes the job over meets the same.
+                    self.conclude(&job, State::Failed, Some(&error.to_string())).await.unwrap_or_default()
+                }
+            };
+            if let Some(state) = ended {
+                tracing::info!(
+                    job = %job.id, action = job.action.as_str(), state = state.as_str(), "a bulk job ended"
+                );
+            }
+            return;
+        }
+    }
+
+    /// Keeps the job this worker's, however long a single step takes.
+    async fn renew(&self, id: ObjectId) -> std::convert::Infallible {
+        let ours = doc! { "_id": id, "instance": &*self.instance, "state": State::Running.as_str() };
+        let update = vec![doc! { "$set": { "lease_until": lease_end() } }];
+        loop {
+            tokio::time::sleep(LEASE / 3).await;
+            if let Err(error) = self.store.bulk().update_one(ours.clone(), update.clone()).await {
+                tracing::debug!(job = %id, %error, "cannot renew the lease of a bulk job");
+            }
+        }
+    }
+
+    /// All batches that are left. Returns how the job ended; `None` if it is no longer this worker's.
+    async fn batches(&self, job: &mut BulkJob) -> Result<Option<State>, StoreError> {
+        // An answer that was lost may have told more than this worker knows.
+        let current = self.store.find_bulk(job.id).await?;
+        let Some(current) = current.filter(|job| *job.instance == *self.instance) else { return Ok(None) };
+        *job = current;
+        if job.state != State::Running {
+            return Ok(Some(job.state));
+        }
+        let mut batches = self.store.bulk_ids(job).await?.try_chunks(BATCH);
+        let mut next = async || {
+            Ok::<_, StoreError>(match batches.try_next().await {
+                Ok(batch) => batch.unwrap_or_default(),
+                Err(error) => return Err(error.1),
+            })
+        };
+        let mut batch: Vec<TaskId> = job.pending.iter().copied().map(TaskId).collect();
+        if batch.is_empty() {
+            batch = next().await?;
+            let Some(current) = self.report(job, None, &batch).await? else { return Ok(None) };
+            *job = current;
+        }
+        while !batch.is_empty() && job.state == State::Running {
+            let outcome = self.act(job, &batch).await?;
+            let following = next().await?;
+            let seen = Some((&batch, &outcome));
+            let Some(current) = self.report(job, seen, &following).await? else { return Ok(None) };
+            *job = current;
+            batch = following;
+            if self.stop.is_cancelled() {
+                self.release(job).await?;
+                return Ok(None);
+            }
+        }
+        match job.state {
+            State::Running => self.conclude(job, State::Done, None).await,
+            ended => Ok(Some(ended)),
+        }
+    }
+
+    /// Acts on a batch. A task that is in the archive too comes twice.
+    async fn act(&self, job: &BulkJob, batch: &[TaskId]) -> Result<Outcome, StoreError> {
+        let mut batch = batch.to_vec();
+        batch.dedup();
+        let still = self.store.bulk_still(job, &batch).await?;
+        let tasks: Vec<TaskId> = batch.iter().copied().filter(|id| still.contains(&id.0)).collect();
+        let all = count(batch.len());
+        let changed = match job.action {
+            Action::Archive => self.store.archive_tasks(&tasks).await?.moved,
+            Action::Delete => self.store.delete_tasks(&tasks).await?,
+            Action::Cancel | Action::Retry => {
+                let mut outcome = self.one_by_one(job, &tasks).await?;
+                outcome.skipped += all - count(tasks.len());
+                return Ok(outcome);
+            }
+        };
+        let done = i64::try_from(changed).unwrap_or(i64::MAX);
+        Ok(Outcome { done, skipped: (all - done).max(0), errors: Vec::new() })
+    }
+
+    async fn one_by_one(&self, job: &BulkJob, tasks: &[TaskId]) -> Result<Outcome, StoreError> {
+        let one = |id: TaskId| async move {
+            let acted = match job.action {
+                Action::Cancel => self.cancel(job, id).await,
+                _ => self.retry(job, id).await, // Nothing else comes here.
+            };
+            match acted {
+                Err(error) if error.is_transient() => Err(error),
+                Err(error) => Ok((id, Acted::Failed(error.to_string()))),
+                Ok(acted) => Ok((id, acted)),
+            }
+        };
+        let mut acted = futures::stream::iter(tasks.iter().copied()).map(one).buffer_unordered(AT_ONCE);
+        let mut outcome = Outcome::default();
+        while let Some((id, acted)) = acted.try_next().await? {
+            match acted {
+                Acted::Done => outcome.done += 1,
+                Acted::Skipped => outcome.skipped += 1,
+                Acted::Failed(error) => {
+                    outcome.skipped += 1;
+                    outcome.errors.push(BulkError { id, error });
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    async fn cancel(&self, job: &BulkJob, id: TaskId) -> Result<Acted, StoreError> {
+        let request = CancelRequest { by: job.by.clone(), reason: job.reason.clone() };
+        Ok(match self.store.cancel_task(id, &request).await? {
+            Cancelled::Cancelled | Cancelled::Requested => Acted::Done,
+            Cancelled::Ended(_) | Cancelled::NoSuchTask => Acted::Skipped,
+        })
+    }
+
+    async fn retry(&self, job: &BulkJob, id: TaskId) -> Result<Acted, StoreError> {
+        Ok(match self.store.retry_task(id, &job.retry_note()).await? {
+            Retried::Queued => Acted::Done,
+            Retried::NotEnded(_) | Retried::NoSuchTask => Acted::Skipped,
+        })
+    }
+
+    /// Adds the outcome of a batch to the job, says which tasks are next, renews the lease, and brings back how the
+    /// job is now. `None`: it is someone else's.
+    async fn report(
+        &self,
+        job: &BulkJob,
+        seen: Option<(&Vec<TaskId>, &Outcome)>,
+        next: &[TaskId],
+    ) -> Result<Option<BulkJob>, StoreError> {
+        let ours = doc! { "_id": job.id, "instance": &*self.instance, "position": job.position };
+        let pending: Vec<ObjectId> = next.iter().map(|id| id.0).collect();
+        let mut set = doc! { "lease_until": lease_end(), "pending": pending };
+        if let Some((batch, outcome)) = seen {
+            let errors: Vec<Document> =
+                outcome.errors.iter().map(|error| doc! { "id": error.id, "error": &error.error }).collect();
+            set.extend(doc! {
+                "done": { "$add": ["$done", outcome.done] },
+                "skipped": { "$add": ["$skipped", outcome.skipped] },
+                "errors": { "$slice": [{ "$concatArrays": ["$errors", { "$literal": errors }] }, ERRORS] },
+                "position": batch.last().map(|id| id.0), "updated": "$$NOW",
+            });
+        }
+        let update = vec![doc! { "$set": set }];
+        let reported = self
+            .store
+            .bulk()
+            .find_one_and_update(ours, update)
+            .return_document(ReturnDocument::After)
+            .await?;
+        let Some(job) = reported else { return Ok(None) };
+        typed("bulk", job).map(Some)
+    }
+
+    /// Ends the job if it is still this worker's and running.
+    async fn conclude(
+        &self,
+        job: &BulkJob,
+        state: State,
+        failure: Option<&str>,
+    ) -> Result<Option<State>, StoreError> {
+        let ours = doc! { "_id": job.id, "instance": &*self.instance, "state": State::Running.as_str() };
+        let failure = failure.map_or(Bson::Null, Bson::from);
+        let set = doc! {
+            "state": state.as_str(), "updated": "$$NOW", "failure": { "$literal": failure },
+        };
+        let update = vec![doc! { "$set": set }];
+        let ended = self
+            .store
+            .bulk()
+            .find_one_and_update(ours, update)
+            .return_document(ReturnDocument::After)
+            .await?;
+        let Some(ended) = ended else { return Ok(None) };
+        let job: BulkJob = typed("bulk", ended)?;
+        self.store.record_audit(job.audit_entry(" ended")).await?;
+        Ok(Some(state))
+    }
+
+    /// Lets another take the job over at once.
+    async fn release(&self, job: &BulkJob) -> Result<(), StoreError> {
+        let ours = doc! { "_id": job.id, "instance": &*self.instance };
+        let update = vec![doc! { "$set": { "lease_until": "$$NOW" } }];
+        self.store.bulk().update_one(ours, update).await?;
+        Ok(())
+    }
+}
+
+fn count(tasks: usize) -> i64 {
+    i64::try_from(tasks).unwrap_or(i64::MAX)
+}
+
+/// The server has forgotten the query (43 `CursorNotFound`), or was told to end it: it is asked again.
+fn is_forgotten(error: &StoreError) -> bool {
+    error.write_failure().is_some_and(|failure| matches!(failure.code, 43 | 237 | 175))
+}

@@ -1,0 +1,249 @@
+//! Which tasks a job is for.
+//!
+//! Their ids are read in order, by one query that the server sorts once: a queue's tasks are found by the index
+//! `{queue, status}`, which is not in the order of ids. Whether a task is still one of them is looked at again
+//! for each batch.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::{Stream, StreamExt, TryStreamExt};
+
+use super::{Action, BulkFilter, BulkJob, Queues};
+use crate::model::{QueueId, TaskId, number, whole_number};
+use crate::store::{Store, StoreError};
+use crate::task::archive;
+use crate::task::retention::{server_time_before, unchanged_since};
+
+/// How long counting may take.
+const COUNTING: Duration = Duration::from_secs(5);
+
+/// MongoDB: the operation took longer than it was allowed to.
+const MAX_TIME_EXPIRED: i32 = 50;
+
+/// So many ids are fetched at once: they are used up before the server forgets the query.
+const FETCHED: u32 = 5_000;
+
+impl BulkFilter {
+    /// As it is stored and shown.
+    pub fn document(&self) -> Document {
+        let mut document = Document::new();
+        match self.queue {
+            Some(Queues::One(queue)) => drop(document.insert("queue", queue)),
+            Some(Queues::All) => drop(document.insert("queue", "*")),
+            None => {}
+        }
+        if !self.statuses.is_empty() {
+            document.insert("status", self.statuses.clone());
+        }
+        if let Some(age) = self.older_than {
+            document.insert("older_than", age.as_secs_f64());
+        }
+        if let Some(ids) = &self.ids {
+            document.insert("ids", ids.iter().map(|id| id.0).collect::<Vec<_>>());
+        }
+        document
+    }
+
+    /// What [`BulkFilter::document`] made. `None`: something else made it.
+    fn from_document(document: &Document) -> Option<Self> {
+        let queue = match document.get("queue") {
+            Some(Bson::ObjectId(id)) => Some(Queues::One(QueueId(*id))),
+            Some(Bson::String(all)) if all == "*" => Some(Queues::All),
+            Some(_) => return None,
+            None => None,
+        };
+        let ids = match document.get("ids") {
+            Some(Bson::Array(ids)) => {
+                Some(ids.iter().map(|id| id.as_object_id().map(TaskId)).collect::<Option<Vec<_>>>()?)
+            }
+            Some(_) => return None,
+            None => None,
+        };
+        let statuses = match document.get("status") {
+            Some(Bson::Array(statuses)) => statuses.iter().map(whole_number).collect::<Option<Vec<_>>>()?,
+            Some(_) => return None,
+            None => Vec::new(),
+        };
+        let older_than = match document.get("older_than") {
+            Some(age) => Some(number(age).and_then(|age| Duration::try_from_secs_f64(age).ok())?),
+            None => None,
+        };
+        // Never everything by mistake.
+        (queue.is_some() || ids.is_some()).then_some(Self { queue, statuses, older_than, ids })
+    }
+
+    /// What the server looks for. Ages count from `now`.
+    fn query(&self, action: Action, now: Bson) -> Document {
+        let mut all = vec![self.status(action)];
+        if let Some(Queues::One(queue)) = self.queue {
+            all.push(doc! { "queue": queue });
+        }
+        if let Some(ids) = &self.ids {
+            all.push(doc! { "_id": { "$in": ids.iter().map(|id| id.0).collect::<Vec<_>>() } });
+        }
+        if let Some(age) = self.older_than {
+            all.push(doc! { "$expr": unchanged_since(server_time_before(now, age)) });
+        }
+        doc! { "$and": all }
+    }
+
+    fn status(&self, action: Action) -> Document {
+        if !self.statuses.is_empty() {
+            let applicable = self.statuses.iter().filter(|status| action.applies_to(**status));
+            let applicable: Vec<Bson> = applicable.map(|status| Bson::Int64(*status)).collect();
+            return doc! { "status": { "$in": applicable } };
+        }
+        match action {
+            Action::Cancel => doc! { "status": { "$in": [-7, -4, -2, -1, 0] } },
+            // What went well is not done again unless someone says so.
+            Action::Retry => {
+                doc! { "$or": [{ "status": { "$in": [-3, -5, -6] } }, { "status": { "$gte": 2 } }] }
+            }
+            Action::Archive | Action::Delete => archive::ended(),
+        }
+    }
+}
+
+impl Store {
+    /// How many tasks an action would be tried on now. `None`: counting them takes too long.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn count_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
+        let query = filter.query(action, "$$NOW".into());
+        let mut total = 0;
+        for collection in self.bulk_collections(action) {
+            match collection.count_documents(query.clone()).max_time(COUNTING).await.map_err(StoreError::from)
+            {
+                Ok(count) => total += i64::try_from(count).unwrap_or(i64::MAX),
+                Err(error) if is_out_of_time(&error) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(total))
+    }
+
+    /// The newest task that there is.
+    pub(super) async fn newest_task(&self, action: Action) -> Result<ObjectId, StoreError> {
+        let mut newest = ObjectId::from_bytes([0; 12]);
+        for collection in self.bulk_collections(action) {
+            let last = collection.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 });
+            let last = last.await?.and_then(|task| task.get_object_id("_id").ok());
+            newest = newest.max(last.unwrap_or(newest));
+        }
+        Ok(newest)
+    }
+
+    /// The ids of the tasks that come after those that the job looks at now, in order.
+    pub(super) async fn bulk_ids(
+        &self,
+        job: &BulkJob,
+    ) -> Result<impl Stream<Item = Result<TaskId, StoreError>> + Unpin + use<>, StoreError> {
+        let mut stages = self.bulk_stages(job)?;
+        if job.action.reaches_archive() {
+            let pipeline = stages.clone();
+            stages.push(doc! { "$unionWith": { "coll": archive::COLLECTION, "pipeline": pipeline } });
+        }
+        stages.push(doc! { "$sort": { "_id": 1 } });
+        let ids = self.tasks().aggregate(stages).allow_disk_use(true).batch_size(FETCHED).await?;
+        let ids = ids
+            .map_err(StoreError::from)
+            .try_filter_map(|task| futures::future::ready(Ok(task.get_object_id("_id").ok().map(TaskId))));
+        Ok(ids.boxed())
+    }
+
+    fn bulk_stages(&self, job: &BulkJob) -> Result<Vec<Document>, StoreError> {
+        let mut between = doc! { "$lte": job.newest };
+        if let Some(last) = job.pending.last().or(job.position.as_ref()) {
+            between.insert("$gt", last);
+        }
+        let query = doc! { "$and": [{ "_id": between }, job.query()?] };
+        Ok(vec![doc! { "$match": query }, doc! { "$project": { "_id": 1 } }])
+    }
+
+    /// Those of `batch` that the job is still for.
+    pub(super) async fn bulk_still(
+        &self,
+        job: &BulkJob,
+        batch: &[TaskId],
+    ) -> Result<BTreeSet<ObjectId>, StoreError> {
+        let ids: Vec<ObjectId> = batch.iter().map(|id| id.0).collect();
+        let mut all = vec![doc! { "_id": { "$in": ids } }, job.query()?];
+        if job.action == Action::Retry {
+            // It may have ended again since this job retried it, if the job was taken over just then.
+            all.push(doc! { "history.note": { "$ne": job.retry_note() } });
+        }
+        let query = doc! { "$and": all };
+        let mut still = BTreeSet::new();
+        for collection in self.bulk_collections(job.action) {
+            let found = collection.find(query.clone()).projection(doc! { "_id": 1 }).await?;
+            let found: Vec<Document> = found.try_collect().await?;
+            still.extend(found.iter().filter_map(|task| task.get_object_id("_id").ok()));
+        }
+        Ok(still)
+    }
+
+    fn bulk_collections(&self, action: Action) -> Vec<mongodb::Collection<Document>> {
+        let archive = action.reaches_archive().then(|| self.archive());
+        std::iter::once(self.tasks()).chain(archive).collect()
+    }
+}
+
+impl BulkJob {
+    /// Ages count from when the job was made, so that a task that was too young then stays so.
+    fn query(&self) -> Result<Document, StoreError> {
+        let filter = BulkFilter::from_document(&self.filter).ok_or_else(|| StoreError::Document {
+            collection: "bulk",
+            id: self.id.to_hex(),
+            source: Box::new(<bson::error::Error as serde::de::Error>::custom("its filter is none")),
+        })?;
+        Ok(filter.query(self.action, self.created.into()))
+    }
+
+    /// What the history of a task says that this job has retried.
+    pub(super) fn retry_note(&self) -> String {
+        let reason = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("tried again by {}{reason} (bulk job {})", self.by, self.id)
+    }
+}
+
+fn is_out_of_time(error: &StoreError) -> bool {
+    error.write_failure().is_some_and(|failure| failure.code == MAX_TIME_EXPIRED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_stored_and_read_again() {
+        let filter = BulkFilter {
+            queue: Some(Queues::One(QueueId(ObjectId::new()))),
+            statuses: vec![-2, 7],
+            older_than: Some(Duration::from_millis(1500)),
+            ids: Some(vec![TaskId(ObjectId::new())]),
+        };
+        assert_eq!(BulkFilter::from_document(&filter.document()), Some(filter));
+        let all = BulkFilter { queue: Some(Queues::All), statuses: vec![], older_than: None, ids: None };
+        assert_eq!(BulkFilter::from_document(&all.document()), Some(all));
+        for odd in
+            [doc! {}, doc! { "status": [1] }, doc! { "queue": "mail" }, doc! { "queue": "*", "ids": 1 }]
+        {
+            assert_eq!(BulkFilter::from_document(&odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn only_statuses_that_the_action_applies_to_are_looked_for() {
+        let filter = |statuses| BulkFilter { queue: None, statuses, older_than: None, ids: Some(vec![]) };
+        let cancel = filter(vec![-2, 1]).status(Action::Cancel);
+        assert_eq!(cancel, doc! { "status": { "$in": [-2_i64] } });
+        let everything = filter(vec![]).status(Action::Retry);
+        assert!(!everything.to_string().contains("$gte\": 1"), "{everything}");
+        assert_eq!(filter(vec![1]).status(Action::Retry), doc! { "status": { "$in": [1_i64] } });
+    }
+}

@@ -1,0 +1,160 @@
+//! Archive: ended tasks move out of the way, from `tasks` to `tasks.archive`. Their output in GridFS stays where
+//! it is, and is read as before.
+//!
+//! **Invariant.** At every moment an ended task is in `tasks`, or in `tasks.archive`, or in both; where it is in
+//! both, the one in `tasks` counts and readers pass over the other. So a mover may be killed at any point:
+//! nothing is lost and nothing is seen twice.
+//!
+//! A move is three steps for a batch of tasks:
+//!
+//! 1. The server copies those that have ended (`$merge` by `_id`, replacing an older copy), acknowledged by a
+//!    majority. A copy says that it is `moving`.
+//! 2. A task is deleted from `tasks` if its status and `mtime` are still those of its copy. A task that was
+//!    retried in between stays where it is.
+//! 3. A copy whose task stayed is removed, if it is still the copy that was compared; a copy whose task is gone is
+//!    no longer `moving`.
+//!
+//! Steps 2 and 3 look at copies, not at what this mover did: they finish the moves of one that was killed, and
+//! any number of movers may do them at once. The copies that are `moving` have an index of their own and are
+//! few, which is why a count of both collections stays cheap.
+
+use std::collections::HashSet;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+
+use super::delete::TOMBSTONES;
+use crate::model::TaskId;
+use crate::store::{Store, StoreError};
+
+/// The collection.
+pub(crate) const COLLECTION: &str = "tasks.archive";
+
+/// So many unfinished moves of others are finished at once.
+const UNFINISHED: i64 = 500;
+
+/// What a move has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Archived {
+    /// Tasks that are in the archive only now.
+    pub moved: u64,
+    /// Tasks that changed meanwhile and stayed.
+    pub stayed: u64,
+}
+
+/// Matches the status of tasks that have ended.
+pub(crate) fn ended() -> Document {
+    doc! { "$or": [{ "status": { "$in": [-3, -5, -6] } }, { "status": { "$gte": 1 } }] }
+}
+
+impl Store {
+    /// Moves those of `ids` that have ended to the archive.
+    ///
+    /// # Errors
+    /// The database cannot be reached. What was moved by then is moved; the rest is as it was, or is finished by
+    /// [`Store::finish_archiving`].
+    #[tracing::instrument(skip_all, fields(tasks = ids.len()), err(level = "debug"))]
+    pub async fn archive_tasks(&self, ids: &[TaskId]) -> Result<Archived, StoreError> {
+        if ids.is_empty() {
+            return Ok(Archived::default());
+        }
+        let ids: Vec<ObjectId> = ids.iter().map(|id| id.0).collect();
+        let of_batch = doc! { "_id": { "$in": &ids } };
+        let copy = [
+            doc! { "$match": { "$and": [&of_batch, ended()] } },
+            doc! { "$set": { "archived": "$$NOW", "moving": true } },
+            doc! { "$merge": {
+                "into": COLLECTION, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert",
+            } },
+        ];
+        let copied = self.tasks().aggregate(copy).write_concern(crate::store::majority()).await?;
+        let _nothing: Vec<Document> = copied.try_collect().await?;
+        self.finish(of_batch, i64::try_from(ids.len()).unwrap_or(i64::MAX)).await
+    }
+
+    /// Finishes what movers that were killed have left.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn finish_archiving(&self) -> Result<Archived, StoreError> {
+        self.finish(doc! {}, UNFINISHED).await
+    }
+
+    /// The second and third step for the copies that `which` finds.
+    async fn finish(&self, which: Document, limit: i64) -> Result<Archived, StoreError> {
+        let mut filter = which;
+        filter.insert("moving", true);
+        let compared = doc! { "status": 1, "mtime": 1 };
+        let copies = self.archive().find(filter).projection(compared).limit(limit).await?;
+        let copies: Vec<Document> = copies.try_collect().await?;
+        if copies.is_empty() {
+            return Ok(Archived::default());
+        }
+        let moved = self.delete_unchanged("tasks", &copies).await?;
+        let ids: Vec<&Bson> = copies.iter().filter_map(|copy| copy.get("_id")).collect();
+        let live = self.ids_in("tasks", &ids).await?;
+        // One that was deleted for good while its copy was being made must not come back.
+        let deleted = self.ids_in(TOMBSTONES, &ids).await?;
+        let is_stale = |copy: &&Document| {
+            let id = copy.get_object_id("_id");
+            id.is_ok_and(|id| live.contains(&id) || deleted.contains(&id))
+        };
+        let stale: Vec<Document> = copies.iter().filter(is_stale).cloned().collect();
+        let stayed = live.len() as u64;
+        self.delete_unchanged(COLLECTION, &stale).await?;
+        let settled: Vec<Bson> = copies
+            .iter()
+            .filter(|copy| !is_stale(copy))
+            .filter_map(|copy| copy.get("_id").cloned())
+            .collect();
+        if !settled.is_empty() {
+            let settled = doc! { "_id": { "$in": settled }, "moving": true };
+            self.archive().update_many(settled, doc! { "$unset": { "moving": "" } }).await?;
+        }
+        Ok(Archived { moved, stayed })
+    }
+
+    /// Deletes those documents of a collection that still have the status and `mtime` that `seen` has. Returns
+    /// how many.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(super) async fn delete_unchanged(
+        &self,
+        collection: &str,
+        seen: &[Document],
+    ) -> Result<u64, StoreError> {
+        if seen.is_empty() {
+            return Ok(0);
+        }
+        let one = |seen: &Document| {
+            let field = |name: &str| seen.get(name).cloned().unwrap_or(Bson::Null);
+            let unchanged = doc! { "_id": field("_id"), "status": field("status"), "mtime": field("mtime") };
+            doc! { "q": unchanged, "limit": 1 }
+        };
+        let deletes: Vec<Document> = seen.iter().map(one).collect();
+        let command = doc! {
+            "delete": collection, "deletes": deletes, "ordered": false,
+            "writeConcern": { "w": "majority" },
+        };
+        let answer = self.database().run_command(command).await?;
+        Ok(answer.get("n").and_then(crate::model::whole_number).unwrap_or(0).unsigned_abs())
+    }
+
+    /// Those of `ids` that a collection has.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(super) async fn ids_in(
+        &self,
+        collection: &str,
+        ids: &[&Bson],
+    ) -> Result<HashSet<ObjectId>, StoreError> {
+        let collection = self.database().collection::<Document>(collection);
+        let found = collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "_id": 1 }).await?;
+        let found: Vec<Document> = found.try_collect().await?;
+        Ok(found.iter().filter_map(|document| document.get_object_id("_id").ok()).collect())
+    }
+}

@@ -1,0 +1,47 @@
+//! `POST /bulk/:id/cancel`
+
+use actix_web::http::header::LOCATION;
+use actix_web::web::{Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
+use disbatch_core::bulk::BulkCancelled;
+use serde_json::json;
+
+use crate::api::Answer;
+use crate::openapi::{ErrorBody, OfWrite};
+use crate::state::State;
+use crate::{accept, bulk, json, ui};
+
+/// Stops a bulk job after the tasks that it is at. What it has done stays done.
+///
+/// # Errors
+/// There is none, it is over, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/bulk/{id}/cancel", tag = "bulk", operation_id = "cancelBulkJob",
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (
+            status = 200, description = "Stopped.", body = Object,
+            example = json!({"id": "6b0003bb686c8275d8014444", "state": "cancelled"}),
+        ),
+        (status = 303, description = "To the page with all jobs, if `Accept` asks for HTML."),
+        (status = 404, description = "There is no such job.", body = ErrorBody),
+        (status = 409, description = "It is over.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
+    let cancelled = match state.store.cancel_bulk(bulk::id_of(&id)?, &bulk::by(&request)).await? {
+        BulkCancelled::Cancelled => Ok(json!({ "id": *id, "state": "cancelled" })),
+        BulkCancelled::NotRunning(ended) => {
+            Err(bulk::conflict(format!("the bulk job is over: its state is {}", ended.as_str())))
+        }
+        BulkCancelled::NoSuchJob => Err(bulk::not_found(&id)),
+    };
+    if accept::wants_html(&request) {
+        return Ok(match cancelled {
+            Ok(_) => HttpResponse::SeeOther().insert_header((LOCATION, "/bulk")).finish(),
+            Err(error) => ui::page(Err(error)),
+        });
+    }
+    Ok(json::ok(&cancelled?))
+}

@@ -1,0 +1,65 @@
+//! `POST /bulk`
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::LOCATION;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use serde_json::json;
+
+use crate::api::Answer;
+use crate::openapi::{ErrorBody, NewBulk, NewBulkAnswer, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{accept, bulk, json, ui};
+
+/// Does one thing to many tasks, in the background: cancel, retry, archive or delete. Tasks that come later
+/// are left alone. With the option `.preview`, only says how many tasks match; `null` if counting takes too long.
+///
+/// # Errors
+/// A parameter is wrong, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/bulk", tag = "bulk", operation_id = "createBulkJob",
+    request_body(content(
+        (NewBulk = "application/json"),
+        (NewBulk = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (
+            status = 200, content((NewBulkAnswer = "application/json"), (String = "text/html")),
+            description = "With `.preview`: how many tasks match; a page if `Accept` asks for HTML.",
+        ),
+        (status = 202, description = "The job's id. Its progress is at `GET /bulk/{id}`.", body = NewBulkAnswer),
+        (status = 303, description = "To the page with all jobs, if `Accept` asks for HTML."),
+        (
+            status = 400, content((ErrorBody = "application/json"), (String = "text/html")),
+            description = "A parameter is wrong, or the filter is for everything.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
+    let html = accept::wants_html(&request);
+    let wanted = match bulk::request(&state, &params, &request).await {
+        Ok(wanted) => wanted,
+        Err(error) if html => return Ok(ui::page(ui::bulk::refused(&state, &params, &error).await)),
+        Err(error) => return Err(error),
+    };
+    if params.is_on("preview") {
+        let count = state.store.count_bulk(wanted.action, &wanted.filter).await?;
+        if html {
+            return Ok(ui::page(ui::bulk::confirm(&state, &params, &wanted, count).await));
+        }
+        return Ok(json::ok(&json!({ "count": count })));
+    }
+    let job = state.store.create_bulk(&wanted, state.bulk.instance()).await?;
+    let id = job.id.to_hex();
+    state.bulk.start(job);
+    if html {
+        return Ok(HttpResponse::SeeOther().insert_header((LOCATION, "/bulk")).finish());
+    }
+    let body = json::compact(&json!({ "id": id }));
+    Ok(HttpResponse::build(StatusCode::ACCEPTED)
+        .insert_header((LOCATION, format!("/bulk/{id}")))
+        .content_type(json::CONTENT_TYPE)
+        .body(body))
+}

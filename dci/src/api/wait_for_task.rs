@@ -1,0 +1,100 @@
+//! `GET /tasks/:id/wait`
+
+use std::time::Duration;
+
+use actix_web::web::{Data, Path};
+use bson::Bson;
+use disbatch_core::model::{Status, TaskId};
+use disbatch_core::observe::Observed;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::openapi::{ErrorBody, OfSearch, WaitOptions, Waited};
+use crate::params::Params;
+use crate::state::State;
+
+/// Seconds to wait unless asked otherwise.
+const TIMEOUT: i64 = 60;
+
+/// The most seconds to wait.
+const LONGEST: i64 = 600;
+
+/// Waits until a task has ended, or with `.since` until its status is another one, and tells where it stands.
+///
+/// The answer comes at the timeout at the latest; `changed` tells whether what was waited for has happened. It may
+/// come earlier if this server stops.
+///
+/// # Errors
+/// There is no such task, an option is wrong, or the database cannot be reached.
+#[utoipa::path(
+    get, path = "/tasks/{id}/wait", tag = "tasks", operation_id = "waitForTask",
+    params(("id" = String, Path, description = "The task's id."), WaitOptions),
+    responses(
+        (status = 200, description = "Where it stands.", body = Waited),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such task, or it was deleted meanwhile.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn handle(state: Data<State>, id: Path<String>, params: Params) -> Answer {
+    let not_found = || HttpError::not_found(format!("no task with id {id}"));
+    let task: TaskId = id.parse().map_err(|_| not_found())?;
+    let timeout = timeout(&params)?;
+    let since = params.integer("since")?.map(Status::from_code);
+    let end = Instant::now() + timeout;
+    let mut waiter = state.watch.wait_for(task, &state.store);
+    loop {
+        waiter.mark();
+        let seen = state.store.observe_task(task).await?.ok_or_else(not_found)?;
+        let changed = since.map_or_else(|| seen.task.status.has_ended(), |since| seen.task.status != since);
+        let left = end.saturating_duration_since(Instant::now());
+        if changed || left.is_zero() || !waiter.change(left).await {
+            return Ok(json::ok(&waited(&seen, changed)));
+        }
+    }
+}
+
+fn timeout(params: &Params) -> Result<Duration, HttpError> {
+    let seconds = params.integer("timeout")?.unwrap_or(TIMEOUT);
+    let seconds = u64::try_from(seconds).ok().filter(|_| seconds <= LONGEST);
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| HttpError::bad_request(format!("'.timeout' must be within 0 to {LONGEST} seconds")))
+}
+
+fn waited(seen: &Observed, changed: bool) -> Value {
+    let task = &seen.task;
+    let mtime = task.mtime.as_ref().map_or(&Bson::Null, |mtime| &mtime.0);
+    json!({
+        "id": task.id.to_string(),
+        "queue": task.queue.to_string(),
+        "status": task.status.code(),
+        "word": task.status.word(),
+        "ended": task.status.has_ended(),
+        "changed": changed,
+        "progress": seen.progress().map(|progress| json::from_document(progress, Dates::Text)),
+        "mtime": json::from_bson(mtime, Dates::Text),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_bounded() {
+        let with = |seconds: Value| {
+            let options = json!({ "timeout": seconds }).as_object().cloned().unwrap();
+            timeout(&Params { options, ..Params::default() })
+        };
+        assert_eq!(timeout(&Params::default()), Ok(Duration::from_secs(60)));
+        assert_eq!(with(json!("0")), Ok(Duration::ZERO));
+        assert_eq!(with(json!(600)), Ok(Duration::from_secs(600)));
+        for wrong in [json!(-1), json!(601), json!("soon"), json!(i64::MIN)] {
+            assert_eq!(with(wrong).unwrap_err().status(), 400);
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! From the parameters of a request to a bulk job, and from a bulk job to what clients see.
+
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use bson::oid::ObjectId;
+use disbatch_core::bulk::{Action, BulkFilter, BulkJob, BulkRequest, Queues};
+use disbatch_core::model::{Selector, TaskId};
+use serde_json::{Map, Value, json};
+
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::legacy;
+use crate::params::Params;
+use crate::state::State;
+
+/// A filter has at most so many ids.
+const MOST_IDS: usize = 100_000;
+
+/// At most so many jobs or entries are answered.
+const MOST: i64 = 1000;
+
+/// The keys of a filter. A form has them among the parameters.
+const FILTER: [&str; 4] = ["queue", "status", "older_than", "ids"];
+
+/// Reads and checks a wish for a bulk job.
+///
+/// # Errors
+/// A parameter is wrong, the filter names neither a queue nor ids, or the database cannot be reached.
+pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Result<BulkRequest, HttpError> {
+    let known = ["action", "filter", "reason"];
+    let given = |name: &str| params.fields.get(name).filter(|value| !is_empty(value));
+    if let Some(param) = params.unknown(&[&known[..], &FILTER].concat()) {
+        return Err(HttpError::bad_param("unknown param", param));
+    }
+    let action = given("action").and_then(Value::as_str).and_then(Action::named);
+    let action = action
+        .ok_or_else(|| HttpError::bad_request("action must be one of cancel, retry, archive and delete"))?;
+    let fields = filter_fields(params)?;
+    let filter = filter(state, action, &fields).await?;
+    let reason = match given("reason") {
+        None => None,
+        Some(Value::String(reason)) => Some(reason.clone()),
+        Some(_) => return Err(HttpError::bad_request("reason must be a string")),
+    };
+    Ok(BulkRequest { action, filter, reason, by: by(http) })
+}
+
+/// Who wants it, for the record.
+pub fn by(request: &HttpRequest) -> String {
+    match request.peer_addr() {
+        Some(address) => format!("the REST API from {}", address.ip()),
+        None => "the REST API".to_owned(),
+    }
+}
+
+/// A field of a form that was left empty is no restriction.
+fn is_empty(value: &Value) -> bool {
+    value.is_null() || value.as_str() == Some("")
+}
+
+/// `filter`, or the parameters of a form that has its keys.
+fn filter_fields(params: &Params) -> Result<Map<String, Value>, HttpError> {
+    let fields = match params.fields.get("filter") {
+        Some(Value::Object(filter)) => filter.clone(),
+        Some(value) if !is_empty(value) => {
+            return Err(HttpError::bad_request("filter must be an object"));
+        }
+        _ => Map::new(), // None is given.
+    };
+    if let Some(param) = fields.keys().find(|name| !FILTER.contains(&name.as_str())) {
+        return Err(HttpError::bad_param("unknown param in filter", param));
+    }
+    let flat = params.fields.iter().filter(|(name, _)| FILTER.contains(&name.as_str()));
+    let all = fields.into_iter().chain(flat.map(|(name, value)| (name.clone(), value.clone())));
+    Ok(all.filter(|(_, value)| !is_empty(value)).collect())
+}
+
+async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> Result<BulkFilter, HttpError> {
+    let statuses = fields.get("status").map(statuses).transpose()?.unwrap_or_default();
+    let older_than = fields.get("older_than").map(seconds).transpose()?;
+    let ids = fields.get("ids").map(ids).transpose()?;
+    let queue = match fields.get("queue") {
+        Some(Value::String(name)) => Some(queue(state, name).await?),
+        Some(Value::Number(name)) => Some(queue(state, &name.to_string()).await?),
+        Some(_) => return Err(HttpError::bad_request("queue must be a name or an id")),
+        None => None,
+    };
+    if queue.is_none() && ids.is_none() {
+        return Err(HttpError::bad_request(
+            "refusing to act on everything: the filter needs a queue, ids, or {\"queue\":\"*\"} for all queues",
+        ));
+    }
+    if let Some(status) = statuses.iter().find(|status| !action.applies_to(**status)) {
+        let message = format!("there is nothing to {} about tasks with status {status}", action.as_str());
+        return Err(HttpError::bad_request(message));
+    }
+    Ok(BulkFilter { queue, statuses, older_than, ids })
+}
+
+/// A queue that has been deleted may still have tasks, so an id need not be one of a queue that there is.
+async fn queue(state: &State, name: &str) -> Result<Queues, HttpError> {
+    if name == "*" {
+        return Ok(Queues::All);
+    }
+    let selector = Selector::parse(name);
+    if let Selector::Id(id) = selector {
+        return Ok(Queues::One(id.into()));
+    }
+    let found = state.store.find_queue(&selector).await?;
+    let found = found.ok_or_else(|| HttpError::bad_request(format!("no queue '{name}'")))?;
+    Ok(Queues::One(found.id))
+}
+
+/// The values of an array, of text with commas or spaces between them, or of a single one.
+fn several(value: &Value) -> Vec<Value> {
+    match value {
+        Value::Array(values) => values.iter().flat_map(several).collect(),
+        Value::String(text) => {
+            let words = text.split(|c: char| c == ',' || c.is_whitespace());
+            words.filter(|word| !word.is_empty()).map(Value::from).collect()
+        }
+        single => vec![single.clone()],
+    }
+}
+
+fn statuses(value: &Value) -> Result<Vec<i64>, HttpError> {
+    let wrong = || HttpError::bad_request("status must be an integer, or an array of integers");
+    let integer = |value: &Value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong);
+    several(value).iter().map(integer).collect()
+}
+
+fn seconds(value: &Value) -> Result<Duration, HttpError> {
+    let seconds = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None, // Nothing else is a number.
+    };
+    // Ten thousand years: beyond that the server's arithmetic with times ends.
+    let seconds = seconds.filter(|seconds| *seconds <= 315_576_000_000.0);
+    seconds
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| HttpError::bad_request("older_than must be a number of seconds"))
+}
+
+fn ids(value: &Value) -> Result<Vec<TaskId>, HttpError> {
+    let id = |value: &Value| {
+        let text = value.as_str().or_else(|| value.get("$oid").and_then(Value::as_str)).unwrap_or_default();
+        text.parse::<TaskId>().map_err(|error| HttpError::bad_request(format!("ids: {error}")))
+    };
+    let ids = several(value).iter().map(id).collect::<Result<Vec<_>, _>>()?;
+    if ids.is_empty() || ids.len() > MOST_IDS {
+        return Err(HttpError::bad_request(format!("ids must be from 1 to {MOST_IDS} ids of tasks")));
+    }
+    Ok(ids)
+}
+
+/// `.limit`, for answers that are never too long.
+///
+/// # Errors
+/// It is no number from 1 to 1,000.
+pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
+    let limit = params.integer("limit")?.unwrap_or(default);
+    if (1..=MOST).contains(&limit) {
+        Ok(limit)
+    } else {
+        Err(HttpError::bad_request(format!("'.limit' must be from 1 to {MOST}")))
+    }
+}
+
+/// The job with this id.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn find(state: &State, id: &str) -> Result<BulkJob, HttpError> {
+    let id = id_of(id)?;
+    state.store.find_bulk(id).await?.ok_or_else(|| not_found(&id.to_hex()))
+}
+
+/// The id in an address.
+///
+/// # Errors
+/// It is none.
+pub fn id_of(id: &str) -> Result<ObjectId, HttpError> {
+    ObjectId::parse_str(id).map_err(|_| not_found(id))
+}
+
+/// There is no such job.
+pub fn not_found(id: &str) -> HttpError {
+    HttpError::not_found(format!("no bulk job with id {id}"))
+}
+
+/// The job is not in a state for that.
+pub fn conflict(message: impl Into<String>) -> HttpError {
+    HttpError::with_body(StatusCode::CONFLICT, json!({ "error": message.into() }))
+}
+
+/// A job as clients see it. `whole`: with all ids of its filter, in place of their number.
+pub fn view(job: &BulkJob, whole: bool) -> Value {
+    let filter = if whole { job.filter.clone() } else { job.short_filter() };
+    let errors: Vec<Value> =
+        job.errors.iter().map(|error| json!({ "id": error.id.to_string(), "error": error.error })).collect();
+    let time = |at: bson::DateTime| json::from_bson(&at.into(), Dates::Text);
+    let mut view = json!({
+        "id": job.id.to_hex(),
+        "action": job.action.as_str(),
+        "filter": plain_ids(Value::Object(json::from_document(&filter, Dates::Text))),
+        "reason": job.reason,
+        "by": job.by,
+        "state": job.state.as_str(),
+        "total": job.total,
+        "done": job.done,
+        "skipped": job.skipped,
+        "errors": errors,
+        "position": job.position.map(ObjectId::to_hex),
+        "created": time(job.created),
+        "updated": time(job.updated),
+        "instance": job.instance,
+    });
+    if let Some(failure) = &job.failure {
+        view["failure"] = failure.as_str().into();
+    }
+    view
+}
+
+/// Ids as text: clients give them so, too.
+pub fn plain_ids(value: Value) -> Value {
+    match value {
+        Value::Object(map) if map.len() == 1 && map.contains_key("$oid") => {
+            map.into_iter().next().map(|(_, id)| id).unwrap_or_default()
+        }
+        Value::Object(map) => map.into_iter().map(|(key, value)| (key, plain_ids(value))).collect(),
+        Value::Array(items) => items.into_iter().map(plain_ids).collect(),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "6b0003bb686c8275d8013333";
+
+    #[test]
+    fn statuses_and_ids_come_in_arrays_and_as_text() {
+        for value in [json!([1, -2]), json!("1, -2"), json!(["1", "-2"]), json!("1 -2")] {
+            assert_eq!(statuses(&value).unwrap(), [1, -2], "{value}");
+        }
+        assert_eq!(statuses(&json!(7)).unwrap(), [7]);
+        for wrong in [json!(true), json!("a"), json!([1.5]), json!({})] {
+            assert_eq!(statuses(&wrong).unwrap_err().status(), 400, "{wrong}");
+        }
+        for value in [json!([ID]), json!(ID), json!(format!(" {ID}\n")), json!({ "$oid": ID })] {
+            assert_eq!(ids(&value).unwrap()[0].to_string(), ID);
+        }
+        for wrong in [json!([]), json!("x"), json!(5), json!("")] {
+            assert_eq!(ids(&wrong).unwrap_err().status(), 400, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ages_are_seconds() {
+        assert_eq!(seconds(&json!(1.5)).unwrap(), Duration::from_millis(1500));
+        assert_eq!(seconds(&json!("60")).unwrap(), Duration::from_secs(60));
+        for wrong in [json!(-1), json!("1h"), json!(1e300), json!("NaN"), json!([1])] {
+            assert_eq!(seconds(&wrong).unwrap_err().status(), 400, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_form_has_the_keys_of_the_filter_among_its_own() {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        let params = |fields| Params { fields: map(fields), options: Map::new() };
+        let flat = filter_fields(&params(json!({"action": "cancel", "queue": "q", "status": ""}))).unwrap();
+        assert_eq!(flat, map(json!({"queue": "q"})));
+        let nested = filter_fields(&params(json!({"filter": {"queue": "q", "ids": [ID]}}))).unwrap();
+        assert_eq!(nested, map(json!({"queue": "q", "ids": [ID]})));
+        assert!(filter_fields(&params(json!({"filter": {"node": "n"}}))).is_err());
+        assert!(filter_fields(&params(json!({"filter": "queue"}))).is_err());
+    }
+}

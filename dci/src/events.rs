@@ -1,0 +1,239 @@
+//! What happens to a task, as Server-Sent Events: `GET /tasks/:id/events`.
+
+mod frame;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use actix_web::web::{Bytes, Data};
+use bson::Document;
+use disbatch_core::live::LiveStream;
+use disbatch_core::model::{Moment, Status, TaskId};
+use disbatch_core::observe::Observed;
+use disbatch_core::output::StreamName;
+use disbatch_core::store::StoreError;
+use futures::{Stream, stream};
+use tokio::time::Instant;
+
+use crate::state::State;
+use crate::tail::{Part, Source, Tail};
+use crate::watch::Waiter;
+use frame::Decoder;
+
+pub use frame::Resume;
+
+/// Something is sent at least so often, so that a connection that leads nowhere is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+const STREAMS: [StreamName; 2] = [StreamName::Stdout, StreamName::Stderr];
+
+/// One client's view of a task.
+pub struct Events {
+    state: Data<State>,
+    waiter: Waiter,
+    task: TaskId,
+    resume: Option<Resume>,
+    told: Told,
+    /// The attempt whose output is sent, and its output.
+    current: Option<(i64, [Output; 2])>,
+    /// The attempt whose output has been sent to its end.
+    done: Option<i64>,
+    phase: Phase,
+    frames: VecDeque<String>,
+    last: Instant,
+}
+
+/// What the client knows already.
+#[derive(Default)]
+struct Told {
+    status: Option<(Status, i64, Option<Moment>)>,
+    progress: Option<Document>,
+}
+
+struct Output {
+    tail: Tail,
+    decoder: Decoder,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Look, tell, wait.
+    Watching,
+    /// The attempt is over: send the rest of its output.
+    Finishing,
+    Ended,
+}
+
+impl Events {
+    /// The events of `task` from now on, with the output of the attempt that runs, or ran last, from its
+    /// beginning or from where the client had it.
+    pub fn new(state: Data<State>, waiter: Waiter, task: TaskId, resume: Option<Resume>) -> Self {
+        Self {
+            state,
+            waiter,
+            task,
+            resume,
+            told: Told::default(),
+            current: None,
+            done: None,
+            phase: Phase::Watching,
+            frames: VecDeque::new(),
+            last: Instant::now(),
+        }
+    }
+
+    /// The events as they are sent. An error breaks the connection; the client comes back then.
+    pub fn stream(self) -> impl Stream<Item = Result<Bytes, crate::error::HttpError>> {
+        stream::try_unfold(self, async |mut events| {
+            Ok(events.next().await?.map(|frame| (Bytes::from(frame), events)))
+        })
+    }
+
+    async fn next(&mut self) -> Result<Option<String>, StoreError> {
+        loop {
+            if let Some(frame) = self.frames.pop_front() {
+                self.last = Instant::now();
+                return Ok(Some(frame));
+            }
+            match self.phase {
+                Phase::Ended => return Ok(None),
+                Phase::Finishing => self.finish().await?,
+                Phase::Watching => self.look().await?,
+            }
+            if self.frames.is_empty() && self.phase == Phase::Watching {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Waits for something to tell, and says something when it takes long.
+    async fn wait(&mut self) {
+        let left = HEARTBEAT.saturating_sub(self.last.elapsed());
+        if !self.waiter.change(left).await {
+            self.phase = Phase::Ended;
+        } else if self.last.elapsed() >= HEARTBEAT {
+            self.frames.push_back(frame::HEARTBEAT.to_owned());
+        }
+    }
+
+    /// Looks at the task and tells what is new.
+    async fn look(&mut self) -> Result<(), StoreError> {
+        self.waiter.mark();
+        let Some(seen) = self.state.store.observe_task(self.task).await? else {
+            self.frames.push_back(frame::deleted());
+            self.phase = Phase::Ended;
+            return Ok(());
+        };
+        self.tell_status(&seen);
+        self.choose_attempt(&seen);
+        let Some((attempt, outputs)) = &mut self.current else {
+            if seen.task.status.has_ended() {
+                self.frames.push_back(frame::status("end", &seen));
+                self.phase = Phase::Ended;
+            }
+            return Ok(());
+        };
+        let attempt = *attempt;
+        if seen.is_over(attempt) {
+            for output in outputs {
+                let stream = output.tail.name();
+                let source = Source::of_attempt(&self.state.store, &seen, attempt, stream).await?;
+                output.tail.settle(source).await?;
+            }
+            self.phase = Phase::Finishing;
+            return Ok(());
+        }
+        for index in 0..outputs.len() {
+            if let Some((_, outputs)) = &mut self.current {
+                let parts = outputs[index].tail.live().await?;
+                self.tell_parts(index, parts);
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_status(&mut self, seen: &Observed) {
+        let status = (seen.task.status, seen.attempt(), seen.task.mtime.clone());
+        if self.told.status.as_ref() != Some(&status) {
+            self.frames.push_back(frame::status("status", seen));
+            self.told.status = Some(status);
+        }
+        let progress = seen.progress();
+        if progress.is_some() && progress != self.told.progress.as_ref() {
+            self.frames.extend(progress.map(frame::progress));
+        }
+        self.told.progress = progress.cloned();
+    }
+
+    /// Chooses whose output to send next, if none is being sent: that of the attempt in which the client was
+    /// interrupted, of the one that runs, or of the last one.
+    fn choose_attempt(&mut self, seen: &Observed) {
+        if self.current.is_some() {
+            return;
+        }
+        let latest = seen.attempt();
+        let attempt = match self.resume.and_then(|resume| resume.attempt) {
+            Some(attempt) if attempt <= latest => attempt,
+            _ if seen.is_running() || seen.task.status.has_ended() => latest,
+            _ => return,
+        };
+        let resume = self.resume.take().filter(|resume| resume.attempt.is_none_or(|n| n == attempt));
+        if self.done == Some(attempt) {
+            return;
+        }
+        let from = resume.unwrap_or_default();
+        let output = |stream, offset| Output {
+            tail: Tail::new(
+                self.state.store.clone(),
+                LiveStream { task: self.task, attempt, stream },
+                offset,
+            ),
+            decoder: Decoder::at(offset),
+        };
+        self.current = Some((attempt, [output(STREAMS[0], from.stdout), output(STREAMS[1], from.stderr)]));
+    }
+
+    /// Sends the next part of the rest of an attempt's output.
+    async fn finish(&mut self) -> Result<(), StoreError> {
+        for index in 0..STREAMS.len() {
+            let Some((_, outputs)) = &mut self.current else { break };
+            let part = match outputs[index].tail.rest().await {
+                Ok(part) => part,
+                Err(error @ StoreError::DamagedOutput { .. }) => {
+                    tracing::warn!(%error, "output is sent in part");
+                    None
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(part) = part {
+                self.tell_parts(index, vec![part]);
+                return Ok(());
+            }
+        }
+        self.tell_torn();
+        self.done = self.current.take().map(|(attempt, _)| attempt);
+        self.phase = Phase::Watching;
+        Ok(())
+    }
+
+    fn tell_parts(&mut self, index: usize, parts: Vec<Part>) {
+        let Some((attempt, outputs)) = &mut self.current else { return };
+        for part in parts {
+            let texts = outputs[index].decoder.decode(part);
+            let positions = [outputs[0].decoder.position(), outputs[1].decoder.position()];
+            let stream = STREAMS[index];
+            self.frames.extend(texts.iter().map(|text| frame::output(*attempt, stream, text, positions)));
+        }
+    }
+
+    /// What is left of characters that never became whole.
+    fn tell_torn(&mut self) {
+        let Some((attempt, outputs)) = &mut self.current else { return };
+        for index in 0..STREAMS.len() {
+            if let Some(text) = outputs[index].decoder.finish() {
+                let positions = [outputs[0].decoder.position(), outputs[1].decoder.position()];
+                self.frames.push_back(frame::output(*attempt, STREAMS[index], &text, positions));
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Output as it is, byte for byte: `GET /tasks/:id/stdout` and `/stderr`.
+
+mod follow;
+mod range;
+
+use std::ops::Range;
+
+use actix_web::http::header::{
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, IF_RANGE, RANGE,
+};
+use actix_web::http::{Method, StatusCode};
+use actix_web::web::{Bytes, Data};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+use disbatch_core::live::{LiveStream, gap_line};
+use disbatch_core::model::TaskId;
+use disbatch_core::observe::Observed;
+use disbatch_core::output::{Encoding, StreamName};
+use futures::{Stream, TryStreamExt, stream};
+
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::params::Params;
+use crate::state::State;
+use crate::tail::{Part, Source, Tail};
+use follow::Follow;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const BINARY: &str = "application/octet-stream";
+
+/// The answer with a stream of a task's output.
+///
+/// # Errors
+/// There is no such task or attempt, an option is wrong, the range is not there, or the database cannot be
+/// reached.
+pub async fn respond(
+    request: &HttpRequest,
+    state: Data<State>,
+    id: &str,
+    params: &Params,
+    stream: StreamName,
+) -> Answer {
+    let task: TaskId = id.parse().map_err(|_| no_task(id))?;
+    let attempt = attempt(params)?;
+    let follows = params.is_on("follow") && request.method() == Method::GET;
+    // Interest is registered before the first look, so that no change is missed.
+    let waiter = follows.then(|| state.watch.wait_for(task, &state.store));
+    let seen = state.store.observe_task(task).await?.ok_or_else(|| no_task(id))?;
+    if let Some(waiter) = waiter
+        && goes_on(&seen, attempt)
+    {
+        let follow = Follow::new(state, waiter, (task, stream), attempt);
+        return Ok(builder(StatusCode::OK, TEXT)
+            .insert_header((CONTENT_ENCODING, "identity"))
+            .streaming(follow.stream()));
+    }
+    let is_latest = attempt.is_none_or(|attempt| attempt == seen.attempt());
+    if seen.is_running() && is_latest {
+        return live(request, &state, LiveStream { task, attempt: seen.attempt(), stream }).await;
+    }
+    let source = match attempt {
+        None => Source::of_task(&state.store, task, stream).await?,
+        Some(attempt) => Source::of_attempt(&state.store, &seen, attempt, stream)
+            .await?
+            .ok_or_else(|| HttpError::not_found(format!("task {id} has no attempt {attempt}")))?,
+    };
+    stored(request, &state, source).await
+}
+
+fn no_task(id: &str) -> HttpError {
+    HttpError::not_found(format!("no task with id {id}"))
+}
+
+fn attempt(params: &Params) -> Result<Option<i64>, HttpError> {
+    match params.integer("attempt")? {
+        Some(..0) => Err(HttpError::bad_request("'.attempt' must not be negative")),
+        attempt => Ok(attempt),
+    }
+}
+
+/// Whether there may be more output later.
+fn goes_on(seen: &Observed, attempt: Option<i64>) -> bool {
+    match attempt {
+        Some(attempt) => !seen.is_over(attempt),
+        None => !seen.task.status.has_ended(),
+    }
+}
+
+fn builder(status: StatusCode, content_type: &str) -> HttpResponseBuilder {
+    let mut response = HttpResponse::build(status);
+    response.content_type(content_type);
+    response.insert_header((ACCEPT_RANGES, "bytes")).insert_header((CACHE_CONTROL, "no-cache"));
+    response
+}
+
+async fn stored(request: &HttpRequest, state: &State, source: Source) -> Answer {
+    let (length, content_type) = match &source {
+        Source::Text(text) => (Some(text.len() as u64), TEXT),
+        Source::File(_, Some(file)) if file.encoding == Encoding::Binary => (Some(file.length), BINARY),
+        Source::File(_, file) => (file.map(|file| file.length), TEXT),
+    };
+    let whole: Vec<Range<u64>> = length.into_iter().map(|length| 0..length).collect();
+    let asked = asked(request).filter(|_| length.is_some());
+    let total = length.unwrap_or_default();
+    match asked.map(|asked| asked.within(&whole)) {
+        None => {
+            let bytes = source.read(&state.store, 0).await?;
+            let body = bytes.map_ok(Bytes::from).map_err(HttpError::from);
+            Ok(builder(StatusCode::OK, content_type).streaming(body))
+        }
+        Some(None) => Ok(unsatisfiable(total)),
+        Some(Some(found)) => {
+            let bytes = source.read(&state.store, found.start).await?.map_err(HttpError::from);
+            Ok(partial(&found, &total.to_string(), content_type, bytes))
+        }
+    }
+}
+
+async fn live(request: &HttpRequest, state: &State, of: LiveStream) -> Answer {
+    let extent = state.store.live_extent(of).await?;
+    let end = extent.last().map_or(0, |last| last.end);
+    match asked(request).map(|asked| asked.within(&extent)) {
+        None => {
+            let tail = Tail::new(state.store.clone(), of, 0);
+            Ok(builder(StatusCode::OK, TEXT).streaming(until(tail, end)))
+        }
+        Some(None) => Ok(unsatisfiable(end)),
+        Some(Some(found)) => {
+            let tail = Tail::new(state.store.clone(), of, found.start);
+            let bytes = until(tail, found.end).map_ok(|bytes| bytes.to_vec());
+            // How long it will be in the end nobody knows.
+            Ok(partial(&found, "*", TEXT, bytes))
+        }
+    }
+}
+
+/// The range that is asked for. There is nothing to compare in `If-Range`, so that it always asks for all.
+fn asked(request: &HttpRequest) -> Option<range::Asked> {
+    if request.headers().contains_key(IF_RANGE) {
+        return None;
+    }
+    range::Asked::parse(request.headers().get(RANGE)?.to_str().ok()?)
+}
+
+fn unsatisfiable(length: u64) -> HttpResponse {
+    let range = (CONTENT_RANGE, format!("bytes */{length}"));
+    let error = HttpError::new(StatusCode::RANGE_NOT_SATISFIABLE, "there is no such range of the output");
+    error.response().insert_header(range).content_type(crate::json::CONTENT_TYPE).body(error.json())
+}
+
+fn partial(
+    found: &Range<u64>,
+    total: &str,
+    content_type: &str,
+    bytes: impl Stream<Item = Result<Vec<u8>, HttpError>> + 'static,
+) -> HttpResponse {
+    let range = format!("bytes {}-{}/{total}", found.start, found.end - 1);
+    builder(StatusCode::PARTIAL_CONTENT, content_type)
+        .insert_header((CONTENT_RANGE, range))
+        // The range is one of the bytes as they are, not of compressed ones.
+        .insert_header((CONTENT_ENCODING, "identity"))
+        .streaming(limited(bytes, found.end - found.start))
+}
+
+/// The first `length` bytes; an error if there are fewer, as they were announced.
+fn limited(
+    bytes: impl Stream<Item = Result<Vec<u8>, HttpError>> + 'static,
+    length: u64,
+) -> impl Stream<Item = Result<Bytes, HttpError>> {
+    stream::try_unfold((Box::pin(bytes), length), async |(mut bytes, left)| {
+        if left == 0 {
+            return Ok(None);
+        }
+        let Some(mut piece) = bytes.try_next().await? else {
+            return Err(HttpError::not_found("the output is shorter than it was"));
+        };
+        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        let left = left - piece.len() as u64;
+        Ok(Some((Bytes::from(piece), (bytes, left))))
+    })
+}
+
+/// The live output from the tail's position up to `end`, with lines where some is missing.
+fn until(tail: Tail, end: u64) -> impl Stream<Item = Result<Bytes, HttpError>> {
+    stream::try_unfold((tail, end, None), async |(mut tail, end, mut last)| {
+        if tail.position() >= end {
+            return Ok(None);
+        }
+        let bytes = rendered(&tail.live().await?, &mut last);
+        Ok((!bytes.is_empty()).then_some((bytes, (tail, end, last))))
+    })
+}
+
+/// Parts one after the other; `last` is the last byte so far.
+fn rendered(parts: &[Part], last: &mut Option<u8>) -> Bytes {
+    let mut all = Vec::new();
+    for part in parts {
+        match part {
+            Part::Bytes { bytes, .. } => all.extend_from_slice(bytes),
+            Part::Gap { missing, .. } => {
+                all.extend(gap_line(*missing, all.last().copied().or(*last)).into_bytes())
+            }
+        }
+    }
+    *last = all.last().copied().or(*last);
+    Bytes::from(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_lines() {
+        let bytes = |offset, bytes: &[u8]| Part::Bytes { offset, bytes: bytes.to_vec() };
+        let mut last = None;
+        assert_eq!(
+            rendered(&[Part::Gap { offset: 0, missing: 7 }, bytes(7, b"ab")], &mut last),
+            "[7 bytes not kept]\nab"
+        );
+        assert_eq!(rendered(&[], &mut last), "");
+        let more =
+            [Part::Gap { offset: 9, missing: 1 }, bytes(10, b"\n"), Part::Gap { offset: 11, missing: 2 }];
+        assert_eq!(rendered(&more, &mut last), "\n[1 bytes not kept]\n\n[2 bytes not kept]\n");
+        assert_eq!(last, Some(b'\n'));
+    }
+
+    #[actix_web::test]
+    async fn what_was_announced_is_sent_or_the_connection_breaks() {
+        let pieces = || stream::iter([Ok(b"abc".to_vec()), Ok(b"def".to_vec())]);
+        let sent: Vec<Bytes> = limited(pieces(), 5).try_collect().await.unwrap();
+        assert_eq!(sent.concat(), b"abcde");
+        assert!(limited(pieces(), 7).try_collect::<Vec<_>>().await.is_err());
+    }
+}

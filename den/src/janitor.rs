@@ -1,0 +1,152 @@
+//! The janitor next to the node: archives and deletes ended tasks as their queues want it, and finishes what
+//! movers and deleters that were killed have left. Every DEN has one; whoever holds the lease works.
+
+use std::time::{Duration, Instant};
+
+use disbatch_core::config::Janitor;
+use disbatch_core::lease::LeaseName;
+use disbatch_core::model::{NodeName, QueueId, Retention};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::Place;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+/// How long the end of the node waits for it.
+pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Prolonged with each batch, which takes a small part of it.
+const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));
+
+/// So many tasks at once.
+const BATCH: usize = 500;
+
+/// So many batches in a round at most; the next round goes on.
+const BATCHES: usize = 100;
+
+/// Pauses are a part of the time that the work takes, so that it never has more than half of the database.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// What a round has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Round {
+    archived: u64,
+    deleted: u64,
+    /// Moves and deletions of others that it has finished.
+    finished: u64,
+    batches: usize,
+}
+
+struct Worker {
+    store: Store,
+    instance: String,
+    stop: CancellationToken,
+}
+
+/// Starts it, unless the configuration has it switched off.
+pub fn start(
+    config: Janitor,
+    store: &Store,
+    node: &NodeName,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    if !config.enabled.0 {
+        tracing::info!("janitor.enabled is off: nothing is archived or deleted from here");
+        return None;
+    }
+    let instance = format!("{node}:{}", std::process::id());
+    let worker = Worker { store: store.clone(), instance, stop: stop.clone() };
+    Some(tokio::spawn(worker.run(config.every.0)))
+}
+
+impl Worker {
+    async fn run(self, every: Duration) {
+        let mut rounds = tokio::time::interval(every);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                _ = rounds.tick() => {}
+            }
+            let began = Instant::now();
+            match self.round().await {
+                Ok(round) if round == Round::default() => {}
+                Ok(round) => tracing::info!(
+                    archived = round.archived,
+                    deleted = round.deleted,
+                    finished = round.finished,
+                    seconds = began.elapsed().as_secs_f32(),
+                    more_to_come = round.batches >= BATCHES,
+                    "ended tasks were archived or deleted"
+                ),
+                Err(error) => tracing::warn!(%error, "the janitor could not work"),
+            }
+        }
+        if let Err(error) = self.store.release_lease(LEASE, &self.instance).await {
+            tracing::debug!(%error, "cannot give the janitor's lease back: it will run out");
+        }
+    }
+
+    async fn round(&self) -> Result<Round, StoreError> {
+        let mut round = Round::default();
+        if !self.store.take_lease(LEASE, &self.instance).await? {
+            return Ok(round);
+        }
+        let moves = self.store.finish_archiving().await?;
+        round.finished = moves.moved + moves.stayed + self.store.finish_deleting().await?;
+        for (queue, retention) in self.store.queues_with_retention().await? {
+            self.tidy(queue.id, retention, &mut round).await?;
+        }
+        Ok(round)
+    }
+
+    /// What the policy of a queue wants. What is to be deleted need not be archived first.
+    async fn tidy(&self, queue: QueueId, retention: Retention, round: &mut Round) -> Result<(), StoreError> {
+        if let Some(age) = retention.delete_after {
+            for place in [Place::Tasks, Place::Archive] {
+                while let Some(began) = self.may_go_on(round).await? {
+                    let old = self.store.ended_before(queue, place, age, BATCH).await?;
+                    let deleted = self.store.delete_tasks(&old).await?;
+                    round.deleted += deleted;
+                    if !self.is_more(old.len(), deleted, began, round).await {
+                        break;
+                    }
+                }
+            }
+        }
+        if let Some(age) = retention.archive_after {
+            while let Some(began) = self.may_go_on(round).await? {
+                let old = self.store.ended_before(queue, Place::Tasks, age, BATCH).await?;
+                let moved = self.store.archive_tasks(&old).await?.moved;
+                round.archived += moved;
+                if !self.is_more(old.len(), moved, began, round).await {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prolongs the lease for another batch, unless it is time to stop.
+    async fn may_go_on(&self, round: &Round) -> Result<Option<Instant>, StoreError> {
+        if round.batches >= BATCHES || self.stop.is_cancelled() {
+            return Ok(None);
+        }
+        let began = Instant::now();
+        Ok(self.store.take_lease(LEASE, &self.instance).await?.then_some(began))
+    }
+
+    /// Whether a batch was full, and something came of it; if so, pauses.
+    async fn is_more(&self, found: usize, done: u64, began: Instant, round: &mut Round) -> bool {
+        if found > 0 {
+            round.batches += 1;
+        }
+        if found < BATCH || done == 0 {
+            return false;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(began.elapsed().max(SHORTEST_PAUSE)) => true,
+            () = self.stop.cancelled() => false,
+        }
+    }
+}
