@@ -1,8 +1,7 @@
 //! With access control, every process works as a user of its own who may do nothing else.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::Context;
@@ -16,7 +15,7 @@ use mongodb::{Client, Database};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 const ROOT_PASSWORD: &str = "top: secret";
 
