@@ -200,17 +200,7 @@ fn routes(app: &mut ServiceConfig) {
             resource("/tasks/{id:[0-9a-f]{24}}/attempts", GET).route(get().to(api::list_attempts::handle)),
         )
         .service(resource("/tasks/{id:[0-9a-f]{24}}/explain", GET).route(get().to(api::explain_task::handle)))
-        .service(
-            resource("/bulk", GET_POST)
-                .route(get().to(api::list_bulk::handle))
-                .route(web::post().to(api::create_bulk::handle))
-                .wrap(by_accept()),
-        )
-        .service(resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)))
-        .service(
-            resource("/bulk/{id:[0-9a-f]{24}}/cancel", "POST")
-                .route(web::post().to(api::cancel_bulk::handle)),
-        )
+        .configure(bulk)
         .service(resource("/audit", GET).route(get().to(api::list_audit::handle)))
         .default_service(web::to(otherwise));
 }
@@ -222,6 +212,22 @@ fn running(app: &mut ServiceConfig) {
         .service(resource("/tasks/{id:[0-9a-f]{24}}/stderr", GET).route(get().to(api::get_stderr::handle)))
         .service(resource("/tasks/{id:[0-9a-f]{24}}/events", GET).route(get().to(api::get_events::handle)))
         .service(resource("/tasks/{id:[0-9a-f]{24}}/wait", GET).route(get().to(api::wait_for_task::handle)));
+}
+
+/// Routes for many tasks at once.
+fn bulk(app: &mut ServiceConfig) {
+    const GET: &str = "GET, HEAD";
+    const GET_POST: &str = "GET, HEAD, POST";
+    app.service(
+        resource("/bulk", GET_POST)
+            .route(get().to(api::list_bulk::handle))
+            .route(web::post().to(api::create_bulk::handle))
+            .wrap(by_accept()),
+    )
+    .service(resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)))
+    .service(
+        resource("/bulk/{id:[0-9a-f]{24}}/cancel", "POST").route(web::post().to(api::cancel_bulk::handle)),
+    );
 }
 
 /// A path whose methods are `allow`.

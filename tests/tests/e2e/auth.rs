@@ -1,8 +1,7 @@
 //! With access control, every process works as a user of its own who may do nothing else.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::Context;
@@ -16,7 +15,7 @@ use mongodb::{Client, Database};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 
 const ROOT_PASSWORD: &str = "top: secret";
 
@@ -112,7 +111,8 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
     disbatch(url, &["delete-queue", "demo"]).await?;
 
     let reports = world.database().collection::<Document>("reports");
-    assert_eq!(reports.count_documents(doc! { "status": "SUCCESS" }).await?, 2, "it ran twice");
+    // One for each attempt.
+    assert_eq!(reports.count_documents(doc! { "status": "SUCCESS" }).await?, 2);
     eventually("a round of QueueBalance", || async { Ok(balance.find_one(doc! { "status": "OK" }).await?) })
         .await?;
     let log = format!("{}{}", den.log()?, fs::read_to_string(log)?);
