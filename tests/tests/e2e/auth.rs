@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::Context;
+use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::model::TaskId;
 use disbatch_mongod::server::Server;
@@ -102,7 +103,9 @@ async fn disbatch(url: &str, arguments: &[&str]) -> anyhow::Result<String> {
 
 #[tokio::test]
 async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
-    let secured = Secured::new(json!({ "gfs": true, "balance": { "enabled": 1 } })).await?;
+    let secured =
+        Secured::new(json!({ "gfs": true, "balance": { "enabled": 1 }, "janitor": { "every": 0.2 } }))
+            .await?;
     let world = &secured.world;
     let (code, text) = secured.create_users(&["--create_root"]).await?;
     assert_eq!(code, Some(0), "{text}");
@@ -126,6 +129,7 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
     let filter = json!({ "id": task.to_string() }).to_string();
     let shown = disbatch(&url, &["tasks", &filter, "--full"]).await?;
     assert!(shown.contains("This is command 'a' for apple."), "{shown}");
+    archived_and_deleted(world, &url, task).await?;
     disbatch(&url, &["delete-queue", "demo"]).await?;
 
     let reports = world.database().collection::<Document>("reports");
@@ -135,6 +139,31 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
     let log = format!("{}{}", den.log()?, fs::read_to_string(log)?);
     assert!(!log.contains("not authorized") && !log.contains("change stream"), "{log}");
     secured.server.stop().await
+}
+
+/// The DEN archives the task, and the DCI deletes it, each as its own user.
+async fn archived_and_deleted(world: &World, url: &str, task: ObjectId) -> anyhow::Result<()> {
+    let queues = world.database().collection::<Document>("queues");
+    let policy = doc! { "$set": { "retention": { "archive_after": 0 } } };
+    queues.update_one(doc! { "name": "demo" }, policy).await?;
+    let archive = world.database().collection::<Document>("tasks.archive");
+    eventually("the task in the archive", || async { Ok(archive.find_one(doc! { "_id": task }).await?) })
+        .await?;
+    let job = json!({ "action": "delete", "filter": { "queue": "demo" } }).to_string();
+    let url = format!("{url}/bulk");
+    let curl = Command::new("curl")
+        .args(["-sSf", "--noproxy", "*", &url, "-H", "Content-Type: application/json", "-d", &job])
+        .output()
+        .await
+        .context("this test needs curl")?;
+    anyhow::ensure!(curl.status.success(), "{}", String::from_utf8_lossy(&curl.stderr));
+    let files = world.database().collection::<Document>("tasks.files");
+    eventually("the end of the task's output", || async {
+        Ok((files.count_documents(doc! {}).await? == 0).then_some(()))
+    })
+    .await?;
+    assert_eq!(archive.count_documents(doc! {}).await?, 0);
+    Ok(())
 }
 
 /// Tries what must be refused.
@@ -171,8 +200,8 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
     assert_eq!(code, Some(0), "{text}");
     let everywhere = || vec![doc! { "dropDatabase": 1 }, doc! { "drop": "tasks" }, doc! { "usersInfo": 1 }];
     let cases = [
-        ("disbatchd", "d", vec![insert("tasks"), delete("tasks"), update("queues"), insert("reports")]),
-        ("disbatch_web", "w", vec![update("tasks"), delete("tasks"), insert("nodes"), insert("tasks.files")]),
+        ("disbatchd", "d", vec![insert("tasks"), delete("queues"), update("queues"), insert("reports")]),
+        ("disbatch_web", "w", vec![delete("audit"), delete("bulk"), insert("nodes"), insert("tasks.files")]),
         ("task_runner", "t", vec![insert("queues"), insert("tasks"), find("nodes"), insert("reports")]),
         ("queuebalance", "q", vec![update("tasks"), insert("tasks"), insert("queues"), find("tasks.files")]),
         ("plugin", "p", vec![find("tasks"), find("reports"), update("tasks"), find("queues")]),

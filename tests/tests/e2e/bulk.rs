@@ -90,7 +90,7 @@ async fn number_of(world: &World, collection: &str) -> anyhow::Result<u64> {
 /// Tasks that have ended with this status, an hour ago.
 async fn ended(world: &World, queue: QueueId, status: i32, many: usize) -> anyhow::Result<Vec<TaskId>> {
     let ids = world.submit(queue, vec![doc! {}; many]).await?;
-    let at = DateTime::from_millis(DateTime::now().timestamp_millis() - 3_600_000);
+    let at = DateTime::from_millis(world.store().now().timestamp_millis() - 3_600_000);
     let end = doc! { "$set": { "status": status, "mtime": at, "node": "n1", "complete": true } };
     let these = doc! { "_id": { "$in": ids.iter().map(|id| id.0).collect::<Vec<_>>() } };
     world.tasks().update_many(these, end).await?;
@@ -230,7 +230,7 @@ async fn a_queue_archives_and_deletes_by_its_policy() -> anyhow::Result<()> {
 /// What is left when a mover is killed after its copy.
 async fn half_moved(world: &World, id: TaskId) -> anyhow::Result<()> {
     let mut copy = world.task(id).await?;
-    copy.extend(doc! { "archived": DateTime::now(), "moving": true });
+    copy.extend(doc! { "archived": world.store().now(), "moving": true });
     archive(world).insert_one(copy).await?;
     Ok(())
 }
@@ -269,7 +269,7 @@ async fn a_mover_that_was_killed_leaves_nothing_lost_and_nothing_twice() -> anyh
     assert_eq!(archive(&world).count_documents(doc! { "_id": retried }).await?, 0);
     // The next run replaces a copy: the task has ended again, otherwise.
     half_moved(&world, retried).await?;
-    world.set(retried, doc! { "status": 2, "mtime": DateTime::now() }).await?;
+    world.set(retried, doc! { "status": 2, "mtime": world.store().now() }).await?;
     assert_eq!(store.archive_tasks(&[retried]).await?.moved, 1);
     let archived = archive(&world).find_one(doc! { "_id": retried }).await?.context("lost")?;
     assert_eq!((archived.get_i32("status")?, archived.get("moving")), (2, None));
