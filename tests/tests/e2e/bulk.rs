@@ -54,6 +54,18 @@ impl Dci {
         serde_json::from_str(&text).with_context(|| format!("{url}: {text}"))
     }
 
+    /// What a browser gets, with the status in front.
+    async fn page(&self, path: &str, form: &[&str]) -> anyhow::Result<String> {
+        let fields = form.iter().flat_map(|field| ["--data-urlencode", field]);
+        let output = Command::new("curl")
+            .args(["-sS", "--noproxy", "*", "-i", "-H", "Accept: text/html", &format!("{}{path}", self.url)])
+            .args(fields)
+            .output()
+            .await
+            .context("this test needs curl")?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
     async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.curl(path, &[]).await
     }
@@ -176,8 +188,19 @@ async fn bulk_jobs_do_what_they_are_told_and_no_more() -> anyhow::Result<()> {
     assert_eq!(over["error"], "the bulk job is over: its state is done");
     let all = dci.bulk(json!({ "action": "archive", "filter": { "queue": "*", "status": [1, 2] } })).await?;
     assert_eq!(all["done"], 5, "{all}");
+    let fields = ["action=cancel", "queue=other", "status=", "older_than=", "ids=", "reason=a & b"];
+    let preview = dci.page("/bulk", &[&fields[..], &[".preview=1"]].concat()).await?;
+    assert!(preview.contains("Cancel 0 tasks?") && preview.contains("No task matches."), "{preview}");
+    let refused = dci.page("/bulk", &["action=cancel", ".preview=1"]).await?;
+    assert!(refused.contains("400 Bad Request") && refused.contains("refusing to act"), "{refused}");
+    let made = dci.page("/bulk", &fields).await?;
+    assert!(made.contains("303 See Other") && made.contains("location: /bulk"), "{made}");
+    let listed = dci.page(&format!("/bulk?action=retry&queue={other}"), &[]).await?;
+    for part in ["a &#38; b", "<option value=\"retry\" selected>", "done</span>"] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
     let jobs = dci.get("/bulk?.limit=2").await?;
-    assert_eq!(jobs[0]["id"], all["id"], "the latest is the first");
+    assert_eq!(jobs[1]["id"], all["id"], "the latest is the first");
     assert_eq!(jobs.as_array().map(Vec::len), Some(2));
     world.end().await
 }
