@@ -54,6 +54,18 @@ impl Dci {
         serde_json::from_str(&text).with_context(|| format!("{url}: {text}"))
     }
 
+    /// What a browser gets, with the status in front.
+    async fn page(&self, path: &str, form: &[&str]) -> anyhow::Result<String> {
+        let fields = form.iter().flat_map(|field| ["--data-urlencode", field]);
+        let output = Command::new("curl")
+            .args(["-sS", "--noproxy", "*", "-i", "-H", "Accept: text/html", &format!("{}{path}", self.url)])
+            .args(fields)
+            .output()
+            .await
+            .context("this test needs curl")?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
     async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.curl(path, &[]).await
     }
@@ -90,7 +102,7 @@ async fn number_of(world: &World, collection: &str) -> anyhow::Result<u64> {
 /// Tasks that have ended with this status, an hour ago.
 async fn ended(world: &World, queue: QueueId, status: i32, many: usize) -> anyhow::Result<Vec<TaskId>> {
     let ids = world.submit(queue, vec![doc! {}; many]).await?;
-    let at = DateTime::from_millis(DateTime::now().timestamp_millis() - 3_600_000);
+    let at = DateTime::from_millis(world.store().now().timestamp_millis() - 3_600_000);
     let end = doc! { "$set": { "status": status, "mtime": at, "node": "n1", "complete": true } };
     let these = doc! { "_id": { "$in": ids.iter().map(|id| id.0).collect::<Vec<_>>() } };
     world.tasks().update_many(these, end).await?;
@@ -176,8 +188,19 @@ async fn bulk_jobs_do_what_they_are_told_and_no_more() -> anyhow::Result<()> {
     assert_eq!(over["error"], "the bulk job is over: its state is done");
     let all = dci.bulk(json!({ "action": "archive", "filter": { "queue": "*", "status": [1, 2] } })).await?;
     assert_eq!(all["done"], 5, "{all}");
+    let fields = ["action=cancel", "queue=other", "status=", "older_than=", "ids=", "reason=a & b"];
+    let preview = dci.page("/bulk", &[&fields[..], &[".preview=1"]].concat()).await?;
+    assert!(preview.contains("Cancel 0 tasks?") && preview.contains("No task matches."), "{preview}");
+    let refused = dci.page("/bulk", &["action=cancel", ".preview=1"]).await?;
+    assert!(refused.contains("400 Bad Request") && refused.contains("refusing to act"), "{refused}");
+    let made = dci.page("/bulk", &fields).await?;
+    assert!(made.contains("303 See Other") && made.contains("location: /bulk"), "{made}");
+    let listed = dci.page(&format!("/bulk?action=retry&queue={other}"), &[]).await?;
+    for part in ["a &#38; b", "<option value=\"retry\" selected>", "done</span>"] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
     let jobs = dci.get("/bulk?.limit=2").await?;
-    assert_eq!(jobs[0]["id"], all["id"], "the latest is the first");
+    assert_eq!(jobs[1]["id"], all["id"], "the latest is the first");
     assert_eq!(jobs.as_array().map(Vec::len), Some(2));
     world.end().await
 }
@@ -230,7 +253,7 @@ async fn a_queue_archives_and_deletes_by_its_policy() -> anyhow::Result<()> {
 /// What is left when a mover is killed after its copy.
 async fn half_moved(world: &World, id: TaskId) -> anyhow::Result<()> {
     let mut copy = world.task(id).await?;
-    copy.extend(doc! { "archived": DateTime::now(), "moving": true });
+    copy.extend(doc! { "archived": world.store().now(), "moving": true });
     archive(world).insert_one(copy).await?;
     Ok(())
 }
@@ -269,7 +292,7 @@ async fn a_mover_that_was_killed_leaves_nothing_lost_and_nothing_twice() -> anyh
     assert_eq!(archive(&world).count_documents(doc! { "_id": retried }).await?, 0);
     // The next run replaces a copy: the task has ended again, otherwise.
     half_moved(&world, retried).await?;
-    world.set(retried, doc! { "status": 2, "mtime": DateTime::now() }).await?;
+    world.set(retried, doc! { "status": 2, "mtime": world.store().now() }).await?;
     assert_eq!(store.archive_tasks(&[retried]).await?.moved, 1);
     let archived = archive(&world).find_one(doc! { "_id": retried }).await?.context("lost")?;
     assert_eq!((archived.get_i32("status")?, archived.get("moving")), (2, None));
