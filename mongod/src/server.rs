@@ -1,7 +1,7 @@
 //! One `mongod`, bound to 127.0.0.1, with data of its own.
 
 mod log;
-mod ready;
+pub(crate) mod ready;
 
 use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, TcpListener};
@@ -39,6 +39,15 @@ pub struct Options {
     pub arguments: Vec<OsString>,
 }
 
+/// When a server counts as started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Readiness {
+    /// When it takes writes.
+    Writes,
+    /// When it answers: a member of a larger replica set takes writes only if the others elect it.
+    Answers,
+}
+
 /// A running server. Dropping it ends it soon after; [`Server::stop`] waits for the end.
 #[derive(Debug)]
 pub struct Server {
@@ -56,13 +65,25 @@ impl Server {
     /// The port is in use, or the server ends at its start or does not get ready: the message has the reason
     /// from its log.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
+        Self::start_until(Readiness::Writes, options).await
+    }
+
+    /// Starts a server that is to be a member of a larger replica set, and waits until it answers.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) async fn start_member(options: Options) -> anyhow::Result<Self> {
+        Self::start_until(Readiness::Answers, options).await
+    }
+
+    async fn start_until(readiness: Readiness, options: Options) -> anyhow::Result<Self> {
         let database = options.data.join("db");
         std::fs::create_dir_all(&database)
             .with_context(|| format!("cannot create folder {}", database.display()))?;
         let mut tries = 1;
         loop {
             let port = choose_port(&options)?;
-            match Self::start_on(port, &options).await {
+            match Self::start_on(port, &options, readiness).await {
                 Err(error) if options.port.is_none() && tries < PORT_TRIES && port_is_taken(&error) => {
                     tries += 1
                 }
@@ -71,7 +92,7 @@ impl Server {
         }
     }
 
-    async fn start_on(port: u16, options: &Options) -> anyhow::Result<Self> {
+    async fn start_on(port: u16, options: &Options, readiness: Readiness) -> anyhow::Result<Self> {
         // The log of the run before is kept, and no more.
         let log = log_file(&options.data);
         if log.exists() {
@@ -88,7 +109,7 @@ impl Server {
         let watchdog = Watchdog::start(pid, options.data.join("db").as_os_str(), folder)
             .context("cannot start sh to watch mongod")?;
         let mut server = Self { child, pid, watchdog, port, options: options.clone() };
-        match Box::pin(ready::wait(&mut server)).await {
+        match Box::pin(ready::wait(&mut server, readiness)).await {
             Ok(()) => {
                 std::fs::write(port_file(&options.data), port.to_string())
                     .context("cannot store the port of mongod")?;
@@ -144,6 +165,15 @@ impl Server {
         if let Ok(status) = tokio::time::timeout(STOP_DEADLINE, self.child.wait()).await {
             status.context("cannot wait for mongod")?;
         }
+        self.kill_and_release().await
+    }
+
+    /// Ends the server as a crash of its machine would, and leaves its data.
+    ///
+    /// # Errors
+    /// The process cannot be waited for.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.options.ephemeral = false;
         self.kill_and_release().await
     }
 

@@ -76,7 +76,8 @@ pub async fn start_ephemeral_with(replica_set: bool, arguments: Vec<OsString>) -
     Server::start(Options { program, data, port: None, replica_set, ephemeral: true, arguments }).await
 }
 
-fn temporary_folder() -> PathBuf {
+/// Where tests put what they do not keep: in memory, if there is room.
+pub fn temporary_folder() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let room = nix::sys::statvfs::statvfs(&memory)
         .map(|status| status.blocks_available().saturating_mul(status.fragment_size()));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use disbatch_mongod::locate;
+use disbatch_mongod::replica_set::ReplicaSet;
 use disbatch_mongod::server::{Options, Server};
 use disbatch_mongod::testing::{self, TestDatabase};
 use mongodb::Collection;
@@ -88,4 +89,30 @@ async fn tests_share_servers_and_have_databases_of_their_own() {
     assert!(one.name.starts_with("tests_share_servers_and_have_datab_"), "{}", one.name);
     one.drop_database().await.unwrap();
     two.drop_database().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replica_set_of_three_survives_the_death_of_its_primary() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = locate::find_or_fetch(|_| ()).unwrap();
+    let mut set = ReplicaSet::start(&program, folder.path(), 3).await.unwrap();
+    let client = mongodb::Client::with_uri_str(format!("{}&w=majority", set.uri())).await.unwrap();
+    let collection: Collection<Document> = client.database("d").collection("things");
+    collection.insert_one(doc! { "_id": 1 }).await.unwrap();
+    let mut looks = tokio::time::interval(Duration::from_millis(50));
+    while !set.is_whole().await {
+        looks.tick().await;
+    }
+    let primary = set.primary().await.unwrap();
+    set.kill(primary).await.unwrap();
+    assert!(!set.is_whole().await);
+    // The driver waits for the election.
+    collection.insert_one(doc! { "_id": 2 }).await.unwrap();
+    assert_ne!(set.primary().await, Some(primary));
+    set.restart(primary).await.unwrap();
+    while !set.is_whole().await {
+        looks.tick().await;
+    }
+    assert_eq!(collection.count_documents(doc! {}).await.unwrap(), 2);
+    set.destroy().await.unwrap();
 }

@@ -8,30 +8,30 @@ use mongodb::error::ErrorKind;
 use mongodb::options::{ClientOptions, ServerAddress};
 use mongodb::{Client, Database};
 
-use super::{Server, log};
+use super::{Readiness, Server, log};
 
 /// The name of the replica set.
-pub(super) const REPLICA_SET: &str = "disbatch";
+pub(crate) const REPLICA_SET: &str = "disbatch";
 
 /// Recovery after a kill may take a while.
 const DEADLINE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// Waits until the server takes writes; makes it a replica set if it is to be one.
-pub(super) async fn wait(server: &mut Server) -> anyhow::Result<()> {
+/// Waits until the server is ready; makes it a replica set if it is to be one by itself.
+pub(super) async fn wait(server: &mut Server, readiness: Readiness) -> anyhow::Result<()> {
     let admin = connect(server.port)?.database("admin");
     let mut interval = tokio::time::interval(INTERVAL);
     let deadline = Instant::now() + DEADLINE;
-    let mut configured = !server.options.replica_set;
+    let mut configured = readiness == Readiness::Answers || !server.options.replica_set;
     loop {
         interval.tick().await;
         server.check_alive()?;
         let problem = match step(&admin, server.port, &mut configured).await {
-            Ok(true) => {
+            Ok(is_primary) if is_primary || readiness == Readiness::Answers => {
                 end_promptly(&admin).await;
                 return Ok(());
             }
-            Ok(false) => anyhow::anyhow!("it is not primary"),
+            Ok(_) => anyhow::anyhow!("it is not primary"),
             Err(error) => error,
         };
         if Instant::now() > deadline {
@@ -41,10 +41,11 @@ pub(super) async fn wait(server: &mut Server) -> anyhow::Result<()> {
     }
 }
 
-fn connect(port: u16) -> anyhow::Result<Client> {
+/// A connection to this server alone, whatever its state in its set.
+pub(crate) fn connect(port: u16) -> anyhow::Result<Client> {
     let mut options = ClientOptions::default();
     options.hosts = vec![ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: Some(port) }];
-    // The server itself is asked, also while it is not a member of its set.
+    // Also while it is not a member of its set.
     options.direct_connection = Some(true);
     options.server_selection_timeout = Some(Duration::from_millis(500));
     Ok(Client::with_options(options)?)
