@@ -8,8 +8,18 @@ use serde_json::{Map, Value, json};
 use crate::json::{Dates, from_bson};
 
 /// Fields of a task that are details.
-const OF_TASK: [&str; 9] =
-    ["attempt", "exit", "failures", "history", "instance", "lease_until", "pid", "slot", "started"];
+const OF_TASK: [&str; 10] = [
+    "attempt",
+    "exit",
+    "failures",
+    "history",
+    "instance",
+    "lease_until",
+    "pid",
+    "slot",
+    "started",
+    "uploads",
+];
 
 /// Fields of a node that are details.
 const OF_NODE: [&str; 11] = [
@@ -109,7 +119,7 @@ mod tests {
     fn details_are_shown_to_those_who_ask() {
         let task = doc! {
             "_id": 1, "status": 1, "attempt": 2, "failures": 1, "instance": "i", "slot": 0, "pid": 7,
-            "lease_until": 1, "started": 1, "history": [], "exit": {}, "result": {}, "run_at": 1,
+            "lease_until": 1, "started": 1, "history": [], "exit": {}, "result": {}, "run_at": 1, "uploads": [],
             "unique": "k", "someone_elses": 1,
         };
         let shown: Vec<String> = of_task(task.clone(), false).into_iter().map(|(name, _)| name).collect();

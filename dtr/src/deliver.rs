@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::Gfs;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{Task, TaskId};
+use disbatch_core::model::Task;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Finish, Finished, Run};
@@ -56,7 +56,7 @@ pub async fn deliver(
 ) -> Result<Delivered, StoreError> {
     let room = room_in(task, outcome.result.as_ref());
     let [out_place, err_place] = places(gfs, room, [&outcome.stdout, &outcome.stderr].map(shape));
-    let mut delivery = Delivery { store, task: task.id, lifecycle, files: Vec::new(), complete: true };
+    let mut delivery = Delivery { store, run, lifecycle, files: Vec::new(), complete: true };
     let stdout = delivery.place(StreamName::Stdout, &outcome.stdout, out_place).await?;
     let stderr = delivery.place(StreamName::Stderr, &outcome.stderr, err_place).await?;
     let complete = delivery.complete;
@@ -89,7 +89,7 @@ pub async fn deliver(
 
 struct Delivery<'a> {
     store: &'a Store,
-    task: TaskId,
+    run: &'a Run,
     lifecycle: &'a Lifecycle,
     files: Vec<ObjectId>,
     complete: bool,
@@ -127,13 +127,14 @@ impl Delivery<'_> {
     async fn upload(&mut self, name: StreamName, stream: &Capture) -> Result<ObjectId, StoreError> {
         let id = ObjectId::new();
         self.files.push(id);
-        let (store, task) = (self.store, self.task);
+        let (store, run) = (self.store, self.run);
         retry("storing output", Patience::Endless, self.lifecycle, |again| async move {
             if again {
                 store.delete_output(id).await?;
             }
+            store.announce_upload(run, id).await?;
             let reader = stream.reader().map_err(StoreError::Spool)?;
-            store.put_output(id, (task, name), stream.encoding(), reader).await
+            store.put_output(id, (run.task, name), stream.encoding(), reader).await
         })
         .await?;
         Ok(id)

@@ -77,9 +77,8 @@ impl Store {
             Evidence::TooOld(_) => None, // Whether it still runs somewhere is not known: never twice.
         };
         let filter = still_so(task, evidence);
-        if self.tasks().find_one(filter.clone()).projection(doc! { "_id": 1 }).await?.is_none() {
-            return Ok(Buried::NotRunning);
-        }
+        let found = self.tasks().find_one(filter.clone()).projection(doc! { "uploads": 1 }).await?;
+        let Some(found) = found else { return Ok(Buried::NotRunning) };
         let run = run_of(task);
         // Before the update, so that a task that has ended has its output.
         let (stdout, stderr) = self.seal_live(task.id, run.attempt).await?;
@@ -100,6 +99,8 @@ impl Store {
         }
         if matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             self.remove_live(task.id, Some(run.attempt)).await?;
+            // What it was storing when it died. Should it only have been stopped, it removes these itself.
+            self.discard_output(found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
         }
         buried
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
@@ -67,6 +68,17 @@ impl Store {
             .await?;
         Ok(renewed
             .map_or(Renewed::Lost, |task| Renewed::Held { cancel: task.get_document("cancel").is_ok() }))
+    }
+
+    /// Records in the task that this run is about to store a file of its output, so that it can be removed
+    /// should the runner die before the task refers to it. Nothing happens if this run has ended.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %run.task, %file), err(level = "debug"))]
+    pub async fn announce_upload(&self, run: &Run, file: ObjectId) -> Result<(), StoreError> {
+        self.tasks().update_one(run.filter(), doc! { "$addToSet": { "uploads": file } }).await?;
+        Ok(())
     }
 
     /// Records how far a running task has come. Nothing happens if this run has ended.

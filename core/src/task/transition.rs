@@ -11,7 +11,7 @@ use crate::model::Status;
 const HISTORY: i32 = 50;
 
 /// What belongs to a running attempt, and ends with it.
-const OF_A_RUN: [&str; 4] = ["slot", "lease_until", "instance", "pid"];
+const OF_A_RUN: [&str; 5] = ["slot", "lease_until", "instance", "pid", "uploads"];
 
 /// An update that takes a task to another status.
 #[derive(Debug)]
