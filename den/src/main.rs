@@ -4,6 +4,7 @@ mod args;
 mod backoff;
 mod balance;
 mod claims;
+mod folders;
 mod janitor;
 mod launch;
 mod node;

@@ -94,6 +94,9 @@ impl Node {
             let why = format!("its runner died ({how})");
             let buried = self.store.bury(&stored, Evidence::ProcessGone, &why).await?;
             report(task, buried, &why);
+        } else {
+            // It may have died after it had stored its result, and before it had tidied up.
+            self.store.remove_live(task, Some(exit.claim.attempt)).await?;
         }
         Ok(())
     }
@@ -152,6 +155,7 @@ impl Node {
     /// What takes longer to go wrong: dead nodes, and runs whose lease has run out.
     async fn inspect(&mut self) -> Result<(), StoreError> {
         self.store.clear_stale_slots().await?;
+        self.remove_left_folders().await?;
         if !self.continuity.lasts(self.config.lease()) {
             return Ok(());
         }
