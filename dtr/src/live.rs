@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::live::LiveStream;
 use disbatch_core::model::TaskId;
 use disbatch_core::output::StreamName;
@@ -18,6 +19,8 @@ use disbatch_core::store::{Store, StoreError};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::retry::{Patience, retry};
 
 pub use buffer::Tap;
 use writer::Writer;
@@ -33,6 +36,9 @@ const EVERY: Duration = Duration::from_millis(500);
 
 /// How long the end of the task waits for a write that is under way.
 const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// How long it is tried to remove what was written. The database may be changing its primary.
+const REMOVAL: Patience = Patience::Until(Duration::from_secs(30));
 
 /// Live output of one attempt of a task.
 #[derive(Debug)]
@@ -74,15 +80,19 @@ impl Live {
     }
 
     /// Stops and removes what was written: the task has its output, or is not ours any more.
-    pub async fn end(mut self) {
+    pub async fn end(mut self, lifecycle: &Lifecycle) {
         drop(self.stop);
         // A write that reaches the server after the removal would stay.
         if tokio::time::timeout(LAST_WRITE, &mut self.follower).await.is_err() {
             self.follower.abort();
         }
-        if self.wrote.load(Ordering::Acquire)
-            && let Err(error) = self.store.remove_live(self.task, Some(self.attempt)).await
-        {
+        if !self.wrote.load(Ordering::Acquire) {
+            return;
+        }
+        let removal = retry("removing the live output", REMOVAL, lifecycle, |_| {
+            self.store.remove_live(self.task, Some(self.attempt))
+        });
+        if let Err(error) = removal.await {
             tracing::warn!(%error, "cannot remove the live output");
         }
     }
@@ -173,7 +183,7 @@ mod tests {
         tap.push(b"quick\n");
         tap.close();
         let wrote = Arc::clone(&live.wrote);
-        live.end().await;
+        live.end(&Lifecycle::default()).await;
         assert!(!wrote.load(Ordering::Acquire));
     }
 
@@ -187,6 +197,8 @@ mod tests {
         }
         tap.push(&vec![b'x'; 9 << 20]);
         assert!(tap.held_bytes() <= buffer::HELD_BYTES);
-        live.end().await;
+        // It would try for a while to remove what may have been written.
+        let lifecycle = Lifecycle::default();
+        let _tries_on = tokio::time::timeout(Duration::from_millis(10), live.end(&lifecycle)).await;
     }
 }
