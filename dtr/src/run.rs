@@ -9,10 +9,11 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{IdError, NodeName, PluginName, Queue, Rules, Selector, Task, TaskId};
 use disbatch_core::plugin::{Plugin, Plugins};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Run, Start, Started};
+use disbatch_core::task::{Renewed, Run, Start, Started};
 use disbatch_core::telemetry;
 
 use crate::args::Args;
+use crate::boot_time::boot_time;
 use crate::custody::{self, Asked, Charge, Custody, Nudges};
 use crate::deliver::{Delivered, deliver};
 use crate::live::Live;
@@ -208,7 +209,7 @@ impl Work<'_> {
             Some(outcome) => outcome,
             None => match queue {
                 Ok(queue) => {
-                    let until = asked.plugin_until(lease);
+                    let until = self.plugin_until(asked, lease).await?;
                     self.execute(queue, supervision, (folder, &live, until)).await
                 }
                 Err(error) => {
@@ -223,8 +224,25 @@ impl Work<'_> {
             deliver(self.store, (self.task, self.run), &outcome, gfs, self.lifecycle).await?
         };
         // Now the output is in its place, or whoever has taken the task away has kept what was written.
-        live.end().await;
+        live.end(self.lifecycle).await;
         Ok((outcome, delivered))
+    }
+
+    /// Until when the plugin may live at first. Starting the task may have used up the first lease, where the
+    /// database was away for a while; the plugin needs another one then, or its guard would not start it.
+    async fn plugin_until(&self, asked: Asked, lease: Duration) -> Result<Duration, StoreError> {
+        let mut asked = asked;
+        while asked.plugin_until(lease) < boot_time().saturating_add(lease / 2) {
+            asked = Asked::now();
+            let renewal = retry("renewing the lease", Patience::Endless, self.lifecycle, |_| {
+                self.store.renew_lease(self.run, lease)
+            });
+            if renewal.await? == Renewed::Lost {
+                // The time of its first lease is over, so it will not be started.
+                return Ok(Duration::ZERO);
+            }
+        }
+        Ok(asked.plugin_until(lease))
     }
 
     async fn queue(&self) -> Result<Option<Queue>, StoreError> {
