@@ -1,6 +1,6 @@
 # `make` lists what there is.
 
-# What `make demo` and `make bench` pass on.
+# What `make demo`, `make faults` and `make bench` pass on.
 ARGS ?=
 # Where the DCI of `make demo` listens on 127.0.0.1.
 PORT ?= 8080
@@ -13,7 +13,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare release demo test lint fmt-check clippy deny advisories bench fuzz fmt clean-data
+.PHONY: help prepare release demo test faults lint fmt-check clippy deny advisories bench fuzz fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,14 @@ test: prepare ## Run all tests against real MongoDB servers
 	cargo build --locked --release --workspace --all-targets
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ARGS)
+
+# Its short form is among the tests. Here the limits are tested with more tasks, too.
+faults: prepare ## Break everything at random for minutes and check what must hold (ARGS=--help)
+	cargo build --locked --release --workspace --all-targets
+	target/release/disbatch-faults $(ARGS)
+	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
+	DISBATCH_LIMIT_TASKS=2000 NEXTEST_PROFILE=faults \
+		target/release/disbatch-mongod run -- cargo nextest run --locked --release -p disbatch-tests limits::
 
 lint: fmt-check clippy deny ## Check formatting, lints, and licenses and origin of dependencies
 

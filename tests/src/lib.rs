@@ -4,12 +4,13 @@
 //! (`cargo build --workspace --release` before `cargo nextest run --release`); `make test` does.
 
 mod dci;
+pub mod faults;
 mod plugins;
 mod process;
 mod world;
 
 pub use dci::Dci;
-pub use plugins::Script;
+pub use plugins::{Script, install_recorder};
 pub use process::{Den, Finished, binary};
 pub use world::{Server, World};
 

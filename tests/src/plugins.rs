@@ -6,6 +6,8 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::process::binary;
+
 /// A plugin as a script.
 #[derive(Debug, Clone, Copy)]
 pub struct Script<'a> {
@@ -29,4 +31,22 @@ impl Script<'_> {
         fs::write(folder.join("plugin.json"), manifest.to_string())?;
         Ok(())
     }
+}
+
+/// The program of [`install_recorder`].
+const RECORDER: &str = "disbatch-faults-plugin";
+
+/// Installs the plugin that keeps records of its life in the folder `records`; see [`crate::faults::work`] for
+/// the parameters of its tasks. It is copied, so that its process is known by its program.
+///
+/// # Errors
+/// It has not been built, or the files cannot be written.
+pub fn install_recorder(plugins: &Path, name: &str, records: &Path) -> anyhow::Result<()> {
+    let folder = plugins.join(name);
+    fs::create_dir_all(&folder)?;
+    fs::create_dir_all(records)?;
+    fs::copy(binary(RECORDER)?, folder.join(RECORDER))?;
+    let manifest = json!({ "name": name, "command": [format!("./{RECORDER}"), records] });
+    fs::write(folder.join("plugin.json"), manifest.to_string())?;
+    Ok(())
 }

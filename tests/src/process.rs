@@ -14,9 +14,10 @@ use tokio::process::{Child, Command};
 /// # Errors
 /// It has not been built.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
-    let test = std::env::current_exe()?;
-    // target/PROFILE/deps/TEST
-    let folder = test.parent().and_then(Path::parent).context("the test runs outside a target folder")?;
+    let own = std::env::current_exe()?;
+    // target/PROFILE/deps/TEST, and target/PROFILE/PROGRAM for a program of the tests.
+    let folder = own.parent().context("this program is in no folder")?;
+    let folder = if folder.ends_with("deps") { folder.parent().unwrap_or(folder) } else { folder };
     let path = folder.join(name);
     ensure!(path.is_file(), "{} is missing: build the workspace in the same profile first", path.display());
     Ok(path)

@@ -1,0 +1,139 @@
+//! The fault suite: tasks run while DENs, runners, guards, plugins, the DCI and MongoDB servers are killed and
+//! stopped at random, and afterwards it is checked that nothing was lost, run twice, or left behind.
+
+pub mod args;
+pub mod limits;
+pub mod moments;
+pub mod records;
+pub mod work;
+
+mod checks;
+mod fault;
+mod inject;
+mod node;
+mod processes;
+mod random;
+mod report;
+mod submit;
+mod watch;
+mod world;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use args::Args;
+use checks::{Evidence, Verdict};
+use inject::{Injected, Injector};
+use random::Random;
+use report::say;
+use submit::Submitted;
+use world::World;
+
+/// Runs the suite. Returns whether every invariant held.
+///
+/// # Errors
+/// The world could not be set up, broken or mended.
+pub async fn run(args: Args) -> anyhow::Result<bool> {
+    // Fails when a provider is installed already, which is as good.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let any = u64::try_from(work::wall_time().as_nanos() % 1_000_000).unwrap_or(0);
+    let seed = args.seed.unwrap_or(any);
+    let parent = disbatch_mongod::testing::temporary_folder();
+    let folder = tempfile::Builder::new().prefix("disbatch-faults-").tempdir_in(parent)?.keep();
+    say(&format!("seed {seed}, {} tasks, {} s, {}", args.tasks, args.duration, folder.display()));
+    let mut term = signal(SignalKind::terminate())?;
+    let outcome = tokio::select! {
+        outcome = Box::pin(in_folder(&args, seed, &folder)) => outcome,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        _ = term.recv() => Err(anyhow::anyhow!("told to end")),
+    };
+    for process in processes::all(&folder) {
+        process.signal(Signal::SIGKILL);
+    }
+    if matches!(outcome, Ok(true)) {
+        std::fs::remove_dir_all(&folder)?;
+    } else {
+        say(&format!("logs and records are in {}; --seed {seed} repeats the choices", folder.display()));
+    }
+    outcome
+}
+
+async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool> {
+    let mut random = Random::new(seed);
+    let world = Arc::new(Box::pin(World::start(folder)).await?);
+    let (injected, submitted) = Box::pin(break_things(&world, args, &mut random)).await?;
+    say(&format!("no more faults; {} submissions were repeated", submitted.repeated));
+    world.heal().await?;
+    watch::until_all_ended(&world).await?;
+    watch::until_tidy(&world).await?;
+    let mut verdicts = Box::pin(end(&world)).await?;
+    let evidence = Evidence {
+        world: &world,
+        tasks: watch::read_tasks(&world).await?,
+        runs: records::read(&world.records())?,
+        submitted: submitted.ids,
+    };
+    let (wrong, stray) = checks::outputs(&evidence).await?;
+    verdicts.extend(checks::of_tasks(&evidence));
+    verdicts.push(Verdict { name: "output to the byte", violations: wrong });
+    let held = report::print(&evidence, &injected, &checks::concurrency(&evidence), &verdicts);
+    // Costs room and nothing else: a runner that is killed while it stores cannot tidy up.
+    say(&format!("output files that no task refers to: {}", stray.len()));
+    if args.keep {
+        say(&format!("kept until ^C: {} (database faults), {}", world.uri, folder.display()));
+        std::future::pending::<()>().await;
+    }
+    let world = Arc::into_inner(world);
+    if let Some(world) = world {
+        world.set.into_inner().destroy().await?;
+    }
+    Ok(held)
+}
+
+/// Tasks are submitted, faults injected, and progress is shown, until the time is over.
+async fn break_things(
+    world: &Arc<World>,
+    args: &Args,
+    random: &mut Random,
+) -> anyhow::Result<(Injected, Submitted)> {
+    let tasks = usize::try_from(args.tasks.get())?;
+    let duration = Duration::from_secs(args.duration.get().into());
+    let mut submitted = submit::at_once(world, tasks / 2, &mut random.split()).await?;
+    let later = tasks - submitted.ids.len();
+    let submission = submit::little_by_little(world.clone(), later, duration.mul_f64(0.7), random.split());
+    let injector = Injector::new(world.clone(), random.split(), &args.only);
+    let faults = Mutex::new(0);
+    let work = async {
+        tokio::try_join!(Box::pin(injector.work(Instant::now() + duration, &faults)), Box::pin(submission))
+    };
+    let (injected, rest) = tokio::select! {
+        done = work => done?,
+        never = watch::show_progress(world, &faults) => match never {},
+    };
+    submitted.ids.extend(rest.ids);
+    submitted.repeated += rest.repeated;
+    Ok((injected, submitted))
+}
+
+/// Ends all DENs and the DCI and looks for what is left.
+async fn end(world: &World) -> anyhow::Result<Vec<Verdict>> {
+    let mut not_in_order = Vec::new();
+    for daemon in world.dens.iter().chain([&world.web]) {
+        if let Err(error) = daemon.lock().await.end().await {
+            not_in_order.push(format!("{error:#}"));
+        }
+    }
+    let left = watch::until_nothing_is_left(world).await;
+    Ok(vec![
+        Verdict { name: "daemons end in order", violations: not_in_order },
+        Verdict { name: "no process is left", violations: left },
+        Verdict { name: "no private folder is left", violations: checks::left_folders(world)? },
+        Verdict { name: "no live output is left", violations: checks::left_live(world).await? },
+    ])
+}

@@ -1,0 +1,56 @@
+//! What can break.
+
+use clap::ValueEnum;
+
+/// A kind of fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Fault {
+    /// A DEN is killed, and started again at once or after a while.
+    KillDen,
+    /// A runner is killed.
+    KillRunner,
+    /// A runner's guard is killed.
+    KillGuard,
+    /// A plugin is killed.
+    KillPlugin,
+    /// The DCI is killed.
+    KillDci,
+    /// A DEN stands still for longer than its lease.
+    StopDen,
+    /// A runner does.
+    StopRunner,
+    /// A DEN and all of its runners do.
+    StopNode,
+    /// A MongoDB server that is not the primary is killed, and comes back.
+    KillMember,
+    /// The primary is.
+    KillPrimary,
+    /// The primary steps down.
+    StepDown,
+    /// A DEN and its runners have nowhere to log to.
+    FullLog,
+    /// `threads` of a queue is lowered or raised.
+    Threads,
+    /// A queue is paused for a while.
+    Pause,
+    /// A task is cancelled.
+    Cancel,
+}
+
+impl Fault {
+    /// All kinds, each as often as it should happen compared with the others.
+    pub fn mixture() -> Vec<Self> {
+        let times = |fault: &Self| match fault {
+            Self::KillRunner | Self::KillGuard | Self::KillPlugin | Self::Cancel => 6,
+            Self::KillDen | Self::StopRunner | Self::Threads => 4,
+            Self::StopDen | Self::StopNode | Self::Pause => 2,
+            Self::KillDci | Self::KillMember | Self::KillPrimary | Self::StepDown | Self::FullLog => 1,
+        };
+        Self::value_variants().iter().flat_map(|fault| vec![*fault; times(fault)]).collect()
+    }
+
+    /// As on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,123 @@
+//! Submits the tasks: half of them before anything breaks, the others through the DCI while it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bson::oid::ObjectId;
+use disbatch_core::model::TaskId;
+use disbatch_core::task::TaskOptions;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::random::Random;
+use super::work::Work;
+use super::world::{Queue, World};
+
+/// So many tasks are submitted at once.
+const BATCH: usize = 20;
+
+/// What was submitted.
+#[derive(Debug, Default)]
+pub struct Submitted {
+    /// Tasks whose submission was acknowledged: these must not be lost.
+    pub ids: Vec<TaskId>,
+    /// Submissions that were repeated for want of an answer.
+    pub repeated: u64,
+}
+
+/// What a task is to do.
+pub fn any_work(random: &mut Random) -> Work {
+    let small = |random: &mut Random| u32::try_from(1 + random.below(5)).unwrap_or(1);
+    let millis = |random: &mut Random, from: u64, to: u64| {
+        u32::try_from(from + random.below(to - from)).unwrap_or_default()
+    };
+    match random.below(10) {
+        0..=4 => Work { millis: 5, lines: small(random) },
+        5..=6 => Work { millis: millis(random, 100, 500), lines: small(random) },
+        7..=8 => Work { millis: millis(random, 1000, 3000), lines: small(random) },
+        // Some 100 KB.
+        _ => Work { millis: millis(random, 5, 300), lines: 1500 },
+    }
+}
+
+/// A queue that may run twice as many tasks at once gets twice as many.
+fn any_queue<'a>(world: &'a World, random: &mut Random) -> Option<&'a Queue> {
+    let mut place = random.below(world.queues.iter().map(|queue| queue.usual).sum());
+    world.queues.iter().find(|queue| {
+        let here = place < queue.usual;
+        place = place.saturating_sub(queue.usual);
+        here
+    })
+}
+
+/// Submits `count` tasks directly.
+///
+/// # Errors
+/// The database refuses them.
+pub async fn at_once(world: &World, count: usize, random: &mut Random) -> anyhow::Result<Submitted> {
+    let mut submitted = Submitted::default();
+    for number in 0..count.div_ceil(BATCH) {
+        let Some(queue) = any_queue(world, random) else { break };
+        let size = BATCH.min(count - number * BATCH);
+        let params = (0..size).map(|_| any_work(random).params()).collect();
+        submitted.ids.extend(world.store.submit_tasks(queue.id, params, &TaskOptions::default()).await?.ids);
+    }
+    Ok(submitted)
+}
+
+/// Submits `count` tasks through the DCI, spread over `time`, whatever happens to it. A submission without an
+/// answer is repeated with its key until there is one.
+///
+/// # Errors
+/// It refuses them.
+pub async fn little_by_little(
+    world: Arc<World>,
+    count: usize,
+    time: Duration,
+    mut random: Random,
+) -> anyhow::Result<Submitted> {
+    let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(10)).build()?;
+    let mut submitted = Submitted::default();
+    let batches = count.div_ceil(BATCH);
+    for number in 0..batches {
+        sleep(time / u32::try_from(batches)?).await;
+        let Some(queue) = any_queue(&world, &mut random) else { break };
+        let size = BATCH.min(count - number * BATCH);
+        let params: Vec<Value> =
+            (0..size).map(|_| Value::from(bson::Bson::from(any_work(&mut random).params()))).collect();
+        let key = format!("batch {number}");
+        let body = json!({ "queue": queue.name, "params": params, ".idempotency_key": key });
+        let url = format!("{}/tasks", world.url);
+        submitted.ids.extend(loop {
+            match submit(&http, &url, &body).await? {
+                Some(ids) => break ids,
+                None => submitted.repeated += 1,
+            }
+            sleep(Duration::from_millis(200)).await;
+        });
+    }
+    Ok(submitted)
+}
+
+/// `None`: there was no answer, or the DCI could not reach the database.
+async fn submit(http: &reqwest::Client, url: &str, body: &Value) -> anyhow::Result<Option<Vec<TaskId>>> {
+    let Ok(answer) = http.post(url).json(body).send().await else { return Ok(None) };
+    let status = answer.status();
+    let Ok(bytes) = answer.bytes().await else { return Ok(None) };
+    if status.is_server_error() {
+        return Ok(None);
+    }
+    anyhow::ensure!(status.is_success(), "the DCI refuses tasks: {}", String::from_utf8_lossy(&bytes));
+    ids(&serde_json::from_slice(&bytes)?).map(Some)
+}
+
+fn ids(answer: &Value) -> anyhow::Result<Vec<TaskId>> {
+    let of_class = answer.as_object().into_iter().flatten().next().map(|(_, value)| value);
+    let inserted = of_class.and_then(|value| value.get("inserted")).and_then(Value::as_array);
+    let id = |entry: &Value| {
+        let text = entry.pointer("/_id/$oid").and_then(Value::as_str).context("an id is missing")?;
+        Ok(TaskId(text.parse::<ObjectId>()?))
+    };
+    inserted.with_context(|| format!("no ids in {answer}"))?.iter().map(id).collect()
+}

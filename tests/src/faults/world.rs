@@ -1,0 +1,257 @@
+//! The world that the faults come over: a replica set of three, four DENs, a DCI, queues of both kinds.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+use disbatch_core::config::{Config, Role};
+use disbatch_core::model::{QueueId, Selector};
+use disbatch_core::store::Store;
+use disbatch_mongod::locate;
+use disbatch_mongod::replica_set::ReplicaSet;
+use mongodb::{Collection, Database};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use super::limits::Limits;
+use super::node::{Daemon, Log};
+use super::work::wall_time;
+use crate::eventually;
+use crate::plugins::install_recorder;
+
+/// Seconds: short, so that many run out.
+pub const LEASE: f64 = 3.0;
+
+/// How often a task of a queue that requeues is tried.
+pub const MAX_ATTEMPTS: i64 = 5;
+
+const MEMBERS: usize = 3;
+const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+
+/// Name, threads, whether it requeues, what its runners do when they lose the database.
+const QUEUES: [(&str, u64, bool, Option<&str>); 4] = [
+    ("fail", 6, false, None),
+    ("fail-stop", 2, false, Some("stop")),
+    ("requeue", 6, true, None),
+    ("requeue-narrow", 2, true, None),
+];
+
+/// A queue, and what was done to it.
+#[derive(Debug)]
+pub struct Queue {
+    /// Its id.
+    pub id: QueueId,
+    /// Its name.
+    pub name: String,
+    /// Its `threads` when it is left alone.
+    pub usual: u64,
+    /// Whether its tasks are tried again when their runner dies.
+    pub requeues: bool,
+    /// Held while it is changed.
+    state: Mutex<State>,
+    limits: StdMutex<Limits>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct State {
+    threads: u64,
+    paused: bool,
+}
+
+/// What to do with a queue.
+#[derive(Debug, Clone, Copy)]
+pub enum Change {
+    /// Sets `threads`.
+    Threads(u64),
+    /// Sets `paused`.
+    Paused(bool),
+}
+
+impl Queue {
+    /// Which limits were in force when.
+    pub fn limits(&self) -> MutexGuard<'_, Limits> {
+        self.limits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The world.
+#[derive(Debug)]
+pub struct World {
+    /// Everything on disk.
+    pub folder: PathBuf,
+    /// The database servers.
+    pub set: Mutex<ReplicaSet>,
+    /// Where they are.
+    pub uri: String,
+    /// The core's operations.
+    pub store: Store,
+    /// Everything else.
+    pub database: Database,
+    /// The DENs.
+    pub dens: Vec<Mutex<Daemon>>,
+    /// The DCI.
+    pub web: Mutex<Daemon>,
+    /// Where it is.
+    pub url: String,
+    /// The queues.
+    pub queues: Vec<Queue>,
+}
+
+impl World {
+    /// Starts everything in `folder`.
+    ///
+    /// # Errors
+    /// Something does not start.
+    pub async fn start(folder: &Path) -> anyhow::Result<Self> {
+        for name in ["tmp", "logs", "records", "plugins"] {
+            fs::create_dir_all(folder.join(name))?;
+        }
+        install_recorder(&folder.join("plugins"), "Faults", &folder.join("records"))?;
+        let program = tokio::task::spawn_blocking(|| locate::find_or_fetch(|_| ())).await??;
+        let set = Box::pin(ReplicaSet::start(&program, &folder.join("mongodb"), MEMBERS)).await?;
+        let uri = set.uri();
+        let config = configure(folder, "dci", &uri, &json!({ "plugins": ["Faults"] }))?;
+        let store = Store::connect(&Config::load(&config)?, Role::DisbatchWeb).await?;
+        store.ensure_indexes().await?;
+        let client = mongodb::Client::with_uri_str(format!("{uri}&w=majority")).await?;
+        let (web, url) = Daemon::web(folder, &config)?;
+        let mut world = Self {
+            folder: folder.to_owned(),
+            set: Mutex::new(set),
+            store,
+            database: client.database("faults"),
+            dens: Vec::new(),
+            web: Mutex::new(web),
+            url,
+            queues: Vec::new(),
+            uri,
+        };
+        world.create_queues().await?;
+        world.web.lock().await.start(Log::File)?;
+        world.start_dens().await?;
+        Ok(world)
+    }
+
+    async fn create_queues(&mut self) -> anyhow::Result<()> {
+        for (name, threads, requeues, lost_lease) in QUEUES {
+            let id = ObjectId::new();
+            let mut queue = doc! {
+                "_id": id, "name": name, "plugin": "Faults", "threads": i64::try_from(threads)?, "sort": "fifo",
+            };
+            if requeues {
+                queue.insert("on_orphan", "requeue");
+                queue.insert("max_attempts", MAX_ATTEMPTS);
+                queue.insert("backoff", doc! { "base": 0.2, "factor": 1.5, "max": 2.0 });
+            }
+            if let Some(word) = lost_lease {
+                queue.insert("on_lost_lease", word);
+            }
+            self.database.collection::<Document>("queues").insert_one(queue).await?;
+            let mut limits = Limits::default();
+            limits.changed(threads, Duration::ZERO, Duration::ZERO);
+            self.queues.push(Queue {
+                id: QueueId(id),
+                name: name.to_owned(),
+                usual: threads,
+                requeues,
+                state: Mutex::new(State { threads, paused: false }),
+                limits: StdMutex::new(limits),
+            });
+        }
+        Ok(())
+    }
+
+    async fn start_dens(&mut self) -> anyhow::Result<()> {
+        for name in NODES {
+            // One of them stores all output in GridFS.
+            let gfs = if name == "n3" { json!(true) } else { json!("auto") };
+            let config = configure(&self.folder, name, &self.uri, &json!({ "gfs": gfs }))?;
+            let mut den = Daemon::den(&self.folder, name, &config)?;
+            den.start(Log::File)?;
+            self.dens.push(Mutex::new(den));
+        }
+        let nodes = self.database.collection::<Document>("nodes");
+        eventually("all DENs to be at work", || async {
+            Ok((nodes.count_documents(doc! {}).await? == NODES.len() as u64).then_some(()))
+        })
+        .await
+    }
+
+    /// The tasks.
+    pub fn tasks(&self) -> Collection<Document> {
+        self.database.collection("tasks")
+    }
+
+    /// Where the plugins keep their records.
+    pub fn records(&self) -> PathBuf {
+        self.folder.join("records")
+    }
+
+    /// Changes a queue, however long the database is away.
+    ///
+    /// # Errors
+    /// The database refuses the change.
+    pub async fn change(&self, queue: &Queue, change: Change) -> anyhow::Result<()> {
+        let mut state = queue.state.lock().await;
+        let field = match change {
+            Change::Threads(threads) => {
+                state.threads = threads;
+                doc! { "threads": i64::try_from(threads)? }
+            }
+            Change::Paused(paused) => {
+                state.paused = paused;
+                doc! { "paused": paused }
+            }
+        };
+        let limit = if state.paused { 0 } else { state.threads };
+        let from = wall_time();
+        while let Err(error) = self.store.update_queue(&Selector::Id(queue.id.0), field.clone()).await {
+            anyhow::ensure!(error.is_transient(), error);
+            sleep(Duration::from_millis(100)).await;
+        }
+        queue.limits().changed(limit, from, wall_time());
+        Ok(())
+    }
+
+    /// Brings everything back that was killed, stopped or changed.
+    ///
+    /// # Errors
+    /// Something does not start.
+    pub async fn heal(&self) -> anyhow::Result<()> {
+        {
+            let mut set = self.set.lock().await;
+            for member in 0..set.size() {
+                set.restart(member).await?;
+            }
+        }
+        for daemon in self.dens.iter().chain([&self.web]) {
+            let mut daemon = daemon.lock().await;
+            daemon.go_on();
+            daemon.start(Log::File)?;
+        }
+        for queue in &self.queues {
+            self.change(queue, Change::Paused(false)).await?;
+            self.change(queue, Change::Threads(queue.usual)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn configure(folder: &Path, name: &str, uri: &str, further: &Value) -> anyhow::Result<PathBuf> {
+    let mut config = json!({
+        "mongohost": uri,
+        "database": "faults",
+        "plugin_dirs": ["plugins"],
+        "lease": LEASE,
+    });
+    for (key, value) in further.as_object().into_iter().flatten() {
+        config[key] = value.clone();
+    }
+    let path = folder.join(format!("{name}.json"));
+    fs::write(&path, config.to_string())?;
+    Ok(path)
+}
