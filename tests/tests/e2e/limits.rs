@@ -86,7 +86,7 @@ async fn watch_taken(world: &World, queue: QueueId) -> anyhow::Result<usize> {
 async fn eight_dens_keep_to_a_limit_of_five() -> anyhow::Result<()> {
     let world = World::new().await?;
     let queue = queue_of(&world, 5).await?;
-    let tasks = many(400);
+    let tasks = many(1000);
     let _dens = dens(&world, 8).await?;
     submit(&world, queue, tasks, 5).await?;
     assert_eq!(watch_taken(&world, queue).await?, 5, "claimed or running by the database");
