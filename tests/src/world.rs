@@ -13,6 +13,8 @@ use disbatch_core::task::TaskOptions;
 use disbatch_mongod::testing::{self, TestDatabase};
 use futures::TryStreamExt;
 use mongodb::{Collection, Database};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -34,6 +36,25 @@ pub enum Server {
 pub struct World {
     database: TestDatabase,
     folder: TempDir,
+}
+
+impl Drop for World {
+    /// Kills the runners that are left: without their database they would wait for it for ever. Their guards
+    /// kill the plugins.
+    fn drop(&mut self) {
+        let config = self.config();
+        let is_ours = |entry: &std::fs::DirEntry| {
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == config.as_os_str().as_encoded_bytes())
+        };
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+        for process in processes.filter(is_ours) {
+            if let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) {
+                // It may have ended by now.
+                let _gone = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+    }
 }
 
 impl World {
