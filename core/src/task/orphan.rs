@@ -100,9 +100,20 @@ impl Store {
         if matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             self.remove_live(task.id, Some(run.attempt)).await?;
             // What it was storing when it died. Should it only have been stopped, it removes these itself.
-            self.discard_output(found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
+            self.discard_uploads(&run, found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
         }
         buried
+    }
+
+    /// Removes files that a run had announced, save those that its kept outcome refers to.
+    async fn discard_uploads(&self, run: &Run, files: &[Bson]) -> Result<(), StoreError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let kept = self.find_attempt(run.task, run.attempt).await?.unwrap_or_default();
+        let is_kept = |file: &Bson| ["stdout", "stderr"].iter().any(|stream| kept.get(stream) == Some(file));
+        let stray: Vec<Bson> = files.iter().filter(|file| !is_kept(file)).cloned().collect();
+        self.discard_output(&stray).await
     }
 
     async fn bury_for_good(
