@@ -98,10 +98,13 @@ impl Events {
             match self.phase {
                 Phase::Ended => return Ok(None),
                 Phase::Finishing => self.finish().await?,
-                Phase::Watching => self.look().await?,
-            }
-            if self.frames.is_empty() && self.phase == Phase::Watching {
-                self.wait().await;
+                Phase::Watching => {
+                    self.look().await?;
+                    // Not after the rest of an attempt's output: what comes next is known already.
+                    if self.frames.is_empty() && self.phase == Phase::Watching {
+                        self.wait().await;
+                    }
+                }
             }
         }
     }

@@ -111,8 +111,8 @@ impl Node {
             for _ in 0..over {
                 let Some(last) = batch.iter().rposition(|claim| claim.queue == id) else { break };
                 let claim = batch.remove(last);
-                tracing::info!(task = %claim.task, "the queue's limit is reached: claim given back");
-                self.store.unclaim_task(&claim, "the limit was reached").await?;
+                tracing::info!(task = %claim.task, "the queue is paused, or its limit reached: claim given back");
+                self.store.unclaim_task(&claim, "its queue was paused, or its limit reached").await?;
             }
         }
         self.uncertain = false;

@@ -72,7 +72,13 @@ pub async fn deliver(
     let finish = &finish;
     let finished = retry("storing the result", Patience::Endless, lifecycle, |_| async move {
         match outcome.again {
-            Some(pause) => store.retry_later(run, finish, pause).await,
+            Some(pause) => match store.retry_later(run, finish, pause).await {
+                Err(error) if error.is_forbidden() => {
+                    tracing::error!(%error, "cannot keep this attempt, so it is the last one");
+                    store.finish_task(run, finish).await
+                }
+                other => other,
+            },
             None => store.finish_task(run, finish).await,
         }
     })

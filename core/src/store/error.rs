@@ -104,6 +104,12 @@ impl StoreError {
             && failures.iter().all(|failure| failure.code == 11_000)
     }
 
+    /// Whether the user has no right to do this: one that Perl Disbatch made, and a collection that it does not
+    /// know.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+    }
+
     /// How the server rejected a write, if that is what happened.
     pub fn write_failure(&self) -> Option<WriteFailure> {
         let Self::Database(error) = self else { return None };

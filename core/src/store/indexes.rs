@@ -127,7 +127,8 @@ impl Store {
     }
 
     /// Creates every index that is missing. One that the server refuses does not keep the others from being
-    /// created.
+    /// created. Users that Perl Disbatch made have no right to those of collections that it does not know; what
+    /// needs these does without.
     ///
     /// # Errors
     /// The database cannot be reached; or it refuses an index, for instance because documents violate a
@@ -135,22 +136,20 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn ensure_indexes(&self) -> Result<(), StoreError> {
         let mut refused = None;
-        for index in of_disbatch().into_iter().chain(of_ours()) {
-            let collection = self.database().collection::<Document>(index.collection);
-            if let Err(error) = collection.create_index(index.model()).await.map_err(StoreError::from) {
-                if error.is_transient() {
-                    return Err(error);
+        let essential = of_disbatch().into_iter().map(|index| (true, index.collection, index.model()));
+        let ours = of_ours().into_iter().map(|index| (false, index.collection, index.model()));
+        let live = live::indexes().map(|index| (false, live::COLLECTION, index));
+        for (essential, name, index) in essential.chain(ours).chain(live) {
+            let created = self.database().collection::<Document>(name).create_index(index).await;
+            match created.map_err(StoreError::from) {
+                Ok(_) => {}
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error @ StoreError::Refused { .. }) if !essential => {
+                    tracing::warn!(%error, collection = name, "cannot create an index; `disbatch create-users` gives the right to");
                 }
-                refused.get_or_insert(error);
-            }
-        }
-        for index in live::indexes() {
-            let live = self.database().collection::<Document>(live::COLLECTION);
-            if let Err(error) = live.create_index(index).await.map_err(StoreError::from) {
-                if error.is_transient() {
-                    return Err(error);
+                Err(error) => {
+                    refused.get_or_insert(error);
                 }
-                refused.get_or_insert(error);
             }
         }
         refused.map_or(Ok(()), Err)

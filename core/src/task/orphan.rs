@@ -81,17 +81,20 @@ impl Store {
         let Some(found) = found else { return Ok(Buried::NotRunning) };
         let run = run_of(task);
         // Before the update, so that a task that has ended has its output.
-        let (stdout, stderr) = self.seal_live(task.id, run.attempt).await?;
+        let (stdout, stderr) = match self.seal_live(task.id, run.attempt).await {
+            Err(error) if error.is_forbidden() => (Bson::Null, Bson::Null),
+            sealed => sealed?,
+        };
         let sealed = [stdout.clone(), stderr.clone()];
         let mut buried = match pause {
             None => self.bury_for_good(&filter, [stdout, stderr], poisonous(&rules, task, why)).await,
             Some(pause) => self.bury_for_now(&filter, &run, [stdout, stderr], (pause, why)).await,
         };
         if let Err(error) = &buried
-            && error.write_failure().is_some_and(|failure| failure.is_too_large())
+            && (error.is_forbidden() || error.write_failure().is_some_and(|failure| failure.is_too_large()))
         {
-            // Better without the output than running for ever.
-            let why = format!("{}; its output did not fit into it", poisonous(&rules, task, why));
+            // Better without the output, or without another attempt, than running for ever.
+            let why = format!("{}; {error}", poisonous(&rules, task, why));
             self.discard_output(&sealed).await?;
             buried = self.bury_for_good(&filter, [Bson::Null, Bson::Null], why).await;
         } else if !matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
@@ -110,7 +113,10 @@ impl Store {
         if files.is_empty() {
             return Ok(());
         }
-        let kept = self.find_attempt(run.task, run.attempt).await?.unwrap_or_default();
+        let kept = match self.find_attempt(run.task, run.attempt).await {
+            Err(error) if error.is_forbidden() => return Ok(()),
+            kept => kept?.unwrap_or_default(),
+        };
         let is_kept = |file: &Bson| ["stdout", "stderr"].iter().any(|stream| kept.get(stream) == Some(file));
         let stray: Vec<Bson> = files.iter().filter(|file| !is_kept(file)).cloned().collect();
         self.discard_output(&stray).await

@@ -331,7 +331,9 @@ async fn events_tell_a_task_through_a_retry() -> anyhow::Result<()> {
     world.print(task, 2, 0, b"again\n").await?;
     text += &until(&mut told, "again").await?;
     world.set(task, doc! { "status": 1, "stdout": "again\ndone\n" }).await?;
+    let ended = Instant::now();
     text += &rest(told).await?;
+    assert!(ended.elapsed() < Duration::from_secs(9), "told at once, not when it is looked anyway");
     let told = events(&text);
     let statuses: Vec<&Value> =
         told.iter().filter(|(name, _)| name == "status").map(|(_, data)| &data["status"]).collect();

@@ -10,7 +10,7 @@ use bson::{Document, doc};
 use disbatch_core::model::TaskId;
 use disbatch_mongod::server::Server;
 use disbatch_mongod::testing::start_ephemeral_with;
-use disbatch_tests::{Dci, World, binary, eventually};
+use disbatch_tests::{Dci, Script, World, binary, eventually};
 use mongodb::error::ErrorKind;
 use mongodb::{Client, Database};
 use serde_json::{Value, json};
@@ -212,6 +212,49 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
         refused(&database, commands).await.context(user)?;
         refused(&database, everywhere()).await.context(user)?;
     }
+    secured.server.stop().await
+}
+
+/// Users who know only the collections of Disbatch 4.
+#[tokio::test]
+async fn tasks_are_run_and_orphaned_as_users_that_perl_has_made() -> anyhow::Result<()> {
+    let secured = Secured::new(json!({ "lease": 3, "gfs": true })).await?;
+    assert_eq!(secured.create_users(&["--create_root"]).await?.0, Some(0));
+    let world = &secured.world;
+    let may = |collection: &str, actions: &[&str]| {
+        let resource = doc! { "db": world.database().name(), "collection": collection };
+        doc! { "resource": resource, "actions": actions }
+    };
+    let den = vec![
+        may("nodes", &["find", "insert", "update", "createIndex"]),
+        may("queues", &["find", "createIndex"]),
+        may("tasks", &["find", "update", "createIndex"]),
+        may("tasks.files", &["createIndex"]),
+        may("tasks.chunks", &["createIndex"]),
+    ];
+    let runner = vec![
+        may("queues", &["find"]),
+        may("tasks", &["find", "update"]),
+        may("tasks.files", &["insert", "remove"]),
+        may("tasks.chunks", &["insert", "remove"]),
+    ];
+    for (role, privileges) in [("disbatchd", den), ("task_runner", runner)] {
+        let command = doc! { "createRole": format!("perl_{role}"), "privileges": privileges, "roles": [] };
+        world.database().run_command(command).await?;
+        let roles = vec![format!("perl_{role}")];
+        world.database().run_command(doc! { "updateUser": role, "roles": roles }).await?;
+    }
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! { "threads": 1 }).await?;
+    let text = "#!/bin/sh\nread -r _ _ _ runner _ < /proc/$PPID/stat\nkill -9 $runner\nsleep 100\n";
+    let fatal = world.script_queue(Script { name: "Regicide", text }, 1).await?;
+    world.update_queue(fatal, doc! { "on_orphan": "requeue" }).await?;
+    let good = world.submit(queue, vec![doc! { "commands": "a", "noreport": 1 }]).await?[0];
+    let bad = world.submit(fatal, vec![doc! {}]).await?[0];
+    let den = world.den("n1")?;
+    world.until_status(good, 1).await?;
+    world.until_status(bad, -6).await?;
+    let log = den.log()?;
+    assert!(!log.contains("cannot work with the database"), "{log}");
     secured.server.stop().await
 }
 
