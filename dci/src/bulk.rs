@@ -9,6 +9,7 @@ use disbatch_core::bulk::{Action, BulkFilter, BulkJob, BulkRequest, Queues};
 use disbatch_core::model::{Selector, TaskId};
 use serde_json::{Map, Value, json};
 
+use crate::api::task_action;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::legacy;
@@ -44,15 +45,7 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
         Some(Value::String(reason)) => Some(reason.clone()),
         Some(_) => return Err(HttpError::bad_request("reason must be a string")),
     };
-    Ok(BulkRequest { action, filter, reason, by: by(http) })
-}
-
-/// Who wants it, for the record.
-pub fn by(request: &HttpRequest) -> String {
-    match request.peer_addr() {
-        Some(address) => format!("the REST API from {}", address.ip()),
-        None => "the REST API".to_owned(),
-    }
+    Ok(BulkRequest { action, filter, reason, by: task_action::by(http) })
 }
 
 /// A field of a form that was left empty is no restriction.

@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use disbatch_core::bulk::BulkCancelled;
 use serde_json::json;
 
-use crate::api::Answer;
+use crate::api::{Answer, task_action};
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::state::State;
 use crate::{accept, bulk, json, ui};
@@ -30,7 +30,7 @@ use crate::{accept, bulk, json, ui};
     ),
 )]
 pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
-    let cancelled = match state.store.cancel_bulk(bulk::id_of(&id)?, &bulk::by(&request)).await? {
+    let cancelled = match state.store.cancel_bulk(bulk::id_of(&id)?, &task_action::by(&request)).await? {
         BulkCancelled::Cancelled => Ok(json!({ "id": *id, "state": "cancelled" })),
         BulkCancelled::NotRunning(ended) => {
             Err(bulk::conflict(format!("the bulk job is over: its state is {}", ended.as_str())))
