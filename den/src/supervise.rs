@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
-use disbatch_core::model::{Selector, Status, Task, TaskId};
+use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Evidence, Unclaimed, unleased_limit};
 use nix::time::{ClockId, clock_gettime};
@@ -118,14 +118,11 @@ impl Node {
         self.store.attention_paid(&self.name, tasks).await
     }
 
-    /// Asks the database for requests to end tasks of this node.
+    /// Asks the database for requests to end tasks of this node. The change stream told of one; the entry of the
+    /// node may get its mark only after that, so the tasks themselves are asked.
     pub(crate) async fn look_for_attention(&mut self) -> Result<(), StoreError> {
-        let entry = self.store.find_node(&Selector::Name(self.name.as_str().to_owned())).await?;
-        let Some(entry) = entry.and_then(|entry| bson::deserialize_from_document(entry).ok()) else {
-            return Ok(());
-        };
-        let entry: disbatch_core::model::Node = entry;
-        self.pay_attention(&entry.attention()).await
+        let tasks = self.store.cancel_requests(&self.name).await?;
+        self.pay_attention(&tasks).await
     }
 
     /// What every DEN does each second: deferred tasks that are due, claims whose lease has run out.

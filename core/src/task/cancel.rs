@@ -1,6 +1,7 @@
 //! Cancel: a task that waits ends at once (-> -5); one that runs is asked to end, and its runner does it.
 
 use bson::{Document, doc};
+use futures::TryStreamExt;
 
 use super::transition::Transition;
 use crate::model::{NodeName, Status, TaskId};
@@ -81,6 +82,18 @@ impl Store {
                 ended => return Ok(Cancelled::Ended(ended)),
             }
         }
+    }
+
+    /// The running tasks of `node` whose end somebody has asked for.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn cancel_requests(&self, node: &NodeName) -> Result<Vec<TaskId>, StoreError> {
+        let asked = doc! { "node": node, "status": Status::Running, "cancel": { "$type": "object" } };
+        let found = self.tasks().find(asked).projection(doc! { "_id": 1 }).await?;
+        let documents: Vec<Document> = found.try_collect().await?;
+        Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
     }
 
     /// Tells the DEN of `node` that the end of `task` was asked for. The DEN sees it with its next
