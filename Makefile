@@ -63,7 +63,8 @@ advisories: ## Check dependencies for known vulnerabilities (needs github.com)
 	cargo deny --locked check advisories
 
 # Not `cargo run -p`: for one package, Cargo would choose other features and build the dependencies anew.
-bench: release ## Run the benchmarks
+bench: release ## Measure, beside other systems, which are installed (ARGS="processes --rounds 1")
+	scripts/bench-peers
 	target/release/disbatch-bench $(ARGS)
 
 # Apart from `test`, because it fetches its tool from PyPI.

@@ -1,65 +1,110 @@
-//! Figures set against each other, and against what others have measured. Pure.
+//! What the measured values say: ratios of one to another, and whether they reach a goal. Pure.
 
-use crate::figure::{drain, floor};
-use crate::results::Results;
+use std::borrow::Cow;
 
-/// Tasks in a second that Perl Disbatch 4.103 ran: one DEN, 8 threads, the Demo plugin, MongoDB 6.0.5. A
-/// recorded figure from another run on a 2-core machine; it is not measured here.
-pub const PERL_DISBATCH_TASKS_PER_SECOND: f64 = 3.2;
+use crate::results::{Results, Series};
+use crate::statistics::Summary;
 
-/// How many times as fast as Perl Disbatch this is meant to be, at least.
-pub const GOAL_TIMES_PERL: f64 = 20.0;
-
-/// One figure as a multiple of another.
+/// Something that follows from what was measured: the ratio of two series, mostly.
 #[derive(Debug, Clone)]
-pub struct Ratio {
+pub struct Finding {
     /// Its name for programs.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Its name for people.
-    pub label: &'static str,
+    pub label: Cow<'static, str>,
     /// One value a round.
     pub values: Vec<f64>,
+    /// What it is meant to be.
+    pub goal: Option<Goal>,
 }
 
-/// Tasks in a second as a share of the bare processes in a second of the same round.
-pub fn share_of_floor(results: &Results) -> Ratio {
-    let drained = results.values(&drain::RATE);
-    let bare = results.values(&floor::RATE);
-    let values = drained.iter().zip(bare).map(|(drained, bare)| drained / bare).collect();
-    Ratio { key: "share_of_floor", label: "drain / floor", values }
+impl Finding {
+    /// What is found, without a goal.
+    pub fn new(
+        key: impl Into<Cow<'static, str>>,
+        label: impl Into<Cow<'static, str>>,
+        values: Vec<f64>,
+    ) -> Self {
+        Self { key: key.into(), label: label.into(), values, goal: None }
+    }
+
+    /// The same with a goal.
+    pub fn with(self, goal: Goal) -> Self {
+        Self { goal: Some(goal), ..self }
+    }
+
+    /// Whether the goal is reached. `None` without a goal or without values.
+    pub fn is_reached(&self) -> Option<bool> {
+        Some(self.goal?.is_reached(Summary::of(&self.values)?))
+    }
 }
 
-/// Tasks in a second as a multiple of Perl Disbatch's.
-pub fn times_perl(results: &Results) -> Ratio {
-    let values =
-        results.values(&drain::RATE).iter().map(|rate| rate / PERL_DISBATCH_TASKS_PER_SECOND).collect();
-    Ratio { key: "times_perl_disbatch_4_103", label: "drain / Perl Disbatch 4.103", values }
+/// What something is meant to be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Goal {
+    /// The median is at least this.
+    AtLeast(f64),
+    /// The median is more than this.
+    MoreThan(f64),
+    /// The median is at most this.
+    AtMost(f64),
+    /// 95 of 100 values are at most this.
+    P95AtMost(f64),
 }
 
-/// The speed of the end of a drain as a share of that of its beginning: 1 where nothing decays.
-pub fn decay(results: &Results) -> Ratio {
-    let (first, last) = (results.values(&drain::FIRST_TENTH), results.values(&drain::LAST_TENTH));
-    // A round that was too short to have one of the two has neither.
-    let values = first.iter().zip(last).map(|(first, last)| last / first).collect();
-    Ratio { key: "last_tenth_over_first_tenth", label: "drain, last tenth / first tenth", values }
+impl Goal {
+    fn is_reached(self, summary: Summary) -> bool {
+        match self {
+            Self::AtLeast(goal) => summary.median >= goal,
+            Self::MoreThan(goal) => summary.median > goal,
+            Self::AtMost(goal) => summary.median <= goal,
+            Self::P95AtMost(goal) => summary.p95 <= goal,
+        }
+    }
+
+    /// In words.
+    pub fn words(self) -> String {
+        match self {
+            Self::AtLeast(goal) => format!("at least {goal}"),
+            Self::MoreThan(goal) => format!("more than {goal}"),
+            Self::AtMost(goal) => format!("at most {goal}"),
+            Self::P95AtMost(goal) => format!("p95 at most {goal}"),
+        }
+    }
+}
+
+/// One series as a multiple of another, round by round: each value by the one that was measured in its round.
+pub fn ratio(results: &Results, above: &Series, below: &Series) -> Vec<f64> {
+    // A round in which one of them was not measured ends the comparison.
+    results.values(above).iter().zip(results.values(below)).map(|(above, below)| above / below).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Sample;
 
     #[test]
     fn rounds_are_compared_with_themselves() {
+        static OURS: Series = Series::fixed("f", "ours", "");
+        static FLOOR: Series = Series::fixed("f", "floor", "");
         let mut results = Results::default();
-        for (drained, bare) in [(64.0, 640.0), (32.0, 64.0)] {
-            results.add(vec![
-                Sample { series: &drain::RATE, value: drained },
-                Sample { series: &floor::RATE, value: bare },
-            ]);
+        for (ours, floor) in [(64.0, 640.0), (32.0, 64.0)] {
+            results.add(vec![OURS.sample(ours), FLOOR.sample(floor)]);
         }
-        assert_eq!(share_of_floor(&results).values, [0.1, 0.5]);
-        assert_eq!(times_perl(&results).values, [20.0, 10.0]);
-        assert!(decay(&results).values.is_empty());
+        assert_eq!(ratio(&results, &OURS, &FLOOR), [0.1, 0.5]);
+        assert!(ratio(&results, &OURS, &Series::fixed("f", "none", "")).is_empty());
+    }
+
+    #[test]
+    fn goals_are_about_the_median_or_the_p95() {
+        let values: Vec<f64> = (1..=100).map(f64::from).collect(); // Median 50.5, p95 95.
+        let finding = |goal| Finding::new("k", "l", values.clone()).with(goal).is_reached();
+        assert_eq!(finding(Goal::AtLeast(50.5)), Some(true));
+        assert_eq!(finding(Goal::MoreThan(50.5)), Some(false));
+        assert_eq!(finding(Goal::AtMost(50.0)), Some(false));
+        assert_eq!(finding(Goal::P95AtMost(95.0)), Some(true));
+        assert_eq!(finding(Goal::P95AtMost(94.0)), Some(false));
+        assert_eq!(Finding::new("k", "l", Vec::new()).with(Goal::AtLeast(1.0)).is_reached(), None);
+        assert_eq!(Finding::new("k", "l", values.clone()).is_reached(), None);
     }
 }

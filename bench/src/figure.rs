@@ -1,93 +1,80 @@
-//! What is measured. Each figure has a file with its series, how it is measured, and the measurement.
+//! What is measured. Each figure has a file with its series, how it is measured, the measurement, what follows
+//! from it, and the goals; at its end is a `FIGURE`, which [`ALL`] lists.
 
-pub mod drain;
-pub mod floor;
+pub mod contention;
+mod contest;
+pub mod footprint;
 pub mod latency;
+pub mod processes;
 pub mod queues;
+pub mod warm;
 
-use bson::{Document, doc};
+use futures::future::LocalBoxFuture;
 
+use crate::args::Args;
+use crate::compare::Finding;
 use crate::progress::Progress;
-use crate::results::Sample;
+use crate::results::{Results, Sample};
 use crate::world::World;
 
-/// The plugin of all tasks.
-pub const PLUGIN: &str = "Disbatch::Plugin::Demo";
-
-/// How much work a round has.
-#[derive(Debug, Clone, Copy)]
-pub struct Load {
-    /// Tasks, or processes.
-    pub tasks: u32,
-    /// How many run at once.
-    pub threads: u32,
-}
+/// All figures, in the order of a round.
+pub static ALL: &[Figure] = &[
+    processes::FIGURE,
+    warm::FIGURE,
+    latency::FIGURE,
+    queues::FIGURE,
+    contention::FIGURE,
+    footprint::FIGURE,
+];
 
 /// A figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Figure {
-    /// Tasks in a second.
-    Drain,
-    /// Bare processes in a second.
-    Floor,
-    /// From submission to start.
-    Latency,
-    /// Counting the tasks of all queues.
-    Queues,
-}
-
-impl Figure {
-    /// All of them, in the order of a round.
-    pub const ALL: [Self; 4] = [Self::Drain, Self::Floor, Self::Latency, Self::Queues];
-
+#[derive(Debug)]
+pub struct Figure {
     /// Its name, on the command line too.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Drain => drain::NAME,
-            Self::Floor => floor::NAME,
-            Self::Latency => latency::NAME,
-            Self::Queues => queues::NAME,
-        }
-    }
-
+    pub name: &'static str,
     /// How it is measured.
-    pub const fn method(self) -> &'static str {
-        match self {
-            Self::Drain => drain::METHOD,
-            Self::Floor => floor::METHOD,
-            Self::Latency => latency::METHOD,
-            Self::Queues => queues::METHOD,
-        }
-    }
-
-    /// Whether every round has it; else the first one alone, which takes several samples.
-    pub const fn in_every_round(self) -> bool {
-        match self {
-            Self::Drain | Self::Floor => true,
-            Self::Latency | Self::Queues => false,
-        }
-    }
-
-    /// Measures it once.
-    ///
-    /// # Errors
-    /// Something did not work.
-    pub async fn measure(
-        self,
-        world: &World,
-        load: Load,
-        progress: &Progress,
-    ) -> anyhow::Result<Vec<Sample>> {
-        match self {
-            Self::Drain => drain::measure(world, load, progress).await,
-            Self::Floor => floor::measure(world, load).await,
-            Self::Latency => latency::measure(world, load, progress).await,
-            Self::Queues => queues::measure(world, progress).await,
-        }
-    }
+    pub method: &'static str,
+    /// When it is measured.
+    pub rounds: Rounds,
+    /// Measures it once. An error means that something did not work.
+    pub measure: for<'a> fn(Turn<'a>) -> Measurement<'a>,
+    /// What follows from all rounds, with the goals. It may look at other figures' results.
+    pub findings: fn(&Results) -> Vec<Finding>,
 }
 
-/// What a task is to do: print one line.
-fn params() -> Document {
-    doc! { "commands": "a", "noreport": 1 }
+/// The outcome of measuring.
+pub type Measurement<'a> = LocalBoxFuture<'a, anyhow::Result<Vec<Sample>>>;
+
+/// When a figure is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rounds {
+    /// In every round.
+    Every,
+    /// In the first one alone, where it takes several samples.
+    First,
+}
+
+/// What a figure measures with.
+#[derive(Debug, Clone, Copy)]
+pub struct Turn<'a> {
+    /// The servers and programs.
+    pub world: &'a World,
+    /// What was asked for.
+    pub args: &'a Args,
+    /// What a person sees.
+    pub progress: &'a Progress,
+    /// The number of the round, from 0. Systems take turns by it.
+    pub round: u32,
+}
+
+impl Turn<'_> {
+    /// Says what is going on.
+    pub fn begin(self, what: &str) {
+        self.progress.begin(&format!("round {}/{}, {what}", self.round + 1, self.args.rounds));
+    }
+
+    /// Says what came out of it: the first series stands for all.
+    pub fn end(self, samples: &[Sample]) {
+        self.progress.end(&format!("round {}/{}", self.round + 1, self.args.rounds), samples);
+    }
 }

@@ -1,9 +1,11 @@
-//! `disbatch-bench`: how fast Disbatch runs tasks that do nothing, a process each.
+//! `disbatch-bench`: how fast Disbatch runs tasks that do nothing, and what it costs.
 
 mod args;
+mod bare;
 mod compare;
 mod figure;
 mod machine;
+mod peer;
 mod progress;
 mod report;
 mod results;

@@ -44,7 +44,10 @@ impl Progress {
             .map(|sample| sample.value)
             .collect();
         if let Some(summary) = Summary::of(&values) {
-            self.note(&format!("{title}: {} {:.1}", first.series.label, summary.median));
+            self.note(&format!(
+                "{title} {}: {}: {:.1}",
+                first.series.figure, first.series.label, summary.median
+            ));
         }
     }
 

@@ -5,28 +5,34 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::args::Args;
-use crate::compare::{self, GOAL_TIMES_PERL, PERL_DISBATCH_TASKS_PER_SECOND, Ratio};
+use crate::compare::Finding;
 use crate::figure::Figure;
 use crate::machine::Machine;
-use crate::results::Results;
+use crate::peer::Account;
+use crate::results::{Results, Series};
 use crate::statistics::Summary;
 
 /// Everything that is reported.
 #[derive(Debug)]
 pub struct Report<'a> {
     args: &'a Args,
-    figures: &'a [Figure],
+    figures: Vec<(&'static Figure, Vec<Finding>)>,
     results: &'a Results,
-    ratios: [Ratio; 3],
     machine: Machine,
+    peers: Account,
 }
 
 impl<'a> Report<'a> {
     /// The report on `results`.
-    pub fn new(args: &'a Args, machine: Machine, figures: &'a [Figure], results: &'a Results) -> Self {
-        let ratios =
-            [compare::share_of_floor(results), compare::times_perl(results), compare::decay(results)];
-        Self { args, figures, results, ratios, machine }
+    pub fn new(
+        args: &'a Args,
+        machine: Machine,
+        peers: Account,
+        figures: &[&'static Figure],
+        results: &'a Results,
+    ) -> Self {
+        let figures = figures.iter().map(|figure| (*figure, (figure.findings)(results))).collect();
+        Self { args, figures, results, machine, peers }
     }
 
     /// Prints the table.
@@ -47,85 +53,84 @@ impl<'a> Report<'a> {
     }
 
     fn table(&self) -> String {
-        let Args { tasks, threads, rounds, .. } = self.args;
         let Machine { cpus, busy_before } = self.machine;
         let cpus = cpus.map_or_else(String::new, |cpus| format!(", {cpus} CPUs"));
         let busy =
             busy_before.map_or_else(String::new, |share| format!(", {:.0} % busy before", share * 100.0));
         let mut lines = vec![
-            format!("{tasks} tasks a round, {threads} at once, rounds: {rounds}{cpus}{busy}"),
+            format!("rounds: {}{cpus}{busy}", self.args.rounds),
             String::new(),
-            format!("{:42}{:>10}{:>10}{:>10}{:>10}", "", "median", "p95", "min", "max"),
+            format!("{:72}{:>10}{:>10}{:>10}{:>10}", "", "median", "p95", "min", "max"),
         ];
-        for (series, _, summary) in self.results.summaries() {
-            lines.push(row(&format!("{}: {}", series.figure, series.label), summary, 1));
-        }
-        for ratio in &self.ratios {
-            if let Some(summary) = Summary::of(&ratio.values) {
-                lines.push(row(&format!("ratio: {}", ratio.label), summary, 2));
+        for (figure, findings) in &self.figures {
+            for (series, _, summary) in self.series_of(figure) {
+                lines.push(row(&format!("{}: {}", series.figure, series.label), summary, 1));
             }
+            lines.extend(findings.iter().filter_map(finding_row));
         }
         lines.push(String::new());
-        lines.extend(self.goal_line());
+        let left_out = self.peers.skipped.iter().map(|(peer, why)| format!("Left out: {peer}: {why}"));
+        lines.extend(left_out);
         lines.push("How it is measured:".to_owned());
-        lines.extend(self.figures.iter().map(|figure| format!("  {}: {}", figure.name(), figure.method())));
+        lines.extend(self.figures.iter().map(|(figure, _)| format!("  {}: {}", figure.name, figure.method)));
         lines.push(String::new());
         lines.join("\n")
     }
 
-    fn goal_line(&self) -> Option<String> {
-        let (times, reached) = self.goal()?;
-        let outcome = if reached { "reached" } else { "not reached" };
-        Some(format!(
-            "Goal: {GOAL_TIMES_PERL} times the {PERL_DISBATCH_TASKS_PER_SECOND} tasks/s that Perl Disbatch 4.103 \
-             ran on a 2-core machine (recorded in another run): {times:.1} times, {outcome}.\n"
-        ))
-    }
-
-    /// How many times as fast as Perl Disbatch, and whether that is enough.
-    fn goal(&self) -> Option<(f64, bool)> {
-        let times = Summary::of(&compare::times_perl(self.results).values)?.median;
-        Some((times, times >= GOAL_TIMES_PERL))
+    fn series_of(&self, figure: &Figure) -> impl Iterator<Item = (&Series, &[f64], Summary)> {
+        self.results.summaries().filter(|(series, _, _)| series.figure == figure.name)
     }
 
     fn json(&self) -> Value {
-        let mut figures = Map::new();
-        for figure in self.figures {
-            let series: Map<String, Value> = self
-                .results
-                .summaries()
-                .filter(|(series, _, _)| series.figure == figure.name())
-                .map(|(series, values, summary)| (series.key.to_owned(), described(values, summary)))
-                .collect();
-            figures.insert(figure.name().to_owned(), json!({ "method": figure.method(), "series": series }));
-        }
-        let ratios: Map<String, Value> = self
-            .ratios
+        let figures: Map<String, Value> = self
+            .figures
             .iter()
-            .filter_map(|ratio| {
-                Some((ratio.key.to_owned(), described(&ratio.values, Summary::of(&ratio.values)?)))
-            })
+            .map(|(figure, findings)| (figure.name.to_owned(), self.figure_json(figure, findings)))
             .collect();
-        let Args { tasks, threads, rounds, .. } = self.args;
         json!({
-            "settings": { "tasks": tasks, "threads": threads, "rounds": rounds },
+            "settings": {
+                "tasks": self.args.tasks, "rounds": self.args.rounds,
+            },
             "machine": { "cpus": self.machine.cpus, "busy_before_share": self.machine.busy_before },
             "version": env!("CARGO_PKG_VERSION"),
             "debug_build": cfg!(debug_assertions),
+            "peers": { "versions": self.peers.versions, "left_out": self.peers.skipped },
             "figures": figures,
-            "ratios": ratios,
-            "recorded": { "perl_disbatch_4_103_tasks_per_second": PERL_DISBATCH_TASKS_PER_SECOND },
-            "goal": {
-                "times_perl_disbatch_4_103": GOAL_TIMES_PERL,
-                "reached": self.goal().map(|(_, reached)| reached),
-            },
         })
+    }
+
+    fn figure_json(&self, figure: &Figure, findings: &[Finding]) -> Value {
+        let series: Map<String, Value> = self
+            .series_of(figure)
+            .map(|(series, values, summary)| (series.key.to_string(), described(values, summary)))
+            .collect();
+        let findings: Map<String, Value> = findings
+            .iter()
+            .filter_map(|finding| Some((finding.key.to_string(), finding_json(finding)?)))
+            .collect();
+        json!({ "method": figure.method, "series": series, "findings": findings })
+    }
+}
+
+/// Prints what can be measured.
+#[expect(clippy::print_stdout, reason = "the list is the program's output")]
+pub fn list(figures: &[&Figure]) {
+    for figure in figures {
+        println!("{}: {}", figure.name, figure.method);
     }
 }
 
 fn row(label: &str, summary: Summary, decimals: usize) -> String {
     let Summary { median, p95, min, max } = summary;
-    format!("{label:42}{median:>10.decimals$}{p95:>10.decimals$}{min:>10.decimals$}{max:>10.decimals$}")
+    format!("{label:72}{median:>10.decimals$}{p95:>10.decimals$}{min:>10.decimals$}{max:>10.decimals$}")
+}
+
+fn finding_row(finding: &Finding) -> Option<String> {
+    let row = row(&format!("  {}", finding.label), Summary::of(&finding.values)?, 2);
+    let goal = finding.goal.zip(finding.is_reached()).map_or_else(String::new, |(goal, reached)| {
+        format!("  goal {}: {}", goal.words(), if reached { "reached" } else { "not reached" })
+    });
+    Some(row + &goal)
 }
 
 fn described(values: &[f64], summary: Summary) -> Value {
@@ -135,21 +140,42 @@ fn described(values: &[f64], summary: Summary) -> Value {
     })
 }
 
+fn finding_json(finding: &Finding) -> Option<Value> {
+    let mut json = described(&finding.values, Summary::of(&finding.values)?);
+    if let Some((goal, reached)) = finding.goal.zip(finding.is_reached()) {
+        json["goal"] = json!({ "is": goal.words(), "reached": reached });
+    }
+    Some(json)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use futures::FutureExt;
 
     use super::*;
-    use crate::figure::{drain, floor};
-    use crate::results::Sample;
+    use crate::compare::{Goal, ratio};
+    use crate::figure::Rounds;
+
+    static OURS: Series = Series::fixed("test", "ours_per_second", "ours/s");
+    static FLOOR: Series = Series::fixed("test", "floor_per_second", "floor/s");
+    static FIGURE: Figure = Figure {
+        name: "test",
+        method: "by hand",
+        rounds: Rounds::Every,
+        measure: |_| async { Ok(Vec::new()) }.boxed_local(),
+        findings: |results| {
+            vec![
+                Finding::new("share", "share of the floor", ratio(results, &OURS, &FLOOR))
+                    .with(Goal::AtLeast(0.5)),
+            ]
+        },
+    };
 
     fn results(rates: &[f64]) -> Results {
         let mut results = Results::default();
         for rate in rates {
-            results.add(vec![
-                Sample { series: &drain::RATE, value: *rate },
-                Sample { series: &floor::RATE, value: 1000.0 },
-            ]);
+            results.add(vec![OURS.sample(*rate), FLOOR.sample(1000.0)]);
         }
         results
     }
@@ -157,31 +183,47 @@ mod tests {
     #[test]
     fn the_report_says_whether_the_goal_is_reached() {
         let args = Args::parse_from(["disbatch-bench"]);
-        for (rate, words) in [(64.0, "20.0 times, reached."), (32.0, "10.0 times, not reached.")] {
+        for (rate, words) in
+            [(500.0, "goal at least 0.5: reached"), (499.0, "goal at least 0.5: not reached")]
+        {
             let results = results(&[rate]);
-            let report = Report::new(&args, Machine::default(), &Figure::ALL, &results);
+            let report = Report::new(&args, Machine::default(), Account::default(), &[&FIGURE], &results);
             assert!(report.table().contains(words), "{}", report.table());
-            assert_eq!(report.json()["goal"]["reached"], rate > 50.0);
+            assert_eq!(
+                report.json()["figures"]["test"]["findings"]["share"]["goal"]["reached"],
+                rate > 499.0
+            );
         }
     }
 
     #[test]
-    fn programs_find_series_and_ratios() {
+    fn programs_find_series_and_findings() {
         let args = Args::parse_from(["disbatch-bench", "--tasks", "9"]);
         let results = results(&[100.0, 300.0]);
-        let json = Report::new(&args, Machine::default(), &Figure::ALL, &results).json();
-        assert_eq!(json["figures"]["drain"]["series"]["tasks_per_second"]["median"], 200.0);
-        assert_eq!(json["ratios"]["share_of_floor"]["values"], serde_json::json!([0.1, 0.3]));
+        let json = Report::new(&args, Machine::default(), Account::default(), &[&FIGURE], &results).json();
+        let figure = &json["figures"]["test"];
+        assert_eq!(figure["series"]["ours_per_second"]["median"], 200.0);
+        assert_eq!(figure["findings"]["share"]["values"], json!([0.1, 0.3]));
         assert_eq!(json["settings"]["tasks"], 9);
-        assert_eq!(json["figures"]["latency"]["series"], serde_json::json!({}));
     }
 
     #[test]
-    fn without_a_drain_there_is_no_goal() {
-        let args = Args::parse_from(["disbatch-bench", "floor"]);
+    fn what_is_left_out_is_named() {
+        let args = Args::parse_from(["disbatch-bench"]);
         let results = Results::default();
-        let report = Report::new(&args, Machine::default(), &[Figure::Floor], &results);
-        assert!(!report.table().contains("Goal"));
-        assert!(report.json()["goal"]["reached"].is_null());
+        let skipped = [("rq", "not installed".to_owned())].into();
+        let peers = Account { skipped, ..Account::default() };
+        let report = Report::new(&args, Machine::default(), peers, &[&FIGURE], &results);
+        assert!(report.table().contains("Left out: rq: not installed"), "{}", report.table());
+        assert_eq!(report.json()["peers"]["left_out"], json!({ "rq": "not installed" }));
+    }
+
+    #[test]
+    fn without_values_there_is_no_finding() {
+        let args = Args::parse_from(["disbatch-bench"]);
+        let results = Results::default();
+        let report = Report::new(&args, Machine::default(), Account::default(), &[&FIGURE], &results);
+        assert!(!report.table().contains("goal"));
+        assert_eq!(report.json()["figures"]["test"]["findings"], json!({}));
     }
 }

@@ -1,30 +1,52 @@
 //! Measured values, by what they are values of.
 
+use std::borrow::Cow;
+
 use crate::statistics::Summary;
 
-/// Something that is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Something that is measured. Its figure and its key tell it from all others.
+#[derive(Debug, Clone)]
 pub struct Series {
     /// The name of the figure that it belongs to.
     pub figure: &'static str,
     /// Its name for programs, with the unit at the end.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// Its name for people, with the unit.
-    pub label: &'static str,
+    pub label: Cow<'static, str>,
 }
 
+impl Series {
+    /// One that is known beforehand.
+    pub const fn fixed(figure: &'static str, key: &'static str, label: &'static str) -> Self {
+        Self { figure, key: Cow::Borrowed(key), label: Cow::Borrowed(label) }
+    }
+
+    /// A value of this series, in the unit that it names.
+    pub fn sample(&self, value: f64) -> Sample {
+        Sample { series: self.clone(), value }
+    }
+}
+
+impl PartialEq for Series {
+    fn eq(&self, other: &Self) -> bool {
+        (self.figure, &self.key) == (other.figure, &other.key)
+    }
+}
+
+impl Eq for Series {}
+
 /// One measured value.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Sample {
     /// What was measured.
-    pub series: &'static Series,
+    pub series: Series,
     /// The value, in the unit that the series names.
     pub value: f64,
 }
 
 /// All measured values, in the order in which their series were first seen.
 #[derive(Debug, Default)]
-pub struct Results(Vec<(&'static Series, Vec<f64>)>);
+pub struct Results(Vec<(Series, Vec<f64>)>);
 
 impl Results {
     /// Adds samples to their series.
@@ -39,12 +61,12 @@ impl Results {
 
     /// The values of `series`, in the order in which they were measured.
     pub fn values(&self, series: &Series) -> &[f64] {
-        self.0.iter().find(|(known, _)| *known == series).map_or(&[], |(_, values)| values)
+        self.0.iter().find(|(known, _)| known == series).map_or(&[], |(_, values)| values)
     }
 
     /// Every series with its values and what is said of them.
-    pub fn summaries(&self) -> impl Iterator<Item = (&'static Series, &[f64], Summary)> {
-        self.0.iter().filter_map(|(series, values)| Some((*series, &values[..], Summary::of(values)?)))
+    pub fn summaries(&self) -> impl Iterator<Item = (&Series, &[f64], Summary)> {
+        self.0.iter().filter_map(|(series, values)| Some((series, &values[..], Summary::of(values)?)))
     }
 }
 
@@ -54,15 +76,16 @@ mod tests {
 
     #[test]
     fn values_are_kept_by_series() {
-        static ONE: Series = Series { figure: "f", key: "one_ms", label: "one, ms" };
-        static TWO: Series = Series { figure: "f", key: "two_ms", label: "two, ms" };
+        static ONE: Series = Series::fixed("f", "one_ms", "one, ms");
+        static TWO: Series = Series::fixed("f", "two_ms", "two, ms");
         let mut results = Results::default();
         for value in [3.0, 1.0] {
-            results.add(vec![Sample { series: &TWO, value }, Sample { series: &ONE, value: value * 10.0 }]);
+            results.add(vec![TWO.sample(value), ONE.sample(value * 10.0)]);
         }
         assert_eq!(results.values(&ONE), [30.0, 10.0]);
-        let keys: Vec<_> = results.summaries().map(|(series, _, _)| series.key).collect();
+        let keys: Vec<_> = results.summaries().map(|(series, _, _)| series.key.as_ref()).collect();
         assert_eq!(keys, ["two_ms", "one_ms"]);
-        assert!(results.values(&Series { key: "none", ..ONE }).is_empty());
+        assert!(results.values(&Series::fixed("f", "none", "")).is_empty());
+        assert!(results.values(&Series::fixed("g", "one_ms", "")).is_empty());
     }
 }

@@ -23,11 +23,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// A random number from 0 to 1, to keep processes from doing the same thing at the same moment.
-pub fn chance() -> f64 {
+/// A random number, to keep processes from doing the same thing at the same moment.
+pub fn random() -> u64 {
     // The standard library seeds each of these at random.
-    let random = RandomState::new().build_hasher().finish();
-    f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+    RandomState::new().build_hasher().finish()
+}
+
+/// A random number from 0 to 1, for the same end.
+pub fn chance() -> f64 {
+    f64::from(u32::try_from(random() >> 32).unwrap_or_default()) / f64::from(u32::MAX)
 }
 
 /// A clock that a test sets.

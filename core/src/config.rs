@@ -15,8 +15,8 @@ use serde::Deserialize;
 
 pub use log::{Level, Log};
 pub use sections::{
-    AllowedPlugins, Attributes, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role, Ssl,
-    WebExtensions,
+    AllowedPlugins, Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role,
+    Seconds, Ssl, WebExtensions,
 };
 
 /// Where a process looks when `--config` is not given.
@@ -24,6 +24,9 @@ pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
 
 /// How long a runner or a node may be silent unless configured otherwise.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// How long a runner without a task is kept unless configured otherwise.
+const DEFAULT_RUNNER_IDLE: Duration = Duration::from_secs(60);
 
 /// The configuration as read and checked.
 #[derive(Debug, Clone, Deserialize)]
@@ -53,6 +56,9 @@ pub struct Config {
     /// Archiving and deleting by the policy of queues.
     #[serde(default)]
     pub janitor: Janitor,
+    /// Comparing counters with tasks.
+    #[serde(default)]
+    pub auditor: Auditor,
     /// Deprecated routes to serve.
     #[serde(default)]
     pub web_extensions: WebExtensions,
@@ -65,6 +71,9 @@ pub struct Config {
     /// How long a runner or a node may be silent. See [`Config::lease`].
     #[serde(default)]
     pub lease: Option<Lease>,
+    /// How long a runner without a task is kept. See [`Config::runner_idle`].
+    #[serde(default)]
+    pub runner_idle: Option<Seconds>,
     /// Whether runners stay silent.
     #[serde(default)]
     pub quiet: Flag,
@@ -175,6 +184,11 @@ impl Config {
     /// How long a task is its runner's without a sign of life, and a node alive: 30 s unless configured.
     pub fn lease(&self) -> Duration {
         self.lease.map_or(DEFAULT_LEASE, |lease| lease.0)
+    }
+
+    /// How long a DEN keeps a runner that has no task: a minute unless configured.
+    pub fn runner_idle(&self) -> Duration {
+        self.runner_idle.map_or(DEFAULT_RUNNER_IDLE, |idle| idle.0)
     }
 
     /// Where a DEN tells its runners to store output: as configured, `auto` unless set.

@@ -107,6 +107,10 @@ impl Store {
                 dead.push(node.get("node").map(ToString::to_string).unwrap_or_default());
             }
         }
+        if !dead.is_empty() {
+            // What they had not written yet is lost.
+            self.doubt_counters();
+        }
         Ok(dead)
     }
 
@@ -166,6 +170,19 @@ fn silent_nodes() -> Document {
     doc! {
         "seen": { "$type": "date" }, "lease_ms": { "$type": "number" }, "state": { "$ne": "dead" },
         "$expr": { "$lt": [until_silent(), "$$NOW"] },
+    }
+}
+
+/// The same for a look that must not read every node: by an index, of those that have been silent for `least`.
+pub(crate) fn silent_nodes_to_find(least: Duration) -> Document {
+    let least = i64::try_from(least.as_millis()).unwrap_or(i64::MAX);
+    doc! {
+        "state": { "$in": ["alive", "draining"] }, "seen": { "$type": "date" },
+        "lease_ms": { "$type": "number" },
+        "$expr": { "$and": [
+            { "$lt": ["$seen", { "$subtract": ["$$NOW", least] }] },
+            { "$lt": [until_silent(), "$$NOW"] },
+        ] },
     }
 }
 

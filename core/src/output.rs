@@ -10,6 +10,7 @@ mod range;
 use bson::oid::ObjectId;
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use md5::{Digest, Md5};
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 
 use crate::model::TaskId;
@@ -25,7 +26,8 @@ pub const CHUNK_SIZE: usize = 261_120;
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 
 /// Which of a task's two streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StreamName {
     /// Standard output.
     Stdout,
@@ -44,7 +46,8 @@ impl StreamName {
 }
 
 /// How a stream's bytes are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Encoding {
     /// Valid UTF-8, in string chunks as Perl reads them.
     Text,

@@ -30,11 +30,6 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn list_queues(&self) -> Result<Vec<Queue>, StoreError> {
         let documents: Vec<Document> = self.queues().find(doc! {}).await?.try_collect().await?;
-        let readable = |document| {
-            typed("queues", document)
-                .inspect_err(|error| tracing::warn!(%error, "ignoring a queue that cannot be read"))
-                .ok()
-        };
         Ok(documents.into_iter().filter_map(readable).collect())
     }
 
@@ -94,84 +89,71 @@ impl Store {
         Ok(Counts { queued, running, completed })
     }
 
-    /// Which tasks of each of `queues` are claimed or running, over all DENs.
+    /// What limits the claims of each of `queues` now, and which places are taken, over all DENs: to choose what
+    /// to claim, and to look back after a claim. A queue that is gone is left out.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn places_by_queue(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Places>, StoreError> {
-        let of_group = doc! { "_id": "$queue", "running": { "$sum": 1 }, "slots": { "$push": "$slot" } };
-        let groups = self.running_of(queues, of_group).await?;
-        Ok(groups.iter().filter_map(|group| Some((group_id(group)?, Places::of(group)))).collect())
-    }
-
-    /// What limits the claims of each of `queues` now, and how many tasks are claimed or running: for the
-    /// look back after a claim. A queue that is gone is left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn limits_by_queue(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Limit>, StoreError> {
+    pub async fn look_at_queues(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Look>, StoreError> {
         let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
         let stored = async {
-            let found = self.queues().find(doc! { "_id": { "$in": ids } }).await?;
+            let found = self.queues().find(doc! { "_id": { "$in": &ids } }).await?;
             Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
         };
-        let counted = self.running_of(queues, doc! { "_id": "$queue", "running": { "$sum": 1 } });
-        let (stored, counted) = futures::try_join!(stored, counted)?;
-        let running: HashMap<QueueId, u64> =
-            counted.iter().filter_map(|group| Some((group_id(group)?, running(group)))).collect();
-        let limit = |document| {
-            let queue: Queue = typed("queues", document).ok()?;
-            let running = running.get(&queue.id).copied().unwrap_or(0);
-            Some((queue.id, Limit { threads: queue.claim_limit(), running }))
-        };
-        Ok(stored.into_iter().filter_map(limit).collect())
-    }
-
-    async fn running_of(&self, queues: &[QueueId], of_group: Document) -> Result<Vec<Document>, StoreError> {
-        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
         let pipeline = [
-            doc! { "$match": { "queue": { "$in": ids }, "status": { "$in": [-1, 0] } } },
-            doc! { "$group": of_group },
+            doc! { "$match": { "queue": { "$in": &ids }, "status": { "$in": [-1, 0] } } },
+            doc! { "$group": { "_id": "$queue", "running": { "$sum": 1 }, "slots": { "$push": "$slot" } } },
         ];
-        Ok(self.tasks().aggregate(pipeline).await?.try_collect().await?)
+        let taken = async {
+            let found = self.tasks().aggregate(pipeline).await?;
+            Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
+        };
+        let (stored, taken) = futures::try_join!(stored, taken)?;
+        let mut looks = HashMap::new();
+        for document in stored {
+            let Ok(queue) = typed::<Queue>("queues", document) else { continue };
+            looks.insert(queue.id, Look { queue, running: 0, slots: Vec::new() });
+        }
+        for group in taken {
+            if let Some(look) = group_id(&group).and_then(|id| looks.get_mut(&id)) {
+                look.count(&group);
+            }
+        }
+        Ok(looks)
     }
 }
 
-/// The tasks of a queue that are claimed or running.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
-    /// How many.
+/// A queue, and its tasks that are claimed or running.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Look {
+    /// The queue as it is stored now.
+    pub queue: Queue,
+    /// How many tasks are claimed or running.
     pub running: u64,
     /// The places that they have. Fewer than `running` if other programs claimed some.
     pub slots: Vec<u64>,
 }
 
-impl Places {
-    fn of(group: &Document) -> Self {
+impl Look {
+    fn count(&mut self, group: &Document) {
+        let count = group.get("running").and_then(whole_number);
+        self.running = count.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
         let slots = group.get_array("slots").map(Vec::as_slice).unwrap_or_default();
-        let slots =
+        self.slots =
             slots.iter().filter_map(whole_number).filter_map(|slot| u64::try_from(slot).ok()).collect();
-        Self { running: running(group), slots }
     }
 }
 
-/// How many tasks of a queue may be claimed or running, and how many are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limit {
-    /// May be.
-    pub threads: u64,
-    /// Are.
-    pub running: u64,
+/// A queue, unless its document is none.
+pub(crate) fn readable(document: Document) -> Option<Queue> {
+    typed("queues", document)
+        .inspect_err(|error| tracing::warn!(%error, "ignoring a queue that cannot be read"))
+        .ok()
 }
 
 fn group_id(group: &Document) -> Option<QueueId> {
     group.get_object_id("_id").ok().map(QueueId)
-}
-
-fn running(group: &Document) -> u64 {
-    group.get("running").and_then(whole_number).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
 }
 
 /// An update that sets fields, and removes those whose new value is null. MongoDB refuses an empty `$set`.

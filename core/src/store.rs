@@ -20,6 +20,7 @@ pub use error::{StoreError, WriteFailure};
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Role, Ssl};
+use crate::counters::Counters;
 
 /// How long an operation waits for a reachable server before it fails.
 const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,6 +34,7 @@ const RUNNER_IDLE_TIME: Duration = Duration::from_secs(10);
 pub struct Store {
     database: Database,
     clock: Arc<dyn Clock>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 impl Store {
@@ -50,12 +52,13 @@ impl Store {
             options.credential = Some(credential(role, password, &config.database));
         }
         let database = Client::with_options(options)?.database(&config.database);
-        Ok(Self { database, clock: Arc::new(SystemClock) })
+        let counters = if role == Role::TaskRunner { Counters::of_runner() } else { Counters::of_daemon() };
+        Ok(Self { database, clock: Arc::new(SystemClock), counters: Arc::new(counters) })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
     pub fn with_clock(database: Database, clock: Arc<dyn Clock>) -> Self {
-        Self { database, clock }
+        Self { database, clock, counters: Arc::new(Counters::of_daemon()) }
     }
 
     /// Asks the server for a sign of life.

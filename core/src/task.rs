@@ -3,25 +3,33 @@
 //! Each transition is one conditional update whose filter names the status and the node that the task must
 //! have. When nothing matches, somebody else was faster; that is an outcome, not an error.
 
+mod ahead;
 pub(crate) mod archive;
 mod attempts;
+mod batch;
 mod cancel;
+mod candidates;
 mod claim;
 mod delete;
 mod finish;
 mod orphan;
+pub mod pages;
 mod renew;
 pub(crate) mod retention;
 mod retry;
 mod search;
 mod start;
+mod statements;
 mod submit;
 mod sweep;
 mod transition;
+mod upkeep;
 
+pub use ahead::Ahead;
 pub use archive::Archived;
+pub use batch::{RunWrite, Written};
 pub use cancel::{CancelRequest, Cancelled};
-pub use claim::{Claim, Claimant, Claimed, Unclaimed};
+pub use claim::{Batch, Claim, Claimant, Unclaimed};
 pub use finish::{Finish, Finished};
 pub use orphan::{Buried, Evidence, unleased_limit};
 pub use renew::{Renewed, Run};
@@ -31,3 +39,4 @@ pub use search::TaskQuery;
 pub use start::{Start, Started};
 pub use submit::{Once, StartAt, SubmitError, Submitted, TaskOptions};
 pub use sweep::Swept;
+pub use upkeep::{Outlook, Question};

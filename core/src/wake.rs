@@ -1,22 +1,31 @@
-//! Wake-ups: a hint that there may be something to claim, from a change stream where the server has them.
+//! Wake-ups: a hint that there may be something to do, from a change stream where the server has them.
 //!
 //! A hint only shortens a wait. Nothing depends on it arriving, so losing the stream is logged and retried,
 //! and a standalone server, which has none, is served by polling alone.
 
+mod change;
+mod hints;
+mod retry;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bson::doc;
-use futures::StreamExt;
-use serde::Deserialize;
-use tokio::sync::Notify;
+use mongodb::change_stream::ChangeStream;
+use mongodb::change_stream::event::ResumeToken;
 use tokio_util::sync::CancellationToken;
 
+pub use hints::{Hints, News};
+
+use self::change::Change;
+use self::retry::Retry;
 use crate::store::{Store, StoreError};
 
-/// How long to wait before asking again for a stream that was lost.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// How long the server holds a question for changes when there are none: an idle stream costs one operation in
+/// that time. A change is told at once.
+const AWAIT: Duration = Duration::from_secs(10);
+
+/// After so long without any answer the connection is taken for dead.
+const SILENCE: Duration = Duration::from_secs(20);
 
 /// How long before asking a server again that has no change streams: it may become a replica set.
 const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
@@ -24,56 +33,15 @@ const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
 /// 40573: "The $changeStream stage is only supported on replica sets".
 const NOT_A_REPLICA_SET: i32 = 40_573;
 
-/// What has been noticed and not been looked into yet.
-#[derive(Debug, Default)]
-pub struct Hints {
-    something: Notify,
-    attention: AtomicBool,
-}
-
-impl Hints {
-    /// Resolves when there is something to look into.
-    pub async fn noticed(&self) {
-        self.something.notified().await;
-    }
-
-    /// Whether a task's end was asked for since this was last called.
-    pub fn take_attention(&self) -> bool {
-        self.attention.swap(false, Ordering::Relaxed)
-    }
-
-    fn notice(&self, hint: &Hint) {
-        if hint.attention {
-            self.attention.store(true, Ordering::Relaxed);
-        }
-        self.something.notify_one();
-    }
-}
-
-/// A change, as far as it matters.
-#[derive(Debug, Default, Deserialize)]
-struct Hint {
-    /// The end of a running task was asked for.
-    #[serde(default)]
-    attention: bool,
-}
-
-/// Fills `hints` whenever a task becomes queued, the end of one is asked for, or a queue changes, until `stop`.
+/// Tells `hints` what changes, until `stop`.
 pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationToken) {
-    let mut had_stream = true;
-    while !stop.is_cancelled() {
+    let mut follower = Follower { store, hints, last: None, retry: Retry::default(), complained: false };
+    loop {
         let lost = tokio::select! {
             () = stop.cancelled() => return,
-            result = follow(&store, &hints, &mut had_stream) => result,
+            lost = follower.follow() => lost,
         };
-        let standalone = lost.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET);
-        if standalone && had_stream {
-            tracing::info!("no change streams on this server: polling every second");
-        } else if had_stream {
-            tracing::warn!(error = %lost, "lost the change stream: polling until it is back");
-        }
-        had_stream = false;
-        let pause = if standalone { RETRY_STANDALONE_AFTER } else { RETRY_AFTER };
+        let pause = follower.lost(&lost);
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
@@ -81,41 +49,102 @@ pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationT
     }
 }
 
-/// Follows one stream until it is lost.
-async fn follow(store: &Store, hints: &Hints, had_stream: &mut bool) -> StoreError {
-    let of_interest = doc! { "$match": { "$or": [
-        { "ns.coll": "tasks", "operationType": "insert" },
-        { "ns.coll": "tasks", "updateDescription.updatedFields.status": -2 },
-        { "ns.coll": "tasks", "updateDescription.updatedFields.cancel": { "$exists": true } },
-        { "ns.coll": "queues" },
-    ] } };
-    let is_cancel = doc! { "$ne": [{ "$type": "$updateDescription.updatedFields.cancel" }, "missing"] };
-    let only_hints = doc! { "$project": { "_id": 1, "attention": is_cancel } };
-    let stream = store
-        .database()
-        .watch()
-        .pipeline([of_interest, only_hints])
-        .await
-        .map(mongodb::change_stream::ChangeStream::with_type::<Hint>);
-    let mut stream = match stream {
-        Ok(stream) => stream,
-        Err(error) => return error.into(),
-    };
-    if !std::mem::replace(had_stream, true) {
-        tracing::info!("following changes of the database");
-    }
-    // What happened before the stream was open is found by looking once.
-    hints.notice(&Hint { attention: true });
-    loop {
-        match stream.next().await {
-            Some(Ok(hint)) => hints.notice(&hint),
-            Some(Err(error)) => return error.into(),
-            None => {
-                return StoreError::from(mongodb::error::Error::from(std::io::Error::new(
-                    std::io::ErrorKind::UnexpectedEof,
-                    "the server closed the change stream",
-                )));
+struct Follower {
+    store: Store,
+    hints: Arc<Hints>,
+    /// Where to go on.
+    last: Option<ResumeToken>,
+    retry: Retry,
+    /// That there is no stream has been said.
+    complained: bool,
+}
+
+impl Follower {
+    /// Follows the changes until the stream is lost.
+    async fn follow(&mut self) -> StoreError {
+        let mut stream = match self.open().await {
+            Ok(stream) => stream,
+            Err(error) => return error,
+        };
+        self.hints.listen(true);
+        loop {
+            match tokio::time::timeout(SILENCE, stream.next_if_any()).await {
+                Ok(Ok(change)) => {
+                    self.retry.worked();
+                    if std::mem::take(&mut self.complained) {
+                        tracing::info!("following changes of the database again");
+                    }
+                    if let Some(change) = change {
+                        self.hints.tell(change.news(self.hints.node()));
+                    }
+                    self.last = stream.resume_token();
+                }
+                Ok(Err(error)) => return error.into(),
+                Err(_) => return broken(std::io::ErrorKind::TimedOut, "the change stream is silent"),
+            }
+            if !stream.is_alive() {
+                // Of no use any more: it ends for good when the database is dropped, say.
+                self.last = None;
+                return broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream");
             }
         }
     }
+
+    /// Goes on where the stream was lost. Where the server does not know that place any more, what happened since
+    /// is found by looking at everything once.
+    async fn open(&mut self) -> Result<ChangeStream<Change>, StoreError> {
+        if let Some(last) = self.last.take() {
+            match self.watch(Some(last.clone())).await {
+                Ok(stream) => {
+                    self.last = Some(last);
+                    return Ok(stream);
+                }
+                Err(error) if may_pass(&error) => {
+                    self.last = Some(last);
+                    return Err(error);
+                }
+                Err(error) => {
+                    tracing::info!(%error, "cannot go on where the change stream was lost: looking at everything")
+                }
+            }
+        }
+        let stream = self.watch(None).await?;
+        self.hints.tell(News::all());
+        Ok(stream)
+    }
+
+    async fn watch(&self, after: Option<ResumeToken>) -> Result<ChangeStream<Change>, StoreError> {
+        let stream = self
+            .store
+            .database()
+            .watch()
+            .pipeline(change::pipeline())
+            .max_await_time(AWAIT)
+            .resume_after(after)
+            .await?;
+        Ok(stream.with_type())
+    }
+
+    /// Says so once, and tells how long to wait before the next try.
+    fn lost(&mut self, error: &StoreError) -> Duration {
+        self.hints.listen(false);
+        let standalone = error.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET);
+        if !std::mem::replace(&mut self.complained, true) {
+            if standalone {
+                tracing::info!("no change streams on this server: polling");
+            } else {
+                tracing::warn!(%error, "lost the change stream: polling until it is back");
+            }
+        }
+        if standalone { RETRY_STANDALONE_AFTER } else { self.retry.failed(crate::clock::chance()) }
+    }
+}
+
+/// Whether the same question may be answered later.
+fn may_pass(error: &StoreError) -> bool {
+    error.is_transient() || error.write_failure().is_some_and(|failure| failure.is_refusal())
+}
+
+fn broken(kind: std::io::ErrorKind, what: &str) -> StoreError {
+    StoreError::from(mongodb::error::Error::from(std::io::Error::new(kind, what)))
 }

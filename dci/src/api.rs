@@ -1,5 +1,6 @@
 //! The REST API, one file per operation. A handler reads its parameters, calls the store, and renders.
 
+pub mod audit_counters;
 pub mod cancel_bulk;
 pub mod cancel_task;
 pub mod create_bulk;
@@ -19,6 +20,7 @@ pub mod info;
 pub mod list_attempts;
 pub mod list_audit;
 pub mod list_bulk;
+pub mod list_counters;
 pub mod list_nodes;
 pub mod list_plugins;
 pub mod list_queues;

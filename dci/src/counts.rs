@@ -1,55 +1,63 @@
-//! How many tasks each queue has. Counting reads an index entry per task, which takes long where millions are
-//! kept; whoever looks every second need not wait for that each time.
+//! How many tasks there are, at a cost that does not grow with them.
 //!
-//! Up to [`LARGE`] tasks every answer is counted afresh and exact. Beyond that an answer that is not counted
-//! within [`PATIENCE`] is the one before, never older than [`OLDEST`] when asked for, while the new one is made.
+//! The tasks of a queue that wait and those that have ended are counted up to a bound, so that small numbers are exact at
+//! every moment, whoever writes tasks. Beyond the bound the answer is what the counters say
+//! ([`disbatch_core::counters`]), never less than the bound; that there are so many is remembered for a few
+//! seconds and not counted again each time. Tasks that run are always counted. Where there are no counters (no DEN of
+//! this release has looked yet, or this user may not read them), all are counted, and the answer is used for
+//! as long as keeps counting to a small part of the time.
 
 use std::collections::HashMap;
-use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use disbatch_core::model::QueueId;
+use bson::{Bson, Document};
+use disbatch_core::counters::Totals;
+use disbatch_core::counters::count::Amount;
+use disbatch_core::model::{Phase, QueueId, whole_number};
 use disbatch_core::queue::Counts;
 use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::TaskQuery;
 use futures::{StreamExt, TryStreamExt};
-use tokio::sync::Notify;
 
-/// The most tasks whose answers are always exact.
-pub const LARGE: u64 = 100_000;
+/// The most that is counted for a search.
+pub const BOUND: u64 = 10_000;
 
-/// How long an answer waits for being counted afresh.
-const PATIENCE: Duration = Duration::from_millis(20);
+/// All bounds of an answer together: with many queues each has a smaller one.
+const ALL_BOUNDS: u64 = 20_000;
 
-/// An answer that is older has to wait for a new one.
-const OLDEST: Duration = Duration::from_secs(5);
+/// No bound is smaller.
+const LEAST_BOUND: u64 = 1_000;
 
-/// How many queues are counted at once. Each takes three connections for a moment.
-const COUNTED_AT_ONCE: usize = 4;
+/// How long it is remembered that there are many.
+const REMEMBERED: Duration = Duration::from_secs(5);
 
-/// The counts of all queues, as they were when last counted.
+/// Counting everything takes at most one part in so many of the time.
+const SHARE: u32 = 50;
+
+/// How much is counted at once.
+const AT_ONCE: usize = 8;
+
+/// The phases that may be long.
+const LONG: [Phase; 2] = [Phase::Queued, Phase::Completed];
+
+/// What is remembered of counts.
 #[derive(Debug, Default)]
 pub struct QueueCounts {
-    last: Mutex<Option<Arc<Snapshot>>>,
-    counting: AtomicBool,
-    counted: Notify,
+    many: Mutex<HashMap<(QueueId, Phase), Instant>>,
+    whole: tokio::sync::Mutex<HashMap<(QueueId, Phase), Whole>>,
 }
 
-/// Counts that belong together.
-#[derive(Debug)]
-struct Snapshot {
-    began: Instant,
-    counts: HashMap<QueueId, Counts>,
+/// All tasks of a queue and a phase, counted to the last.
+#[derive(Debug, Clone, Copy)]
+struct Whole {
+    tasks: u64,
+    until: Instant,
 }
 
-impl Snapshot {
-    fn may_be_shown(&self, queues: &[QueueId]) -> bool {
-        let tasks: u64 = self.counts.values().map(|c| c.queued + c.running + c.completed).sum();
-        tasks > LARGE
-            && self.began.elapsed() < OLDEST
-            && queues.iter().all(|queue| self.counts.contains_key(queue))
-    }
+/// How far is counted in each of so many queues.
+fn bound(queues: usize) -> u64 {
+    (ALL_BOUNDS / (queues as u64).max(1)).clamp(LEAST_BOUND, BOUND)
 }
 
 impl QueueCounts {
@@ -62,135 +70,197 @@ impl QueueCounts {
         store: &Store,
         queues: Vec<QueueId>,
     ) -> Result<HashMap<QueueId, Counts>, StoreError> {
-        let store = store.clone();
-        self.with(queues, async move |queues| count(&store, queues).await).await
-    }
-
-    async fn with<F>(
-        self: &Arc<Self>,
-        queues: Vec<QueueId>,
-        count: F,
-    ) -> Result<HashMap<QueueId, Counts>, StoreError>
-    where
-        F: AsyncFnOnce(Vec<QueueId>) -> Result<HashMap<QueueId, Counts>, StoreError> + 'static,
-    {
-        let Some(previous) = self.last().filter(|last| last.may_be_shown(&queues)) else {
-            let began = Instant::now();
-            let counts = count(queues).await?;
-            self.remember(Snapshot { began, counts: counts.clone() });
-            return Ok(counts);
+        if queues.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let bound = bound(queues.len());
+        let phases: Vec<(QueueId, Phase)> =
+            queues.iter().flat_map(|queue| LONG.map(|phase| (*queue, phase))).collect();
+        let amounts = async {
+            let amount = async |(queue, phase)| {
+                Ok::<_, StoreError>((queue, phase, self.amount(store, queue, phase, bound).await?))
+            };
+            futures::stream::iter(phases).map(amount).buffer_unordered(AT_ONCE).try_collect::<Vec<_>>().await
         };
-        // Listen before the count begins, or its end could be missed.
-        let counted = self.counted.notified();
-        tokio::pin!(counted);
-        counted.as_mut().enable();
-        if !self.counting.swap(true, Ordering::AcqRel) {
-            actix_web::rt::spawn(Arc::clone(self).renew(count(queues)));
+        let (running, amounts) = futures::try_join!(store.count_running(&queues), amounts)?;
+        let is_long = amounts.iter().any(|(.., amount)| matches!(amount, Amount::MoreThan(_)));
+        let totals = if is_long { store.read_counters().await? } else { None };
+        let mut counts: HashMap<QueueId, Counts> = HashMap::new();
+        for (queue, phase, amount) in amounts {
+            let tasks = match amount {
+                Amount::Exactly(tasks) => tasks,
+                Amount::MoreThan(bound) => self.beyond(store, (queue, phase), bound, totals.as_ref()).await?,
+            };
+            let of_queue = counts.entry(queue).or_default();
+            match phase {
+                Phase::Queued => of_queue.queued = tasks,
+                Phase::Running => {}
+                Phase::Completed => of_queue.completed = tasks,
+            }
         }
-        let in_time = tokio::time::timeout(PATIENCE, counted).await.is_ok();
-        let shown = if in_time { self.last().unwrap_or(previous) } else { previous };
-        Ok(shown.counts.clone())
+        for (queue, running) in running {
+            counts.entry(queue).or_default().running = running;
+        }
+        Ok(counts)
     }
 
-    async fn renew(
-        self: Arc<Self>,
-        count: impl Future<Output = Result<HashMap<QueueId, Counts>, StoreError>>,
-    ) {
-        let _done = Done(&self);
+    async fn amount(
+        &self,
+        store: &Store,
+        queue: QueueId,
+        phase: Phase,
+        bound: u64,
+    ) -> Result<Amount, StoreError> {
+        let key = (queue, phase);
+        if self.many().get(&key).is_some_and(|seen| seen.elapsed() < REMEMBERED) {
+            return Ok(Amount::MoreThan(bound));
+        }
+        let amount = store.count_phase(queue, phase, bound).await?;
+        match amount {
+            Amount::MoreThan(_) => drop(self.many().insert(key, Instant::now())),
+            Amount::Exactly(_) => drop(self.many().remove(&key)),
+        }
+        Ok(amount)
+    }
+
+    /// A number that is larger than `bound`.
+    async fn beyond(
+        &self,
+        store: &Store,
+        (queue, phase): (QueueId, Phase),
+        bound: u64,
+        totals: Option<&Totals>,
+    ) -> Result<u64, StoreError> {
+        if let Some(tasks) = totals.and_then(|totals| totals.of_phase(queue, phase)) {
+            return Ok(tasks.max(bound));
+        }
+        // One at a time: whoever comes meanwhile has the same answer.
+        let mut whole = self.whole.lock().await;
+        if let Some(known) = whole.get(&(queue, phase)).filter(|known| Instant::now() < known.until) {
+            return Ok(known.tasks);
+        }
         let began = Instant::now();
-        match count.await {
-            Ok(counts) => self.remember(Snapshot { began, counts }),
-            // Answers older than `OLDEST` are not shown, so the next request meets the error itself.
-            Err(error) => tracing::debug!(%error, "cannot count the tasks of queues"),
+        let tasks = match store.count_phase(queue, phase, u64::MAX).await? {
+            Amount::Exactly(tasks) | Amount::MoreThan(tasks) => tasks,
+        };
+        let until = Instant::now() + began.elapsed() * SHARE;
+        whole.insert((queue, phase), Whole { tasks, until });
+        Ok(tasks)
+    }
+
+    fn many(&self) -> MutexGuard<'_, HashMap<(QueueId, Phase), Instant>> {
+        self.many.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How many tasks a search finds: what the counters say where it is for a queue or for statuses of a queue and finds more
+/// than [`BOUND`], else counted to the last.
+///
+/// # Errors
+/// The database cannot be reached, or refuses the filter.
+pub async fn of_search(store: &Store, query: TaskQuery) -> Result<u64, StoreError> {
+    if query.archive {
+        return store.count_query(query).await;
+    }
+    let Some((queue, statuses)) = of_queue(&query.filter) else { return store.count_query(query).await };
+    if let Amount::Exactly(tasks) = store.count_up_to(query.filter.clone(), BOUND).await? {
+        return Ok(tasks);
+    }
+    match counted(store, queue, statuses.as_deref()).await? {
+        Some(tasks) => Ok(tasks.max(BOUND)),
+        None => store.count_query(query).await,
+    }
+}
+
+/// How many tasks a search finds, for people: not counted beyond [`BOUND`].
+///
+/// # Errors
+/// The database cannot be reached, or refuses the filter.
+pub async fn about(store: &Store, query: TaskQuery) -> Result<String, StoreError> {
+    let amount = if query.archive {
+        store.count_up_to_with_archive(query.filter.clone(), BOUND).await?
+    } else {
+        store.count_up_to(query.filter.clone(), BOUND).await?
+    };
+    let bound = match amount {
+        Amount::Exactly(tasks) => return Ok(tasks.to_string()),
+        Amount::MoreThan(bound) => bound,
+    };
+    let known = match of_queue(&query.filter).filter(|_| !query.archive) {
+        Some((queue, statuses)) => counted(store, queue, statuses.as_deref()).await?,
+        None => None,
+    };
+    Ok(known.map_or_else(|| format!("{}+", grouped(bound)), |tasks| tasks.max(bound).to_string()))
+}
+
+/// 10000 as 10,000.
+fn grouped(number: u64) -> String {
+    if number < 1000 {
+        number.to_string()
+    } else {
+        format!("{},{:03}", grouped(number / 1000), number % 1000)
+    }
+}
+
+async fn counted(store: &Store, queue: QueueId, statuses: Option<&[i64]>) -> Result<Option<u64>, StoreError> {
+    let Some(totals) = store.read_counters().await? else { return Ok(None) };
+    let Some(statuses) = statuses else {
+        let long = LONG.map(|phase| totals.of_phase(queue, phase));
+        let [Some(queued), Some(completed)] = long else { return Ok(None) };
+        let running = store.count_running(&[queue]).await?;
+        return Ok(Some(queued + completed + running.get(&queue).copied().unwrap_or(0)));
+    };
+    Ok(totals.of_statuses(queue, statuses))
+}
+
+/// The queue that a filter is for, and the statuses if it has any, if it has nothing else.
+fn of_queue(filter: &Document) -> Option<(QueueId, Option<Vec<i64>>)> {
+    let queue = QueueId(filter.get_object_id("queue").ok()?);
+    let statuses = match filter.get("status") {
+        None => None,
+        Some(Bson::Document(any)) if any.len() == 1 => {
+            Some(any.get_array("$in").ok()?.iter().map(whole_number).collect::<Option<Vec<i64>>>()?)
         }
-    }
-
-    fn last(&self) -> Option<Arc<Snapshot>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn remember(&self, snapshot: Snapshot) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(snapshot));
-    }
-}
-
-/// Ends a count, also one that is broken off.
-struct Done<'a>(&'a QueueCounts);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.counting.store(false, Ordering::Release);
-        self.0.counted.notify_waiters();
-    }
-}
-
-async fn count(store: &Store, queues: Vec<QueueId>) -> Result<HashMap<QueueId, Counts>, StoreError> {
-    let count = async |queue: QueueId| Ok((queue, store.count_queue(queue).await?));
-    futures::stream::iter(queues).map(count).buffer_unordered(COUNTED_AT_ONCE).try_collect().await
+        Some(status) => Some(vec![whole_number(status)?]),
+    };
+    (filter.len() == 1 + usize::from(statuses.is_some())).then_some((queue, statuses))
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::doc;
     use bson::oid::ObjectId;
 
     use super::*;
 
-    fn completed(queue: QueueId, completed: u64) -> HashMap<QueueId, Counts> {
-        HashMap::from([(queue, Counts { completed, ..Counts::default() })])
+    #[test]
+    fn many_queues_share_what_is_counted() {
+        assert_eq!([0, 1, 2, 5, 20, 100].map(bound), [10_000, 10_000, 10_000, 4_000, 1_000, 1_000]);
     }
 
-    async fn ask(counts: &Arc<QueueCounts>, queue: QueueId, now: u64) -> u64 {
-        counts.with(vec![queue], async move |_| Ok(completed(queue, now))).await.unwrap()[&queue].completed
-    }
-
-    async fn ask_slowly(counts: &Arc<QueueCounts>, queue: QueueId, now: u64, go: Arc<Notify>) -> u64 {
-        let count = async move |_| {
-            go.notified().await;
-            Ok(completed(queue, now))
-        };
-        counts.with(vec![queue], count).await.unwrap()[&queue].completed
-    }
-
-    #[actix_web::test]
-    async fn few_tasks_are_counted_each_time() {
-        let (counts, queue) = (Arc::new(QueueCounts::default()), QueueId(ObjectId::new()));
-        for number in [1, 2, LARGE, 3] {
-            assert_eq!(ask(&counts, queue, number).await, number);
+    #[test]
+    fn only_queues_and_statuses_have_counters() {
+        let queue = ObjectId::new();
+        let id = QueueId(queue);
+        assert_eq!(of_queue(&doc! { "queue": queue }), Some((id, None)));
+        assert_eq!(of_queue(&doc! { "queue": queue, "status": 2 }), Some((id, Some(vec![2]))));
+        let any = doc! { "queue": queue, "status": { "$in": [1, -2_i64] } };
+        assert_eq!(of_queue(&any), Some((id, Some(vec![1, -2]))));
+        for other in [
+            doc! {},
+            doc! { "status": 1 },
+            doc! { "queue": queue, "node": "n" },
+            doc! { "queue": queue, "status": { "$gt": 1 } },
+            doc! { "queue": queue, "status": { "$in": [1, "x"] } },
+            doc! { "queue": queue, "status": 1, "node": "n" },
+            doc! { "queue": { "$in": [queue] } },
+        ] {
+            assert_eq!(of_queue(&other), None, "{other}");
         }
     }
 
-    #[actix_web::test]
-    async fn many_tasks_are_shown_as_they_were_while_they_are_counted() {
-        let (counts, queue) = (Arc::new(QueueCounts::default()), QueueId(ObjectId::new()));
-        let go = Arc::new(Notify::new());
-        assert_eq!(ask(&counts, queue, LARGE + 1).await, LARGE + 1);
-        assert_eq!(ask_slowly(&counts, queue, LARGE + 2, go.clone()).await, LARGE + 1);
-        assert_eq!(ask(&counts, queue, LARGE + 9).await, LARGE + 1, "only one count at a time");
-        let counted = counts.counted.notified();
-        go.notify_one();
-        counted.await;
-        assert_eq!(counts.last().unwrap().counts[&queue].completed, LARGE + 2);
-        assert_eq!(ask(&counts, queue, LARGE + 3).await, LARGE + 3, "counted in time");
-    }
-
-    #[actix_web::test]
-    async fn a_new_queue_and_an_old_answer_wait_for_the_count() {
-        let (counts, queue) = (Arc::new(QueueCounts::default()), QueueId(ObjectId::new()));
-        ask(&counts, queue, LARGE + 1).await;
-        let new = QueueId(ObjectId::new());
-        assert_eq!(ask(&counts, new, LARGE + 5).await, LARGE + 5);
-        let long_ago = Instant::now().checked_sub(OLDEST).unwrap();
-        counts.remember(Snapshot { began: long_ago, counts: completed(new, LARGE + 5) });
-        assert_eq!(ask(&counts, new, LARGE + 6).await, LARGE + 6);
-    }
-
-    #[actix_web::test]
-    async fn a_count_that_fails_leaves_the_way_free() {
-        let (counts, queue) = (Arc::new(QueueCounts::default()), QueueId(ObjectId::new()));
-        ask(&counts, queue, LARGE + 1).await;
-        let damaged = StoreError::DamagedOutput { id: ObjectId::new(), reason: "test".to_owned() };
-        let shown = counts.with(vec![queue], async move |_| Err(damaged)).await.unwrap();
-        assert_eq!(shown[&queue].completed, LARGE + 1);
-        assert_eq!(ask(&counts, queue, LARGE + 2).await, LARGE + 2);
+    #[test]
+    fn bounds_are_written_for_people() {
+        assert_eq!([7, 1_000, 10_000, 1_234_007].map(grouped), ["7", "1,000", "10,000", "1,234,007"]);
     }
 }

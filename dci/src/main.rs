@@ -29,7 +29,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-#[tokio::main]
+// Requests have threads of their own; these are for what goes on behind them.
+#[tokio::main(worker_threads = 2)]
 async fn main() -> ExitCode {
     server::run(args::Arguments::parse()).await
 }

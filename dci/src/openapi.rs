@@ -73,6 +73,8 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         api::list_audit::handle,
         api::get_balance::handle,
         api::update_balance::handle,
+        api::list_counters::handle,
+        api::audit_counters::handle,
         api::info::handle,
         api::monitoring::handle,
         handle,

@@ -3,12 +3,14 @@
 mod filter;
 mod indexes;
 pub mod legacy;
+mod pages;
 
 use std::collections::BTreeSet;
 
 use actix_web::http::StatusCode;
 use bson::Document;
 use disbatch_core::task::TaskQuery;
+use disbatch_core::task::pages::PageQuery;
 use serde_json::{Value, json};
 
 pub use filter::collection_filter;
@@ -24,6 +26,8 @@ pub struct Listing {
     pub query: TaskQuery,
     /// How to answer.
     pub shape: Shape,
+    /// Which page, where they are asked for in the order of ids.
+    pub page: Option<PageQuery>,
 }
 
 /// How tasks are answered.
@@ -131,7 +135,8 @@ impl Listing {
             sort: None,
             archive: params.is_on("archive"),
         };
-        Ok(Self { query, shape })
+        let page = pages::page(params, &query)?;
+        Ok(Self { query, shape, page })
     }
 }
 

@@ -27,6 +27,12 @@ use follow::Follow;
 const TEXT: &str = "text/plain; charset=utf-8";
 const BINARY: &str = "application/octet-stream";
 
+/// Bytes are handed on in pieces of at most so many, which the server copies.
+const PIECE: usize = 32 * 1024;
+
+/// What is longer is sent as it is, whatever the client takes.
+const COMPRESSED: u64 = 1024 * 1024;
+
 /// The answer with a stream of a task's output.
 ///
 /// # Errors
@@ -104,8 +110,12 @@ async fn stored(request: &HttpRequest, state: &State, source: Source) -> Answer 
     match asked.map(|asked| asked.within(&whole)) {
         None => {
             let bytes = source.read(&state.store, 0).await?;
-            let body = bytes.map_ok(Bytes::from).map_err(HttpError::from);
-            Ok(builder(StatusCode::OK, content_type).streaming(body))
+            let body = pieces(bytes.map_ok(Bytes::from)).map_err(HttpError::from);
+            let mut answer = builder(StatusCode::OK, content_type);
+            if total > COMPRESSED {
+                answer.insert_header((CONTENT_ENCODING, "identity"));
+            }
+            Ok(answer.streaming(body))
         }
         Some(None) => Ok(unsatisfiable(total)),
         Some(Some(found)) => {
@@ -113,6 +123,22 @@ async fn stored(request: &HttpRequest, state: &State, source: Source) -> Answer 
             Ok(partial(&found, &total.to_string(), content_type, bytes))
         }
     }
+}
+
+/// The same in pieces of at most [`PIECE`], without copying them.
+fn pieces<E: 'static>(
+    chunks: impl Stream<Item = Result<Bytes, E>> + 'static,
+) -> impl Stream<Item = Result<Bytes, E>> {
+    stream::try_unfold((Box::pin(chunks), Bytes::new()), async |(mut chunks, mut rest)| {
+        while rest.is_empty() {
+            match chunks.try_next().await? {
+                Some(chunk) => rest = chunk,
+                None => return Ok(None),
+            }
+        }
+        let piece = rest.split_to(rest.len().min(PIECE));
+        Ok(Some((piece, (chunks, rest))))
+    })
 }
 
 async fn live(request: &HttpRequest, state: &State, of: LiveStream) -> Answer {
@@ -222,6 +248,15 @@ mod tests {
             [Part::Gap { offset: 9, missing: 1 }, bytes(10, b"\n"), Part::Gap { offset: 11, missing: 2 }];
         assert_eq!(rendered(&more, &mut last), "\n[1 bytes not kept]\n\n[2 bytes not kept]\n");
         assert_eq!(last, Some(b'\n'));
+    }
+
+    #[actix_web::test]
+    async fn chunks_are_sent_in_pieces() {
+        let chunks =
+            [vec![1; PIECE + 1], vec![], vec![2; 2 * PIECE], vec![3]].map(|c| Ok::<_, ()>(Bytes::from(c)));
+        let sent: Vec<Bytes> = pieces(stream::iter(chunks.clone())).try_collect().await.unwrap();
+        assert_eq!(sent.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE, 1, PIECE, PIECE, 1]);
+        assert_eq!(sent.concat(), chunks.map(Result::unwrap).concat());
     }
 
     #[actix_web::test]

@@ -6,6 +6,7 @@ mod extensions;
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,15 @@ const CANNOT_LISTEN: u8 = 4;
 /// Requests that run when a signal comes have so many seconds to end.
 const GRACE_SECONDS: u64 = 30;
 
+/// So many threads answer requests, however many processors there are.
+const WORKERS: usize = 4;
+
+/// So many threads of each of them read files and compress.
+const BLOCKING: usize = 4;
+
+/// How long the end waits for counters to be written.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
 /// How often an absent database is looked for at the start.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -49,8 +59,11 @@ pub async fn run(arguments: Arguments) -> ExitCode {
         Err(error) => return complain(CONFIGURATION, &error),
     };
     let watch = tokio::spawn(await_database(store.clone()));
-    let served = serve(State::new(&config, store), address).await;
+    // The one before this may have been killed.
+    store.doubt_counters();
+    let served = serve(State::new(&config, store.clone()), address).await;
     watch.abort();
+    let _written = tokio::time::timeout(LAST_MOMENT, store.flush_counters()).await;
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(CANNOT_LISTEN, &format!("cannot listen on {address}: {error}")),
@@ -120,7 +133,11 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
             .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")))
             .configure(|app| all_routes(app, &data))
     };
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let server = HttpServer::new(application)
+        // Each has memory of its own, and they mostly wait for the database.
+        .workers(processors.min(WORKERS))
+        .worker_max_blocking_threads(BLOCKING)
         .disable_signals()
         .shutdown_timeout(GRACE_SECONDS)
         // Else answers that go on for long would do so for clients that have gone.
@@ -202,6 +219,8 @@ fn routes(app: &mut ServiceConfig) {
         .service(resource("/tasks/{id:[0-9a-f]{24}}/explain", GET).route(get().to(api::explain_task::handle)))
         .configure(bulk)
         .service(resource("/audit", GET).route(get().to(api::list_audit::handle)))
+        .service(resource("/counters", GET).route(get().to(api::list_counters::handle)))
+        .service(resource("/counters/audit", "POST").route(web::post().to(api::audit_counters::handle)))
         .default_service(web::to(otherwise));
 }
 

@@ -1,41 +1,72 @@
 //! Claiming: which tasks this node takes, and that it never takes more than the limits allow.
 //!
-//! A claim needs a free place in its queue, and one place is given once (`Store::claim_task`). Before a claimed task
-//! is launched, the claim is confirmed: the queue's limit is read again and what is claimed or running is
+//! A claim needs a free place in its queue, and one place is given once (`Store::claim_tasks`). Before claimed tasks
+//! are launched, the claims are confirmed: the queue's limit is read again and what is claimed or running is
 //! counted. So of all tasks that run together, the one claimed last has seen all others.
+//!
+//! What is known of the places of others comes from the last confirmation and may be old. That costs time at most:
+//! a place that is taken after all is not given twice, and what is too much is given back.
 
-use std::time::Instant;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
+use bson::RawDocumentBuf;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::queue::Look;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, Claimant, Claimed};
+use disbatch_core::task::{Claim, Claimant};
 
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
 
 /// So many claims are confirmed together.
-const BATCH: usize = 8;
+const BATCH: usize = 64;
+
+/// How old may be what is known of the places of others, where they have some.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// What others have of a queue: other DENs, and runners that an earlier DEN of this node has started.
+#[derive(Debug)]
+pub struct Others {
+    seen: Instant,
+    running: u64,
+    slots: Vec<u64>,
+}
+
+impl Others {
+    /// What is seen of a queue, without what is our own.
+    fn of(look: &Look, own: &BTreeSet<u64>) -> Self {
+        let (ours, slots): (Vec<u64>, Vec<u64>) = look.slots.iter().partition(|slot| own.contains(slot));
+        Self { seen: Instant::now(), running: look.running.saturating_sub(ours.len() as u64), slots }
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.running == 0 || self.seen.elapsed() < FRESH
+    }
+}
 
 impl Node {
-    /// Claims as many tasks as the limits allow and starts a runner for each.
+    /// Claims as many tasks as the limits allow and has runners execute them.
     pub(crate) async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
-        let queues = self.queues().await?;
+        let mut queues = self.served().await?;
+        queues.retain(|queue| !self.dry.contains(&queue.id));
         if queues.is_empty() || self.maxthreads == Some(0) {
             return Ok(());
         }
         let mut round = self.round(&queues).await?;
         let mut more = true;
         while more && !lifecycle.is_draining() {
+            let asked = Instant::now();
             let batch = self.claim_batch(&queues, &mut round).await?;
-            more = batch.len() == BATCH;
+            more = !batch.is_empty();
             for claim in self.confirm(batch, &mut round).await? {
                 // A node that cannot start one runner does not try the others.
                 if self.launches.left(Instant::now()).is_some() {
                     self.give_back(claim, "no runner could be started").await?;
                     more = false;
                 } else {
-                    more &= self.launch(claim).await?;
+                    more &= self.launch(claim, &queues, asked).await?;
                 }
             }
         }
@@ -44,24 +75,39 @@ impl Node {
 
     /// What may be claimed, as far as it is known now.
     async fn round(&mut self, queues: &[Queue]) -> Result<Round, StoreError> {
-        let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-        let mut places = self.store.places_by_queue(&ids).await?;
+        let unknown: Vec<QueueId> = queues
+            .iter()
+            .map(|queue| queue.id)
+            .filter(|id| !self.others.get(id).is_some_and(Others::is_fresh))
+            .collect();
+        if !unknown.is_empty() {
+            let looks = self.store.look_at_queues(&unknown).await?;
+            self.note(&looks, &[]);
+        }
         let demand = |queue: &Queue| {
-            let taken = places.remove(&queue.id).unwrap_or_default();
-            Demand {
-                queue: queue.id,
-                threads: queue.claim_limit(),
-                running: taken.running,
-                taken: taken.slots,
+            let (mut running, mut taken) = self.launcher.places(queue.id);
+            if let Some(others) = self.others.get(&queue.id) {
+                running += others.running;
+                taken.extend(&others.slots);
             }
+            Demand { queue: queue.id, threads: queue.claim_limit(), running, taken }
         };
         let demands: Vec<Demand> = queues.iter().map(demand).collect();
         let on_node = match self.maxthreads {
-            Some(_) => self.store.running_on_node(&self.name).await?,
+            Some(_) => self.launcher.running() as u64 + self.inherited,
             None => 0,
         };
         self.turn = self.turn.wrapping_add(1);
         Ok(Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread))
+    }
+
+    /// Remembers what others have of queues. `batch`: claims of ours that no runner has yet.
+    fn note(&mut self, looks: &HashMap<QueueId, Look>, batch: &[Claim]) {
+        for (id, look) in looks {
+            let of_batch = batch.iter().filter(|claim| claim.queue == *id).filter_map(Claim::slot);
+            let own = self.launcher.places(*id).1.into_iter().chain(of_batch).collect();
+            self.others.insert(*id, Others::of(look, &own));
+        }
     }
 
     /// Claims up to a batch of tasks. All of them come back, to be confirmed.
@@ -73,19 +119,18 @@ impl Node {
         };
         let mut batch = Vec::new();
         while batch.len() < BATCH
-            && let Some((id, slot)) = round.next()
+            && let Some((id, slots)) = round.next_batch(BATCH - batch.len())
         {
             let Some(queue) = queues.iter().find(|queue| queue.id == id) else { break };
-            let claimed = self.store.claim_task(queue, &claimant, slot).await;
-            match claimed.inspect_err(|_| self.uncertain = true)? {
-                Claimed::Task(claim) => {
-                    tracing::debug!(task = %claim.task, queue = queue.display_name(), slot, "claimed");
-                    round.claimed();
-                    batch.push(claim);
-                }
-                Claimed::NothingThere => round.nothing_there(),
-                Claimed::SlotTaken => round.place_taken(),
+            let claimed = self.store.claim_tasks(queue, &claimant, &slots, &mut self.ahead).await;
+            let claimed = claimed.inspect_err(|_| self.uncertain = true)?;
+            tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
+            if claimed.exhausted {
+                self.dry.insert(id);
             }
+            let fruitless = claimed.claims.is_empty() && claimed.taken.is_empty();
+            round.claimed(claimed.claims.len(), !claimed.exhausted && !fruitless);
+            batch.extend(claimed.claims);
         }
         Ok(batch)
     }
@@ -101,27 +146,37 @@ impl Node {
         ids.dedup();
         // Whatever fails from here on, these claims are given back with the next look.
         self.uncertain = true;
-        let limits = self.store.limits_by_queue(&ids).await?;
+        let looks = self.store.look_at_queues(&ids).await?;
+        self.note(&looks, &batch);
         for id in ids {
-            let over = limits.get(&id).map_or(u64::MAX, |limit| limit.running.saturating_sub(limit.threads));
+            let over =
+                looks.get(&id).map_or(u64::MAX, |look| look.running.saturating_sub(look.queue.claim_limit()));
             if over == 0 {
                 continue;
             }
             round.leave(id);
+            self.queues.changed();
             for _ in 0..over {
                 let Some(last) = batch.iter().rposition(|claim| claim.queue == id) else { break };
                 let claim = batch.remove(last);
                 tracing::info!(task = %claim.task, "the queue is paused, or its limit reached: claim given back");
                 self.store.unclaim_task(&claim, "its queue was paused, or its limit reached").await?;
+                self.put_back(id);
             }
         }
         self.uncertain = false;
         Ok(batch)
     }
 
-    /// Starts a runner for a confirmed claim. Returns whether to go on claiming.
-    async fn launch(&mut self, claim: Claim) -> Result<bool, StoreError> {
-        let Err((claim, error)) = self.launcher.launch(claim) else { return Ok(true) };
+    /// Has a runner execute a confirmed claim. Returns whether to go on claiming.
+    async fn launch(&mut self, claim: Claim, queues: &[Queue], asked: Instant) -> Result<bool, StoreError> {
+        let queue = queues.iter().find(|queue| queue.id == claim.queue);
+        let document =
+            queue.and_then(|queue| RawDocumentBuf::try_from(&bson::serialize_to_document(queue).ok()?).ok());
+        let Err(refused) = self.launcher.launch(claim, &document.unwrap_or_default(), asked) else {
+            return Ok(true);
+        };
+        let (claim, error) = *refused;
         let pause = self.launches.failed(Instant::now());
         tracing::error!(
             %error, task = %claim.task, program = %self.launcher.program(), retry_in_s = pause.as_secs(),
@@ -131,25 +186,18 @@ impl Node {
         Ok(false)
     }
 
-    async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
+    pub(crate) async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
         self.uncertain = true;
         self.store.unclaim_task(&claim, why).await?;
+        self.put_back(claim.queue);
         self.uncertain = false;
         Ok(())
     }
 
-    /// The queues that this node serves.
-    async fn queues(&mut self) -> Result<Vec<Queue>, StoreError> {
-        let mut queues = self.store.list_queues().await?;
-        self.availability.keep_only(&queues);
-        match (&self.config.activequeues, &self.config.ignorequeues) {
-            (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),
-            (None, Some(ignored)) => queues.retain(|queue| !ignored.0.contains(&queue.id)),
-            (None, None) => {}
-        }
-        queues.retain(|queue| self.availability.serves(&self.config, queue));
-        queues.retain(|queue| queue.claim_limit() > 0);
-        Ok(queues)
+    /// A task of the queue waits again that was claimed.
+    pub(crate) fn put_back(&mut self, queue: QueueId) {
+        self.ahead.look_back(queue);
+        self.dry.remove(&queue);
     }
 }

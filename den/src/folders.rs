@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use disbatch_core::model::{Status, TaskId};
+use disbatch_core::model::TaskId;
 use disbatch_core::store::StoreError;
 use nix::unistd::Uid;
 
@@ -21,14 +21,14 @@ impl Node {
     /// A task that this database does not know may be another's: its folder is left alone.
     pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
         let living = self.launcher.tasks();
-        for (task, folder) in private_folders(&std::env::temp_dir()) {
-            if living.contains(&task) {
-                continue;
-            }
-            let Some(stored) = self.store.find_task(task).await? else { continue };
-            let may_be_in_use = matches!(stored.status, Status::Claimed | Status::Running);
+        let mut left = private_folders(&std::env::temp_dir());
+        left.retain(|(task, _)| !living.contains(task));
+        let ids: Vec<TaskId> = left.iter().map(|(task, _)| *task).collect();
+        let without_run = self.store.without_run(&ids).await?;
+        for (task, folder) in left {
+            let Some(stored) = without_run.iter().find(|stored| stored.id == task) else { continue };
             // In this order: a runner makes its folder before it starts its task.
-            if may_be_in_use || !processes::of_task(task).is_empty() {
+            if !processes::of_task(task, &[]).is_empty() {
                 continue;
             }
             // It may have died after it had stored its result, and before it had tidied up.

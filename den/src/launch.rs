@@ -1,105 +1,255 @@
-//! Starts runners and learns how they end. A runner outlives the DEN: nothing here is needed for it to finish.
+//! Which runners this DEN has, and what each works on. A runner outlives the DEN: nothing here is needed for it to
+//! finish.
+//!
+//! Our own runners are kept warm: one whose task has ended gets the next. A configured `task_runner` is started for
+//! each task.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
+use bson::RawDocumentBuf;
 use disbatch_core::config::Config;
-use disbatch_core::model::{NodeName, TaskId};
+use disbatch_core::model::{NodeName, QueueId, TaskId};
+use disbatch_core::store::Store;
 use disbatch_core::task::Claim;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-/// A runner that has ended.
+use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
+use crate::scribe::Scribe;
+
+/// A runner process.
 #[derive(Debug)]
-pub struct Exit {
-    /// The claim that it was started for.
-    pub claim: Claim,
-    /// Its process.
-    pub pid: u32,
-    /// How it ended.
-    pub status: io::Result<ExitStatus>,
+struct Process {
+    pid: u32,
+    /// The hold on a warm one.
+    warm: Option<Runner>,
+    /// The claim that it works on.
+    claim: Option<Held>,
+    /// Since when it has none.
+    idle_since: Instant,
 }
 
-/// Starts runners, one process per claimed task.
+/// What is to be known of a claim while a runner has it.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    task: TaskId,
+    queue: QueueId,
+    slot: Option<u64>,
+}
+
+/// The runners of this DEN.
 #[derive(Debug)]
 pub struct Launcher {
     program: PathBuf,
     arguments: Vec<OsString>,
     foreign: bool,
-    /// The living runners of each task. More than one only if it was given back and claimed again
-    /// before the first noticed.
-    living: HashMap<TaskId, Vec<u32>>,
-    exits: mpsc::UnboundedSender<Exit>,
+    lease: Duration,
+    /// How long a runner without a task is kept.
+    idle_limit: Duration,
+    /// By their serial numbers.
+    processes: HashMap<u64, Process>,
+    /// Warm runners without a task, the one that was used last at the end.
+    idle: Vec<u64>,
+    started: u64,
+    services: Services,
 }
 
 impl Launcher {
-    /// Prepares to start `dtr` from beside this binary, or the configured `task_runner`. Ends of runners
-    /// arrive at the receiver.
+    /// Prepares to start `dtr` from beside this binary, or the configured `task_runner`. What becomes of runners
+    /// arrives at the receiver.
     ///
     /// # Errors
     /// This binary's own path is unknown.
-    pub fn new(config: &Config, node: &NodeName) -> io::Result<(Self, mpsc::UnboundedReceiver<Exit>)> {
+    pub fn new(
+        config: &Config,
+        node: &NodeName,
+        store: &Store,
+    ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let beside = std::env::current_exe()?.with_file_name("dtr");
-        let foreign = config.task_runner.is_some();
-        let program = config.task_runner.clone().unwrap_or(beside);
-        let (exits, inbox) = mpsc::unbounded_channel();
-        let arguments = arguments(config, node);
-        Ok((Self { program, arguments, foreign, living: HashMap::new(), exits }, inbox))
+        let (events, inbox) = mpsc::unbounded_channel();
+        let services = Services { store: store.clone(), scribe: Scribe::start(store.clone()), events };
+        let launcher = Self {
+            program: config.task_runner.clone().unwrap_or(beside),
+            arguments: arguments(config, node),
+            foreign: config.task_runner.is_some(),
+            lease: config.lease(),
+            idle_limit: config.runner_idle(),
+            processes: HashMap::new(),
+            idle: Vec::new(),
+            started: 0,
+            services,
+        };
+        Ok((launcher, inbox))
     }
 
-    /// Starts a runner for `claim`.
+    /// Has a runner execute the task of `claim`, which was asked for at `asked`, in `queue`.
     ///
     /// # Errors
     /// The process cannot be started. The claim comes back to be given up.
-    pub fn launch(&mut self, claim: Claim) -> Result<(), (Claim, io::Error)> {
+    pub fn launch(
+        &mut self,
+        claim: Claim,
+        queue: &RawDocumentBuf,
+        asked: Instant,
+    ) -> Result<(), Box<(Claim, io::Error)>> {
+        let held = Held { task: claim.task, queue: claim.queue, slot: claim.slot() };
+        if self.foreign {
+            return self.launch_foreign(claim, held);
+        }
+        let mut work = Box::new(Work { claim, queue: queue.clone(), lease: self.lease, asked });
+        loop {
+            let serial = match self.idle.pop().map_or_else(|| self.start_warm(), Ok) {
+                Ok(serial) => serial,
+                Err(error) => return Err(Box::new((work.claim, error))),
+            };
+            let Some(process) = self.processes.get_mut(&serial) else { continue };
+            let Some(runner) = &process.warm else { continue };
+            match runner.assign(work) {
+                Ok(()) => {
+                    process.claim = Some(held);
+                    return Ok(());
+                }
+                // It has just ended, which the node has not been told yet.
+                Err(back) => work = back,
+            }
+        }
+    }
+
+    /// Starts a runner that has no task yet, unless there is one.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn keep_one_ready(&mut self) -> io::Result<()> {
+        if !self.foreign && self.idle.is_empty() && self.processes.is_empty() {
+            let serial = self.start_warm()?;
+            self.idle.push(serial);
+        }
+        Ok(())
+    }
+
+    fn start_warm(&mut self) -> io::Result<u64> {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).args(["--link", "0"]);
+        let serial = self.next_serial();
+        let (pid, runner) = runner::start(command, serial, self.services.clone())?;
+        let process = Process { pid, warm: Some(runner), claim: None, idle_since: Instant::now() };
+        self.processes.insert(serial, process);
+        Ok(serial)
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.started += 1;
+        self.started
+    }
+
+    fn launch_foreign(&mut self, claim: Claim, held: Held) -> Result<(), Box<(Claim, io::Error)>> {
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
             .arg("--task")
             .arg(claim.task.to_string())
-            .args(self.fence(&claim))
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        if self.foreign {
+            .stdout(Stdio::null())
             // Our own runner makes itself the leader of a session; for others this is the next best thing.
-            command.process_group(0);
-        }
+            .process_group(0);
         let mut child = match command.spawn() {
             Ok(child) => child,
-            Err(error) => return Err((claim, error)),
+            Err(error) => return Err(Box::new((claim, error))),
         };
         let pid = child.id().unwrap_or_default();
-        self.living.entry(claim.task).or_default().push(pid);
-        let exits = self.exits.clone();
+        let serial = self.next_serial();
+        let process = Process { pid, warm: None, claim: Some(held), idle_since: Instant::now() };
+        self.processes.insert(serial, process);
+        let events = self.services.events.clone();
         tokio::spawn(async move {
             let status = child.wait().await;
             // Nobody listens any more when the DEN is ending; the runner's task is stored all the same.
-            let _ending = exits.send(Exit { claim, pid, status });
+            let exit = Exit {
+                claim: Some(claim),
+                begun: true,
+                result: None,
+                process: ProcessId { pid, serial },
+                status,
+                proven: true,
+            };
+            let _ending = events.send(Event::Exit(exit));
         });
         Ok(())
     }
 
+    /// Notes that a warm runner has no task any more.
+    pub fn freed(&mut self, serial: u64) {
+        if let Some(process) = self.processes.get_mut(&serial) {
+            process.claim = None;
+            process.idle_since = Instant::now();
+            self.idle.push(serial);
+        }
+    }
+
+    /// Notes that a runner is on its way out, without the task that it was to have.
+    pub fn refused(&mut self, serial: u64) {
+        if let Some(process) = self.processes.get_mut(&serial) {
+            process.claim = None;
+        }
+        self.gone(serial);
+    }
+
+    /// Notes that a runner has ended: it gets no more tasks.
+    pub fn gone(&mut self, serial: u64) {
+        self.idle.retain(|idle| *idle != serial);
+    }
+
     /// Notes that a runner has ended and been looked after.
     pub fn ended(&mut self, exit: &Exit) {
-        if let Some(living) = self.living.get_mut(&exit.claim.task) {
-            living.retain(|pid| *pid != exit.pid);
-            if living.is_empty() {
-                self.living.remove(&exit.claim.task);
+        self.processes.remove(&exit.process.serial);
+    }
+
+    /// The processes of warm runners that work on another task than this, or on none.
+    pub fn at_other_work(&self, task: TaskId) -> Vec<u32> {
+        let is_other = |process: &&Process| {
+            process.warm.is_some() && process.claim.as_ref().is_none_or(|held| held.task != task)
+        };
+        self.processes.values().filter(is_other).map(|process| process.pid).collect()
+    }
+
+    /// Lets runners go that have had no task for long; one is always kept, for what comes next.
+    pub fn retire_idle(&mut self) {
+        let limit = self.idle_limit;
+        let long_idle = |serial: &u64| {
+            self.processes.get(serial).is_none_or(|process| process.idle_since.elapsed() >= limit)
+        };
+        let most = self.idle.len().saturating_sub(1);
+        // The one that was used last is at the end.
+        let retired = self.idle.iter().take(most).take_while(|serial| long_idle(serial)).count();
+        for serial in self.idle.drain(..retired) {
+            if let Some(process) = self.processes.get_mut(&serial) {
+                process.warm = None;
             }
         }
     }
 
-    /// Whether `task` has another runner besides one that has ended and not been noted yet.
-    pub fn has_another(&self, task: TaskId) -> bool {
-        self.living.get(&task).is_some_and(|living| living.len() > 1)
+    /// Whether `task` has another runner besides this one.
+    pub fn has_another(&self, task: TaskId, serial: u64) -> bool {
+        self.processes.iter().any(|(other, process)| {
+            *other != serial && process.claim.as_ref().is_some_and(|held| held.task == task)
+        })
     }
 
-    /// The processes of the living runners of `task` that this DEN has started.
-    pub fn runners_of(&self, task: TaskId) -> &[u32] {
-        self.living.get(&task).map_or(&[], Vec::as_slice)
+    /// Tells the runners of `task` that somebody has asked for its end. Returns whether there are any.
+    pub fn look_at(&self, task: TaskId) -> bool {
+        let of_task = |process: &&Process| process.claim.as_ref().is_some_and(|held| held.task == task);
+        let runners = self.processes.values().filter(of_task);
+        runners.fold(false, |_, process| {
+            if let Some(runner) = &process.warm {
+                runner.look();
+            }
+            true
+        })
     }
 
     /// Whether runners know of leases: our own do.
@@ -109,20 +259,22 @@ impl Launcher {
 
     /// The tasks that have a living runner of this DEN.
     pub fn tasks(&self) -> Vec<TaskId> {
-        self.living.keys().copied().collect()
+        self.held().map(|held| held.task).collect()
     }
 
-    /// Tells our own runner which claim it is started for.
-    fn fence(&self, claim: &Claim) -> Vec<OsString> {
-        if self.foreign {
-            return Vec::new();
-        }
-        vec![
-            "--attempt".into(),
-            claim.attempt.to_string().into(),
-            "--instance".into(),
-            claim.instance.clone().into(),
-        ]
+    /// How many these are.
+    pub fn running(&self) -> usize {
+        self.held().count()
+    }
+
+    /// How many tasks of `queue` these are, and the places that they have.
+    pub fn places(&self, queue: QueueId) -> (u64, Vec<u64>) {
+        let of_queue: Vec<&Held> = self.held().filter(|held| held.queue == queue).collect();
+        (of_queue.len() as u64, of_queue.iter().filter_map(|held| held.slot).collect())
+    }
+
+    fn held(&self) -> impl Iterator<Item = &Held> {
+        self.processes.values().filter_map(|process| process.claim.as_ref())
     }
 
     /// The program, for messages.
@@ -150,7 +302,6 @@ fn arguments(config: &Config, node: &NodeName) -> Vec<OsString> {
     }
     arguments
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,18 +1,25 @@
 //! `den`: the execution node. Claims tasks and has runners execute them.
 
 mod args;
+mod auditor;
 mod backoff;
 mod balance;
+mod boot_time;
 mod claims;
 mod folders;
 mod janitor;
 mod launch;
 mod node;
+mod pace;
 mod plugins;
 mod processes;
+mod queues;
 mod run;
+mod runner;
 mod schedule;
+mod scribe;
 mod supervise;
+mod upkeep;
 
 use std::process::ExitCode;
 

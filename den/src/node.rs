@@ -1,8 +1,9 @@
-//! The node's loop: every second and at every hint it looks after its tasks and claims new ones.
+//! The node's loop: at times that `pace` sets and at every hint it looks after its tasks and claims new ones.
 //!
 //! Nothing here is remembered that the database does not know: a DEN that is killed and started again goes
 //! on where it was, and the runners in between have not noticed.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,23 +11,21 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::{Config, QueueIds};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::NodeName;
+use disbatch_core::model::{NodeName, Queue, QueueId, Sort};
 use disbatch_core::node::Beat;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::wake::Hints;
+use disbatch_core::task::{Ahead, Claim};
+use disbatch_core::wake::{Hints, News};
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
 
 use crate::backoff::Backoff;
-use crate::launch::{Exit, Launcher};
+use crate::claims::Others;
+use crate::launch::Launcher;
+use crate::pace::{INTERVAL, Pace};
 use crate::plugins::Availability;
+use crate::queues::Queues;
+use crate::runner::{Event, Exit};
 use crate::supervise::Continuity;
-
-/// The interval of the loop (Disbatch 4 design, Overview).
-const INTERVAL: Duration = Duration::from_secs(1);
-
-/// How many heartbeats there are in a lease at least.
-const BEATS: u32 = 4;
 
 /// One node at work.
 #[derive(Debug)]
@@ -37,8 +36,12 @@ pub struct Node {
     /// This start of the DEN.
     pub(crate) instance: String,
     hints: Arc<Hints>,
+    /// Hints that have not been followed yet.
+    news: News,
+    pub(crate) pace: Pace,
+    pub(crate) queues: Queues,
     pub(crate) launcher: Launcher,
-    exits: mpsc::UnboundedReceiver<Exit>,
+    events: mpsc::UnboundedReceiver<Event>,
     pub(crate) availability: Availability,
     /// The operator's limit as of the last heartbeat.
     pub(crate) maxthreads: Option<u64>,
@@ -46,21 +49,33 @@ pub struct Node {
     draining: bool,
     /// Whether to wait for running tasks at the end.
     stay: bool,
+    /// What others have of each queue.
+    pub(crate) others: HashMap<QueueId, Others>,
+    /// Which tasks come next.
+    pub(crate) ahead: Ahead,
+    /// How many tasks of this node earlier DENs have started that still run.
+    pub(crate) inherited: u64,
+    /// Queues that had nothing to claim when it was last looked.
+    pub(crate) dry: HashSet<QueueId>,
+    /// A runner has become free.
+    freed: bool,
     /// Whose turn it is first in the next round.
     pub(crate) turn: usize,
     /// Where to begin among the free places of a queue: another number for each DEN.
-    pub(crate) spread: usize,
+    pub(crate) spread: u64,
     /// Launches fail: claim nothing for a while.
     pub(crate) launches: Backoff,
     /// The database is away: leave it alone for a while.
     database: Backoff,
     /// Ends of runners that could not be looked into because the database was away.
     unsettled: Vec<Exit>,
+    /// Claims that a runner on its way out has not taken.
+    refused: Vec<Claim>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
     pub(crate) uncertain: bool,
     /// Since when the database has been there without a gap.
     pub(crate) continuity: Continuity,
-    /// When it was last looked for dead nodes and runs.
+    /// When it was last looked for what other programs and dead runners have left.
     pub(crate) inspected: Instant,
 }
 
@@ -71,26 +86,36 @@ impl Node {
         store: Store,
         name: NodeName,
         hints: Arc<Hints>,
-        (launcher, exits): (Launcher, mpsc::UnboundedReceiver<Exit>),
+        (launcher, events): (Launcher, mpsc::UnboundedReceiver<Event>),
     ) -> Self {
         let availability = Availability::look(&config);
+        let pace = Pace::new(config.lease());
         Self {
             config,
             store,
             name,
             instance: ObjectId::new().to_hex(),
             hints,
+            news: News::all(),
+            pace,
+            queues: Queues::default(),
             launcher,
-            exits,
+            events,
             availability,
             maxthreads: None,
             draining: false,
             stay: false,
+            others: HashMap::new(),
+            ahead: Ahead::default(),
+            inherited: 0,
+            dry: HashSet::new(),
+            freed: false,
             turn: 0,
-            spread: usize::from(std::process::id().to_le_bytes()[0]),
+            spread: u64::from(std::process::id()),
             launches: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
             unsettled: Vec::new(),
+            refused: Vec::new(),
             uncertain: false,
             continuity: Continuity::default(),
             inspected: Instant::now(),
@@ -104,44 +129,87 @@ impl Node {
 
     /// Works until told to drain, then gives back what has not been started.
     pub async fn run(mut self, lifecycle: &Lifecycle) {
-        let mut seconds = tokio::time::interval(INTERVAL.min(self.config.lease() / BEATS));
-        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let hints = self.hints.clone();
         loop {
-            // The tick comes first: however many runners end, the heartbeat must not starve.
-            let second = tokio::select! {
+            tokio::select! {
                 biased;
                 () = lifecycle.draining() => break,
-                _ = seconds.tick() => true,
-                exit = self.exits.recv() => { self.unsettled.extend(exit); false }
-                () = hints.noticed() => false,
-            };
-            while let Ok(exit) = self.exits.try_recv() {
-                self.unsettled.push(exit);
+                () = self.something_to_do() => {}
             }
             if self.database.left(Instant::now()).is_some() {
                 continue;
             }
-            match self.look(second, lifecycle).await {
+            match self.look(lifecycle).await {
                 Ok(()) => self.database.worked(),
-                Err(error) => {
-                    let pause = self.database.failed(Instant::now());
-                    tracing::error!(%error, retry_in_s = pause.as_secs_f32(), "cannot work with the database");
-                }
+                Err(error) => self.leave_database_alone(&error),
             }
         }
         self.drain(lifecycle).await;
     }
 
-    /// One pass of the loop.
-    async fn look(&mut self, second: bool, lifecycle: &Lifecycle) -> Result<(), StoreError> {
-        let attention = self.hints.take_attention();
-        if second {
+    fn leave_database_alone(&mut self, error: &StoreError) {
+        // Hints may have been taken and not been followed.
+        self.news = News::all();
+        let pause = self.database.failed(Instant::now());
+        tracing::error!(%error, retry_in_s = pause.as_secs_f32(), "cannot work with the database");
+    }
+
+    /// Waits for the end of a runner, a hint, or the time of the next look.
+    async fn something_to_do(&mut self) {
+        let now = Instant::now();
+        let wait = match self.database.left(now) {
+            Some(left) => left,
+            None => self.pace.wait(now, self.news.may_claim()),
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            event = self.events.recv() => self.take(event),
+            () = self.hints.noticed() => {}
+        }
+        while let Ok(event) = self.events.try_recv() {
+            self.take(Some(event));
+        }
+    }
+
+    /// Notes what has become of a runner.
+    fn take(&mut self, event: Option<Event>) {
+        match event {
+            Some(Event::Free { serial }) => {
+                self.launcher.freed(serial);
+                self.launches.worked();
+                self.freed = true;
+            }
+            Some(Event::Refused { serial, claim }) => {
+                self.launcher.refused(serial);
+                self.refused.push(claim);
+            }
+            Some(Event::Exit(exit)) => {
+                self.launcher.gone(exit.process.serial);
+                self.unsettled.push(exit);
+            }
+            None => {}
+        }
+    }
+
+    /// One pass of the loop. Whatever woke it, the heartbeat comes first: however many runners end, it must not
+    /// starve.
+    async fn look(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
+        let mut claim = std::mem::take(&mut self.freed)
+            || !self.unsettled.is_empty()
+            || !self.refused.is_empty()
+            || self.uncertain;
+        self.news |= self.hints.take();
+        self.pace.situation().hints = self.hints.are_coming();
+        if self.pace.wants_beat(Instant::now()) || self.news.node_changed {
             self.beat(lifecycle.is_draining()).await?;
-            self.sweep().await?;
+            claim |= std::mem::take(&mut self.news.node_changed);
+            self.pace.beaten(Instant::now());
             self.availability.refresh(&self.config);
-        } else if attention {
-            self.look_for_attention().await?;
+            self.look_after_idle_runners();
+        }
+        self.follow_news().await?;
+        let may_claim = !self.draining && !lifecycle.is_draining();
+        if self.pace.wants_look(Instant::now()) {
+            claim |= self.upkeep(may_claim && self.launches.left(Instant::now()).is_none()).await?;
         }
         while let Some(exit) = self.unsettled.pop() {
             if let Err(error) = self.settle(&exit).await {
@@ -150,19 +218,73 @@ impl Node {
             }
             self.launcher.ended(&exit);
         }
+        while let Some(claim) = self.refused.pop() {
+            self.give_back(claim, "its runner was about to end").await?;
+        }
         if self.uncertain {
             let why = "its DEN could not tell whether it had claimed it";
             let unknown = self.store.unclaim_all(&self.name, &self.launcher.tasks(), why).await?;
             if unknown > 0 {
                 tracing::warn!(tasks = unknown, "gave back tasks whose claim had not been answered");
             }
+            self.ahead.look_back_everywhere();
+            self.dry.clear();
             self.uncertain = false;
         }
-        let may_claim = !self.draining && !lifecycle.is_draining();
-        if may_claim && self.launches.left(Instant::now()).is_none() {
+        let hinted = self.news.may_claim() && self.pace.follows_hints(Instant::now());
+        if (claim || hinted) && may_claim && self.launches.left(Instant::now()).is_none() {
+            let before = self.launcher.running();
             self.claim_and_launch(lifecycle).await?;
+            let claimed = self.launcher.running().saturating_sub(before);
+            if claimed > 0 {
+                self.pace.claimed();
+            }
+            if hinted {
+                self.pace.followed_hints(Instant::now(), claimed);
+            }
+        }
+        if claim || hinted {
+            self.news = News::default();
         }
         Ok(())
+    }
+
+    /// Does what hints tell, save claiming.
+    async fn follow_news(&mut self) -> Result<(), StoreError> {
+        if std::mem::take(&mut self.news.attention) {
+            self.look_for_attention().await?;
+        }
+        if self.news.queues_changed {
+            self.queues.changed();
+        }
+        if self.news.may_claim() {
+            self.dry.clear();
+        }
+        if self.news.inserted {
+            // The newest comes first there, before what was read ahead.
+            let newest_first = |queue: &&Queue| queue.sort_order() == Ok(Sort::Lifo);
+            self.queues.known().iter().filter(newest_first).for_each(|queue| self.ahead.look_back(queue.id));
+        }
+        if std::mem::take(&mut self.news.put_back) {
+            self.news.inserted = true;
+            self.ahead.look_back_everywhere();
+        }
+        if std::mem::take(&mut self.news.timed) {
+            self.pace.hurry();
+        }
+        Ok(())
+    }
+
+    /// Keeps a runner at hand for the next task, and lets those go that have been without one for long.
+    fn look_after_idle_runners(&mut self) {
+        self.launcher.retire_idle();
+        if self.launches.left(Instant::now()).is_none()
+            && let Err(error) = self.launcher.keep_one_ready()
+        {
+            let pause = self.launches.failed(Instant::now());
+            let program = self.launcher.program();
+            tracing::error!(%error, %program, retry_in_s = pause.as_secs(), "cannot start a runner");
+        }
     }
 
     /// Says that this DEN is alive, and learns what operators want of it.
@@ -180,12 +302,13 @@ impl Node {
             instance: self.instance.clone(),
             lease: self.config.lease(),
             draining: leaving || self.draining,
-            running: self.launcher.tasks().len(),
+            running: self.launcher.running(),
             plugins: self.availability.names(),
             serves,
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;
         self.continuity.reached(self.config.lease() * 2 / 3);
+        self.hints.set_node(entry.id);
         self.maxthreads = entry.thread_limit();
         if entry.is_draining() != self.draining {
             self.draining = entry.is_draining();
@@ -197,7 +320,7 @@ impl Node {
 
     /// Gives back every task that no runner has started. A runner that starts now finds its claim gone.
     async fn drain(mut self, lifecycle: &Lifecycle) {
-        tracing::info!(running = self.launcher.tasks().len(), "draining: claiming nothing more");
+        tracing::info!(running = self.launcher.running(), "draining: claiming nothing more");
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
             let error = match self.store.unclaim_all(&self.name, &[], "its DEN ended").await {
@@ -228,17 +351,16 @@ impl Node {
 
     /// Looks after the node until none of its tasks runs any more.
     async fn stay_for_running(&mut self, lifecycle: &Lifecycle) {
-        let mut seconds = tokio::time::interval(INTERVAL.min(self.config.lease() / BEATS));
-        seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut reported = u64::MAX;
         while !lifecycle.is_ending() {
-            let second = tokio::select! {
-                _ = seconds.tick() => true,
-                exit = self.exits.recv() => { self.unsettled.extend(exit); false }
+            tokio::select! {
+                () = self.something_to_do() => {}
                 () = lifecycle.ending() => return,
-            };
-            let looked = self.look(second, lifecycle).await;
-            let running = match looked {
+            }
+            if self.database.left(Instant::now()).is_some() {
+                continue;
+            }
+            let running = match self.look(lifecycle).await {
                 Ok(()) => self.store.running_on_node(&self.name).await,
                 Err(error) => Err(error),
             };
@@ -248,8 +370,8 @@ impl Node {
                     reported = running;
                     tracing::info!(running, "waiting for running tasks to end");
                 }
-                Ok(_) => {}
-                Err(error) => tracing::error!(%error, "cannot work with the database"),
+                Ok(_) => self.database.worked(),
+                Err(error) => self.leave_database_alone(&error),
             }
         }
     }

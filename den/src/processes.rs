@@ -1,8 +1,8 @@
 //! The processes of a task on this host: its runner, the runner's guard, the plugin and what that started.
 //!
-//! They are found by what they carry: the task's id in their command line or in `DISBATCH_TASK_ID`. So those of
-//! a runner that an earlier DEN started are found too, and a process number that was used again is not
-//! mistaken for them.
+//! They are found by what they carry: the task's id in their command line, in `DISBATCH_TASK_ID`, or in the name of
+//! the private folder that a warm runner and its guard are in while they have the task. So those of a runner that
+//! an earlier DEN started are found too, and a process number that was used again is not mistaken for them.
 
 use std::path::Path;
 
@@ -10,23 +10,24 @@ use disbatch_core::model::TaskId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The processes that belong to `task`, this one left out.
-pub fn of_task(task: TaskId) -> Vec<Pid> {
+/// The processes that belong to `task`, save this one and those of `except`.
+pub fn of_task(task: TaskId, except: &[u32]) -> Vec<Pid> {
     let id = task.to_string();
     let own = std::process::id();
+    let is_left_out = |pid: i32| u32::try_from(pid).is_ok_and(|pid| pid == own || except.contains(&pid));
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(Result::ok)
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<i32>().ok()?, entry.path())))
-        .filter(|(pid, path)| u32::try_from(*pid).ok() != Some(own) && belongs(path, &id) && !is_dead(path))
+        .filter(|(pid, path)| !is_left_out(*pid) && belongs(path, &id) && !is_dead(path))
         .map(|(pid, _)| Pid::from_raw(pid))
         .collect()
 }
 
 /// Kills the runners of `task`, whose guards then kill the rest with more knowledge than there is here.
 /// Returns how many processes of the task there were: 0 means that all are gone.
-pub fn kill_runners(task: TaskId) -> usize {
-    let processes = of_task(task);
+pub fn kill_runners(task: TaskId, except: &[u32]) -> usize {
+    let processes = of_task(task, except);
     let id = task.to_string();
     let runners = processes.iter().filter(|process| is_runner(Path::new(&format!("/proc/{process}")), &id));
     kill_these(task, runners);
@@ -34,8 +35,8 @@ pub fn kill_runners(task: TaskId) -> usize {
 }
 
 /// Kills everything that belongs to `task`. Returns how many processes were there: 0 means that it is gone.
-pub fn kill_all(task: TaskId) -> usize {
-    let processes = of_task(task);
+pub fn kill_all(task: TaskId, except: &[u32]) -> usize {
+    let processes = of_task(task, except);
     kill_these(task, processes.iter());
     processes.len()
 }
@@ -60,27 +61,53 @@ pub fn nudge(pid: i32, task: TaskId) {
 
 /// Only our own runner expects the signal; it would end another.
 fn is_runner(process: &Path, id: &str) -> bool {
-    let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0);
-    let program = words.next().unwrap_or_default();
-    let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    name.starts_with(b"dtr") && words.any(|word| word == b"--task") && words.next() == Some(id.as_bytes())
+    let line = CommandLine::of(process);
+    line.program().starts_with(b"dtr")
+        && (line.words().skip_while(|word| *word != b"--task").nth(1) == Some(id.as_bytes())
+            || (line.words().any(|word| word == b"--link") && is_in_folder(process, id)))
 }
 
 fn belongs(process: &Path, id: &str) -> bool {
-    let line = std::fs::read(process.join("cmdline")).unwrap_or_default();
-    let mut words = line.split(|byte| *byte == 0);
-    let is_ours = words.clone().next().is_some_and(|program| {
-        let name = program.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        name.starts_with(b"dtr") || name.starts_with(b"task_runner")
-    });
-    if is_ours && words.any(|word| word == id.as_bytes()) {
+    let line = CommandLine::of(process);
+    let is_ours = line.program().starts_with(b"dtr");
+    if is_ours && is_in_folder(process, id) {
+        return true;
+    }
+    if (is_ours || line.program().starts_with(b"task_runner"))
+        && line.words().any(|word| word == id.as_bytes())
+    {
         return true;
     }
     let variable = format!("DISBATCH_TASK_ID={id}");
     // Of another user's process it cannot be read; such a process is not one of ours to end either.
     let environment = std::fs::read(process.join("environ")).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
+}
+
+/// Whether a process is in the private folder of the task: a warm runner and its guard are, while they have it.
+fn is_in_folder(process: &Path, id: &str) -> bool {
+    let Ok(folder) = std::fs::read_link(process.join("cwd")) else { return false };
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.strip_prefix("disbatch-").and_then(|rest| rest.split_once('-')).is_some_and(|(task, _)| task == id)
+}
+
+/// What a process was started with.
+struct CommandLine(Vec<u8>);
+
+impl CommandLine {
+    fn of(process: &Path) -> Self {
+        Self(std::fs::read(process.join("cmdline")).unwrap_or_default())
+    }
+
+    /// The name of the program, without its folder.
+    fn program(&self) -> &[u8] {
+        let program = self.words().next().unwrap_or_default();
+        program.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+    }
+
+    fn words(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|byte| *byte == 0)
+    }
 }
 
 /// Whether only its exit status is left of a process.
@@ -105,11 +132,11 @@ mod tests {
             Command::new("sleep").arg("1000").env("DISBATCH_TASK_ID", task.to_string()).spawn().unwrap()
         };
         let (mut child, mut bystander) = (sleeper(task), sleeper(other));
-        assert_eq!(of_task(task), [Pid::from_raw(i32::try_from(child.id()).unwrap())]);
-        assert_eq!(kill_all(task), 1);
+        assert_eq!(of_task(task, &[]), [Pid::from_raw(i32::try_from(child.id()).unwrap())]);
+        assert_eq!(kill_all(task, &[]), 1);
         assert!(!child.wait().unwrap().success());
-        assert_eq!(kill_all(task), 0);
-        assert_eq!(kill_all(other), 1);
+        assert_eq!(kill_all(task, &[]), 0);
+        assert_eq!(kill_all(other, &[]), 1);
         bystander.wait().unwrap();
     }
 

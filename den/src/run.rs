@@ -14,6 +14,7 @@ use disbatch_core::wake::{self, Hints};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
+use crate::auditor;
 use crate::backoff::Backoff;
 use crate::balance;
 use crate::janitor;
@@ -55,7 +56,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     };
     let lifecycle = Lifecycle::listen()?;
     let Some(store) = connect(&config, &lifecycle).await? else { return Ok(()) };
-    let launcher = Launcher::new(&config, &name)?;
+    let launcher = Launcher::new(&config, &name, &store)?;
     tracing::info!(
         node = %name, database = store.database_name(), mongohost = %shown(&config.mongohost),
         version = env!("CARGO_PKG_VERSION"), "node starts"
@@ -68,6 +69,8 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let follower = tokio::spawn(wake::follow_changes(store.clone(), hints.clone(), stop.clone()));
     let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
     let janitor = janitor::start(config.janitor, &store, &name, &stop);
+    let auditor = auditor::start(config.auditor, &store, &name, &stop);
+    let counters = store.clone();
     let node = Node::new(config, store, name, hints, launcher).staying_for_its_tasks(args.drain);
     node.run(&lifecycle).await;
     stop.cancel();
@@ -78,6 +81,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     if let Some(janitor) = janitor {
         let _ended = tokio::time::timeout(janitor::LAST_MOMENT, janitor).await;
     }
+    if let Some(auditor) = auditor {
+        let _ended = tokio::time::timeout(auditor::LAST_MOMENT, auditor).await;
+    }
+    let _written = tokio::time::timeout(auditor::LAST_MOMENT, counters.flush_counters()).await;
     // It ends at once; how it ends does not matter any more.
     let _ended = follower.await;
     Ok(())

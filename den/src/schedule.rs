@@ -1,12 +1,7 @@
 //! How many tasks of which queue to claim next, and for which of its places. Pure: counts and limits in, a
 //! sequence of claims out.
 
-use std::collections::{BTreeSet, VecDeque};
-
 use disbatch_core::model::QueueId;
-
-/// So many places of a queue are tried in one round at most.
-const MOST_PLACES: usize = 256;
 
 /// A queue that this node serves, as it stands before a round of claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,111 +16,150 @@ pub struct Demand {
     pub taken: Vec<u64>,
 }
 
-impl Demand {
-    /// The places that may be tried: of those that are free and below `threads`, the lowest, as many as the
-    /// limit leaves. DENs that see the same state choose from the same places, so that together they cannot
-    /// claim more than that; this matters when `threads` has been lowered below a place that is taken.
-    fn free(&self) -> impl Iterator<Item = u64> {
-        let taken: BTreeSet<u64> = self.taken.iter().copied().collect();
-        let left = usize::try_from(self.threads.saturating_sub(self.running)).unwrap_or(usize::MAX);
-        (0..self.threads).filter(move |slot| !taken.contains(slot)).take(left.min(MOST_PLACES))
+/// The places of a queue that may be tried, in the order of trying.
+///
+/// These are, of those that are free and below `threads`, the lowest, as many as the limit leaves. DENs that see the
+/// same state choose from the same places, so that together they cannot claim more than that; this matters when
+/// `threads` has been lowered below a place that is taken. Each tries them in an order of its own, which depends on
+/// `spread`: where one begins, and in which steps it goes through all of them.
+#[derive(Debug)]
+struct Places {
+    /// Places that are taken, in order.
+    taken: Vec<u64>,
+    /// How many may be tried.
+    allowed: u64,
+    /// How many have been.
+    tried: u64,
+    first: u64,
+    step: u64,
+}
+
+impl Places {
+    fn of(demand: &Demand, spread: u64) -> Self {
+        let mut taken: Vec<u64> =
+            demand.taken.iter().copied().filter(|slot| *slot < demand.threads).collect();
+        taken.sort_unstable();
+        taken.dedup();
+        let busy = demand.running.max(u64::try_from(taken.len()).unwrap_or(u64::MAX));
+        let allowed = demand.threads.saturating_sub(busy);
+        let first = spread.checked_rem(allowed).unwrap_or(0);
+        // Far from `spread`, so that those that begin near each other go different ways.
+        let step = spread.wrapping_mul(0x9E37_79B9_7F4A_7C15).checked_rem(allowed).unwrap_or(0).max(1);
+        // With a step that has no common divisor with it, all numbers below `allowed` are met once.
+        let step = (1..=step).rev().find(|step| divisor(*step, allowed) == 1).unwrap_or(1);
+        Self { taken, allowed, tried: 0, first, step }
     }
+
+    fn left(&self) -> u64 {
+        self.allowed - self.tried
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        if self.left() == 0 {
+            return None;
+        }
+        let far = u128::from(self.first) + u128::from(self.tried) * u128::from(self.step);
+        self.tried += 1;
+        u64::try_from(far % u128::from(self.allowed)).ok().map(|number| self.free(number))
+    }
+
+    /// The free place that has so many free ones below it.
+    fn free(&self, number: u64) -> u64 {
+        let (mut low, mut high) = (0, self.taken.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let taken_below = u64::try_from(middle).unwrap_or(u64::MAX);
+            if self.taken[middle] - taken_below <= number { low = middle + 1 } else { high = middle }
+        }
+        number + u64::try_from(low).unwrap_or(0)
+    }
+}
+
+fn divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { divisor(other, one % other) }
 }
 
 /// A round of claims.
 ///
-/// Queues take turns, one task at a time, so that a long queue leaves its share of the node to the others. A
-/// queue leaves the round when its limit is reached or it has no more tasks; the round ends when no queue or
-/// no room on the node is left.
+/// Queues take turns, each for the same number of tasks, so that a long queue leaves its share of the node to the
+/// others. A queue leaves the round when its limit is reached or it has no more tasks; the round ends when no
+/// queue or no room on the node is left.
 #[derive(Debug)]
 pub struct Round {
     room: u64,
-    /// Queues that still have free places, with these.
-    open: Vec<(QueueId, VecDeque<u64>)>,
+    /// Queues that still have places to try, with these.
+    open: Vec<(QueueId, Places)>,
     turn: usize,
+    /// How many tasks a turn is for.
+    share: u64,
+    /// How many of them the queue whose turn it is has had.
+    had: u64,
 }
 
 impl Round {
     /// A round on a node that runs `running` tasks of at most `maxthreads` (`None`: no limit). `first` says
     /// whose turn it is, so that successive rounds can begin with different queues; `spread`, which nodes
-    /// choose at random, keeps them from trying the same places in the same order.
-    pub fn new(
-        maxthreads: Option<u64>,
-        running: u64,
-        demands: &[Demand],
-        first: usize,
-        spread: usize,
-    ) -> Self {
+    /// choose at random for each round, keeps them from trying the same places in the same order.
+    pub fn new(maxthreads: Option<u64>, running: u64, demands: &[Demand], first: usize, spread: u64) -> Self {
         let room = maxthreads.map_or(u64::MAX, |limit| limit.saturating_sub(running));
-        let places = |demand: &Demand| {
-            let mut free: VecDeque<u64> = demand.free().collect();
-            let by = spread.checked_rem(free.len()).unwrap_or(0);
-            free.rotate_left(by);
-            (demand.queue, free)
-        };
-        let mut open: Vec<_> = demands.iter().map(places).filter(|(_, free)| !free.is_empty()).collect();
+        let places = |demand: &Demand| (demand.queue, Places::of(demand, spread));
+        let mut open: Vec<_> = demands.iter().map(places).filter(|(_, places)| places.left() > 0).collect();
         let by = first.checked_rem(open.len()).unwrap_or(0);
         open.rotate_left(by);
-        Self { room, open, turn: 0 }
+        Self { room, open, turn: 0, share: 0, had: 0 }
     }
 
-    /// The queue to claim from next, and the place. Tell what came of it with [`Round::claimed`],
-    /// [`Round::place_taken`] or [`Round::nothing_there`].
-    pub fn next(&self) -> Option<(QueueId, u64)> {
-        if self.room == 0 {
+    /// The queue to claim from next, and places for its tasks, `most` of them at most. Tell what came of it with
+    /// [`Round::claimed`].
+    pub fn next_batch(&mut self, most: usize) -> Option<(QueueId, Vec<u64>)> {
+        let most = u64::try_from(most).unwrap_or(u64::MAX).min(self.room);
+        let queues = u64::try_from(self.open.len()).unwrap_or(u64::MAX);
+        if most == 0 || queues == 0 {
             return None;
         }
-        let (queue, free) = self.open.get(self.turn)?;
-        free.front().map(|slot| (*queue, *slot))
+        if self.turn == 0 && self.had == 0 {
+            self.share = (most / queues).max(1);
+        }
+        let (queue, places) = self.open.get_mut(self.turn)?;
+        let wanted = usize::try_from((self.share - self.had).min(most)).unwrap_or(usize::MAX);
+        let slots: Vec<u64> = std::iter::from_fn(|| places.next()).take(wanted).collect();
+        Some((*queue, slots))
     }
 
-    /// A task of the queue whose turn it was has been claimed.
-    pub fn claimed(&mut self) {
-        self.room = self.room.saturating_sub(1);
-        let queues = self.open.len();
-        self.place_taken();
-        if self.open.len() == queues && queues > 0 {
-            self.turn = (self.turn + 1) % queues;
-        }
-    }
-
-    /// Another node has the place. The queue's turn goes on with the next place.
-    pub fn place_taken(&mut self) {
-        if let Some((_, free)) = self.open.get_mut(self.turn) {
-            free.pop_front();
-            if free.is_empty() {
-                self.nothing_there();
-            }
-        }
-    }
-
-    /// The queue whose turn it was has no task to claim.
-    pub fn nothing_there(&mut self) {
-        if self.turn < self.open.len() {
-            self.open.remove(self.turn);
-        }
-        if self.turn >= self.open.len() {
-            self.turn = 0;
+    /// So many tasks of the queue whose turn it was have been claimed. `more`: it may have more to claim. Without
+    /// that it leaves the round.
+    pub fn claimed(&mut self, tasks: usize, more: bool) {
+        let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
+        self.room = self.room.saturating_sub(tasks);
+        self.had += tasks;
+        let Some((queue, places)) = self.open.get(self.turn) else { return };
+        if !more || places.left() == 0 {
+            self.leave(*queue);
+        } else if self.had >= self.share {
+            self.next_turn(self.turn + 1);
         }
     }
 
     /// Claims nothing more of `queue` in this round.
     pub fn leave(&mut self, queue: QueueId) {
-        if let Some(at) = self.open.iter().position(|(id, _)| *id == queue) {
-            self.open.remove(at);
-            if at < self.turn {
-                self.turn -= 1;
-            }
-            if self.turn >= self.open.len() {
-                self.turn = 0;
-            }
+        let Some(at) = self.open.iter().position(|(id, _)| *id == queue) else { return };
+        self.open.remove(at);
+        match at.cmp(&self.turn) {
+            std::cmp::Ordering::Less => self.turn -= 1,
+            std::cmp::Ordering::Equal => self.next_turn(at),
+            std::cmp::Ordering::Greater => {}
         }
+    }
+
+    fn next_turn(&mut self, turn: usize) {
+        self.turn = if turn < self.open.len() { turn } else { 0 };
+        self.had = 0;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{HashMap, HashSet};
+    use std::collections::{BTreeSet, HashMap, HashSet};
 
     use proptest::prelude::*;
 
@@ -136,7 +170,12 @@ mod tests {
     }
 
     /// Plays a round in which each queue has so many tasks waiting. Returns what was claimed, in order.
-    fn play(maxthreads: Option<u64>, running: u64, queues: &[(u64, u64, u64)], first: usize) -> Vec<QueueId> {
+    fn play(
+        (maxthreads, running): (Option<u64>, u64),
+        queues: &[(u64, u64, u64)],
+        first: usize,
+        most: usize,
+    ) -> Vec<QueueId> {
         let demands: Vec<Demand> = (0u8..)
             .zip(queues)
             .map(|(number, (threads, running, _))| Demand {
@@ -148,63 +187,88 @@ mod tests {
             .collect();
         let mut waiting: HashMap<QueueId, u64> =
             (0u8..).zip(queues).map(|(number, (_, _, waiting))| (queue(number), *waiting)).collect();
-        let mut round = Round::new(maxthreads, running, &demands, first, first * 3);
+        let mut round = Round::new(maxthreads, running, &demands, first, first as u64 * 3);
         let mut claimed = Vec::new();
         let mut places = HashSet::new();
-        while let Some((queue, place)) = round.next() {
-            match waiting.get_mut(&queue) {
-                Some(left) if *left > 0 => {
-                    assert!(places.insert((queue, place)), "a place is used once");
-                    *left -= 1;
-                    claimed.push(queue);
-                    round.claimed();
-                }
-                _ => round.nothing_there(),
-            }
+        while let Some((queue, slots)) = round.next_batch(most) {
+            assert!(!slots.is_empty() && slots.len() <= most, "{slots:?}");
+            let left = waiting.get_mut(&queue).unwrap();
+            let tasks = slots.len().min(usize::try_from(*left).unwrap());
+            assert!(slots.iter().all(|slot| places.insert((queue, *slot))), "a place is tried once");
+            *left -= tasks as u64;
+            claimed.extend(vec![queue; tasks]);
+            round.claimed(tasks, *left > 0);
         }
         claimed
     }
 
     #[test]
     fn queues_take_turns() {
-        let claimed = play(Some(5), 0, &[(9, 0, 9), (9, 0, 1), (9, 0, 9)], 0);
+        let claimed = play((Some(5), 0), &[(9, 0, 9), (9, 0, 1), (9, 0, 9)], 0, 1);
         assert_eq!(claimed, [queue(0), queue(1), queue(2), queue(0), queue(2)]);
-        let claimed = play(Some(2), 0, &[(9, 0, 9), (9, 0, 1), (9, 0, 9)], 2);
+        let claimed = play((Some(2), 0), &[(9, 0, 9), (9, 0, 1), (9, 0, 9)], 2, 8);
         assert_eq!(claimed, [queue(2), queue(0)]);
+        let claimed = play((Some(5), 0), &[(9, 0, 9), (9, 0, 9)], 0, 4);
+        assert_eq!(claimed, [queue(0), queue(0), queue(1), queue(1), queue(0)]);
     }
 
     #[test]
     fn a_full_or_overfull_node_claims_nothing() {
-        assert!(play(Some(3), 3, &[(9, 0, 9)], 0).is_empty());
-        assert!(play(Some(3), 7, &[(9, 0, 9)], 0).is_empty());
-        assert!(play(Some(0), 0, &[(9, 0, 9)], 0).is_empty());
-        assert_eq!(play(None, 1_000_000, &[(2, 0, 9)], 0).len(), 2);
+        assert!(play((Some(3), 3), &[(9, 0, 9)], 0, 8).is_empty());
+        assert!(play((Some(3), 7), &[(9, 0, 9)], 0, 8).is_empty());
+        assert!(play((Some(0), 0), &[(9, 0, 9)], 0, 8).is_empty());
+        assert_eq!(play((None, 1_000_000), &[(2, 0, 9)], 0, 8).len(), 2);
     }
 
     fn demand(threads: u64, running: u64, taken: &[u64]) -> Demand {
         Demand { queue: queue(1), threads, running, taken: taken.to_vec() }
     }
 
-    #[test]
-    fn after_threads_was_lowered_only_what_the_limit_leaves_may_be_tried() {
-        let free = |demand: Demand| demand.free().collect::<Vec<_>>();
-        assert_eq!(free(demand(5, 2, &[0, 3])), [1, 2, 4]);
-        assert_eq!(free(demand(2, 1, &[4])), [0], "one runs above the limit: one place is left, not two");
-        assert_eq!(free(demand(2, 2, &[1, 4])), Vec::<u64>::new());
-        assert_eq!(free(demand(3, 1, &[])), [0, 1], "another program's task has no place");
-        assert_eq!(free(demand(u64::MAX, 1, &[0])).len(), MOST_PLACES);
+    fn places(demand: &Demand, spread: u64, most: usize) -> Vec<u64> {
+        let mut places = Places::of(demand, spread);
+        std::iter::from_fn(|| places.next()).take(most).collect()
     }
 
     #[test]
-    fn a_place_that_is_taken_costs_the_queue_nothing_else() {
+    fn after_threads_was_lowered_only_what_the_limit_leaves_may_be_tried() {
+        for spread in 0..100 {
+            let free = |demand: Demand| {
+                let mut free = places(&demand, spread, 100);
+                free.sort_unstable();
+                free
+            };
+            assert_eq!(free(demand(5, 2, &[0, 3])), [1, 2, 4]);
+            assert_eq!(free(demand(2, 1, &[4])), [0], "one runs above the limit: one place is left, not two");
+            assert_eq!(free(demand(2, 2, &[1, 4])), Vec::<u64>::new());
+            assert_eq!(free(demand(3, 1, &[])), [0, 1], "another program's task has no place");
+        }
+        assert_eq!(places(&demand(u64::MAX, 1, &[0]), 5, 100).len(), 100);
+    }
+
+    #[test]
+    fn those_that_see_the_same_state_do_not_try_the_same_places() {
+        let state = demand(5_000, 100, &(0..100).collect::<Vec<_>>());
+        let tried: Vec<u64> = (0..50).flat_map(|den| places(&state, den * 7_919 + 13, 64)).collect();
+        let places: HashSet<u64> = tried.iter().copied().collect();
+        // 3,200 throws at 4,900 places hit 2,350 of them on average.
+        assert!(places.len() > 2_000, "{} of {} places", places.len(), tried.len());
+        assert!(places.iter().any(|place| *place > 4_500));
+    }
+
+    #[test]
+    fn what_others_took_costs_the_queue_its_places_and_nothing_else() {
         let mut round = Round::new(None, 0, &[demand(3, 0, &[])], 0, 1);
-        assert_eq!(round.next(), Some((queue(1), 1)));
-        round.place_taken();
-        assert_eq!(round.next(), Some((queue(1), 2)));
-        round.claimed();
-        assert_eq!(round.next(), Some((queue(1), 0)));
+        let (_, first) = round.next_batch(2).unwrap();
+        round.claimed(0, true);
+        let (_, second) = round.next_batch(2).unwrap();
+        round.claimed(1, true);
+        assert_eq!(round.next_batch(2), None);
+        let mut all = [first, second].concat();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2]);
+        let mut round = Round::new(None, 0, &[demand(3, 0, &[])], 0, 1);
         round.leave(queue(1));
-        assert_eq!(round.next(), None);
+        assert_eq!(round.next_batch(2), None);
     }
 
     fn any_queue() -> impl Strategy<Value = (u64, u64, u64)> {
@@ -218,8 +282,9 @@ mod tests {
             running in 0u64..30,
             queues in prop::collection::vec(any_queue(), 0..6),
             first in 0usize..10,
+            most in 1usize..20,
         ) {
-            let claimed = play(maxthreads, running, &queues, first);
+            let claimed = play((maxthreads, running), &queues, first, most);
             let room = maxthreads.map_or(u64::MAX, |limit| limit.saturating_sub(running));
             let mut possible = 0;
             for (number, (threads, busy, waiting)) in (0u8..).zip(&queues) {
@@ -239,13 +304,30 @@ mod tests {
             room in 0u64..40,
             count in 1usize..6,
             first in 0usize..10,
+            most in 1usize..50,
         ) {
             let queues = vec![(100, 0, 100); count];
-            let claimed = play(Some(room), 0, &queues, first);
+            let claimed = play((Some(room), 0), &queues, first, most);
             let shares: Vec<usize> = (0..count)
                 .map(|number| claimed.iter().filter(|id| **id == queue(u8::try_from(number).unwrap())).count())
                 .collect();
             prop_assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+        }
+
+        #[test]
+        fn the_places_of_any_two_dens_are_the_same_set(
+            threads in 0u64..60,
+            others in 0u64..10,
+            taken in prop::collection::btree_set(0u64..80, 0..40),
+            spreads in (any::<u64>(), any::<u64>()),
+        ) {
+            let state = demand(threads, taken.len() as u64 + others, &taken.iter().copied().collect::<Vec<_>>());
+            let set = |spread| places(&state, spread, usize::MAX).into_iter().collect::<BTreeSet<u64>>();
+            let left = threads.saturating_sub(state.running);
+            let lowest: BTreeSet<u64> =
+                (0..threads).filter(|slot| !taken.contains(slot)).take(usize::try_from(left).unwrap()).collect();
+            prop_assert_eq!(&set(spreads.0), &lowest);
+            prop_assert_eq!(set(spreads.1), lowest);
         }
     }
 }

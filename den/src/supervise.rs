@@ -2,20 +2,18 @@
 //! or node left behind.
 
 use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
 use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Buried, Evidence, Unclaimed, unleased_limit};
-use nix::time::{ClockId, clock_gettime};
+use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, unleased_limit};
 
-use crate::launch::Exit;
+use crate::boot_time::boot_time;
 use crate::node::Node;
 use crate::processes;
-
-/// A runner's exit status that says "no such task is claimed for this node".
-const NOT_CLAIMED: i32 = 1;
+use crate::runner::{self, Exit};
 
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
@@ -37,7 +35,7 @@ pub struct Continuity {
 impl Continuity {
     /// The database has answered. `gap` is the longest time between two answers that is none.
     pub fn reached(&mut self, gap: Duration) {
-        self.reached_at(now(), gap);
+        self.reached_at(boot_time(), gap);
     }
 
     fn reached_at(&mut self, now: Duration, gap: Duration) {
@@ -53,25 +51,32 @@ impl Continuity {
     }
 }
 
-/// The time since the machine was started, with the time that it was suspended.
-fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
-}
-
 impl Node {
     /// Finds out what an ended runner left behind.
     pub(crate) async fn settle(&mut self, exit: &Exit) -> Result<(), StoreError> {
-        let (task, how) = (exit.claim.task, describe(exit));
-        match &exit.status {
-            Ok(status) if status.success() => {
-                self.launches.worked();
+        let Some(claim) = &exit.claim else {
+            if !exit.proven && !exit.status.as_ref().is_ok_and(ExitStatus::success) {
+                let pause = self.launches.failed(Instant::now());
+                let how = describe(exit);
+                tracing::error!(retry_in_s = pause.as_secs(), "a runner ended before it had a task ({how})");
+            }
+            return Ok(());
+        };
+        let (task, how) = (claim.task, describe(exit));
+        let why = format!("its runner ended without starting it ({how})");
+        if let Some(result) = &exit.result {
+            // Whether it has stored that by itself is recognised.
+            self.launches.worked();
+            return self.store_result(claim, result).await;
+        }
+        // A runner of another program says by its exit status that it has stored the result.
+        let is_stored = exit.begun && exit.status.as_ref().is_ok_and(ExitStatus::success);
+        if !is_stored && self.store.unclaim_task(claim, &why).await? == Unclaimed::Queued {
+            self.put_back(claim.queue);
+            if exit.proven && exit.status.as_ref().is_ok_and(ExitStatus::success) {
+                tracing::info!(%task, "a runner was told to end before it began its task; it is given back");
                 return Ok(());
             }
-            Ok(status) if status.code() == Some(NOT_CLAIMED) => return Ok(()),
-            Ok(_) | Err(_) => {}
-        }
-        let why = format!("its runner ended without starting it ({how})");
-        if self.store.unclaim_task(&exit.claim, &why).await? == Unclaimed::Queued {
             let pause = self.launches.failed(Instant::now());
             tracing::error!(
                 %task, retry_in_s = pause.as_secs(), "a runner ended without starting its task ({how}); \
@@ -81,24 +86,36 @@ impl Node {
         }
         // It got as far as its task, so launching works.
         self.launches.worked();
-        if self.launcher.has_another(task) {
+        if self.launcher.has_another(task, exit.process.serial) {
             return Ok(());
         }
         let Some(stored) = self.store.find_task(task).await? else { return Ok(()) };
         let is_its_run = stored.status == Status::Running
-            && stored.attempt() == Some(exit.claim.attempt)
-            && stored.instance() == Some(exit.claim.instance.as_str())
+            && stored.attempt() == Some(claim.attempt)
+            && stored.instance() == Some(claim.instance.as_str())
             && stored.node == Some(Bson::from(&self.name));
         if is_its_run {
-            await_death(task).await;
+            self.await_death(task).await;
             let why = format!("its runner died ({how})");
             let buried = self.store.bury(&stored, Evidence::ProcessGone, &why).await?;
             report(task, buried, &why);
         } else {
             // It may have died after it had stored its result, and before it had tidied up.
-            self.store.remove_live(task, Some(exit.claim.attempt)).await?;
+            self.store.remove_live(task, Some(claim.attempt)).await?;
         }
         Ok(())
+    }
+
+    /// Stores what a dead runner had sent.
+    async fn store_result(&self, claim: &Claim, result: &runner::Report) -> Result<(), StoreError> {
+        let run = runner::run_of(claim);
+        let stored = match result.again {
+            Some(pause) => self.store.retry_later(&run, &result.finish, pause).await,
+            None => self.store.finish_task(&run, &result.finish).await,
+        };
+        tracing::info!(task = %claim.task, stored = ?stored, "the result of a runner that has ended");
+        stored?;
+        self.store.remove_live(claim.task, Some(claim.attempt)).await
     }
 
     /// Tells runners of this node that somebody wants their task to end.
@@ -107,13 +124,12 @@ impl Node {
             return Ok(());
         }
         for task in tasks {
-            let known = self.launcher.runners_of(*task).iter().filter_map(|pid| i32::try_from(*pid).ok());
-            let known: Vec<i32> = known.collect();
-            if known.is_empty() {
+            if !self.launcher.look_at(*task) {
                 // An earlier DEN has started it.
-                processes::of_task(*task).into_iter().for_each(|pid| processes::nudge(pid.as_raw(), *task));
+                processes::of_task(*task, &[])
+                    .into_iter()
+                    .for_each(|pid| processes::nudge(pid.as_raw(), *task));
             }
-            known.into_iter().for_each(|pid| processes::nudge(pid, *task));
         }
         self.store.attention_paid(&self.name, tasks).await
     }
@@ -125,65 +141,13 @@ impl Node {
         self.pay_attention(&tasks).await
     }
 
-    /// What every DEN does each second: deferred tasks that are due, claims whose lease has run out.
-    pub(crate) async fn sweep(&mut self) -> Result<(), StoreError> {
-        let orphans = self.store.orphan_stale_claims(&self.name).await?;
-        if orphans > 0 {
-            tracing::warn!(tasks = orphans, "tasks were claimed and never started: orphaned");
-        }
-        let swept = self.store.sweep_tasks().await?;
-        if swept.given_back > 0 {
-            tracing::warn!(tasks = swept.given_back, "claims ran out before a runner started: given back");
-        }
-        if swept.overdue > 0 {
-            tracing::warn!(tasks = swept.overdue, "tasks were not run before their deadline: cancelled");
-        }
-        if self.inspected.elapsed() >= self.inspection_interval() {
-            self.inspected = Instant::now();
-            self.inspect().await?;
-        }
-        Ok(())
-    }
-
-    fn inspection_interval(&self) -> Duration {
-        (self.config.lease() / 6).clamp(Duration::from_millis(200), Duration::from_secs(5))
-    }
-
-    /// What takes longer to go wrong: dead nodes, and runs whose lease has run out.
-    async fn inspect(&mut self) -> Result<(), StoreError> {
-        self.store.clear_stale_slots().await?;
-        self.remove_left_folders().await?;
-        if !self.continuity.lasts(self.config.lease()) {
-            return Ok(());
-        }
-        for node in self.store.mark_dead_nodes().await? {
-            tracing::warn!(node, "the node has been silent for longer than its lease: dead");
-        }
-        let expired = self.store.expired_runs().await?;
-        if !expired.is_empty() {
-            let living = self.store.living_nodes().await?;
-            for task in &expired {
-                let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
-                if node == self.name.as_str() {
-                    self.end_expired(task).await?;
-                } else if !living.iter().any(|alive| alive.as_str() == node) {
-                    let why = format!(
-                        "its runner on {node} and that node have been silent for longer than their lease"
-                    );
-                    report(task.id, self.store.bury(task, Evidence::LeaseExpired, &why).await?, &why);
-                }
-            }
-        }
-        self.inspect_unleased().await
-    }
-
     /// A run of this node that has not renewed its lease: its processes are killed first, and it is ended
     /// once they are gone.
-    async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
-        let left = processes::of_task(task.id).len();
+    pub(crate) async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
+        let left = processes::of_task(task.id, &self.launcher.at_other_work(task.id)).len();
         if left > 0 {
             tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
-            await_death(task.id).await;
+            self.await_death(task.id).await;
         }
         let why = "its runner was gone, or silent for longer than its lease";
         report(task.id, self.store.bury(task, Evidence::LeaseExpired, why).await?, why);
@@ -191,9 +155,9 @@ impl Node {
     }
 
     /// Runs that other programs started, where the operator has said how long one may take.
-    async fn inspect_unleased(&mut self) -> Result<(), StoreError> {
-        for queue in self.store.list_queues().await? {
-            let Some(limit) = unleased_limit(&queue, self.store.now()) else { continue };
+    pub(crate) async fn inspect_unleased(&self) -> Result<(), StoreError> {
+        for queue in self.queues.known() {
+            let Some(limit) = unleased_limit(queue, self.store.now()) else { continue };
             for task in self.store.unleased_runs(queue.id, limit).await? {
                 let why = "it ran for longer than the queue's unleased_limit without a sign of life";
                 report(task.id, self.store.bury(&task, Evidence::TooOld(limit), why).await?, why);
@@ -201,28 +165,31 @@ impl Node {
         }
         Ok(())
     }
-}
 
-/// Kills what is left of a task's processes and waits until nothing is.
-async fn await_death(task: TaskId) {
-    let begun = Instant::now();
-    loop {
-        let left = match begun.elapsed() < GUARD_TAKES {
-            true => processes::kill_runners(task),
-            false => processes::kill_all(task),
-        };
-        if left == 0 {
-            return;
+    /// Kills what is left of a task's processes and waits until nothing is. A warm runner that has another task by
+    /// now, or none, is left alone: this loop gives out no task meanwhile, so that stays so.
+    async fn await_death(&self, task: TaskId) {
+        let begun = Instant::now();
+        let except = self.launcher.at_other_work(task);
+        loop {
+            let left = match begun.elapsed() < GUARD_TAKES {
+                true => processes::kill_runners(task, &except),
+                false => processes::kill_all(task, &except),
+            };
+            if left == 0 {
+                return;
+            }
+            if begun.elapsed() > DEATH_TAKES {
+                tracing::error!(%task, "processes of the task do not die");
+                return;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
         }
-        if begun.elapsed() > DEATH_TAKES {
-            tracing::error!(%task, "processes of the task do not die");
-            return;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
-fn report(task: TaskId, buried: Buried, why: &str) {
+/// Logs what became of a run that was ended.
+pub(crate) fn report(task: TaskId, buried: Buried, why: &str) {
     match buried {
         Buried::Orphaned => tracing::error!(%task, "{why}: orphaned"),
         Buried::Again => tracing::warn!(%task, "{why}: it will be tried again"),

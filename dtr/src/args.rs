@@ -7,7 +7,7 @@ use disbatch_core::config::{DEFAULT_PATH, Gfs};
 
 const EXIT_CODES: &str = "\
 Exit status:
-  0  the result is stored, whatever the plugin's status
+  0  the result is stored, whatever the plugin's status; with --link: no task is left undone
   1  the task is not this node's: not claimed for it, and nothing was touched; or taken away while it
      ran, and its result is discarded
   2  wrong command line
@@ -16,7 +16,7 @@ Exit status:
   5  no private folder can be made for the task
   6  the result is stored, but not all of its output";
 
-/// Runs one claimed task of a Disbatch queue and stores its result.
+/// Runs one claimed task of a Disbatch queue and stores its result; or, for a DEN, one after the other.
 #[derive(Debug, Parser)]
 #[command(name = "dtr", version, after_help = EXIT_CODES)]
 pub struct Args {
@@ -25,8 +25,13 @@ pub struct Args {
     pub config: PathBuf,
 
     /// Id of the task: 24 hexadecimal digits
-    #[arg(long, value_name = "ID")]
-    pub task: String,
+    #[arg(long, value_name = "ID", required_unless_present = "link")]
+    pub task: Option<String>,
+
+    /// Run the tasks that a DEN assigns over the socket which this process has inherited as descriptor FD
+    #[arg(long, value_name = "FD", conflicts_with_all = ["task", "attempt"], requires = "no_echo",
+          value_parser = clap::value_parser!(i32).range(0..))]
+    pub link: Option<i32>,
 
     /// The node that claimed the task [default: the host name]
     #[arg(long, value_name = "NAME")]

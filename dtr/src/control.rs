@@ -1,6 +1,7 @@
 //! The control channel: JSON lines that a plugin writes to the descriptor `DISBATCH_CONTROL_FD`.
 
 use bson::{Bson, Document};
+use disbatch_core::model::TaskId;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -22,6 +23,10 @@ pub struct Control {
     pub status: Option<Value>,
     /// The last `result`.
     pub result: Option<Document>,
+    /// Of a warm plugin: the task is done, with what would be its exit status.
+    pub done: Option<u8>,
+    /// Of a warm plugin: the id of the task that is to be done.
+    task: Option<String>,
     complaints: Vec<String>,
     unnamed_complaints: usize,
     line: Vec<u8>,
@@ -29,13 +34,18 @@ pub struct Control {
 }
 
 impl Control {
+    /// For a warm plugin that was given this task.
+    pub fn of(task: TaskId) -> Self {
+        Self { task: Some(task.to_string()), ..Self::default() }
+    }
+
     /// Follows the channel to its end. Keeps what was said so far when dropped between lines.
     pub async fn listen(&mut self, mut source: impl AsyncRead + Unpin, relay: &Relay) {
         let mut buffer = vec![0; 8 * 1024];
         loop {
             match source.read(&mut buffer).await {
                 Ok(0) => break,
-                Ok(read) => self.feed(&buffer[..read], relay).await,
+                Ok(read) => drop(self.feed(&buffer[..read], relay).await),
                 Err(error) => {
                     self.complain(format!("the control channel cannot be read: {error}"));
                     break;
@@ -55,26 +65,32 @@ impl Control {
         )
     }
 
-    async fn feed(&mut self, bytes: &[u8], relay: &Relay) {
-        let mut pieces = bytes.split(|byte| *byte == b'\n').peekable();
-        while let Some(piece) = pieces.next() {
-            let ends_here = pieces.peek().is_some();
-            if self.line.len() + piece.len() > LONGEST_LINE && !self.skipping {
-                self.skipping = true;
-                self.complain(format!("a control line of more than {LONGEST_LINE} bytes is ignored"));
+    /// Takes what came over the channel. Returns what comes after the line that says that the task is done.
+    pub async fn feed<'a>(&mut self, mut bytes: &'a [u8], relay: &Relay) -> &'a [u8] {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            let (piece, rest) = bytes.split_at(end);
+            self.append(piece);
+            bytes = &rest[1..];
+            let line = std::mem::take(&mut self.line);
+            if !std::mem::take(&mut self.skipping) && !line.trim_ascii().is_empty() {
+                self.take_line(&line, relay).await;
             }
-            if !self.skipping {
-                self.line.extend_from_slice(piece);
-            }
-            if ends_here {
-                let line = std::mem::take(&mut self.line);
-                if !std::mem::take(&mut self.skipping) && !line.trim_ascii().is_empty() {
-                    self.take_line(&line, relay).await;
-                }
+            if self.done.is_some() {
+                return bytes;
             }
         }
-        if self.skipping {
+        self.append(bytes);
+        &[]
+    }
+
+    fn append(&mut self, piece: &[u8]) {
+        if self.line.len() + piece.len() > LONGEST_LINE && !self.skipping {
+            self.skipping = true;
             self.line.clear();
+            self.complain(format!("a control line of more than {LONGEST_LINE} bytes is ignored"));
+        }
+        if !self.skipping {
+            self.line.extend_from_slice(piece);
         }
     }
 
@@ -105,8 +121,23 @@ impl Control {
                 Ok(report) => relay.report(report).await,
                 Err(why) => self.complain(format!("a report is ignored: {why}")),
             },
+            "done" if self.task.is_some() => self.take_end(&value),
             unknown => self.complain(format!("control key '{unknown}' is unknown")),
         }
+    }
+
+    fn take_end(&mut self, value: &Value) {
+        let id = value.get("id").and_then(Value::as_str);
+        if id.is_none() || id != self.task.as_deref() {
+            return self.complain(format!("done is ignored: {value} does not name this task as its id"));
+        }
+        let exit = value.get("exit").unwrap_or(&Value::Null);
+        let code =
+            if exit.is_null() { Some(0) } else { exit.as_u64().and_then(|code| u8::try_from(code).ok()) };
+        if code.is_none() {
+            self.complain(format!("exit {exit} is not within 0 to 255, so the task has failed"));
+        }
+        self.done = Some(code.unwrap_or(1));
     }
 
     fn complain(&mut self, complaint: String) {
@@ -188,6 +219,50 @@ mod tests {
         assert_eq!(notes.len(), 5, "{notes:?}");
         assert!(notes[2].contains("control key 'stauts' is unknown"));
         assert!(notes[4].contains("percent 101 is not within 0 to 100"));
+    }
+
+    #[tokio::test]
+    async fn a_task_is_done_when_its_own_end_is_said() {
+        let id = TaskId(bson::oid::ObjectId::new());
+        let (relay, _inbox) = relay::channel();
+        let mut control = Control::of(id);
+        let text = format!(
+            "{{\"status\":3}}\n{{\"done\":{{\"id\":\"other\"}}}}\n{{\"done\":7}}\n{{\"done\":{{\"id\":\"{id}\",\"exit\":4}}}}\nrest"
+        );
+        let (first, second) = text.as_bytes().split_at(text.len() - 20);
+        assert!(control.feed(first, &relay).await.is_empty());
+        assert_eq!(control.done, None);
+        assert_eq!(control.feed(second, &relay).await, b"rest");
+        assert_eq!((control.done, control.status.clone()), (Some(4), Some(3.into())));
+        let notes: Vec<String> = control.notes().collect();
+        assert_eq!(notes.len(), 2, "{notes:?}");
+        assert!(notes[0].contains("does not name this task"), "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn an_end_without_an_exit_status_is_a_good_one() {
+        let id = TaskId(bson::oid::ObjectId::new());
+        let (relay, _inbox) = relay::channel();
+        for (exit, code) in [
+            ("", 0),
+            (",\"exit\":0", 0),
+            (",\"exit\":255", 255),
+            (",\"exit\":256", 1),
+            (",\"exit\":\"0\"", 1),
+        ] {
+            let mut control = Control::of(id);
+            let line = format!("{{\"done\":{{\"id\":\"{id}\"{exit}}}}}\n");
+            control.feed(line.as_bytes(), &relay).await;
+            assert_eq!(control.done, Some(code), "{line}");
+            assert_eq!(control.notes().count(), usize::from(code == 1), "{line}");
+        }
+    }
+
+    #[tokio::test]
+    async fn cold_plugins_are_not_done_by_saying_so() {
+        let (control, _) = hear(b"{\"done\":{\"id\":\"x\"}}\n{\"status\":3}\n").await;
+        assert_eq!((control.done, control.status.clone()), (None, Some(3.into())));
+        assert_eq!(control.notes().count(), 1);
     }
 
     #[tokio::test]

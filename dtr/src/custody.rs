@@ -10,50 +10,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use disbatch_core::model::{OnLostLease, Rules, Task};
-use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Renewed, Run};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use disbatch_core::store::StoreError;
+use disbatch_core::task::Run;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::boot_time::boot_time;
+use crate::boot_time::Asked;
+use crate::ledger::{Hold, Ledger};
 use crate::supervision::{End, Reason, Supervisor};
 
 /// The first pause after a renewal that failed; a tenth of a lease if that is shorter.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Requests to look at the task at once: SIGUSR1, which the DEN sends when somebody has asked for its end.
-#[derive(Debug)]
-pub struct Nudges(Signal);
+/// Requests to look at the task at once: SIGUSR1, or a word over the link, which the DEN sends when somebody has asked
+/// for its end. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Nudges(Arc<Notify>);
 
 impl Nudges {
-    /// Starts to listen. To be called before the task is started: nobody sends the signal before that, and
-    /// it would end a process that does not expect it.
+    /// Starts to listen for the signal. To be called before a task is started: nobody sends the signal before
+    /// that, and it would end a process that does not expect it.
     ///
     /// # Errors
     /// The signal handler cannot be installed.
     pub fn listen() -> io::Result<Self> {
-        signal(SignalKind::user_defined1()).map(Self)
-    }
-}
-
-/// A moment by the clock of the runtime, and by the one that goes on while the machine is suspended.
-#[derive(Debug, Clone, Copy)]
-pub struct Asked {
-    at: Instant,
-    boot: Duration,
-}
-
-impl Asked {
-    /// This moment: just before a lease is asked for.
-    pub fn now() -> Self {
-        Self { boot: boot_time(), at: Instant::now() }
+        let mut signals = signal(SignalKind::user_defined1())?;
+        let nudges = Self::default();
+        let listener = nudges.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                listener.nudge();
+            }
+        });
+        Ok(nudges)
     }
 
-    /// Until when a plugin may live whose lease was asked for then: less than the lease, so that it has been
-    /// killed when that is over.
-    pub fn plugin_until(&self, lease: Duration) -> Duration {
-        self.boot.saturating_add(lease.mul_f64(0.9))
+    /// Asks for a look.
+    pub fn nudge(&self) {
+        self.0.notify_one();
     }
 }
 
@@ -81,9 +77,9 @@ pub struct Custody {
 
 impl Custody {
     /// Starts to renew the lease.
-    pub fn begin(store: Store, charge: Charge, supervisor: Supervisor, nudges: Nudges) -> Self {
+    pub fn begin(ledger: Ledger, charge: Charge, supervisor: Supervisor, nudges: Nudges) -> Self {
         let lost = Arc::new(AtomicBool::new(false));
-        let keeper = Keeper { store, charge, supervisor, lost: lost.clone(), failing: false };
+        let keeper = Keeper { ledger, charge, supervisor, lost: lost.clone(), failing: false };
         Self { keeper: tokio::spawn(keeper.work(nudges)), lost }
     }
 
@@ -109,7 +105,7 @@ pub fn until_deadline(task: &Task, rules: &Rules, lease: Duration) -> Option<Dur
 }
 
 struct Keeper {
-    store: Store,
+    ledger: Ledger,
     charge: Charge,
     supervisor: Supervisor,
     lost: Arc<AtomicBool>,
@@ -117,7 +113,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    async fn work(mut self, mut nudges: Nudges) {
+    async fn work(mut self, nudges: Nudges) {
         let begun = self.charge.asked.at;
         let timeout = ends_at(begun, self.charge.rules.timeout);
         let deadline = ends_at(begun, self.charge.until_deadline);
@@ -126,7 +122,7 @@ impl Keeper {
         while !self.lost.load(Ordering::Relaxed) {
             tokio::select! {
                 () = sleep_until(renew_at) => renew_at = self.renew().await,
-                nudge = nudges.0.recv() => if nudge.is_some() { renew_at = self.renew().await },
+                () = nudges.0.notified() => renew_at = self.renew().await,
                 () = sleep_until(timeout.unwrap_or(begun)), if timeout.is_some() && !timed_out => {
                     timed_out = true;
                     self.end(Reason::Timeout);
@@ -141,24 +137,27 @@ impl Keeper {
 
     /// Renews the lease. Returns when to do so again.
     async fn renew(&mut self) -> Instant {
-        let asked = Asked::now();
+        let asked = Instant::now();
         let lease = self.charge.lease;
-        let answer = timeout(lease / 3, self.store.renew_lease(&self.charge.run, lease)).await;
+        let answer = match self.ledger.ask_to_renew(lease).await {
+            Some(hold) => Ok(Ok(hold)),
+            None => timeout(lease / 3, self.ledger.renew(&self.charge.run, lease)).await,
+        };
         match answer {
-            Ok(Ok(Renewed::Held { cancel })) => {
+            Ok(Ok(Hold::Held { until, cancel })) => {
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("renewed the lease at last");
                 }
-                self.supervisor.live_until(asked.plugin_until(lease));
+                self.supervisor.live_until(until);
                 if cancel {
                     self.end(Reason::Cancel);
                 }
-                asked.at + lease / 3
+                asked + lease / 3
             }
-            Ok(Ok(Renewed::Lost)) => {
+            Ok(Ok(Hold::Lost)) => {
                 self.lost.store(true, Ordering::Relaxed);
                 self.end(Reason::LeaseLost);
-                asked.at + lease
+                asked + lease
             }
             Ok(Err(error)) => self.failed(Some(&error)),
             Err(_) => self.failed(None),

@@ -3,15 +3,15 @@
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::Gfs;
-use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::Task;
 use disbatch_core::output::{Encoding, StreamName};
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::store::StoreError;
 use disbatch_core::task::{Finish, Finished, Run};
 
 use crate::capture::Capture;
+use crate::failure::{Ending, Failure};
+use crate::ledger::{Ledger, OutputFile};
 use crate::outcome::Outcome;
-use crate::retry::{Patience, retry};
 
 /// Output of both streams together, or standard error alone, is kept in the task up to this many bytes
 /// (`gfs: auto`).
@@ -34,6 +34,20 @@ pub enum Delivered {
     NotRunning,
 }
 
+impl Delivered {
+    /// What that means for the runner of `run`.
+    ///
+    /// # Errors
+    /// The task was not ours to end.
+    pub fn ending(self, run: &Run) -> Result<Ending, Failure> {
+        match self {
+            Self::Stored => Ok(Ending::Stored),
+            Self::Incomplete => Ok(Ending::Incomplete),
+            Self::NotRunning => Err(Failure::TakenAway { task: run.task, node: run.node.clone() }),
+        }
+    }
+}
+
 /// Where a stream goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -48,15 +62,14 @@ enum Place {
 /// # Errors
 /// The database refuses the end of the task, or the process is told to end while the database is away.
 pub async fn deliver(
-    store: &Store,
+    ledger: &Ledger,
     (task, run): (&Task, &Run),
     outcome: &Outcome,
     gfs: Gfs,
-    lifecycle: &Lifecycle,
 ) -> Result<Delivered, StoreError> {
     let room = room_in(task, outcome.result.as_ref());
     let [out_place, err_place] = places(gfs, room, [&outcome.stdout, &outcome.stderr].map(shape));
-    let mut delivery = Delivery { store, run, lifecycle, files: Vec::new(), complete: true };
+    let mut delivery = Delivery { ledger, run, files: Vec::new(), abandoned: Vec::new(), complete: true };
     let stdout = delivery.place(StreamName::Stdout, &outcome.stdout, out_place).await?;
     let stderr = delivery.place(StreamName::Stderr, &outcome.stderr, err_place).await?;
     let complete = delivery.complete;
@@ -69,35 +82,26 @@ pub async fn deliver(
         exit: outcome.exit.clone(),
         note: outcome.note.clone(),
     };
-    let finish = &finish;
-    let finished = retry("storing the result", Patience::Endless, lifecycle, |_| async move {
-        match outcome.again {
-            Some(pause) => match store.retry_later(run, finish, pause).await {
-                Err(error) if error.is_forbidden() => {
-                    tracing::error!(%error, "cannot keep this attempt, so it is the last one");
-                    store.finish_task(run, finish).await
-                }
-                other => other,
-            },
-            None => store.finish_task(run, finish).await,
-        }
-    })
-    .await?;
+    let finished = ledger.finish(run, &finish, outcome.again).await?;
+    // The DEN may still have been at it before.
+    ledger.remove_files(&delivery.abandoned).await;
     Ok(match finished {
         Finished::Stored if complete => Delivered::Stored,
         Finished::Stored => Delivered::Incomplete,
         Finished::NotRunning => {
-            delivery.withdraw().await;
+            ledger.remove_files(&delivery.files).await;
             Delivered::NotRunning
         }
     })
 }
 
 struct Delivery<'a> {
-    store: &'a Store,
+    ledger: &'a Ledger,
     run: &'a Run,
-    lifecycle: &'a Lifecycle,
+    /// What the task will refer to.
     files: Vec<ObjectId>,
+    /// What the DEN was asked to store, and has not said that it has.
+    abandoned: Vec<ObjectId>,
     complete: bool,
 }
 
@@ -131,28 +135,19 @@ impl Delivery<'_> {
     }
 
     async fn upload(&mut self, name: StreamName, stream: &Capture) -> Result<ObjectId, StoreError> {
-        let id = ObjectId::new();
-        self.files.push(id);
-        let (store, run) = (self.store, self.run);
-        retry("storing output", Patience::Endless, self.lifecycle, |again| async move {
-            if again {
-                store.delete_output(id).await?;
+        let mut file = OutputFile { id: ObjectId::new(), stream: name, from: stream };
+        if self.ledger.takes(stream.len()) {
+            if self.ledger.ask_to_store(file).await? {
+                self.files.push(file.id);
+                return Ok(file.id);
             }
-            store.announce_upload(run, id).await?;
-            let reader = stream.reader().map_err(StoreError::Spool)?;
-            store.put_output(id, (run.task, name), stream.encoding(), reader).await
-        })
-        .await?;
-        Ok(id)
-    }
-
-    /// Removes what was uploaded for a task that turned out not to be ours.
-    async fn withdraw(&self) {
-        for id in &self.files {
-            if let Err(error) = self.store.delete_output(*id).await {
-                tracing::warn!(%error, file = %id, "cannot remove the output of a task that is not ours");
-            }
+            // It may still be stored under this id, by chunks beside which there must be no others.
+            self.abandoned.push(file.id);
+            file.id = ObjectId::new();
         }
+        self.files.push(file.id);
+        self.ledger.store_file(self.run, file).await?;
+        Ok(file.id)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is known about the end of a plugin: for the task, and for whoever reads its standard error.
 
 use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::guard::protocol::Exit;
@@ -40,6 +41,12 @@ impl ExitFacts {
             cpu: exit.cpu,
             peak_memory: exit.peak_memory,
         }
+    }
+
+    /// The facts about a task of a warm plugin, whose process goes on. `used`: processor time, and bytes of memory.
+    pub fn of_task(exit: ExitStatus, duration: Duration, (cpu, memory): (Duration, u64)) -> Self {
+        let (code, signal) = (exit.code(), exit.signal());
+        Self { code, signal, oom: false, reason: None, duration, cpu, peak_memory: memory }
     }
 
     /// Logs them.

@@ -1,58 +1,72 @@
-//! The guard: a small process between runner and plugin which makes sure that a plugin never outlives its
+//! The guard: a small process between runner and plugins which makes sure that a plugin never outlives its
 //! runner's right to run it.
 //!
 //! A runner may be killed, stopped or suspended with its machine. Others may then take over its task, and
 //! the plugin must be gone by that time. So the plugin's parent is not the runner but a second process that
-//! does nothing else than to watch: it is the same program, started with the first argument `guard` from
-//! `/proc/self/exe`, so that an upgrade on disk cannot mix versions.
-//!
-//! Its command line is `guard TASK UNTIL_MS -- PROGRAM ARGUMENT...`. Environment, working directory and the
-//! descriptors 0 to 3 are the plugin's; the guard gives up these descriptors once the plugin has them.
-//! Descriptor 4 brings orders from the runner, descriptor 5 takes reports to it; the plugin gets neither.
-//!
-//! Orders, one in each line:
+//! does nothing else than to watch: it is the same program, started with the argument `guard` from
+//! `/proc/self/exe`, so that an upgrade on disk cannot mix versions. A runner has one guard for all its tasks. The
+//! guard's standard input is a socket, by which it takes orders and sends reports; see [`protocol`].
 //!
 //! | order | meaning |
 //! | --- | --- |
-//! | `until MS` | the plugin may live until this time, unless there is another such order |
-//! | `term` | SIGTERM to the plugin's process group; its descendants have to end too |
-//! | `kill` | SIGKILL to the group and all descendants of the plugin |
+//! | spawn | start a plugin in this folder, with these further variables and the descriptors that come along |
+//! | until | the plugin may live until this time, unless there is another such order |
+//! | term | SIGTERM to the plugin's process group; its descendants have to end too |
+//! | kill | SIGKILL to the group and all descendants of the plugin |
 //!
 //! Times are milliseconds since the machine was started, those of suspension included (`CLOCK_BOOTTIME`): a runner
-//! that was stopped between looking at the clock and speaking gives no more than it should. Before UNTIL_MS, the
-//! guard starts the plugin; after the last such time it kills it. It also kills it at once at the end of the orders,
-//! for then the runner is dead; in this case the guard removes the task's private folder too.
+//! that was stopped between looking at the clock and speaking gives no more than it should. Before the first such
+//! time, the guard starts the plugin; after the last it kills it. It also kills it at once at the end of the orders,
+//! for then the runner is dead; in this case the guard removes the task's private folder too. While it has a
+//! plugin, its working directory is that plugin's folder, else `/`. A plugin that takes several tasks is in `/`; that
+//! the guard is not told of each of its tasks saves waking it up. It finds their folders by the end of their names,
+//! which is the same for all of a runner.
 //!
-//! Reports, a JSON object in each line: `{"pid": N}` or `{"error": "..."}` first, `{"exited": {...}}` last; see
-//! [`protocol::Report`]. When the plugin ends by itself, what it has left running is left alone. When it was to
-//! end, the last report comes after its last descendant is gone, or cannot be killed.
+//! Of each plugin it reports the process, or why it cannot be started; and how it ended, see [`protocol::Report`]. When the
+//! plugin ends by itself, what it has left running is left alone. When it was to end, the last report comes after
+//! its last descendant is gone, or cannot be killed. What earlier plugins have left running is not a descendant, although
+//! the guard has adopted it: the guard remembers what was left, and looks at the marks of the others ([`family`]).
 //!
-//! If the guard itself is killed, its reports end without the last one, and the runner kills what it has guarded.
+//! If the guard itself is killed, its reports end, and the runner kills what it has guarded. For the next task, it
+//! starts another guard.
 
 mod family;
+mod inbox;
 mod oom;
 pub mod process;
 pub mod protocol;
+mod ward;
 
+use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
-use std::fs::{self, File};
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use command_fds::{CommandFdExt, FdMapping};
 use disbatch_core::model::TaskId;
-use disbatch_core::plugin::Plugin;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::net::unix::pipe;
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use protocol::{Order, Report};
+use crate::folder;
+use crate::outbox::Outbox;
+use family::{Marks, Processes};
+use protocol::{FromGuard, Number, Order, Report, Spawn, ToGuard};
 
 /// The first argument of a guard.
 pub const WORD: &str = "guard";
@@ -60,9 +74,8 @@ pub const WORD: &str = "guard";
 /// The control channel's descriptor in the plugin. One digit, as `>&3` in a shell needs it.
 pub const CONTROL_FD: i32 = 3;
 
-const ORDERS_FD: i32 = 4;
-
-const REPORTS_FD: i32 = 5;
+/// The three standard streams, and this.
+const MOST_DESCRIPTORS: usize = 4;
 
 /// The guard's name in lists of processes.
 const COMM: &CStr = c"dtr-guard";
@@ -70,11 +83,23 @@ const COMM: &CStr = c"dtr-guard";
 /// The variable by which a task's processes are known. Plugins have it in any case.
 pub const TASK_VARIABLE: &str = "DISBATCH_TASK_ID";
 
+/// The variable by which the processes of a plugin are known that takes several tasks: the process id of its runner.
+pub const RUNNER_VARIABLE: &str = "DISBATCH_RUNNER_PID";
+
+/// Why a plugin is not begun with.
+pub const LEASE_IS_OVER: &str = "the task's lease had run out before the plugin was started";
+
+/// Reports are read in pieces of so many bytes.
+const READ_SIZE: usize = 1024;
+
+/// No report is longer: an error in the operating system's words at most.
+const LONGEST_REPORT: usize = 64 * 1024;
+
 /// How long to look for the remains of a plugin whose guard was killed.
 const REMAINS_LIMIT: Duration = Duration::from_secs(5);
 
 /// How the names of private folders begin: a guard removes no other.
-pub fn folder_prefix(task: impl std::fmt::Display) -> String {
+pub fn folder_prefix(task: TaskId) -> String {
     format!("disbatch-{task}-")
 }
 
@@ -90,126 +115,305 @@ fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("../dtr")
 }
 
-/// The command that starts a guard for `plugin`. Environment and working directory are for the plugin.
-pub fn command(plugin: &Plugin, task: TaskId, until: Duration) -> Command {
-    let mut command = Command::new(program());
-    command
-        .arg0(OsStr::new("dtr-guard"))
-        .arg(WORD)
-        .arg(task.to_string())
-        .arg(until.as_millis().to_string())
-        .arg("--")
-        .arg(&plugin.program)
-        .args(&plugin.arguments)
-        .env(TASK_VARIABLE, task.to_string())
-        // What is sent to the runner's group is not meant for it.
-        .process_group(0);
-    command
-}
+/// The guard of this runner, and the next one if it is gone.
+#[derive(Debug, Default)]
+pub struct Guards(Option<Guard>);
 
-/// A running guard, from the runner's side. Without it, the guard kills its plugin.
-#[derive(Debug)]
-pub struct Guard {
-    child: Child,
-    task: TaskId,
-    orders: pipe::Sender,
-    reports: Lines<BufReader<pipe::Receiver>>,
-    plugin: Option<Pid>,
-}
-
-impl Guard {
-    /// Starts `command`, see [`command`]. `control` is the plugin's end of the control channel.
+impl Guards {
+    /// The guard, which is started if there is none.
     ///
     /// # Errors
     /// The process cannot be started.
-    pub fn start(mut command: Command, task: TaskId, control: OwnedFd) -> io::Result<Self> {
-        let (orders_in, orders) = io::pipe()?;
-        let (reports, reports_out) = io::pipe()?;
-        // Adopts what a killed guard leaves behind, see `Guard::clear_up`.
+    pub fn get(&mut self) -> io::Result<&Guard> {
+        match self.0.take_if(|guard| guard.is_alive()) {
+            Some(guard) => Ok(self.0.insert(guard)),
+            None => self.renew(),
+        }
+    }
+
+    /// Starts a plugin. It has a guard that is there, and if need be a new one.
+    ///
+    /// # Errors
+    /// There is no guard, or it takes no orders.
+    pub fn spawn(&mut self, spawn: Spawn) -> io::Result<Guarded> {
+        match self.get()?.spawn(spawn.clone()) {
+            // It may have been killed while there was nothing to guard.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.renew()?.spawn(spawn),
+            started => started,
+        }
+    }
+
+    /// Another guard: this one is gone.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn renew(&mut self) -> io::Result<&Guard> {
+        if self.0.take().is_some() {
+            tracing::warn!("the guard is gone, starting another");
+        }
+        Ok(self.0.insert(Guard::start()?))
+    }
+}
+
+/// A guard process, from the runner's side. Clones speak to the same one; when the last is dropped, the guard kills
+/// its plugins and ends.
+#[derive(Debug, Clone)]
+pub struct Guard(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle {
+    shared: Arc<Shared>,
+    listener: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: OwnedWriteHalf,
+    outbox: Outbox,
+    plugins: Mutex<HashMap<Number, mpsc::UnboundedSender<Report>>>,
+    last: AtomicU64,
+    gone: AtomicBool,
+}
+
+impl Guard {
+    /// Starts a guard.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn start() -> io::Result<Self> {
+        // Adopts what a killed guard leaves behind, see `Guarded::clear_up`.
         prctl::set_child_subreaper(true)?;
-        command
-            .fd_mappings(vec![
-                FdMapping { parent_fd: control, child_fd: CONTROL_FD },
-                FdMapping { parent_fd: orders_in.into(), child_fd: ORDERS_FD },
-                FdMapping { parent_fd: reports_out.into(), child_fd: REPORTS_FD },
-            ])
-            .map_err(io::Error::other)?;
-        let occupied = occupy_low_descriptors()?;
-        let child = command.spawn()?;
-        drop(occupied);
-        // The command holds our copies of the guard's ends, which would keep the pipes open for ever.
-        drop(command);
-        Ok(Self {
-            child,
-            task,
-            orders: pipe::Sender::from_owned_fd(orders.into())?,
-            reports: BufReader::new(pipe::Receiver::from_owned_fd(reports.into())?).lines(),
-            plugin: None,
+        bury_children();
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        Command::new(program())
+            .arg0(OsStr::new("dtr-guard"))
+            .arg(WORD)
+            .arg(folder::mark())
+            .stdin(OwnedFd::from(far))
+            .stdout(Stdio::null())
+            // What is sent to the runner's group is not meant for it.
+            .process_group(0)
+            .spawn()?;
+        near.set_nonblocking(true)?;
+        let (source, target) = UnixStream::from_std(near)?.into_split();
+        let shared = Arc::new(Shared {
+            target,
+            outbox: Outbox::default(),
+            plugins: Mutex::default(),
+            last: AtomicU64::new(0),
+            gone: AtomicBool::new(false),
+        });
+        let listener = tokio::spawn(Arc::clone(&shared).work(source));
+        Ok(Self(Arc::new(Handle { shared, listener })))
+    }
+
+    /// Whether it is there, as far as is known.
+    pub fn is_alive(&self) -> bool {
+        !self.0.shared.gone.load(Ordering::Relaxed)
+    }
+
+    /// Starts a plugin.
+    ///
+    /// # Errors
+    /// The guard is gone or takes no orders, or there are no descriptors. That the program cannot be started is reported
+    /// by the guard.
+    pub fn spawn(&self, mut spawn: Spawn) -> io::Result<Guarded> {
+        let (streams, ends) = Streams::new()?;
+        spawn.descriptors = ends.len();
+        let shared = &self.0.shared;
+        let number = shared.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let (sender, reports) = mpsc::unbounded_channel();
+        lock(&shared.plugins).insert(number, sender);
+        let guarded = Guarded {
+            guard: self.clone(),
+            number,
+            streams: Some(streams),
+            reports,
+            process: None,
+            marks: family::marks_of(&spawn.environment),
+            is_over: false,
+        };
+        shared.send_with(&ToGuard::Spawn(number, Box::new(spawn)).to_bytes(), &ends)?;
+        Ok(guarded)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.listener.abort();
+        // At once, although the listener may hold the socket for a moment longer.
+        let _gone = rustix::net::shutdown(self.shared.target.as_ref(), rustix::net::Shutdown::Both);
+    }
+}
+
+impl Shared {
+    /// Never waits: a guard that does not take orders is stopped, or gone.
+    fn send(&self, order: &ToGuard) {
+        if let Err(error) = self.outbox.send(&order.to_bytes(), |bytes| self.target.try_write(bytes)) {
+            tracing::debug!(%error, "the guard does not take orders");
+        }
+    }
+
+    fn send_with(&self, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
+        if !self.outbox.is_empty() {
+            return Err(io::Error::other("the guard does not take orders"));
+        }
+        let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut along = SendAncillaryBuffer::new(&mut space);
+        if !along.push(SendAncillaryMessage::ScmRights(&borrowed)) {
+            return Err(io::Error::other("a plugin gets too many descriptors"));
+        }
+        // They go with the first byte; without one they would be lost.
+        self.outbox.send(bytes, |bytes| {
+            match sendmsg(self.target.as_ref(), &[IoSlice::new(bytes)], &mut along, SendFlags::NOSIGNAL) {
+                Ok(0) | Err(Errno::AGAIN) => Err(io::Error::other("the guard does not take orders")),
+                sent => Ok(sent?),
+            }
         })
     }
 
-    /// The other ends of the plugin's standard streams, the first time.
-    pub fn streams(&mut self) -> Option<(ChildStdin, ChildStdout, ChildStderr)> {
-        Some((self.child.stdin.take()?, self.child.stdout.take()?, self.child.stderr.take()?))
+    async fn work(self: Arc<Self>, source: OwnedReadHalf) {
+        let ended = tokio::select! {
+            ended = self.listen(source) => ended,
+            error = self.outbox.flush(|| self.target.writable(), |bytes| self.target.try_write(bytes)) => Err(error),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "the guard is gone");
+        }
+        self.gone.store(true, Ordering::Relaxed);
+        lock(&self.plugins).clear();
     }
 
-    /// Gives an order. Never waits: a guard that does not take orders is stopped, or gone.
-    pub fn tell(&self, order: Order) {
-        if let Err(error) = self.orders.try_write(order.to_string().as_bytes()) {
-            tracing::debug!(%error, ?order, "the guard does not take orders");
+    async fn listen(&self, source: OwnedReadHalf) -> io::Result<()> {
+        let mut source = BufReader::with_capacity(READ_SIZE, source);
+        loop {
+            let length = usize::try_from(source.read_u32_le().await?).map_err(io::Error::other)?;
+            if length > LONGEST_REPORT {
+                return Err(io::Error::other("its report is too long"));
+            }
+            let mut frame = vec![0; length];
+            source.read_exact(&mut frame).await?;
+            let FromGuard(number, report) = FromGuard::parse(&frame)?;
+            let mut plugins = lock(&self.plugins);
+            if let Some(plugin) = plugins.get(&number) {
+                let is_last = !matches!(report, Report::Pid(_));
+                let _dropped = plugin.send(report);
+                if is_last {
+                    plugins.remove(&number);
+                }
+            }
         }
     }
+}
 
-    /// The next report; `None` when the guard is gone. Nothing is lost when this is dropped.
+/// The runner's ends of a plugin's descriptors.
+#[derive(Debug)]
+pub struct Streams {
+    /// To its standard input.
+    pub stdin: pipe::Sender,
+    /// From its standard output.
+    pub stdout: pipe::Receiver,
+    /// From its standard error.
+    pub stderr: pipe::Receiver,
+    /// From its control channel, [`CONTROL_FD`].
+    pub control: pipe::Receiver,
+}
+
+impl Streams {
+    /// With the plugin's ends, in the order of their numbers.
     ///
     /// # Errors
-    /// The report cannot be understood.
-    pub async fn report(&mut self) -> io::Result<Option<Report>> {
-        let Some(line) = self.reports.next_line().await? else { return Ok(None) };
-        let report = serde_json::from_str(&line)?;
-        if let Report::Pid(pid) = report {
-            self.plugin = Some(Pid::from_raw(pid));
-        }
-        Ok(Some(report))
+    /// The system has no more.
+    pub fn new() -> io::Result<(Self, Vec<OwnedFd>)> {
+        let (stdin_end, stdin) = io::pipe()?;
+        let (stdout, stdout_end) = io::pipe()?;
+        let (stderr, stderr_end) = io::pipe()?;
+        let (control, control_end) = io::pipe()?;
+        let ends = vec![stdin_end.into(), stdout_end.into(), stderr_end.into(), control_end.into()];
+        let streams = Self {
+            stdin: pipe::Sender::from_owned_fd(stdin.into())?,
+            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
+            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
+            control: pipe::Receiver::from_owned_fd(control.into())?,
+        };
+        Ok((streams, ends))
+    }
+}
+
+/// A plugin under a guard. It is killed when this is dropped before its end was reported.
+#[derive(Debug)]
+pub struct Guarded {
+    guard: Guard,
+    number: Number,
+    streams: Option<Streams>,
+    reports: mpsc::UnboundedReceiver<Report>,
+    process: Option<Pid>,
+    marks: Marks,
+    is_over: bool,
+}
+
+impl Guarded {
+    /// The other ends of its descriptors, the first time.
+    pub fn streams(&mut self) -> Option<Streams> {
+        self.streams.take()
     }
 
-    /// Kills what a guard that is gone has left behind: the plugin's process group and every process of ours that has
-    /// the task's id in its environment.
+    /// Gives an order. Never waits.
+    pub fn tell(&self, order: Order) {
+        self.guard.0.shared.send(&ToGuard::Order(self.number, order));
+    }
+
+    /// The next report; `None` when the guard is gone, or has said all. Nothing is lost when this is dropped.
+    pub async fn report(&mut self) -> Option<Report> {
+        let report = self.reports.recv().await;
+        match report {
+            Some(Report::Pid(pid)) => self.process = Some(Pid::from_raw(pid)),
+            Some(Report::Error(_) | Report::Exited(_)) | None => self.is_over = true,
+        }
+        report
+    }
+
+    /// Kills what a guard that is gone has left behind: the plugin's process group and every process of ours that
+    /// carries its marks.
     pub async fn clear_up(&self) {
-        if let Some(group) = self.plugin {
+        if let Some(group) = self.process {
             let _gone = killpg(group, Signal::SIGKILL);
         }
-        let mark = format!("{TASK_VARIABLE}={}", self.task);
         let until = Instant::now() + REMAINS_LIMIT;
         loop {
-            let mut remains = family::descendants(Pid::this());
-            remains.retain(|pid| has_variable(*pid, mark.as_bytes()));
+            let mut remains = Processes::now().descendants(Pid::this(), |_| false);
+            remains.retain(|process| !self.marks.is_empty() && family::marks(process.pid) == self.marks);
             if remains.is_empty() || Instant::now() > until {
                 return;
             }
-            for pid in remains {
-                let _gone = kill(pid, Signal::SIGKILL);
+            for process in remains {
+                let _gone = kill(process.pid, Signal::SIGKILL);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 }
 
-fn has_variable(pid: Pid, variable: &[u8]) -> bool {
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|entry| entry == variable)
-}
-
-/// Sees to it that the descriptors that the guard is to get are taken in this process. The standard library
-/// passes an error of `exec` through a descriptor of its own, which must not be one of these.
-fn occupy_low_descriptors() -> io::Result<Vec<File>> {
-    let mut occupied = Vec::new();
-    loop {
-        let file = File::open("/dev/null")?;
-        let high = file.as_raw_fd() > REPORTS_FD;
-        occupied.push(file);
-        if high {
-            return Ok(occupied);
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.tell(Order::Kill);
         }
     }
 }
+
+/// Removes what has ended from the system's table: earlier guards, and what they left behind.
+fn bury_children() {
+    let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) = waitid(Id::All, look) {
+        let _buried = waitpid(pid, None);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

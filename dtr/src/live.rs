@@ -11,16 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::live::LiveStream;
-use disbatch_core::model::TaskId;
 use disbatch_core::output::StreamName;
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::store::StoreError;
+use disbatch_core::task::Run;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::retry::{Patience, retry};
+use crate::ledger::Ledger;
 
 pub use buffer::Tap;
 use writer::Writer;
@@ -37,15 +36,11 @@ const EVERY: Duration = Duration::from_millis(500);
 /// How long the end of the task waits for a write that is under way.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
-/// How long it is tried to remove what was written. The database may be changing its primary.
-const REMOVAL: Patience = Patience::Until(Duration::from_secs(30));
-
 /// Live output of one attempt of a task.
 #[derive(Debug)]
 pub struct Live {
-    store: Store,
-    task: TaskId,
-    attempt: i64,
+    ledger: Ledger,
+    run: Run,
     stdout: Tap,
     stderr: Tap,
     wrote: Arc<AtomicBool>,
@@ -55,20 +50,23 @@ pub struct Live {
 
 impl Live {
     /// Starts to write what the taps are given, in a task of the runtime, until it is ended or dropped.
-    pub fn start(store: &Store, task: TaskId, attempt: i64) -> Self {
+    pub fn start(ledger: &Ledger, run: &Run) -> Self {
         let news = Arc::new(Notify::new());
         let (stdout, stderr) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));
         let wrote = Arc::new(AtomicBool::new(false));
         let stop = CancellationToken::new();
-        let writer = |stream, tap: &Tap| Writer::new(LiveStream { task, attempt, stream }, tap.clone());
+        let writer = |stream, tap: &Tap| {
+            Writer::new(LiveStream { task: run.task, attempt: run.attempt, stream }, tap.clone())
+        };
         let follower = Follower {
-            store: store.clone(),
+            ledger: ledger.clone(),
             writers: [writer(StreamName::Stdout, &stdout), writer(StreamName::Stderr, &stderr)],
             news,
             wrote: Arc::clone(&wrote),
         };
         let follower = tokio::spawn(follower.work(stop.clone()));
-        Self { store: store.clone(), task, attempt, stdout, stderr, wrote, stop: stop.drop_guard(), follower }
+        let (ledger, run, stop) = (ledger.clone(), run.clone(), stop.drop_guard());
+        Self { ledger, run, stdout, stderr, wrote, stop, follower }
     }
 
     /// Where the capture of a stream is to put what it reads.
@@ -80,7 +78,7 @@ impl Live {
     }
 
     /// Stops and removes what was written: the task has its output, or is not ours any more.
-    pub async fn end(mut self, lifecycle: &Lifecycle) {
+    pub async fn end(mut self) {
         drop(self.stop);
         // A write that reaches the server after the removal would stay.
         if tokio::time::timeout(LAST_WRITE, &mut self.follower).await.is_err() {
@@ -89,17 +87,14 @@ impl Live {
         if !self.wrote.load(Ordering::Acquire) {
             return;
         }
-        let removal = retry("removing the live output", REMOVAL, lifecycle, |_| {
-            self.store.remove_live(self.task, Some(self.attempt))
-        });
-        if let Err(error) = removal.await {
+        if let Err(error) = self.ledger.remove_live(&self.run).await {
             tracing::warn!(%error, "cannot remove the live output");
         }
     }
 }
 
 struct Follower {
-    store: Store,
+    ledger: Ledger,
     writers: [Writer; 2],
     news: Arc<Notify>,
     wrote: Arc<AtomicBool>,
@@ -153,7 +148,7 @@ impl Follower {
 
     async fn write(&mut self) -> Result<(), StoreError> {
         for writer in &mut self.writers {
-            writer.write(&self.store).await?;
+            writer.write(&self.ledger).await?;
         }
         Ok(())
     }
@@ -161,35 +156,38 @@ impl Follower {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::path::Path;
 
-    use disbatch_core::clock::SystemClock;
+    use disbatch_core::config::Config;
+    use disbatch_core::lifecycle::Lifecycle;
+    use disbatch_core::model::NodeName;
 
     use super::*;
 
-    /// A store whose server nobody answers for.
-    async fn unreachable() -> Store {
-        let options = mongodb::options::ClientOptions::parse(
-            "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=10&connectTimeoutMS=10",
-        );
-        let client = mongodb::Client::with_options(options.await.unwrap()).unwrap();
-        Store::with_clock(client.database("x"), Arc::new(SystemClock))
+    /// Live output for a database that nobody answers for.
+    fn unreachable() -> Live {
+        let text = r#"{ "database": "x", "mongohost":
+            "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=10&connectTimeoutMS=10" }"#;
+        let config = Config::parse(text, Path::new("/config.json")).unwrap();
+        let task = bson::oid::ObjectId::new().into();
+        let run = Run { task, node: NodeName::new("n"), attempt: 1, instance: None };
+        Live::start(&Ledger::new(Arc::new(config), Lifecycle::default(), None), &run)
     }
 
     #[tokio::test]
     async fn a_task_that_ends_at_once_is_not_written_about() {
-        let live = Live::start(&unreachable().await, bson::oid::ObjectId::new().into(), 1);
+        let live = unreachable();
         let tap = live.tap(StreamName::Stdout);
         tap.push(b"quick\n");
         tap.close();
         let wrote = Arc::clone(&live.wrote);
-        live.end(&Lifecycle::default()).await;
+        live.end().await;
         assert!(!wrote.load(Ordering::Acquire));
     }
 
     #[tokio::test]
     async fn an_absent_database_costs_nothing_but_live_output() {
-        let live = Live::start(&unreachable().await, bson::oid::ObjectId::new().into(), 1);
+        let live = unreachable();
         let tap = live.tap(StreamName::Stderr);
         tap.push(b"slow\n");
         while !live.wrote.load(Ordering::Acquire) {
@@ -198,7 +196,6 @@ mod tests {
         tap.push(&vec![b'x'; 9 << 20]);
         assert!(tap.held_bytes() <= buffer::HELD_BYTES);
         // It would try for a while to remove what may have been written.
-        let lifecycle = Lifecycle::default();
-        let _tries_on = tokio::time::timeout(Duration::from_millis(10), live.end(&lifecycle)).await;
+        let _tries_on = tokio::time::timeout(Duration::from_millis(10), live.end()).await;
     }
 }

@@ -1,4 +1,4 @@
-//! `dtr`: the task runner. Runs one claimed task and stores what came out.
+//! `dtr`: the task runner. Runs claimed tasks and stores what came out.
 
 mod args;
 mod boot_time;
@@ -8,15 +8,26 @@ mod custody;
 mod deliver;
 mod echo;
 mod facts;
+mod failure;
+mod folder;
 mod guard;
+mod inherited;
+mod installed;
+mod ledger;
+mod link;
 mod live;
+mod outbox;
 mod outcome;
 mod plugin;
 mod relay;
 mod retry;
 mod run;
+mod session;
+mod setup;
 mod supervision;
 mod verdict;
+mod warm;
+mod work;
 
 use std::process::ExitCode;
 
@@ -35,7 +46,11 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn run_task() -> ExitCode {
     let args = args::Args::parse();
-    match run::run(args).await {
+    let ended = match args.link {
+        None => run::run(args).await,
+        Some(link) => session::run(&args, link).await,
+    };
+    match ended {
         Ok(ending) => ending.exit_code(),
         Err(failure) => {
             last_words("dtr", &failure);

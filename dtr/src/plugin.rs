@@ -1,9 +1,12 @@
 //! One plugin process from its start to its end: a single owner for its pipes, its exit and its signals.
 
+mod ending;
+
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use bson::Bson;
@@ -13,26 +16,41 @@ use disbatch_core::output::StreamName;
 use disbatch_core::plugin::Plugin;
 use disbatch_core::task::Run;
 use tokio::io::AsyncWriteExt;
-use tokio::net::unix::pipe;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::capture::Capture;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
-use crate::guard::protocol::{Exit, Order, Report};
-use crate::guard::{self, Guard};
+use crate::guard::protocol::{Exit, Order, Report, Spawn};
+use crate::guard::{self, Guarded, Guards, Streams};
 use crate::live::Live;
 use crate::relay::Relay;
 use crate::supervision::{End, Reason, Supervision, Wish};
+
+pub use ending::Ending;
+
+/// The names of the variables that tell about a task, and are no concern of a plugin that takes several.
+pub const TASK_VARIABLES: [&str; 7] = [
+    guard::TASK_VARIABLE,
+    "DISBATCH_QUEUE_ID",
+    "DISBATCH_QUEUE",
+    "DISBATCH_ATTEMPT",
+    "DISBATCH_WORK_DIR",
+    "JOB_ID",
+    JOB_PARAMS,
+];
+
+/// The one of them that is not always there.
+const JOB_PARAMS: &str = "JOB_PARAMS";
 
 /// Longer parameters are only on standard input: the kernel limits a variable to 128 KiB.
 const LONGEST_JOB_PARAMS: usize = 64 * 1024;
 
 /// How long pipes may stay open after the plugin's end before they are left to whoever holds them.
-const PIPES_GRACE: Duration = Duration::from_secs(2);
+pub const PIPES_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a plugin has between SIGTERM and SIGKILL when the runner is told to end.
-const KILL_GRACE: Duration = Duration::from_secs(10);
+/// What is wished for when the runner is told to end.
+pub const TOLD_TO_END: End = End { reason: Reason::Runner, grace: Duration::from_secs(10) };
 
 /// What a plugin is started for.
 #[derive(Debug, Clone, Copy)]
@@ -68,20 +86,29 @@ pub struct Ended {
     pub control: Control,
 }
 
-/// Runs the plugin to its end, under a guard.
+/// Starts the plugin, under a guard.
 ///
 /// # Errors
-/// The process cannot be started or waited for.
-pub async fn execute(
-    plugin: &Plugin,
+/// There is no guard, or it takes no orders.
+pub fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Result<Guarded> {
+    guards.spawn(spawn(plugin, job))
+}
+
+/// Follows a plugin that was started to its end.
+///
+/// # Errors
+/// The process cannot be started.
+pub async fn follow(
+    mut guard: Guarded,
     job: Job<'_>,
     relay: Relay,
     supervision: Supervision,
     lifecycle: &Lifecycle,
 ) -> io::Result<Ended> {
     let document = task_json(job.task)?;
-    let (mut guard, control_pipe) = spawn(plugin, job)?;
-    let Some((mut stdin, out_pipe, err_pipe)) = guard.streams() else {
+    let Some(Streams { mut stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe, .. }) =
+        guard.streams()
+    else {
         return Err(io::Error::other("the plugin has no pipes"));
     };
     let mut stdout = capture(job, StreamName::Stdout);
@@ -110,12 +137,7 @@ pub async fn execute(
         abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
     }
     if abandoned {
-        tracing::warn!("a process that outlived the plugin holds its pipes; not waiting for it");
-        stderr.note(&format!(
-            "disbatch: a process that outlived the plugin holds its output open; stopped reading {} s after \
-             the plugin's end\n",
-            PIPES_GRACE.as_secs()
-        ));
+        stderr.note(&abandoned_note());
     }
     for note in control.notes().chain(facts::notes(&fate.exit, fate.guarded)) {
         stderr.note(&note);
@@ -124,7 +146,18 @@ pub async fn execute(
     Ok(Ended { exit: fate.exit.exit_status(), facts, stdout, stderr, control })
 }
 
-fn capture(job: Job<'_>, stream: StreamName) -> Capture {
+/// Says that a process that outlived the plugin holds its pipes.
+pub fn abandoned_note() -> String {
+    tracing::warn!("a process that outlived the plugin holds its pipes; not waiting for it");
+    let grace = PIPES_GRACE.as_secs();
+    format!(
+        "disbatch: a process that outlived the plugin holds its output open; stopped reading {grace} s after the \
+         plugin's end\n"
+    )
+}
+
+/// A capture of one of the task's streams, which also shows what it gets.
+pub fn capture(job: Job<'_>, stream: StreamName) -> Capture {
     let capture = Capture::new(std::env::temp_dir());
     match job.live {
         Some(live) => capture.tapped(live.tap(stream)),
@@ -143,15 +176,8 @@ struct Fate {
 
 /// A plugin and what is under way to end it.
 struct Watch<'a> {
-    guard: &'a mut Guard,
+    guard: &'a mut Guarded,
     ending: Ending,
-}
-
-#[derive(Default)]
-struct Ending {
-    reason: Option<Reason>,
-    kill_at: Option<Instant>,
-    killed: bool,
 }
 
 impl Watch<'_> {
@@ -167,9 +193,8 @@ impl Watch<'_> {
         let mut drained = false;
         let mut told_to_end = false;
         loop {
-            let kill_at = self.ending.kill_at;
             tokio::select! {
-                report = self.guard.report() => match report? {
+                report = self.guard.report() => match report {
                     Some(Report::Pid(_)) => {}
                     Some(Report::Error(error)) => return Err(io::Error::other(error)),
                     Some(Report::Exited(exit)) => {
@@ -185,74 +210,55 @@ impl Watch<'_> {
                 () = streams.as_mut(), if !drained => drained = true,
                 wish = supervision.next() => match wish {
                     Wish::Until(time) => self.guard.tell(Order::Until(time)),
-                    Wish::End(end) => self.end(end),
+                    Wish::End(end) => self.ending.end(self.guard, end),
                 },
                 () = lifecycle.ending(), if !told_to_end => {
                     told_to_end = true;
-                    self.end(End { reason: Reason::Runner, grace: KILL_GRACE });
+                    self.ending.end(self.guard, TOLD_TO_END);
                 }
-                () = sleep_until(kill_at.unwrap_or(started)), if kill_at.is_some() => self.kill(),
+                () = self.ending.grace_is_over() => self.ending.kill(self.guard),
             }
         }
     }
+}
 
-    /// TERM, and KILL after a while. Of several requests the first gives the reason.
-    fn end(&mut self, end: End) {
-        let first = self.ending.reason.is_none();
-        self.ending.reason.get_or_insert(end.reason);
-        if end.reason == Reason::LeaseLost {
-            return self.kill();
-        }
-        if first {
-            tracing::warn!(
-                reason = end.reason.as_str(),
-                grace_s = end.grace.as_secs_f64(),
-                "ending the plugin"
-            );
-            self.guard.tell(Order::Term);
-        }
-        if !self.ending.killed {
-            let kill_at = Instant::now() + end.grace;
-            self.ending.kill_at = Some(self.ending.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));
-        }
-    }
-
-    fn kill(&mut self) {
-        self.ending.kill_at = None;
-        if !std::mem::replace(&mut self.ending.killed, true) {
-            tracing::warn!(reason = self.ending.reason.map(Reason::as_str), "killing the plugin");
-            self.guard.tell(Order::Kill);
-        }
+fn spawn(plugin: &Plugin, job: Job<'_>) -> Spawn {
+    let given = |(name, value): (&str, String)| (name.into(), Some(value.into()));
+    let mut environment = vec![(JOB_PARAMS.into(), None)];
+    environment.extend(variables(&job).into_iter().map(given));
+    environment.push(given(("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string())));
+    environment.push(("DISBATCH_WORK_DIR".into(), Some(job.folder.into())));
+    Spawn {
+        until: job.until,
+        program: plugin.program.clone(),
+        arguments: plugin.arguments.iter().map(OsString::from).collect(),
+        environment,
+        folder: job.folder.to_owned(),
+        descriptors: 0,
     }
 }
 
-fn spawn(plugin: &Plugin, job: Job<'_>) -> io::Result<(Guard, pipe::Receiver)> {
-    let (reader, writer) = io::pipe()?;
-    let mut command = guard::command(plugin, job.task.id, job.until);
-    command
-        .current_dir(job.folder)
-        .env("DISBATCH_QUEUE_ID", job.queue.id.to_string())
-        .env("DISBATCH_QUEUE", job.queue.display_name().replace('\0', ""))
-        .env("DISBATCH_PLUGIN", job.name.as_str())
-        .env("DISBATCH_NODE", job.run.node.as_str())
-        .env("DISBATCH_ATTEMPT", job.run.attempt.to_string())
-        .env("DISBATCH_WORK_DIR", job.folder)
-        .env("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string())
-        .env("JOB_ID", job.task.id.to_string())
-        .env_remove("JOB_PARAMS")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+/// The variables that tell about the task.
+pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
+    let mut variables = vec![
+        (guard::TASK_VARIABLE, job.task.id.to_string()),
+        ("DISBATCH_QUEUE_ID", job.queue.id.to_string()),
+        ("DISBATCH_QUEUE", job.queue.display_name().replace('\0', "")),
+        ("DISBATCH_PLUGIN", job.name.as_str().to_owned()),
+        ("DISBATCH_NODE", job.run.node.as_str().to_owned()),
+        ("DISBATCH_ATTEMPT", job.run.attempt.to_string()),
+        ("DISBATCH_WORK_DIR", job.folder.to_string_lossy().into_owned()),
+        ("JOB_ID", job.task.id.to_string()),
+    ];
     let params = job.task.params().clone().into_relaxed_extjson().to_string();
     if params.len() <= LONGEST_JOB_PARAMS {
-        command.env("JOB_PARAMS", params);
+        variables.push((JOB_PARAMS, params));
     }
-    let guard = Guard::start(command, job.task.id, writer.into())?;
-    Ok((guard, pipe::Receiver::from_owned_fd(reader.into())?))
+    variables
 }
 
 /// The task as one line of relaxed extended JSON.
-fn task_json(task: &Task) -> io::Result<String> {
+pub fn task_json(task: &Task) -> io::Result<String> {
     let document = bson::serialize_to_document(task).map_err(io::Error::other)?;
     Ok(format!("{}\n", Bson::Document(document).into_relaxed_extjson()))
 }

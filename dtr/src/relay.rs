@@ -7,8 +7,9 @@ use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::Run;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OnceCell, mpsc, watch};
 
+use crate::ledger::Ledger;
 use crate::retry::{Patience, retry};
 
 /// Progress is written at most so often.
@@ -62,17 +63,17 @@ impl Inbox {
     /// reports that the database refused.
     pub async fn work(
         mut self,
-        store: &Store,
+        ledger: &Ledger,
         config: &Config,
         run: &Run,
         lifecycle: &Lifecycle,
     ) -> Vec<String> {
-        let progress = write_progress(self.progress.clone(), store, run);
+        let progress = write_progress(self.progress.clone(), ledger, run);
         let reports = async {
             let mut complaints = Vec::new();
-            let mut writer = None;
+            let writer = OnceCell::new();
             while let Some(report) = self.next_report().await {
-                if let Err(error) = write_report(&mut writer, store, config, report, lifecycle).await {
+                if let Err(error) = write_report(&writer, ledger, config, report, lifecycle).await {
                     tracing::error!(%error, "a report could not be stored");
                     complaints.push(format!("disbatch: a report could not be stored: {error}\n"));
                 }
@@ -83,10 +84,10 @@ impl Inbox {
     }
 }
 
-async fn write_progress(mut latest: watch::Receiver<Option<Document>>, store: &Store, run: &Run) {
+async fn write_progress(mut latest: watch::Receiver<Option<Document>>, ledger: &Ledger, run: &Run) {
     while latest.changed().await.is_ok() {
         let Some(progress) = latest.borrow_and_update().clone() else { continue };
-        if let Err(error) = store.record_progress(run, progress).await {
+        if let Err(error) = ledger.progress(run, progress).await {
             tracing::warn!(%error, "cannot record progress");
         }
         // Wait before the next write, but not when the plugin has ended.
@@ -101,26 +102,25 @@ async fn write_progress(mut latest: watch::Receiver<Option<Document>>, store: &S
 
 /// Reports are written as the user `plugin` where there is one: the runner's own may lack the privilege.
 async fn write_report(
-    writer: &mut Option<Store>,
-    store: &Store,
+    writer: &OnceCell<Store>,
+    ledger: &Ledger,
     config: &Config,
     mut report: Document,
     lifecycle: &Lifecycle,
 ) -> Result<(), StoreError> {
-    if writer.is_none() {
-        *writer = Some(match config.auth.password(Role::Plugin) {
-            Some(_) => Store::connect(config, Role::Plugin).await?,
-            None => store.clone(),
-        });
-    }
-    let writer = writer.as_ref().unwrap_or(store);
+    let connect = || async {
+        match config.auth.password(Role::Plugin) {
+            Some(_) => Store::connect(config, Role::Plugin).await,
+            None => ledger.store().await.cloned(),
+        }
+    };
     // With an id of its own, a repeated insert is recognised.
     if !report.contains_key("_id") {
         report.insert("_id", bson::oid::ObjectId::new());
     }
     let report = &report;
     retry("storing a report", Patience::Endless, lifecycle, |again| async move {
-        match writer.insert_report(report.clone()).await {
+        match writer.get_or_try_init(connect).await?.insert_report(report.clone()).await {
             Err(error) if again && error.write_failure().is_some_and(|f| f.is_duplicate_key()) => Ok(()),
             other => other,
         }

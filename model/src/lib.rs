@@ -51,6 +51,12 @@
 //! **An outage** ends all leases, through no fault of the runners. So a DEN, the task's own included, sweeps running
 //! tasks only when the database has answered it for a whole lease, in which every runner that is well has renewed.
 //!
+//! # Who writes
+//!
+//! All of this is about runners that write for themselves. A DEN keeps its runners, and writes for them; [`link`] is
+//! about who has written what when one of the two dies or does not answer, and [`mark`] about how the DEN knows that
+//! nothing is left of a runner.
+//!
 //! # What is left out
 //!
 //! A task that waits for its retry (-7) is queued here; a paused queue is one with `threads` 0; there is one queue.
@@ -64,8 +70,11 @@
 //! [`state`] is what there is, [`model::Action`] is what can happen, [`properties`] is what must hold,
 //! [`protocol::Rules`] are the rules, each of which can be left out. `tests/holds.rs` goes through all states with all
 //! rules; `tests/must_fail.rs` leaves out one rule at a time and expects the checker to find what goes wrong.
+//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`].
 
 mod den;
+pub mod link;
+pub mod mark;
 pub mod model;
 pub mod properties;
 pub mod protocol;

@@ -1,19 +1,23 @@
 //! Whether every state can still come to a good end, which a property of single states or paths cannot say.
 
-use crate::protocol::Protocol;
-use crate::state::State;
-use stateright::Model;
 use std::collections::HashMap;
+use std::hash::Hash;
 
-/// How many states there are, and one from which no path leads to the end of all tasks, if there is such a state.
+use stateright::Model;
+
+/// How many states there are, and one from which no path leads to a good end, if there is such a state.
 #[must_use]
-pub fn stuck(protocol: &Protocol) -> (usize, Option<State>) {
-    let mut states = protocol.init_states();
-    let mut numbers: HashMap<State, usize> = states.iter().cloned().zip(0..).collect();
+pub fn stuck<M>(model: &M, is_good: impl Fn(&M::State) -> bool) -> (usize, Option<M::State>)
+where
+    M: Model,
+    M::State: Clone + Eq + Hash,
+{
+    let mut states = model.init_states();
+    let mut numbers: HashMap<M::State, usize> = states.iter().cloned().zip(0..).collect();
     let mut from: Vec<Vec<usize>> = vec![Vec::new(); states.len()];
     let mut next = 0;
     while next < states.len() {
-        for after in protocol.next_states(&states[next]) {
+        for after in model.next_states(&states[next]) {
             let number = *numbers.entry(after).or_insert_with_key(|after| {
                 states.push(after.clone());
                 from.push(Vec::new());
@@ -23,7 +27,7 @@ pub fn stuck(protocol: &Protocol) -> (usize, Option<State>) {
         }
         next += 1;
     }
-    let mut good: Vec<bool> = states.iter().map(State::all_ended).collect();
+    let mut good: Vec<bool> = states.iter().map(is_good).collect();
     let mut ahead: Vec<usize> = (0..states.len()).filter(|&number| good[number]).collect();
     while let Some(number) = ahead.pop() {
         for &before in &from[number] {

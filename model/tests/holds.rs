@@ -3,6 +3,7 @@
 use disbatch_model::properties::{ALL, DONE, EVERYBODY, FINISHED};
 use disbatch_model::protocol::{OnLostLease, OnOrphan, Protocol, Rules, RunnerKind, Setting};
 use disbatch_model::reach::stuck;
+use disbatch_model::state::State;
 use disbatch_model::timing::{ACTS, IN_TIME, Timing};
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -22,7 +23,7 @@ fn holds(setting: Setting, more_than: usize) {
 }
 
 fn never_stuck(setting: Setting, more_than: usize) {
-    let (states, stuck) = stuck(&Protocol { rules: Rules::all(), setting });
+    let (states, stuck) = stuck(&Protocol { rules: Rules::all(), setting }, State::all_ended);
     assert_eq!(stuck, None);
     assert!(states > more_than, "{states}");
 }

@@ -4,15 +4,15 @@ use anyhow::ensure;
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::queue::new_queue_id;
+use futures::FutureExt;
 use mongodb::Collection;
 use mongodb::options::WriteConcern;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::figure::PLUGIN;
+use crate::figure::{Figure, Rounds, Turn};
 use crate::progress::Progress;
 use crate::results::{Sample, Series};
-use crate::world::World;
 use crate::world::web::Web;
 
 /// The name of the figure.
@@ -24,10 +24,10 @@ pub const METHOD: &str = "one DCI and a database with 1,000,000 finished tasks i
     over one connection. Look at the p95";
 
 /// What is asked for.
-pub static LIST: Series = Series { figure: NAME, key: "get_queues_ms", label: "GET /queues, ms" };
+pub static LIST: Series = Series::fixed(NAME, "get_queues_ms", "GET /queues, ms");
 
 /// What any request costs.
-pub static FLOOR: Series = Series { figure: NAME, key: "get_plugins_ms", label: "GET /plugins, ms" };
+pub static FLOOR: Series = Series::fixed(NAME, "get_plugins_ms", "GET /plugins, ms");
 
 const QUEUES: u32 = 100;
 const TASKS_PER_QUEUE: u32 = 10_000;
@@ -37,12 +37,21 @@ const REQUESTS: u32 = 100;
 ///
 /// # Errors
 /// The DCI does not count right, or something did not work.
-pub async fn measure(world: &World, progress: &Progress) -> anyhow::Result<Vec<Sample>> {
-    let web = world.web(NAME).await?;
-    let measured = samples(&web, progress).await;
+async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
+    let web = turn.world.web(NAME).await?;
+    let measured = samples(&web, turn.progress).await;
     web.stop().await?;
     measured
 }
+
+/// This figure.
+pub const FIGURE: Figure = Figure {
+    name: NAME,
+    method: METHOD,
+    rounds: Rounds::First,
+    measure: |turn| measure(turn).boxed_local(),
+    findings: |_| Vec::new(),
+};
 
 async fn samples(web: &Web, progress: &Progress) -> anyhow::Result<Vec<Sample>> {
     fill(web, progress).await?;
@@ -52,7 +61,7 @@ async fn samples(web: &Web, progress: &Progress) -> anyhow::Result<Vec<Sample>> 
         for (series, path) in [(&LIST, "/queues"), (&FLOOR, "/plugins")] {
             let begun = Instant::now();
             web.get(path).await?;
-            samples.push(Sample { series, value: begun.elapsed().as_secs_f64() * 1000.0 });
+            samples.push(series.sample(begun.elapsed().as_secs_f64() * 1000.0));
         }
         progress.at(u64::from(number + 1), u64::from(REQUESTS));
     }
@@ -64,7 +73,9 @@ async fn fill(web: &Web, progress: &Progress) -> anyhow::Result<()> {
     let tasks: Collection<Document> = web.database.collection("tasks");
     for number in 0..QUEUES {
         let queue = new_queue_id();
-        web.store.create_queue(queue, format!("queue{number}").into(), PLUGIN.into()).await?;
+        web.store
+            .create_queue(queue, format!("queue{number}").into(), "Disbatch::Plugin::Demo".into())
+            .await?;
         let task = |_| doc! { "_id": ObjectId::new(), "queue": queue, "status": 1, "node": "bench" };
         let batch: Vec<Document> = (0..TASKS_PER_QUEUE).map(task).collect();
         let one_member = WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(1)).build();

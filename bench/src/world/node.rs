@@ -1,8 +1,8 @@
 //! One DEN process with a database of its own.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
@@ -15,10 +15,11 @@ use disbatch_mongod::watchdog::Watchdog;
 use mongodb::{Client, Database};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval, timeout};
 
-use crate::figure::PLUGIN;
+use super::own_uri;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -26,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How much of the DEN's log explains a failure.
 const LAST_LINES: usize = 15;
 
-/// A DEN at work. Its configuration is what an operator would have: nothing but the database's address.
+/// A DEN at work. Its configuration is what an operator would have: the database's address and a folder of plugins.
 #[derive(Debug)]
 pub struct Node {
     /// The operations of Disbatch.
@@ -39,18 +40,36 @@ pub struct Node {
     log: PathBuf,
 }
 
+/// What a DEN is started with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The program.
+    pub den: PathBuf,
+    /// The MongoDB server.
+    pub uri: String,
+    /// Where its configuration and its log are.
+    pub folder: PathBuf,
+    /// The name of the node, and of its database.
+    pub name: String,
+    /// The folder of the plugins.
+    pub plugins: PathBuf,
+}
+
 impl Node {
-    /// Starts a DEN called `name` on a database of that name, and waits until it is at work.
+    /// Starts a DEN on a database of its own, and waits until it is at work.
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start(den: &Path, uri: &str, folder: &Path, name: &str) -> anyhow::Result<Self> {
+    pub async fn start(setup: &Setup) -> anyhow::Result<Self> {
+        let Setup { den, uri, folder, name, plugins } = setup;
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let (path, log) = (folder.join("config.json"), folder.join("den.log"));
-        fs::write(&path, serde_json::json!({ "mongohost": uri, "database": name }).to_string())?;
-        let config = Config::load(&path)?;
-        let store = Store::connect(&config, Role::Disbatchd).await?;
-        let database = Client::with_uri_str(uri).await?.database(name);
+        let config = |uri: &str| json!({ "mongohost": uri, "database": name, "plugin_dirs": [plugins] });
+        fs::write(&path, config(uri).to_string())?;
+        let own = folder.join("bench.json");
+        fs::write(&own, config(&own_uri(uri)).to_string())?;
+        let store = Store::connect(&Config::load(&own)?, Role::Disbatchd).await?;
+        let database = Client::with_uri_str(own_uri(uri)).await?.database(name);
         let child = Command::new(den)
             .arg("--config")
             .arg(&path)
@@ -71,6 +90,11 @@ impl Node {
         }
     }
 
+    /// The process id of the DEN.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
     /// A DEN is at work when it has entered itself into `nodes`.
     async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let nodes = self.database.collection::<Document>("nodes");
@@ -83,13 +107,13 @@ impl Node {
         Ok(())
     }
 
-    /// A queue of the plugin of all tasks.
+    /// A queue of its own for `plugin`.
     ///
     /// # Errors
     /// The database refuses it.
-    pub async fn create_queue(&self, threads: u32) -> anyhow::Result<QueueId> {
+    pub async fn create_queue(&self, plugin: &str, threads: u32) -> anyhow::Result<QueueId> {
         let queue = new_queue_id();
-        self.store.create_queue(queue, "bench".into(), PLUGIN.into()).await?;
+        self.store.create_queue(queue, plugin.into(), plugin.into()).await?;
         self.set_threads(queue, threads).await?;
         Ok(queue)
     }
@@ -101,6 +125,41 @@ impl Node {
     pub async fn set_threads(&self, queue: QueueId, threads: u32) -> anyhow::Result<()> {
         self.store.update_queue(&Selector::Id(queue.0), doc! { "threads": i64::from(threads) }).await?;
         Ok(())
+    }
+
+    /// The server's own database.
+    pub fn admin(&self) -> Database {
+        self.database.client().database("admin")
+    }
+
+    /// Ends the DEN in order. The database stays.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn end(&mut self) -> anyhow::Result<ExitStatus> {
+        if self.child.try_wait()?.is_none() {
+            kill(self.pid, Signal::SIGTERM).context("cannot signal the DEN")?;
+        }
+        timeout(DEADLINE, self.child.wait()).await.context("the DEN does not end")?.map_err(Into::into)
+    }
+
+    /// Does `work` with it, then ends it, whatever came out. An error gets the end of the DEN's log.
+    ///
+    /// # Errors
+    /// The work's, or it does not end as it should.
+    pub async fn finish<T>(
+        mut self,
+        work: impl AsyncFnOnce(&mut Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        match work(&mut self).await {
+            Ok(value) => self.stop().await.map(|()| value),
+            Err(error) => {
+                let error = self.explain(&error);
+                // The first error is the one that tells something.
+                let _ = self.stop().await;
+                Err(error)
+            }
+        }
     }
 
     /// Fails if the DEN has ended.
@@ -115,7 +174,7 @@ impl Node {
     }
 
     /// Adds the end of the DEN's log, which its runners share, to an error.
-    pub fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
+    fn explain(&self, error: &anyhow::Error) -> anyhow::Error {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
@@ -126,11 +185,8 @@ impl Node {
     ///
     /// # Errors
     /// It does not end as it should.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
-        if self.child.try_wait()?.is_none() {
-            kill(self.pid, Signal::SIGTERM).context("cannot signal the DEN")?;
-        }
-        let status = timeout(DEADLINE, self.child.wait()).await.context("the DEN does not end")??;
+    async fn stop(mut self) -> anyhow::Result<()> {
+        let status = self.end().await?;
         self.watchdog.release();
         self.database.drop().await?;
         ensure!(status.success(), "the DEN ended with {status}");

@@ -154,7 +154,7 @@ async fn balance(store: &Store, config: Balance, zone: &TimeZone) -> Result<Repo
     let (tiers, unknown) = find(&settings.tiers, store.list_queues().await?);
     let mut demands = Vec::new();
     for tier in &tiers {
-        let demand = |queue: &Queue| store.demand(queue.id);
+        let demand = |queue: &Queue| store.demand(queue.id, limit);
         demands.push(futures::future::try_join_all(tier.iter().map(demand)).await?);
     }
     let allotted = allot(limit, &demands);
@@ -211,10 +211,12 @@ impl Store {
         self.balance_documents().await
     }
 
-    /// What a queue has to do. Tasks with an unused negative status wait for nobody, so they do not count.
-    async fn demand(&self, queue: QueueId) -> Result<Demand, StoreError> {
+    /// What a queue has to do. Tasks with an unused negative status wait for nobody, so they do not count. More than
+    /// `limit` makes no difference and is not counted.
+    async fn demand(&self, queue: QueueId, limit: u64) -> Result<Demand, StoreError> {
         let tasks = self.tasks();
         let queued = tasks.count_documents(doc! { "queue": queue, "status": Status::Queued });
+        let queued = queued.limit(limit.clamp(1, i64::MAX.unsigned_abs()));
         let running = tasks.count_documents(doc! { "queue": queue, "status": { "$in": [-1, 0] } });
         let (queued, running) = futures::try_join!(queued.into_future(), running.into_future())?;
         Ok(Demand { queued, running })

@@ -20,6 +20,9 @@ use crate::task::retention::{server_time_before, unchanged_since};
 /// How long counting may take.
 const COUNTING: Duration = Duration::from_secs(5);
 
+/// So many are counted.
+const COUNTED: u64 = 10_000;
+
 /// MongoDB: the operation took longer than it was allowed to.
 const MAX_TIME_EXPIRED: i32 = 50;
 
@@ -108,7 +111,8 @@ impl BulkFilter {
 }
 
 impl Store {
-    /// How many tasks an action would be tried on now. `None`: counting them takes too long.
+    /// How many tasks an action would be tried on now: counted up to a bound, beyond that as the counters say. `None`:
+    /// there are many, and nobody has counted them.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -117,14 +121,38 @@ impl Store {
         let query = filter.query(action, "$$NOW".into());
         let mut total = 0;
         for collection in self.bulk_collections(action) {
-            match collection.count_documents(query.clone()).max_time(COUNTING).await.map_err(StoreError::from)
-            {
+            let counted = collection.count_documents(query.clone()).limit(COUNTED + 1).max_time(COUNTING);
+            match counted.await.map_err(StoreError::from) {
+                Ok(count) if count > COUNTED => return self.counted_bulk(action, filter).await,
                 Ok(count) => total += i64::try_from(count).unwrap_or(i64::MAX),
                 Err(error) if is_out_of_time(&error) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
         Ok(Some(total))
+    }
+
+    /// The same as the counters say, which know of queues and statuses, and nothing of the archive.
+    async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
+        if action.reaches_archive() || filter.older_than.is_some() || filter.ids.is_some() {
+            return Ok(None);
+        }
+        let Some(totals) = self.read_counters().await? else { return Ok(None) };
+        let is_meant = |status: i64| {
+            let asked = filter.statuses.is_empty() || filter.statuses.contains(&status);
+            let redone = action == Action::Retry && filter.statuses.is_empty() && status == 1;
+            action.applies_to(status) && asked && !redone
+        };
+        let of_queue = |queue: QueueId| {
+            let by_status = totals.by_status(queue)?.iter();
+            Some(by_status.filter(|(status, _)| is_meant(**status)).map(|(_, tasks)| *tasks).sum::<i64>())
+        };
+        let tasks = match filter.queue {
+            Some(Queues::One(queue)) => of_queue(queue),
+            // Queues that are gone may have tasks that nobody has counted.
+            Some(Queues::All) | None => None,
+        };
+        Ok(tasks.map(|tasks| tasks.max(i64::try_from(COUNTED).unwrap_or(i64::MAX))))
     }
 
     /// The newest task that there is.

@@ -59,6 +59,20 @@ impl<'de> Deserialize<'de> for Lease {
     }
 }
 
+/// A time in seconds, 0 to a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seconds(pub Duration);
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let seconds = value.as_f64().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
+            D::Error::custom(format!("expected a number of seconds from 0 to 86400, got {value}"))
+        })
+    }
+}
+
 /// Where output is stored (DISBATCH `gfs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gfs {
@@ -292,6 +306,29 @@ pub struct Janitor {
 impl Default for Janitor {
     fn default() -> Self {
         Self { enabled: Flag(true), every: Every::default() }
+    }
+}
+
+/// Whether and how often this DEN compares counters with tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Auditor {
+    /// Whether this DEN takes part.
+    #[serde(default = "Flag::on")]
+    pub enabled: Flag,
+    /// After which time all counters are audited again.
+    #[serde(default = "Auditor::every")]
+    pub every: Every,
+}
+
+impl Auditor {
+    fn every() -> Every {
+        Every(Duration::from_secs(300))
+    }
+}
+
+impl Default for Auditor {
+    fn default() -> Self {
+        Self { enabled: Flag(true), every: Self::every() }
     }
 }
 

@@ -58,7 +58,8 @@ impl Store {
         let (first, skip) = if from == 0 { (0, 0) } else { self.chunk_at(id, from).await? };
         let number = i64::try_from(first).unwrap_or(i64::MAX);
         let wanted = doc! { "files_id": id, "n": { "$gte": number } };
-        let cursor = self.chunks().find(wanted).sort(doc! { "n": 1 }).await?;
+        // A chunk at a time: without that, the server sends 16 MiB at once to each reader.
+        let cursor = self.chunks().find(wanted).sort(doc! { "n": 1 }).batch_size(1).await?;
         Ok(cursor.enumerate().map(move |(index, chunk)| {
             let mut bytes = chunk_bytes(id, first + index, chunk?)?;
             if index == 0 {

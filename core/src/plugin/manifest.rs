@@ -1,6 +1,10 @@
 //! `plugin.json`: what a plugin's author says of it.
 
+mod warm;
+
 use serde::Deserialize;
+
+pub use warm::Warm;
 
 use crate::model::PluginName;
 
@@ -20,6 +24,9 @@ pub struct Manifest {
     pub engine: Engine,
     /// Program and arguments.
     pub command: Vec<String>,
+    /// Whether one process takes many tasks, and how long it is kept. None: each task has a process of its own.
+    #[serde(default, deserialize_with = "warm::deserialize")]
+    pub warm: Option<Warm>,
     /// JSON Schema of a task's `params`.
     #[serde(default)]
     pub params: Option<serde_json::Value>,

@@ -22,6 +22,13 @@ pub enum StoreError {
         /// The driver's error.
         source: mongodb::error::Error,
     },
+    /// The server has not confirmed writes: it is no primary any more, or has not heard from a majority. They may
+    /// have been made.
+    #[error("MongoDB has not confirmed a write: {reason}")]
+    Unconfirmed {
+        /// What the server said.
+        reason: String,
+    },
     /// The server rejected the operation.
     #[error("{}", describe(.0))]
     Database(#[source] mongodb::error::Error),
@@ -83,7 +90,7 @@ impl StoreError {
     /// Whether trying again later may help: the server was away or busy electing a primary.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => true,
+            Self::Unreachable { .. } | Self::Unconfirmed { .. } => true,
             Self::Database(error) => {
                 error.contains_label(mongodb::error::RETRYABLE_WRITE_ERROR)
                     || error.contains_label(mongodb::error::RETRYABLE_ERROR)

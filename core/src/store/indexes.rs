@@ -84,8 +84,15 @@ fn of_ours() -> Vec<Index> {
             .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "slot": { "$exists": true } }),
         Index::on("tasks", doc! { "lease_until": 1 }).only(taken),
         Index::on("tasks", doc! { "run_at": 1 }).only(doc! { "status": -7 }),
-        Index::on("tasks", doc! { "slot": 1 }).sparse(),
-        Index::on("tasks", doc! { "deadline": 1 }).sparse(),
+        // By status first: those that must not have a place are found without reading the others.
+        Index::on("tasks", doc! { "status": 1, "slot": 1 }).only(doc! { "slot": { "$exists": true } }),
+        // By status first: the deadlines of tasks that wait, and not those of ended ones.
+        Index::on("tasks", doc! { "status": 1, "deadline": 1 })
+            .only(doc! { "deadline": { "$exists": true } }),
+        Index::on("nodes", doc! { "state": 1, "seen": 1 }),
+        // Pages in the order of ids, for the two phases that grow. A task comes into each once.
+        Index::on("tasks", crate::task::pages::queued_index()).only(doc! { "status": { "$lte": -2 } }),
+        Index::on("tasks", crate::task::pages::completed_index()).only(doc! { "status": { "$gte": 1 } }),
         // At most one task with a key waits or runs in a queue.
         Index::on("tasks", doc! { "queue": 1, "unique": 1 }).unique().only(doc! {
             "unique": { "$exists": true }, "status": { "$in": [-7, -4, -2, -1, 0] },

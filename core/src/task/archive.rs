@@ -25,7 +25,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
 use super::delete::TOMBSTONES;
-use crate::model::TaskId;
+use crate::model::{QueueId, Status, TaskId};
 use crate::store::{Store, StoreError};
 
 /// The collection.
@@ -86,7 +86,7 @@ impl Store {
     async fn finish(&self, which: Document, limit: i64) -> Result<Archived, StoreError> {
         let mut filter = which;
         filter.insert("moving", true);
-        let compared = doc! { "status": 1, "mtime": 1 };
+        let compared = doc! { "status": 1, "mtime": 1, "queue": 1 };
         let copies = self.archive().find(filter).projection(compared).limit(limit).await?;
         let copies: Vec<Document> = copies.try_collect().await?;
         if copies.is_empty() {
@@ -97,10 +97,8 @@ impl Store {
         let live = self.ids_in("tasks", &ids).await?;
         // One that was deleted for good while its copy was being made must not come back.
         let deleted = self.ids_in(TOMBSTONES, &ids).await?;
-        let is_stale = |copy: &&Document| {
-            let id = copy.get_object_id("_id");
-            id.is_ok_and(|id| live.contains(&id) || deleted.contains(&id))
-        };
+        let is_stale = |copy: &&Document| is_in(&live, copy) || is_in(&deleted, copy);
+        self.note_gone(copies.iter().filter(|copy| !is_in(&live, copy)), moved);
         let stale: Vec<Document> = copies.iter().filter(is_stale).cloned().collect();
         let stayed = live.len() as u64;
         self.delete_unchanged(COLLECTION, &stale).await?;
@@ -139,8 +137,25 @@ impl Store {
             "delete": collection, "deletes": deletes, "ordered": false,
             "writeConcern": { "w": "majority" },
         };
-        let answer = self.database().run_command(command).await?;
+        let answer = self.database().run_command(command).await;
+        let answer = answer.inspect_err(|_| self.doubt_counters())?;
         Ok(answer.get("n").and_then(crate::model::whole_number).unwrap_or(0).unsigned_abs())
+    }
+
+    /// Counts tasks that are no longer in `tasks`, of which this process has deleted `deleted`. If these are not all,
+    /// somebody else has deleted tasks at the same time, and which of them are whose nobody knows.
+    pub(super) fn note_gone<'a>(&self, gone: impl Iterator<Item = &'a Document>, deleted: u64) {
+        let gone: Vec<&Document> = gone.collect();
+        if gone.len() as u64 != deleted {
+            self.doubt_counters();
+            return;
+        }
+        for task in gone {
+            let status = task.get("status").and_then(crate::model::whole_number);
+            if let (Ok(queue), Some(status)) = (task.get_object_id("queue"), status) {
+                self.moved(QueueId(queue), Some(Status::from_code(status)), None, 1);
+            }
+        }
     }
 
     /// Those of `ids` that a collection has.
@@ -157,4 +172,8 @@ impl Store {
         let found: Vec<Document> = found.try_collect().await?;
         Ok(found.iter().filter_map(|document| document.get_object_id("_id").ok()).collect())
     }
+}
+
+fn is_in(ids: &HashSet<ObjectId>, document: &Document) -> bool {
+    document.get_object_id("_id").is_ok_and(|id| ids.contains(&id))
 }

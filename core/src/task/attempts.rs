@@ -74,12 +74,18 @@ impl Store {
         }
     }
 
-    /// Removes an attempt that this caller has kept and that turned out not to have ended so.
+    /// Removes an attempt that this caller has kept, if its outcome is in the task itself after all. An outcome from
+    /// which somebody else has gone on meanwhile stays: there is no other copy.
     ///
     /// # Errors
     /// The database cannot be reached.
     pub(super) async fn forget_attempt(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
-        self.attempts().delete_one(doc! { "task": task, "attempt": attempt }).await?;
+        let stored = self.find_task(task).await?;
+        let is_there =
+            |task: &Task| task.status.has_ended() && task.attempt().unwrap_or(0).max(1) == attempt.max(1);
+        if stored.as_ref().is_some_and(is_there) {
+            self.attempts().delete_one(doc! { "task": task, "attempt": attempt }).await?;
+        }
         Ok(())
     }
 

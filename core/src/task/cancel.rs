@@ -4,7 +4,7 @@ use bson::{Document, doc};
 use futures::TryStreamExt;
 
 use super::transition::Transition;
-use crate::model::{NodeName, Status, TaskId};
+use crate::model::{NodeName, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
 /// Who wants a task's end, and why.
@@ -61,7 +61,18 @@ impl Store {
                 .set("cancel", request.document(self))
                 .end_of_run()
                 .note(request.note());
-            if self.tasks().update_one(waiting, cancelled.pipeline()).await?.matched_count == 1 {
+            let before = self
+                .tasks()
+                .find_one_and_update(waiting, cancelled.pipeline())
+                .projection(doc! { "queue": 1, "status": 1 })
+                .await?;
+            if let Some(before) = before {
+                if let (Ok(queue), Some(status)) =
+                    (before.get_object_id("queue"), before.get("status").and_then(whole_number))
+                {
+                    let from = Status::from_code(status);
+                    self.moved(QueueId(queue), Some(from), Some(Status::Cancelled), 1);
+                }
                 return Ok(Cancelled::Cancelled);
             }
             let running = doc! { "_id": id, "status": Status::Running, "cancel": bson::Bson::Null };

@@ -52,8 +52,9 @@ impl Store {
         self.note_deletion("tasks", doc! { "$and": [&of_batch, ended()] }).await?;
         let found = self.tombstones().find(doc! { "_id": { "$in": ids }, "done": Bson::Null }).await?;
         let tombstones: Vec<Document> = found.try_collect().await?;
-        self.delete_unchanged("tasks", &tombstones).await?;
+        let deleted = self.delete_unchanged("tasks", &tombstones).await?;
         let (gone, alive) = self.by_whether_gone(tombstones, &["tasks"]).await?;
+        self.note_gone(gone.iter().filter(|task| task.get_str("from").is_ok_and(|c| c == "tasks")), deleted);
         self.forget(&alive).await?;
         self.delete_rest(&gone).await?;
         Ok(gone.len() as u64)
@@ -80,7 +81,7 @@ impl Store {
         let note = [
             doc! { "$match": which },
             doc! { "$project": {
-                "status": 1, "mtime": 1, "at": "$$NOW",
+                "status": 1, "mtime": 1, "queue": 1, "from": collection, "at": "$$NOW",
                 "files": { "$filter": {
                     "input": ["$stdout", "$stderr"], "cond": { "$eq": [{ "$type": "$$this" }, "objectId"] },
                 } },

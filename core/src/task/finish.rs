@@ -3,15 +3,18 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
+use serde::{Deserialize, Serialize};
 
 use super::Run;
+use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
 use crate::model::{Status, Task};
+use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
 /// What a runner stores at the end of an attempt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
     /// The status that it ended with: at least 1, or -3 if it was terminated, -5 if it was not to run at all.
     pub status: Status,
@@ -49,29 +52,58 @@ impl Store {
     /// ([`crate::store::WriteFailure::is_too_large`]).
     #[tracing::instrument(skip_all, fields(task = %run.task, status = %finish.status), err(level = "debug"))]
     pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
-        let mut update = Transition::to(finish.status, self.now())
-            .set("stdout", finish.stdout.clone())
-            .set("stderr", finish.stderr.clone())
-            .set("complete", finish.complete)
-            .end_of_run();
-        if let Some(result) = &finish.result {
-            update = update.set("result", result.clone());
-        }
-        if let Some(exit) = &finish.exit {
-            update = update.set("exit", exit.clone());
-        }
-        if let Some(note) = &finish.note {
-            update = update.note(note);
-        }
-        if self.tasks().update_one(run.filter(), update.pipeline()).await?.matched_count == 1 {
+        let (filter, update) = finish.statement(run, self.now()).alone();
+        if self.tasks().update_one(filter, update).await?.matched_count == 1 {
+            self.task_moved(run.task, Status::Running, finish.status);
             return Ok(Finished::Stored);
         }
-        let stored = self.find_task(run.task).await?;
-        Ok(if stored.is_some_and(|task| holds(&task, run, finish)) {
-            Finished::Stored
-        } else {
-            Finished::NotRunning
-        })
+        let task = self.find_task(run.task).await?;
+        self.recognise_finish(run, finish, task.as_ref()).await
+    }
+
+    /// Whether the end that found no running task is stored all the same: in the task as it is now, by an
+    /// earlier update whose answer was lost, or in what was made of the task since then.
+    pub(super) async fn recognise_finish(
+        &self,
+        run: &Run,
+        finish: &Finish,
+        task: Option<&Task>,
+    ) -> Result<Finished, StoreError> {
+        // Whether the one who stored it has counted it is not known.
+        self.doubt_counters();
+        if task.is_some_and(|task| finish.is_held_by(task, run)) {
+            return Ok(Finished::Stored);
+        }
+        let elsewhere = self.was_archived(run, finish).await? || self.was_tried_again(run, finish).await?;
+        Ok(if elsewhere { Finished::Stored } else { Finished::NotRunning })
+    }
+
+    /// Whether the task has ended with this attempt.
+    async fn ends_with(&self, run: &Run) -> Result<bool, StoreError> {
+        let task = self.find_task(run.task).await?;
+        Ok(task.is_some_and(|task| task.status.has_ended() && run.is_of(task.rest.get("attempt"))))
+    }
+
+    async fn was_archived(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
+        match self.archive().find_one(doc! { "_id": run.task }).await.map_err(StoreError::from) {
+            Ok(None) => Ok(false),
+            Ok(Some(copy)) => Ok(finish.is_held_by(&typed("tasks.archive", copy)?, run)),
+            // A user that an older release made may not look there.
+            Err(error) if error.is_forbidden() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A task that has ended and is tried again by hand leaves its outcome among the attempts.
+    async fn was_tried_again(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
+        let kept = self.find_attempt(run.task, run.attempt).await?;
+        Ok(kept.is_some_and(|kept| {
+            kept.get("status") == Some(&Bson::from(finish.status))
+                && kept.get("node") == Some(&Bson::from(&run.node))
+                && kept.get("stdout") == Some(&finish.stdout)
+                && kept.get("stderr") == Some(&finish.stderr)
+                && kept.get("complete") == Some(&Bson::from(finish.complete))
+        }))
     }
 
     /// Ends an attempt that failed, and lets the task be tried again after `pause`: its outcome is kept
@@ -90,10 +122,16 @@ impl Store {
         let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
         let update = deferred(self, pause, &why).pipeline();
         if self.tasks().update_one(run.filter(), update).await?.matched_count == 1 {
+            self.task_moved(run.task, Status::Running, Status::Deferred);
             return Ok(Finished::Stored);
         }
         let stored = self.find_task(run.task).await?;
         if stored.is_some_and(|task| task.status == Status::Deferred && run.is_of(task.rest.get("attempt"))) {
+            self.doubt_counters();
+            return Ok(Finished::Stored);
+        }
+        // Somebody has stored the same, and the task has gone on from there.
+        if self.was_tried_again(run, finish).await? && !self.ends_with(run).await? {
             return Ok(Finished::Stored);
         }
         if kept {
@@ -116,11 +154,32 @@ pub(super) fn deferred(store: &Store, pause: Duration, why: &str) -> Transition 
         .note(why)
 }
 
-fn holds(task: &Task, run: &Run, finish: &Finish) -> bool {
-    task.status == finish.status
-        && run.is_of(task.rest.get("attempt"))
-        && task.node.as_ref() == Some(&Bson::from(&run.node))
-        && task.stdout.as_ref() == Some(&finish.stdout)
-        && task.stderr.as_ref() == Some(&finish.stderr)
-        && task.complete == Some(Bson::Boolean(finish.complete))
+impl Finish {
+    /// The transition, and what the task must be like for it.
+    pub(super) fn statement(&self, run: &Run, now: DateTime) -> Statement {
+        let mut transition = Transition::to(self.status, now)
+            .set("stdout", self.stdout.clone())
+            .set("stderr", self.stderr.clone())
+            .set("complete", self.complete)
+            .end_of_run();
+        for (field, value) in [("result", &self.result), ("exit", &self.exit)] {
+            if let Some(value) = value {
+                transition = transition.set(field, value.clone());
+            }
+        }
+        if let Some(note) = &self.note {
+            transition = transition.note(note);
+        }
+        Statement { task: run.task.0, like: run.like(), transition }
+    }
+
+    /// Whether the task has ended so, by this run.
+    fn is_held_by(&self, task: &Task, run: &Run) -> bool {
+        task.status == self.status
+            && run.is_of(task.rest.get("attempt"))
+            && task.node.as_ref() == Some(&Bson::from(&run.node))
+            && task.stdout.as_ref() == Some(&self.stdout)
+            && task.stderr.as_ref() == Some(&self.stderr)
+            && task.complete == Some(Bson::Boolean(self.complete))
+    }
 }

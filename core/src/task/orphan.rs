@@ -49,13 +49,9 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn orphan_stale_claims(&self, node: &NodeName) -> Result<u64, StoreError> {
-        let limit = long_ago(self.now(), CLAIM_EXPIRES_AFTER);
-        let filter = doc! {
-            "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit),
-        };
         let update =
             Transition::to(Status::Orphaned, self.now()).end_of_run().note("claimed and never started");
-        Ok(self.tasks().update_many(filter, update.pipeline()).await?.modified_count)
+        self.move_all(stale_claims(node, self.now()), &update.pipeline(), Status::Orphaned).await
     }
 
     /// Ends the run of a task whose runner is known to be dead: as -6, or as -7 where its queue wants it
@@ -99,6 +95,14 @@ impl Store {
             buried = self.bury_for_good(&filter, [Bson::Null, Bson::Null], why).await;
         } else if !matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             self.discard_output(&sealed).await?;
+        }
+        match &buried {
+            Ok(Buried::Orphaned) => {
+                self.moved(task.queue, Some(Status::Running), Some(Status::Orphaned), 1);
+            }
+            Ok(Buried::Again) => self.moved(task.queue, Some(Status::Running), Some(Status::Deferred), 1),
+            Ok(Buried::NotRunning) => {}
+            Err(_) => self.doubt_counters(),
         }
         if matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             self.remove_live(task.id, Some(run.attempt)).await?;
@@ -207,6 +211,12 @@ pub fn unleased_limit(queue: &Queue, now: DateTime) -> Option<DateTime> {
     let seconds = queue.rest.get("unleased_limit").and_then(crate::model::number)?;
     let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())?;
     Some(long_ago(now, limit))
+}
+
+/// Tasks that were claimed for `node` without a lease, long ago.
+pub(super) fn stale_claims(node: &NodeName, now: DateTime) -> Document {
+    let limit = long_ago(now, CLAIM_EXPIRES_AFTER);
+    doc! { "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit) }
 }
 
 fn run_of(task: &Task) -> Run {

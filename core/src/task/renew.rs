@@ -3,16 +3,18 @@
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
+use serde::{Deserialize, Serialize};
 
-use super::transition::server_time_in;
-use crate::model::{NodeName, Status, TaskId, whole_number};
+use super::statements::Statement;
+use super::transition::{Transition, server_time_in};
+use crate::model::{NodeName, Status, Task, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
 /// One run of a task by one runner. Everything that a runner writes names all of this, so that a runner whose
 /// task was taken away changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The task.
     pub task: TaskId,
@@ -28,15 +30,43 @@ pub struct Run {
 impl Run {
     /// Matches the task as long as this run has it.
     pub(super) fn filter(&self) -> Document {
+        let mut filter = doc! { "_id": self.task };
+        filter.extend(self.like());
+        filter
+    }
+
+    /// What a task is like that this run has.
+    pub(super) fn like(&self) -> Document {
         doc! {
-            "_id": self.task, "status": Status::Running, "node": &self.node, "attempt": self.attempt,
+            "status": Status::Running, "node": &self.node, "attempt": self.attempt,
             "instance": self.instance.as_deref(),
         }
     }
 
     /// Whether `task` is at this attempt.
-    pub(super) fn is_of(&self, attempt: Option<&bson::Bson>) -> bool {
+    pub(super) fn is_of(&self, attempt: Option<&Bson>) -> bool {
         attempt.and_then(whole_number) == Some(self.attempt)
+    }
+
+    /// Whether this run has `task`.
+    pub(super) fn has(&self, task: &Task) -> bool {
+        task.status == Status::Running
+            && task.node.as_ref() == Some(&Bson::from(&self.node))
+            && self.is_of(task.rest.get("attempt"))
+            && task.instance() == self.instance.as_deref()
+    }
+
+    /// A longer lease, if this run still has the task.
+    pub(super) fn renewal(&self, lease: Duration) -> Statement {
+        let transition = Transition::within().compute("lease_until", server_time_in(lease));
+        Statement { task: self.task.0, like: self.like(), transition }
+    }
+
+    /// What its plugin says about its progress, if this run still has the task.
+    pub(super) fn progress(&self, mut progress: Document, now: DateTime) -> Statement {
+        progress.insert("at", now);
+        let transition = Transition::within().set("progress", progress);
+        Statement { task: self.task.0, like: self.like(), transition }
     }
 }
 
@@ -59,10 +89,10 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
     pub async fn renew_lease(&self, run: &Run, lease: Duration) -> Result<Renewed, StoreError> {
-        let update = vec![doc! { "$set": { "lease_until": server_time_in(lease) } }];
+        let (filter, update) = run.renewal(lease).alone();
         let renewed = self
             .tasks()
-            .find_one_and_update(run.filter(), update)
+            .find_one_and_update(filter, update)
             .projection(doc! { "cancel": 1 })
             .return_document(ReturnDocument::After)
             .await?;
@@ -86,9 +116,9 @@ impl Store {
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
-    pub async fn record_progress(&self, run: &Run, mut progress: Document) -> Result<(), StoreError> {
-        progress.insert("at", self.now());
-        self.tasks().update_one(run.filter(), doc! { "$set": { "progress": progress } }).await?;
+    pub async fn record_progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
+        let (filter, update) = run.progress(progress, self.now()).alone();
+        self.tasks().update_one(filter, update).await?;
         Ok(())
     }
 

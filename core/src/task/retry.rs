@@ -53,6 +53,7 @@ impl Store {
         if let Ok(result) = &changed
             && result.matched_count == 1
         {
+            self.moved(task.queue, Some(task.status), Some(Status::Queued), 1);
             return Ok(Retried::Queued);
         }
         if kept {

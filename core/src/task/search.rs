@@ -10,6 +10,9 @@ use super::archive;
 use crate::model::{TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
+/// So many tasks are fetched at once: they may have large output, and each client waits for its own.
+pub(super) const AT_ONCE: u32 = 32;
+
 /// A search over tasks. The caller has checked that its filter is allowed and indexed.
 #[derive(Debug, Clone, Default)]
 pub struct TaskQuery {
@@ -47,13 +50,14 @@ impl Store {
         query: TaskQuery,
     ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
         let cursor = if query.archive {
-            self.tasks().aggregate(with_archive(query)).await?
+            self.tasks().aggregate(with_archive(query)).batch_size(AT_ONCE).await?
         } else {
             let options = FindOptions::builder()
                 .skip(query.skip)
                 .limit(query.limit)
                 .projection(query.projection)
                 .sort(query.sort)
+                .batch_size(AT_ONCE)
                 .build();
             self.tasks().find(query.filter).with_options(options).await?
         };

@@ -6,6 +6,7 @@ use bson::{Bson, DateTime, doc};
 use mongodb::options::ReturnDocument;
 
 use super::Run;
+use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
 use crate::model::{NodeName, Status, Task, TaskId};
 use crate::store::error::typed;
@@ -20,6 +21,9 @@ pub struct Start {
     pub node: NodeName,
     /// Which claim it was started for, if the DEN that did says so: the attempt, and the start of that DEN.
     pub claim: Option<(i64, String)>,
+    /// When that claim was made, as the task says. A claim is not acknowledged by a majority: after a change of the
+    /// primary it may be gone, and its successor would have the same number.
+    pub claimed: Option<DateTime>,
     /// The time of the start, the same in every repetition.
     pub at: DateTime,
     /// How long the task is the runner's until it renews that.
@@ -49,25 +53,12 @@ impl Store {
     /// The database cannot be reached, or the document cannot be understood.
     #[tracing::instrument(skip_all, fields(task = %start.task), err(level = "debug"))]
     pub async fn start_task(&self, start: &Start) -> Result<Started, StoreError> {
-        let mut filter = doc! { "_id": start.task, "status": Status::Claimed, "node": &start.node };
-        if let Some((attempt, instance)) = &start.claim {
-            filter.insert("attempt", attempt);
-            filter.insert("instance", instance);
-        }
-        let before = doc! { "$ifNull": ["$attempt", 0] };
-        let counted = doc! { "$ne": [{ "$type": "$instance" }, "missing"] };
-        let attempt = doc! { "$cond": [counted, &before, { "$add": [&before, 1] }] };
-        let update = Transition::to(Status::Running, start.at)
-            .set("started", start.at)
-            .set("pid", i64::from(start.pid))
-            .compute("attempt", attempt)
-            .compute("lease_until", server_time_in(start.lease))
-            .pipeline();
+        let (filter, update) = start.statement().alone();
         let started =
             self.tasks().find_one_and_update(filter, update).return_document(ReturnDocument::After).await?;
         let task = match started {
             Some(document) => Some(typed("tasks", document)?),
-            None => self.find_task(start.task).await?.filter(|task| is_ours(task, start)),
+            None => self.find_task(start.task).await?.filter(|task| start.is_of(task)),
         };
         Ok(match task {
             Some(task) => {
@@ -84,9 +75,42 @@ impl Store {
     }
 }
 
-fn is_ours(task: &Task, start: &Start) -> bool {
-    task.status == Status::Running
-        && task.node.as_ref() == Some(&Bson::from(&start.node))
-        && task.pid() == i32::try_from(start.pid).ok()
-        && task.mtime.as_ref().is_some_and(|mtime| mtime.0 == Bson::DateTime(start.at))
+impl Start {
+    /// The transition, and what the task must be like for it.
+    pub(super) fn statement(&self) -> Statement {
+        let mut like = doc! { "status": Status::Claimed, "node": &self.node };
+        if let Some((attempt, instance)) = &self.claim {
+            like.insert("attempt", attempt);
+            like.insert("instance", instance);
+        }
+        if let Some(claimed) = self.claimed {
+            like.insert("mtime", claimed);
+        }
+        Statement { task: self.task.0, like, transition: self.transition() }
+    }
+
+    fn transition(&self) -> Transition {
+        let transition = Transition::to(Status::Running, self.at)
+            .set("started", self.at)
+            .set("pid", i64::from(self.pid))
+            .compute("lease_until", server_time_in(self.lease));
+        if self.claim.is_some() {
+            return transition;
+        }
+        let before = doc! { "$ifNull": ["$attempt", 0] };
+        let counted = doc! { "$ne": [{ "$type": "$instance" }, "missing"] };
+        transition.compute("attempt", doc! { "$cond": [counted, &before, { "$add": [&before, 1] }] })
+    }
+
+    /// Whether it is this start that the task runs by.
+    pub(super) fn is_of(&self, task: &Task) -> bool {
+        task.status == Status::Running
+            && task.node.as_ref() == Some(&Bson::from(&self.node))
+            && task.pid() == i32::try_from(self.pid).ok()
+            && task.mtime.as_ref().is_some_and(|mtime| mtime.0 == Bson::DateTime(self.at))
+            // A warm runner keeps its number.
+            && self.claim.as_ref().is_none_or(|(attempt, instance)| {
+                task.attempt() == Some(*attempt) && task.instance() == Some(instance.as_str())
+            })
+    }
 }

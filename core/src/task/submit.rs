@@ -188,10 +188,16 @@ impl Store {
         if documents.is_empty() {
             return Ok(Submitted { ids });
         }
+        let tasks = documents.len() as u64;
         match template.fields.get_str("unique") {
             Ok(key) => self.insert_unique(template.queue, key, &documents).await?,
-            Err(_) => drop(self.tasks().insert_many(documents).await?),
+            Err(_) => {
+                let inserted = self.tasks().insert_many(documents).await.map_err(StoreError::from);
+                // How many of them are there nobody knows.
+                inserted.inspect_err(|_| self.doubt_counters())?;
+            }
         }
+        self.moved(template.queue, None, Some(template.status), tasks);
         Ok(Submitted { ids })
     }
 

@@ -1,12 +1,19 @@
 //! Sweep: what happens to tasks as time passes, whoever looks first. Each is one conditional update, so any
 //! number of DENs may sweep at once.
 
-use bson::{Bson, doc};
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
 
 use super::claim::given_back;
 use super::transition::{Transition, is_past};
-use crate::model::Status;
+use crate::model::{QueueId, Status, whole_number};
 use crate::store::{Store, StoreError};
+
+/// So many tasks are moved at once.
+const AT_ONCE: i64 = 1_000;
 
 /// How many tasks a sweep has moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,7 +34,6 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn sweep_tasks(&self) -> Result<Swept, StoreError> {
-        let tasks = self.tasks();
         let now = self.now();
         let due = doc! {
             "status": Status::Deferred, "run_at": { "$type": "date" }, "$expr": is_past("run_at"),
@@ -38,22 +44,59 @@ impl Store {
             "lease_until": { "$type": "date" }, "$expr": is_past("lease_until"),
         };
         let back = given_back(self, "not started within its lease");
-        let waiting = [Status::Deferred, Status::Blocked, Status::Queued].map(Bson::from);
-        let overdue = doc! {
-            "status": { "$in": waiting.to_vec() }, "deadline": { "$type": "date" }, "$expr": is_past("deadline"),
-        };
         let cancelled =
             Transition::to(Status::Cancelled, now).note("its deadline passed before it ran").pipeline();
         let (due, given_back, overdue) = futures::try_join!(
-            tasks.update_many(due, queued).into_future(),
-            tasks.update_many(claimed, back).into_future(),
-            tasks.update_many(overdue, cancelled).into_future(),
+            self.move_all(due, &queued, Status::Queued),
+            self.move_all(claimed, &back, Status::Queued),
+            self.move_all(overdue(), &cancelled, Status::Cancelled),
         )?;
-        Ok(Swept {
-            due: due.modified_count,
-            given_back: given_back.modified_count,
-            overdue: overdue.modified_count,
-        })
+        Ok(Swept { due, given_back, overdue })
+    }
+
+    /// How the server looks for tasks that wait beyond their deadline.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn explain_overdue(&self) -> Result<Document, StoreError> {
+        let find = doc! { "find": "tasks", "filter": overdue(), "limit": AT_ONCE };
+        Ok(self.database().run_command(doc! { "explain": find, "verbosity": "executionStats" }).await?)
+    }
+
+    /// Moves all tasks that `filter` finds to another status, those of a queue and a status together, so that each
+    /// is counted where it belongs. Where there are none, this is one find. Returns how many have moved.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(super) async fn move_all(
+        &self,
+        filter: Document,
+        update: &[Document],
+        to: Status,
+    ) -> Result<u64, StoreError> {
+        let tasks = self.tasks();
+        let only = doc! { "queue": 1, "status": 1 };
+        let mut all = 0;
+        loop {
+            let found = tasks.find(filter.clone()).projection(only.clone()).limit(AT_ONCE).await?;
+            let found: Vec<Document> = found.try_collect().await?;
+            let before = all;
+            for ((queue, status), ids) in together(&found) {
+                // What has changed since it was found is left alone.
+                let still = doc! { "$and": [{ "_id": { "$in": ids }, "status": status }, &filter] };
+                let moved = tasks.update_many(still, update.to_vec()).await;
+                // Some of them may have moved.
+                let moved = moved.inspect_err(|_| self.doubt_counters())?.modified_count;
+                if let Some(queue) = queue {
+                    self.moved(QueueId(queue), Some(Status::from_code(status)), Some(to), moved);
+                }
+                all += moved;
+            }
+            let is_all = i64::try_from(found.len()).is_ok_and(|found| found < AT_ONCE);
+            if is_all || all == before {
+                return Ok(all);
+            }
+        }
     }
 
     /// Removes the place in a queue from tasks that are not claimed or running: a program that does not know
@@ -64,8 +107,36 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn clear_stale_slots(&self) -> Result<u64, StoreError> {
-        let stale = doc! { "slot": { "$exists": true }, "status": { "$nin": [-1, 0] } };
         let update = doc! { "$unset": { "slot": "", "lease_until": "", "instance": "", "pid": "" } };
-        Ok(self.tasks().update_many(stale, update).await?.modified_count)
+        Ok(self.tasks().update_many(stale_slots(), update).await?.modified_count)
     }
+}
+
+/// Tasks that wait, and may pass their deadline before they run.
+pub(super) fn waiting() -> Document {
+    let waiting = [Status::Deferred, Status::Blocked, Status::Queued].map(Bson::from);
+    doc! { "status": { "$in": waiting.to_vec() } }
+}
+
+/// Tasks with a place that they must not have.
+pub(super) fn stale_slots() -> Document {
+    doc! { "slot": { "$exists": true }, "status": { "$nin": [-1, 0] } }
+}
+
+/// Those of them whose deadline is over.
+fn overdue() -> Document {
+    let mut overdue = waiting();
+    overdue.extend(doc! { "deadline": { "$type": "date" }, "$expr": is_past("deadline") });
+    overdue
+}
+
+/// The ids of tasks by queue and status. Whatever has no status is left alone.
+fn together(tasks: &[Document]) -> HashMap<(Option<ObjectId>, i64), Vec<&Bson>> {
+    let mut together: HashMap<_, Vec<&Bson>> = HashMap::new();
+    for task in tasks {
+        if let (Some(id), Some(status)) = (task.get("_id"), task.get("status").and_then(whole_number)) {
+            together.entry((task.get_object_id("queue").ok(), status)).or_default().push(id);
+        }
+    }
+    together
 }

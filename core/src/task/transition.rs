@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
 use crate::model::Status;
@@ -13,29 +14,40 @@ const HISTORY: i32 = 50;
 /// What belongs to a running attempt, and ends with it.
 const OF_A_RUN: [&str; 5] = ["slot", "lease_until", "instance", "pid", "uploads"];
 
-/// An update that takes a task to another status.
-#[derive(Debug)]
+/// An update of a task: to another status, with an entry in its history, or within one.
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Transition {
-    set: Document,
+    /// Fields that get a value.
+    values: Document,
+    /// Fields that get what an expression gives.
+    computed: Document,
     unset: Vec<&'static str>,
     note: Option<String>,
+    /// Whether the history gets an entry.
+    told: bool,
 }
 
 impl Transition {
     /// To `status`, at `now`.
     pub(super) fn to(status: Status, now: DateTime) -> Self {
-        Self { set: doc! { "status": status, "mtime": now }, unset: Vec::new(), note: None }
+        Self { values: doc! { "status": status, "mtime": now }, told: true, ..Self::within() }
+    }
+
+    /// No other status.
+    pub(super) fn within() -> Self {
+        let (values, computed) = (Document::new(), Document::new());
+        Self { values, computed, unset: Vec::new(), note: None, told: false }
     }
 
     /// Sets a field to a value. Text that looks like an expression stays text.
     pub(super) fn set(mut self, field: &str, value: impl Into<Bson>) -> Self {
-        self.set.insert(field, doc! { "$literal": value.into() });
+        self.values.insert(field, value.into());
         self
     }
 
     /// Sets a field to what an expression gives.
     pub(super) fn compute(mut self, field: &str, expression: impl Into<Bson>) -> Self {
-        self.set.insert(field, expression);
+        self.computed.insert(field, expression);
         self
     }
 
@@ -64,18 +76,63 @@ impl Transition {
 
     /// As MongoDB takes it.
     pub(super) fn pipeline(self) -> Vec<Document> {
-        let mut entry = doc! { "at": "$$NOW", "status": "$status", "attempt": "$attempt", "node": "$node" };
-        if let Some(note) = self.note {
-            entry.insert("note", doc! { "$literal": note });
+        let values = self.values.clone().into_iter();
+        let set = values.map(|(field, value)| (field, literal(value).into())).collect();
+        self.stages(set)
+    }
+
+    /// Whether one update can make both transitions: they differ in values alone.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.values.keys().eq(other.values.keys())
+            && self.computed == other.computed
+            && self.unset == other.unset
+            && self.note == other.note
+            && self.told == other.told
+    }
+
+    /// One update for several tasks whose transitions are alike, each with its own values. None: there are none.
+    pub(super) fn pipeline_of(tasks: &[(ObjectId, &Self)]) -> Vec<Document> {
+        let Some((_, first)) = tasks.first() else { return Vec::new() };
+        let ids: Vec<ObjectId> = tasks.iter().map(|(id, _)| *id).collect();
+        let position = doc! { "$indexOfArray": [literal(ids), "$_id"] };
+        let set = |(field, value): (&String, &Bson)| {
+            let of_task = |(_, task): &(ObjectId, &Self)| task.values.get(field).cloned();
+            let all: Vec<Bson> = tasks.iter().filter_map(of_task).collect();
+            let value = if all.iter().all(|one| one == value) {
+                literal(value.clone())
+            } else {
+                doc! { "$arrayElemAt": [literal(all), position.clone()] }
+            };
+            (field.clone(), value.into())
+        };
+        (*first).clone().stages(first.values.iter().map(set).collect())
+    }
+
+    fn stages(self, mut set: Document) -> Vec<Document> {
+        set.extend(self.computed);
+        let mut stages = vec![doc! { "$set": set }];
+        if self.told {
+            stages.push(doc! { "$set": { "history": history(self.note) } });
         }
-        let before = doc! { "$cond": [{ "$isArray": "$history" }, "$history", []] };
-        let history = doc! { "$slice": [{ "$concatArrays": [before, [entry]] }, -HISTORY] };
-        let mut stages = vec![doc! { "$set": self.set }, doc! { "$set": { "history": history } }];
         if !self.unset.is_empty() {
             stages.push(doc! { "$unset": self.unset });
         }
         stages
     }
+}
+
+fn literal(value: impl Into<Bson>) -> Document {
+    doc! { "$literal": value.into() }
+}
+
+/// The history with an entry of what the task is by now.
+fn history(note: Option<String>) -> Document {
+    let mut entry = doc! { "at": "$$NOW", "status": "$status", "attempt": "$attempt", "node": "$node" };
+    if let Some(note) = note {
+        entry.insert("note", literal(note));
+    }
+    let before = doc! { "$cond": [{ "$isArray": "$history" }, "$history", []] };
+    doc! { "$slice": [{ "$concatArrays": [before, [entry]] }, -HISTORY] }
 }
 
 /// The server's time so long from now.

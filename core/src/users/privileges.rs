@@ -98,6 +98,8 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             (ANY, &["changeStream", "find"]),
             ("audit", &["createIndex"]),
             ("bulk", &["createIndex"]),
+            // Whoever moves tasks writes how many.
+            (crate::counters::COLLECTION, &["insert", "update"]),
             (crate::lease::COLLECTION, &["insert", "update"]),
             ("nodes", &["createIndex", "insert", "update"]),
             ("queues", &["createIndex"]),
@@ -106,11 +108,11 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             // The janitor archives and deletes by the policy of queues.
             ("tasks.archive", &["createIndex", "insert", "remove", "update"]),
             ("tasks.deleting", &["createIndex", "insert", "remove", "update"]),
-            // It keeps what is left of a runner that died: the outcome of its attempt, and its output.
+            // It writes for its runners, and keeps what is left of one that died.
             ("tasks.attempts", &["createIndex", "insert", "remove", "update"]),
             ("tasks.chunks", &["createIndex", "insert", "remove"]),
             ("tasks.files", &["createIndex", "insert", "remove"]),
-            ("tasks.live", &["createIndex", "remove"]),
+            ("tasks.live", &["createIndex", "insert", "remove", "update"]),
         ],
         // Tasks may be created for the documents of any collection, and waiting follows a change stream.
         Role::DisbatchWeb => &[
@@ -118,6 +120,7 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             ("audit", &["insert", "update"]),
             ("balance", &["insert", "update"]),
             ("bulk", &["insert", "update"]),
+            (crate::counters::COLLECTION, &["insert", "update"]),
             ("nodes", &["update"]),
             ("queues", &["insert", "remove", "update"]),
             ("submissions", &["insert", "remove", "update"]),
@@ -130,8 +133,11 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             ("tasks.live", &["remove"]),
         ],
         Role::TaskRunner => &[
+            (crate::counters::COLLECTION, &["find", "insert", "update"]),
             ("queues", &["find"]),
             ("tasks", &["find", "update"]),
+            // Where a result is whose confirmation was lost, if the janitor was faster.
+            ("tasks.archive", &["find"]),
             ("tasks.attempts", &["find", "insert", "remove", "update"]),
             ("tasks.chunks", &["insert", "remove"]),
             ("tasks.files", &["insert", "remove"]),

@@ -10,7 +10,7 @@ use crate::openapi::{self, Details, ErrorBody, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::State;
 
-/// One queue with its tasks counted, by name or id.
+/// One queue with its tasks counted, by name or id. Numbers beyond 10,000 come from counters, as those of `GET /queues`.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
@@ -32,6 +32,7 @@ use crate::state::State;
 pub async fn handle(state: Data<State>, name: Path<String>, params: Result<Params, HttpError>) -> Answer {
     let queue = state.store.find_queue(&Selector::parse(&name)).await?;
     let queue = queue.ok_or_else(|| HttpError::not_found(format!("no queue '{name}'")))?;
-    let counts = state.store.count_queue(queue.id).await?;
+    let counts = state.counts.of(&state.store, vec![queue.id]).await?;
+    let counts = counts.get(&queue.id).copied().unwrap_or_default();
     Ok(json::ok(&list_queues::view(&queue, counts, wants_details(params))))
 }

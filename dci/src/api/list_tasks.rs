@@ -1,8 +1,11 @@
 //! `GET /tasks`
 
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use futures::{StreamExt, future, stream};
+use bson::Document;
+use disbatch_core::store::StoreError;
+use futures::{Stream, StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
 use crate::api::Answer;
@@ -12,12 +15,17 @@ use crate::params::Params;
 use crate::query::{Listing, Shape};
 use crate::rows::{self, view};
 use crate::state::State;
-use crate::{accept, json, ui};
+use crate::{accept, counts, json, ui};
 
 /// Tasks that match the parameters. The options `.limit`, `.skip`, `.count`, `.fields`, `.full`, `.terse`,
 /// `.epoch`, `.archive` and `.pretty` say which of them, and how they are written.
 ///
 /// The answer is an array; an object for `.limit=1`, and an empty object when nothing matches.
+///
+/// With `.order`, `.after` or `.before` the tasks come in the order of their ids, a page at a time, at the same cost
+/// wherever the page is; the headers `Disbatch-After` and `Disbatch-Before` have the ids that the next and the
+/// previous page begin at. Pages are for all tasks, those of a queue, of a queue and statuses, and of a queue, statuses
+/// and a node.
 ///
 /// # Errors
 /// The parameters are wrong or not indexed, or the database cannot be reached.
@@ -41,12 +49,33 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) ->
         return Ok(ui::page(ui::tasks::render(&state, &params).await));
     }
     let indexes = state.store.task_index_fields().await?;
-    let Listing { query, shape } = Listing::parse(&params, &indexes, None)?;
+    let Listing { query, shape, page } = Listing::parse(&params, &indexes, None)?;
     if shape.count {
-        let count = state.store.count_query(query).await.map_err(HttpError::from_search)?;
+        let count = counts::of_search(&state.store, query).await.map_err(HttpError::from_search)?;
         return Ok(one(&json!({ "count": count }), shape));
     }
-    let mut tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
+    let Some(page) = page else {
+        let tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
+        return respond(state, tasks, shape).await;
+    };
+    let found = state.store.find_page(&page).await?;
+    let tasks = state.store.stream_page(&found.ids, query.filter, query.projection).await;
+    let mut answer = respond(state, tasks.map_err(HttpError::from_search)?, shape).await?;
+    for (name, id) in
+        [("disbatch-after", page.following(&found)), ("disbatch-before", page.preceding(&found))]
+    {
+        if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
+            answer.headers_mut().insert(HeaderName::from_static(name), id);
+        }
+    }
+    Ok(answer)
+}
+
+async fn respond(
+    state: Data<State>,
+    mut tasks: impl Stream<Item = Result<Document, StoreError>> + Unpin + 'static,
+    shape: Shape,
+) -> Answer {
     let Some(first) = tasks.next().await else { return Ok(one(&Value::Object(Map::new()), shape)) };
     let first = first.map_err(HttpError::from_search)?;
     if shape.single {

@@ -155,10 +155,20 @@ pub struct TaskSearch {
     /// At most so many. With 1, the answer is no array.
     #[param(rename = ".limit")]
     limit: Option<i64>,
-    /// Leaves out so many first.
+    /// Leaves out so many first. The server steps over each of them: for many pages, see `.after`.
     #[param(rename = ".skip", minimum = 0)]
     skip: Option<i64>,
-    /// Answers only how many match. On unless empty or 0, as all switches.
+    /// In the order of ids: `id` for the oldest task first, `-id` for the newest; `id` with `.after` and `.before`. The page has
+    /// 100 tasks unless `.limit` says something else, at most 10,000.
+    #[param(rename = ".order", example = "-id")]
+    order: Option<String>,
+    /// Only what comes after this task in that order: the next page.
+    #[param(rename = ".after", pattern = "^[0-9a-f]{24}$")]
+    after: Option<String>,
+    /// Only what comes right before this task in that order: the previous page.
+    #[param(rename = ".before", pattern = "^[0-9a-f]{24}$")]
+    before: Option<String>,
+    /// Answers only how many match. Of a queue, or statuses of it, the counters are asked beyond 10,000. On unless empty or 0, as all switches.
     #[param(rename = ".count")]
     count: Option<String>,
     /// Which keys to answer: a JSON array of names, or an object of name and 0 or 1.

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use actix_web::http::StatusCode;
 use askama::Template;
 use bson::oid::ObjectId;
-use bson::{Bson, Document};
-use disbatch_core::model::Queue;
+use bson::{Bson, Document, doc};
+use disbatch_core::model::{Queue, TaskId};
+use futures::TryStreamExt;
 use serde_json::Value;
 
+use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::query::{Listing, Refusal};
@@ -46,7 +48,7 @@ struct QueueOption {
 }
 
 enum Found {
-    Count(u64),
+    Count(String),
     Tasks(Tasks),
 }
 
@@ -56,8 +58,20 @@ struct Tasks {
     bulk: Option<String>,
     /// Every parameter again, for the forms that turn pages.
     hidden: Vec<(String, String)>,
-    previous: Option<u64>,
-    next: Option<u64>,
+    previous: Option<Turn>,
+    next: Option<Turn>,
+}
+
+/// What another page is asked for with.
+struct Turn {
+    option: &'static str,
+    value: String,
+}
+
+impl Turn {
+    fn skip(tasks: u64) -> Self {
+        Self { option: ".skip", value: tasks.to_string() }
+    }
 }
 
 struct Row {
@@ -94,10 +108,30 @@ pub async fn render(state: &State, params: &Params) -> Rendered {
 
 async fn find(state: &State, params: &Params, names: &HashMap<ObjectId, String>) -> Result<Found, Refusal> {
     let indexes = state.store.task_index_fields().await.map_err(HttpError::from)?;
-    let Listing { query, shape } = Listing::parse(params, &indexes, Some(DEFAULT_LIMIT))?;
+    let mut params = params.clone();
+    if pages_by_id(&params) {
+        params.options.insert("order".to_owned(), "-id".into());
+    }
+    let Listing { mut query, shape, page } = Listing::parse(&params, &indexes, Some(DEFAULT_LIMIT))?;
     if shape.count {
-        let count = state.store.count_query(query).await.map_err(HttpError::from_search)?;
+        let count = counts::about(&state.store, query).await.map_err(HttpError::from_search)?;
         return Ok(Found::Count(count));
+    }
+    // A list shows no output, which may be large.
+    query.projection.get_or_insert_with(|| doc! { "stdout": 0, "stderr": 0, "history": 0, "result": 0 });
+    if let Some(page) = page {
+        let found = state.store.find_page(&page).await.map_err(HttpError::from)?;
+        let tasks = state.store.stream_page(&found.ids, query.filter, query.projection).await;
+        let tasks: Vec<Document> =
+            tasks.map_err(HttpError::from_search)?.try_collect().await.map_err(HttpError::from_search)?;
+        let turn = |option, id: Option<TaskId>| id.map(|id| Turn { option, value: id.to_string() });
+        return Ok(Found::Tasks(Tasks {
+            rows: tasks.iter().map(|task| row(task, names)).collect(),
+            bulk: bulk(&params),
+            hidden: hidden(&params),
+            previous: turn(".before", page.preceding(&found)),
+            next: turn(".after", page.following(&found)),
+        }));
     }
     let skip = query.skip;
     let limit = query.limit.and_then(|limit| u64::try_from(limit).ok());
@@ -105,11 +139,24 @@ async fn find(state: &State, params: &Params, names: &HashMap<ObjectId, String>)
     let full = limit.filter(|limit| u64::try_from(tasks.len()).is_ok_and(|found| found >= *limit));
     Ok(Found::Tasks(Tasks {
         rows: tasks.iter().map(|task| row(task, names)).collect(),
-        bulk: bulk(params),
-        hidden: hidden(params),
-        previous: (skip > 0).then(|| skip.saturating_sub(limit.unwrap_or(skip))),
-        next: full.map(|limit| skip.saturating_add(limit)),
+        bulk: bulk(&params),
+        hidden: hidden(&params),
+        previous: (skip > 0).then(|| Turn::skip(skip.saturating_sub(limit.unwrap_or(skip)))),
+        next: full.map(|limit| Turn::skip(skip.saturating_add(limit))),
     }))
+}
+
+/// Whether to show the newest tasks first, a page at a time: where there are such pages, and nobody has asked for
+/// something else.
+fn pages_by_id(params: &Params) -> bool {
+    let given = |name: &str| params.fields.get(name).is_some_and(|value| *value != "");
+    let only =
+        params.fields.iter().all(|(name, value)| *value == "" || matches!(name.as_str(), "queue" | "status"));
+    let is_plain = |value: &Value| value.is_array() || value.is_string() || value.is_number();
+    let options = ["skip", "archive", "order", "count"];
+    only && (given("queue") || !given("status"))
+        && params.fields.get("status").is_none_or(is_plain)
+        && options.iter().all(|name| params.options.get(*name).is_none_or(|value| *value == ""))
 }
 
 /// The page for bulk jobs with the form filled in. It knows nothing of nodes and other fields.
@@ -157,7 +204,8 @@ fn hidden(params: &Params) -> Vec<(String, String)> {
         Value::Array(values) => values.iter().map(|value| (name.clone(), text(Some(value)))).collect(),
         value => vec![(name, text(Some(value)))],
     };
-    fields.chain(options).filter(|(name, _)| name != ".skip").flat_map(each).collect()
+    let turns = [".skip", ".after", ".before"];
+    fields.chain(options).filter(|(name, _)| !turns.contains(&name.as_str())).flat_map(each).collect()
 }
 
 fn row(task: &Document, names: &HashMap<ObjectId, String>) -> Row {
@@ -180,7 +228,6 @@ fn row(task: &Document, names: &HashMap<ObjectId, String>) -> Row {
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
     use serde_json::json;
 
     use super::*;
@@ -215,8 +262,8 @@ mod tests {
                 rows: vec![row(&task, &names)],
                 bulk: bulk(&params()),
                 hidden: hidden(&params()),
-                previous: Some(4),
-                next: Some(6),
+                previous: Some(Turn::skip(4)),
+                next: Some(Turn { option: ".after", value: "6b0003bb686c8275d8013333".into() }),
             })),
         };
         let html = page.render().unwrap();
@@ -226,7 +273,8 @@ mod tests {
             "succeeded",
             "careful &#38; slow",
             "…",
-            "name=\".skip\" value=\"6\"",
+            "name=\".after\" value=\"6b0003bb686c8275d8013333\"",
+            "name=\".skip\" value=\"4\"",
             "/bulk?queue=6b0003bb686c8275d70dc2f1&#38;status=1%2C2",
             "name=\"status\" value=\"2\"",
             "selected",
@@ -239,7 +287,7 @@ mod tests {
     #[test]
     fn the_page_shows_a_count_or_that_there_is_nothing() {
         let with = |result| TasksPage { form: form(&[], &Params::default()), message: None, result };
-        assert!(with(Some(Found::Count(17))).render().unwrap().contains("17 tasks"));
+        assert!(with(Some(Found::Count("10,000+".into()))).render().unwrap().contains("10,000+ tasks"));
         let none = Tasks { rows: vec![], bulk: None, hidden: vec![], previous: None, next: None };
         assert!(with(Some(Found::Tasks(none))).render().unwrap().contains("No task matches."));
         assert!(!with(None).render().unwrap().contains("No task matches."));

@@ -2,13 +2,18 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A look costs as much as some plugins do, so what was seen so recently counts as seen now.
+const RECENT: Duration = Duration::from_secs(1);
 
 /// The kernel's counter of such kills: that of our control group, or that of the whole machine where the
 /// group has none.
 #[derive(Debug)]
 pub struct OomKills {
     file: PathBuf,
-    at_first: u64,
+    seen: u64,
+    at: Instant,
 }
 
 impl OomKills {
@@ -17,15 +22,25 @@ impl OomKills {
         let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| events_file(&text));
         let files = group.into_iter().chain([PathBuf::from("/proc/vmstat")]);
         files.into_iter().find_map(|file| {
-            let at_first = count(&fs::read_to_string(&file).ok()?)?;
-            Some(Self { file, at_first })
+            let seen = count(&fs::read_to_string(&file).ok()?)?;
+            Some(Self { file, seen, at: Instant::now() })
         })
     }
 
-    /// Whether it has gone up since.
-    pub fn more(&self) -> bool {
+    /// Notes again where it stands, unless that is known.
+    pub fn note(&mut self) {
+        if self.at.elapsed() > RECENT {
+            self.more();
+        }
+    }
+
+    /// Whether it has gone up since it was noted. That is noted, too.
+    pub fn more(&mut self) -> bool {
         let now = fs::read_to_string(&self.file).ok().and_then(|text| count(&text));
-        now.is_some_and(|now| now > self.at_first)
+        let more = now.is_some_and(|now| now > self.seen);
+        self.seen = now.unwrap_or(self.seen);
+        self.at = Instant::now();
+        more
     }
 }
 
@@ -57,13 +72,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_rise_counts() {
+    fn only_a_rise_counts_and_only_once() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("memory.events");
         fs::write(&file, "oom_kill 3\n").unwrap();
-        let kills = OomKills { file: file.clone(), at_first: 3 };
+        let mut kills = OomKills { file: file.clone(), seen: 3, at: Instant::now() };
         assert!(!kills.more());
         fs::write(&file, "oom_kill 4\n").unwrap();
         assert!(kills.more());
+        assert!(!kills.more());
     }
 }

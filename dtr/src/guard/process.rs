@@ -1,31 +1,38 @@
 //! The guard itself: a process of its own, without any runtime. See [`crate::guard`].
 
+use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::time::{Duration, Instant};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
 
+use disbatch_core::model::TaskId;
 use disbatch_core::telemetry::last_words;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::resource::{Usage, UsageWho, getrusage};
-use nix::sys::signal::{SigSet, Signal, kill, killpg};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::time::TimeVal;
-use nix::unistd::{Pid, close, dup2_stderr, dup2_stdin, dup2_stdout};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::{Pid, dup2_stdin};
 
-use super::family::{bury_adopted, descendants};
+use super::family::{Process, Processes, marks};
+use super::inbox::Inbox;
 use super::oom::OomKills;
-use super::protocol::{Exit, Order, Report};
-use super::{COMM, CONTROL_FD, ORDERS_FD, REPORTS_FD, folder_prefix};
+use super::protocol::{FromGuard, Order, Report, Spawn, ToGuard};
+use super::ward::{Low, Ward};
+use super::{COMM, LEASE_IS_OVER};
 use crate::boot_time::boot_time;
+use crate::folder;
 
 /// Deadlines are looked at so often: a wait does not count the time that the machine is suspended.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Who may live for longer than this has no deadline.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The pause before looking again whether a killed plugin's descendants are gone.
 const KILL_STEP: Duration = Duration::from_millis(10);
@@ -36,19 +43,11 @@ const TERM_STEP: Duration = Duration::from_millis(50);
 /// After so long, descendants that cannot be killed are left behind.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
-/// What the command line says.
-struct Assignment {
-    task: String,
-    until: Duration,
-    program: OsString,
-    arguments: Vec<OsString>,
-}
-
 /// Runs as a guard. The arguments are those after the first one.
-pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let outcome = match Assignment::read(arguments) {
-        Some(assignment) => guard(&assignment),
-        None => Err(io::Error::other("wrong arguments")),
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let outcome = match (arguments.next().and_then(|mark| mark.into_string().ok()), arguments.next()) {
+        (Some(mark), None) => Guard::new(mark).and_then(Guard::watch),
+        _ => Err(io::Error::other("wrong arguments")),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -59,262 +58,322 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-impl Assignment {
-    fn read(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
-        let task = arguments.next()?.into_string().ok()?;
-        let until = Duration::from_millis(arguments.next()?.to_str()?.parse().ok()?);
-        let program = (arguments.next()? == "--").then(|| arguments.next())??;
-        Some(Self { task, until, program, arguments: arguments.collect() })
-    }
+/// The guard of a runner.
+struct Guard {
+    /// For reports; orders come by the same.
+    socket: UnixStream,
+    inbox: Inbox,
+    /// Whether the runner lives.
+    has_runner: bool,
+    wards: Vec<Ward>,
+    /// What plugins that ended by themselves have left running. It is nobody's any more.
+    left: HashSet<Process>,
+    low: Low,
+    oom_kills: Option<OomKills>,
+    /// The private folder of the last plugin that has one.
+    folder: PathBuf,
+    /// What the names of all private folders of the runner end with.
+    mark: String,
+    /// Whether there was a plugin that takes several tasks.
+    had_warm: bool,
 }
 
-fn guard(assignment: &Assignment) -> io::Result<()> {
-    let orders = adopt(ORDERS_FD, OpenOptions::new().read(true))?;
-    let mut reports = adopt(REPORTS_FD, OpenOptions::new().write(true))?;
-    let oom_kills = OomKills::now();
-    let started = Instant::now();
-    let mut watch = match Watch::start(assignment, orders) {
-        Ok(watch) => watch,
-        Err(error) => return say(&mut reports, &Report::Error(error.to_string())),
-    };
-    // A runner that has died meanwhile is noticed by the orders.
-    let _died = say(&mut reports, &Report::Pid(watch.plugin.as_raw()));
-    let watched = watch.until_the_end();
-    let Ok(status) = watched else {
-        watch.strike();
-        return watched.map(drop);
-    };
-    let killed = status.signal() == Some(Signal::SIGKILL as i32) && watch.killing_since.is_none();
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-    let exit = Exit {
-        status: status.into_raw(),
-        ordered: watch.ordered,
-        lapsed: watch.lapsed,
-        oom: killed && oom_kills.is_some_and(|kills| kills.more()),
-        duration: started.elapsed(),
-        cpu: length(usage.user_time()) + length(usage.system_time()),
-        peak_memory: peak_memory(&usage),
-    };
-    if say(&mut reports, &Report::Exited(exit)).is_err() || watch.orders.is_none() {
-        remove_folder(&assignment.task);
-    }
-    Ok(())
-}
-
-/// Takes over a descriptor that was passed to this process, so that no other process inherits it.
-fn adopt(number: i32, options: &OpenOptions) -> io::Result<File> {
-    let pipe = options.open(format!("/proc/self/fd/{number}"))?;
-    close(number)?;
-    Ok(pipe)
-}
-
-fn say(reports: &mut File, report: &Report) -> io::Result<()> {
-    let mut line = serde_json::to_vec(report)?;
-    line.push(b'\n');
-    reports.write_all(&line)
-}
-
-fn length(time: TimeVal) -> Duration {
-    Duration::from_secs(u64::try_from(time.tv_sec()).unwrap_or(0))
-        + Duration::from_micros(u64::try_from(time.tv_usec()).unwrap_or(0))
-}
-
-fn peak_memory(usage: &Usage) -> u64 {
-    u64::try_from(usage.max_rss()).unwrap_or(0).saturating_mul(1024)
-}
-
-/// The runner, which has died, made the folder and can no longer remove it. Nothing else is ever removed.
-fn remove_folder(task: &str) {
-    let Ok(folder) = std::env::current_dir() else { return };
-    let name = folder.file_name().and_then(|name| name.to_str());
-    if name.is_some_and(|name| name.starts_with(&folder_prefix(task))) {
-        // Nobody is left to be told of an error.
-        let _left_behind = fs::remove_dir_all(folder);
-    }
-}
-
-/// A plugin that is being watched.
-struct Watch {
-    child: Child,
-    plugin: Pid,
-    exit: Option<ExitStatus>,
-    /// `None` once the runner is dead.
-    orders: Option<Orders>,
-    children: SignalFd,
-    /// When the plugin must be killed unless it is given more time.
-    until: Duration,
-    ordered: bool,
-    lapsed: bool,
-    killing_since: Option<Duration>,
-}
-
-/// The pipe from the runner, and the beginning of a line that is not complete yet.
-struct Orders {
-    pipe: File,
-    line: Vec<u8>,
-}
-
-impl Watch {
-    fn start(assignment: &Assignment, orders: File) -> io::Result<Self> {
+impl Guard {
+    fn new(mark: String) -> io::Result<Self> {
+        // First, while the numbers are free.
+        let low = Low::new()?;
+        let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+        socket.peer_addr()?;
+        dup2_stdin(low.nothing())?;
         let _only_for_the_eye = prctl::set_name(COMM);
         prctl::set_child_subreaper(true)?;
-        // A runner that was stopped before it came to this has lost its task by now.
-        if boot_time() >= assignment.until {
-            return Err(io::Error::other("the task's lease had run out before the plugin was started"));
-        }
-        // Nothing but KILL ends a guard, whoever else the signal was meant for. The plugin must not inherit that.
-        let unblocked = SigSet::thread_get_mask()?;
-        SigSet::all().thread_block()?;
-        let child_ended = SigSet::from(Signal::SIGCHLD);
-        let children = SignalFd::with_flags(&child_ended, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
-        let mut command = Command::new(&assignment.program);
-        command.args(&assignment.arguments).process_group(0);
-        unblocked.thread_set_mask()?;
-        let child = command.spawn();
-        SigSet::all().thread_block()?;
-        let child = child?;
-        let plugin = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-        let watch = Self {
-            child,
-            plugin,
-            exit: None,
-            orders: Some(Orders { pipe: orders, line: Vec::new() }),
-            children,
-            until: assignment.until,
-            ordered: false,
-            lapsed: false,
-            killing_since: None,
-        };
-        watch.let_go(&nothing)?;
-        Ok(watch)
-    }
-
-    /// Leaves the plugin's descriptors to the plugin: their other ends must notice when it closes them.
-    fn let_go(&self, nothing: &File) -> io::Result<()> {
-        let let_go = || -> nix::Result<()> {
-            dup2_stdin(nothing)?;
-            dup2_stdout(nothing)?;
-            dup2_stderr(nothing)?;
-            close(CONTROL_FD)
-        };
-        let_go().map_err(|error| {
-            self.strike();
-            error.into()
+        outlive_signals();
+        Ok(Self {
+            inbox: Inbox::new(socket.try_clone()?),
+            socket,
+            has_runner: true,
+            wards: Vec::new(),
+            left: HashSet::new(),
+            low,
+            oom_kills: OomKills::now(),
+            folder: PathBuf::new(),
+            mark,
+            had_warm: false,
         })
     }
 
-    /// Watches until the plugin has ended, and its descendants too if it was to end.
-    fn until_the_end(&mut self) -> io::Result<ExitStatus> {
-        loop {
-            bury_adopted(self.plugin);
-            self.look()?;
-            if let Some(exit) = self.exit
-                && self.is_over()?
-            {
-                return Ok(exit);
+    /// Watches until the runner is gone, and with it all plugins.
+    fn watch(mut self) -> io::Result<()> {
+        let watched = self.work();
+        if watched.is_err() {
+            // What cannot be watched must not go on.
+            for ward in &self.wards {
+                self.strike(ward);
             }
-            if self.killing_since.is_some() {
-                self.strike();
+        }
+        watched
+    }
+
+    fn work(&mut self) -> io::Result<()> {
+        loop {
+            self.settle()?;
+            if !self.has_runner && self.wards.is_empty() {
+                remove_private(&self.folder);
+                if self.had_warm {
+                    folder::of_mark(&self.mark).for_each(|folder| remove_private(&folder));
+                }
+                return Ok(());
+            }
+            for ward in self.wards.iter().filter(|ward| ward.killing_since.is_some()) {
+                self.strike(ward);
             }
             let spoken = self.wait()?;
             // First this: what was said before a suspension must not count as said now.
-            if self.killing_since.is_none() && self.until <= boot_time() {
-                self.lapsed = true;
-                self.killing_since = Some(boot_time());
-            }
+            self.find_lapsed();
             if spoken {
                 self.hear()?;
             }
         }
     }
 
-    fn look(&mut self) -> io::Result<()> {
-        if self.exit.is_none() {
-            self.exit = self.child.try_wait()?;
+    /// Reports the plugins that are over, and forgets them.
+    fn settle(&mut self) -> io::Result<()> {
+        if self.wards.iter().all(|ward| ward.ended.is_none()) {
+            return Ok(());
+        }
+        let others = self.bury_adopted();
+        let mut at = 0;
+        while let Some(ward) = self.wards.get(at) {
+            if !self.is_over(ward) {
+                at += 1;
+                continue;
+            }
+            let ward = self.wards.remove(at);
+            if others && !ward.was_to_end() {
+                let left = self.family(&ward);
+                self.left.extend(left);
+            }
+            self.leave_folder()?;
+            if let Some(exit) = ward.exit(&mut self.oom_kills) {
+                // A runner that has died meanwhile is noticed by the orders.
+                let _died = self.say(ward.number, Report::Exited(exit));
+            }
         }
         Ok(())
     }
 
-    fn is_over(&self) -> io::Result<bool> {
-        Ok(match self.killing_since {
-            None if !self.ordered => true,
-            None => descendants(Pid::this()).is_empty(),
-            Some(since) => {
-                boot_time().saturating_sub(since) > KILL_LIMIT || descendants(Pid::this()).is_empty()
-            }
-        })
+    fn say(&mut self, number: u64, report: Report) -> io::Result<()> {
+        self.socket.write_all(&FromGuard(number, report).to_bytes()?)
     }
 
-    /// Kills whatever there is at this moment.
-    fn strike(&self) {
+    fn is_over(&self, ward: &Ward) -> bool {
+        ward.ended.is_some()
+            && match ward.killing_since {
+                None => !ward.ordered || self.family(ward).is_empty(),
+                Some(since) => boot_time().saturating_sub(since) > KILL_LIMIT || self.family(ward).is_empty(),
+            }
+    }
+
+    /// The living processes that come from a plugin, itself among them.
+    ///
+    /// They are the plugin's descendants, and those that have lost their parents and so became this process's children:
+    /// not other plugins, nor what earlier ones have left running, nor what carries another plugin's marks. What
+    /// has shed all marks counts as this one's.
+    fn family(&self, of: &Ward) -> Vec<Process> {
+        let foreign = |child: &Process| {
+            if child.pid == of.pid {
+                return false;
+            }
+            if self.left.contains(child) || self.wards.iter().any(|ward| ward.pid == child.pid) {
+                return true;
+            }
+            let marks = marks(child.pid);
+            !marks.is_empty() && marks != of.marks
+        };
+        Processes::now().descendants(Pid::this(), foreign)
+    }
+
+    /// Kills whatever there is of a plugin at this moment.
+    fn strike(&self, ward: &Ward) {
         // Its number is its own as long as it has not been waited for.
-        if self.exit.is_none() {
-            let _gone = killpg(self.plugin, Signal::SIGKILL);
+        if ward.ended.is_none() {
+            let _gone = killpg(ward.pid, Signal::SIGKILL);
         }
-        for pid in descendants(Pid::this()) {
-            let _gone = kill(pid, Signal::SIGKILL);
+        for process in self.family(ward) {
+            let _gone = kill(process.pid, Signal::SIGKILL);
+        }
+    }
+
+    /// Removes ended children that were adopted from the system's table. Tells whether there may be living ones.
+    fn bury_adopted(&mut self) -> bool {
+        let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        loop {
+            let ended = match waitid(Id::All, look) {
+                Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) => pid,
+                Err(Errno::EINTR) => continue,
+                Err(_) => {
+                    self.left.clear();
+                    return false;
+                }
+                Ok(_) => return true, // They all live.
+            };
+            if self.wards.iter().any(|ward| ward.pid == ended) {
+                return true;
+            }
+            let _buried = waitpid(ended, None);
         }
     }
 
     /// Waits for an order, an end or a deadline. Tells whether there is something to hear.
-    fn wait(&self) -> io::Result<bool> {
-        let step = match (self.killing_since, self.exit) {
-            (Some(since), _) if boot_time().saturating_sub(since) > KILL_LIMIT => LONGEST_WAIT,
-            (Some(_), _) => KILL_STEP,
-            (None, Some(_)) => TERM_STEP,
-            (None, None) => {
-                LONGEST_WAIT.min(self.until.saturating_sub(boot_time())) + Duration::from_millis(1)
+    fn wait(&mut self) -> io::Result<bool> {
+        let limit = self.wards.iter().filter_map(longest_wait).min();
+        let limit = limit.map_or(PollTimeout::NONE, |limit| {
+            PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+        });
+        let (spoken, ended) = {
+            let living = self.wards.iter().filter(|ward| ward.ended.is_none());
+            let mut sources: Vec<PollFd<'_>> =
+                living.map(|ward| PollFd::new(ward.handle.as_fd(), PollFlags::POLLIN)).collect();
+            if self.has_runner {
+                sources.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
+            }
+            match poll(&mut sources, limit) {
+                Ok(0) | Err(Errno::EINTR) => (false, None),
+                Ok(_) => {
+                    let spoken = self.has_runner && sources.pop().is_some_and(|s| s.any() == Some(true));
+                    (spoken, Some(sources.iter().map(|s| s.any() == Some(true)).collect::<Vec<_>>()))
+                }
+                Err(error) => return Err(error.into()),
             }
         };
-        let mut sources = vec![PollFd::new(self.children.as_fd(), PollFlags::POLLIN)];
-        sources.extend(self.orders.iter().map(|orders| PollFd::new(orders.pipe.as_fd(), PollFlags::POLLIN)));
-        match poll(&mut sources, PollTimeout::try_from(step).unwrap_or(PollTimeout::MAX)) {
-            Ok(_) => {}
-            Err(Errno::EINTR) => return Ok(false),
-            Err(error) => return Err(error.into()),
+        match ended {
+            Some(ended) => {
+                let living = self.wards.iter_mut().filter(|ward| ward.ended.is_none());
+                for (ward, _) in living.zip(ended).filter(|(_, ended)| *ended) {
+                    ward.collect()?;
+                }
+            }
+            None => drop(self.bury_adopted()),
         }
-        let spoken = sources.get(1).and_then(PollFd::any).unwrap_or(false);
-        while self.children.read_signal()?.is_some() {}
         Ok(spoken)
     }
 
-    /// Reads and obeys. The end of the pipe is the end of the runner.
+    fn find_lapsed(&mut self) {
+        let now = boot_time();
+        for ward in self.wards.iter_mut().filter(|ward| ward.killing_since.is_none() && ward.until <= now) {
+            ward.lapsed = true;
+            ward.killing_since = Some(now);
+        }
+    }
+
+    /// Reads and obeys. The end of the orders is the end of the runner.
     fn hear(&mut self) -> io::Result<()> {
-        let Some(mut orders) = self.orders.take() else { return Ok(()) };
-        let mut buffer = [0; 512];
-        let read = orders.pipe.read(&mut buffer)?;
-        if read == 0 {
-            self.killing_since.get_or_insert(boot_time());
+        if !self.inbox.receive()? {
+            self.has_runner = false;
+            for ward in &mut self.wards {
+                ward.killing_since.get_or_insert(boot_time());
+            }
             return Ok(());
         }
-        for byte in &buffer[..read] {
-            if *byte == b'\n' {
-                self.obey(&String::from_utf8_lossy(&std::mem::take(&mut orders.line)))?;
-            } else {
-                orders.line.push(*byte);
+        while let Some(order) = self.inbox.next()? {
+            match order {
+                ToGuard::Spawn(number, spawn) => self.spawn(number, *spawn)?,
+                ToGuard::Order(number, order) => self.obey(number, order)?,
             }
         }
-        self.orders = Some(orders);
         Ok(())
     }
 
-    fn obey(&mut self, line: &str) -> io::Result<()> {
+    fn enter(&mut self, folder: &Path) -> io::Result<()> {
+        std::env::set_current_dir(folder)?;
+        folder.clone_into(&mut self.folder);
+        Ok(())
+    }
+
+    /// Leaves the folder of a plugin that is gone.
+    fn leave_folder(&self) -> io::Result<()> {
+        if self.wards.iter().all(|ward| ward.is_warm) { std::env::set_current_dir("/") } else { Ok(()) }
+    }
+
+    fn spawn(&mut self, number: u64, spawn: Spawn) -> io::Result<()> {
+        let descriptors = self.inbox.descriptors(spawn.descriptors)?;
+        if let Some(oom_kills) = &mut self.oom_kills {
+            oom_kills.note();
+        }
+        let started = self.enter(&spawn.folder).and_then(|()| {
+            // A runner that was stopped before it came to this has lost its task by now.
+            if boot_time() >= spawn.until {
+                return Err(io::Error::other(LEASE_IS_OVER));
+            }
+            Ward::start(number, &spawn, descriptors, &mut self.low)
+        });
+        let report = match started {
+            Ok(ward) => {
+                let pid = ward.pid.as_raw();
+                self.had_warm |= ward.is_warm;
+                self.wards.push(ward);
+                Report::Pid(pid)
+            }
+            Err(error) => {
+                self.leave_folder()?;
+                Report::Error(error.to_string())
+            }
+        };
+        let _died = self.say(number, report);
+        Ok(())
+    }
+
+    fn obey(&mut self, number: u64, order: Order) -> io::Result<()> {
+        // A plugin that has ended needs none.
+        let Some(ward) = self.wards.iter_mut().find(|ward| ward.number == number) else { return Ok(()) };
         // An order to end that comes after the end has no part in it.
-        self.look()?;
-        match Order::parse(line) {
-            None => {}
-            Some(Order::Until(time)) => self.until = time,
-            Some(Order::Term) if self.exit.is_none() => {
-                self.ordered = true;
-                let _gone = killpg(self.plugin, Signal::SIGTERM);
+        ward.look()?;
+        match order {
+            Order::Until(time) => ward.until = time,
+            Order::Term if ward.ended.is_none() => {
+                ward.ordered = true;
+                let _gone = killpg(ward.pid, Signal::SIGTERM);
             }
-            Some(Order::Kill) if self.exit.is_none() || self.ordered => {
-                self.ordered = true;
-                self.killing_since.get_or_insert(boot_time());
+            Order::Kill if ward.ended.is_none() || ward.ordered => {
+                ward.ordered = true;
+                ward.killing_since.get_or_insert(boot_time());
             }
-            Some(Order::Term | Order::Kill) => {}
+            Order::Term | Order::Kill => {}
         }
         Ok(())
+    }
+}
+
+/// How long one may wait because of a plugin.
+fn longest_wait(ward: &Ward) -> Option<Duration> {
+    match (ward.killing_since, &ward.ended) {
+        (Some(since), _) if boot_time().saturating_sub(since) > KILL_LIMIT => Some(LONGEST_WAIT),
+        (Some(_), _) => Some(KILL_STEP),
+        (None, Some(_)) => Some(TERM_STEP),
+        (None, None) if ward.until > FOR_EVER => None,
+        (None, None) => Some(LONGEST_WAIT.min(ward.until.saturating_sub(boot_time()))),
+    }
+}
+
+/// Nothing but KILL ends a guard, whoever else the signal was meant for. Unlike a signal that is blocked or ignored,
+/// one that is handled is nothing that plugins inherit.
+fn outlive_signals() {
+    use signal_hook::consts::FORBIDDEN;
+    let nothing = std::sync::Arc::default();
+    // The standard library watches for the former, and the latter does no harm.
+    let others = [Signal::SIGBUS as i32, Signal::SIGCHLD as i32];
+    for signal in (1..=64).filter(|signal| !FORBIDDEN.contains(signal) && !others.contains(signal)) {
+        // There are a few that the C library keeps to itself.
+        let _not_ours = signal_hook::flag::register(signal, std::sync::Arc::clone(&nothing));
+    }
+}
+
+/// The runner, which has died, made the folder and can no longer remove it. Nothing else is ever removed.
+fn remove_private(folder: &Path) {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let task = name.strip_prefix("disbatch-").and_then(|rest| rest.split_once('-')).map(|(task, _)| task);
+    if task.is_some_and(|task| task.parse::<TaskId>().is_ok()) {
+        // Nobody is left to be told of an error.
+        let _left_behind = fs::remove_dir_all(folder);
     }
 }

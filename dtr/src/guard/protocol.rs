@@ -1,13 +1,26 @@
-//! What runner and guard tell each other, line by line. See [`crate::guard`].
+//! What runner and guard tell each other. See [`crate::guard`].
+//!
+//! Orders and reports are frames: their length in four bytes, the least significant first, and that many bytes. An
+//! order is a list of words, each with its length before it in the same way; a report is JSON. Words, because
+//! programs, arguments and environment need not be text.
 
-use std::fmt;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The runner to the guard.
+/// No order is longer: the kernel starts no program with so much.
+const LONGEST: usize = 8 * 1024 * 1024;
+
+/// The number of a plugin process of one guard.
+pub type Number = u64;
+
+/// What to do to a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// The plugin may live until this time, by [`crate::boot_time`], unless it is given more.
@@ -18,40 +31,185 @@ pub enum Order {
     Kill,
 }
 
-impl Order {
-    /// What a line means; `None` for one that means nothing.
-    pub fn parse(line: &str) -> Option<Self> {
-        let mut words = line.split_ascii_whitespace();
-        let order = match (words.next()?, words.next()) {
-            ("until", Some(milliseconds)) => Self::Until(Duration::from_millis(milliseconds.parse().ok()?)),
-            ("term", None) => Self::Term,
-            ("kill", None) => Self::Kill,
-            _ => return None,
-        };
-        words.next().is_none().then_some(order)
-    }
+/// A plugin to be started. Its descriptors are sent along, in the order of their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spawn {
+    /// Until when it may live at first, by [`crate::boot_time`]. After that it is not started.
+    pub until: Duration,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// What its environment has besides the runner's, or, without a value, has not.
+    pub environment: Vec<(OsString, Option<OsString>)>,
+    /// Its working directory: the task's private folder, or `/` if it takes several tasks.
+    pub folder: PathBuf,
+    /// How many descriptors it gets.
+    pub descriptors: usize,
 }
 
-impl fmt::Display for Order {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// The runner to the guard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToGuard {
+    /// Start this plugin.
+    Spawn(Number, Box<Spawn>),
+    /// Do this to one that was started.
+    Order(Number, Order),
+}
+
+impl ToGuard {
+    /// As it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut frame = Frame::default();
         match self {
-            Self::Until(time) => writeln!(formatter, "until {}", time.as_millis()),
-            Self::Term => writeln!(formatter, "term"),
-            Self::Kill => writeln!(formatter, "kill"),
+            Self::Spawn(number, spawn) => {
+                frame.word("spawn").number(*number).number(milliseconds(spawn.until));
+                frame.number(spawn.descriptors as u64).word(&spawn.folder);
+                frame.word(&spawn.program).number(spawn.arguments.len() as u64);
+                for argument in &spawn.arguments {
+                    frame.word(argument);
+                }
+                for (name, value) in &spawn.environment {
+                    let (given, value) = value.as_ref().map_or(("", OsStr::new("")), |value| ("=", value));
+                    frame.word(name).word(given).word(value);
+                }
+            }
+            Self::Order(number, Order::Until(time)) => {
+                frame.word("until").number(*number).number(milliseconds(*time));
+            }
+            Self::Order(number, Order::Term) => drop(frame.word("term").number(*number)),
+            Self::Order(number, Order::Kill) => drop(frame.word("kill").number(*number)),
         }
+        frame.finish()
+    }
+
+    /// What a frame without its length means; `None` if it means nothing.
+    fn parse(frame: &[u8]) -> Option<Self> {
+        let mut words = Words(frame);
+        let order = match words.next()? {
+            b"spawn" => return words.spawn(),
+            b"until" => Self::Order(words.number()?, Order::Until(Duration::from_millis(words.number()?))),
+            b"term" => Self::Order(words.number()?, Order::Term),
+            b"kill" => Self::Order(words.number()?, Order::Kill),
+            _ => return None, // A runner is the same program, and sends nothing else.
+        };
+        words.0.is_empty().then_some(order)
+    }
+
+    /// Takes the first order off what has arrived. `None`: it is not complete yet.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn take(arrived: &mut Vec<u8>) -> io::Result<Option<Self>> {
+        let Some(length) = arrived.first_chunk().copied().map(u32::from_le_bytes) else { return Ok(None) };
+        let senseless = || io::Error::new(io::ErrorKind::InvalidData, "an order makes no sense");
+        let end = usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or_else(senseless)? + 4;
+        let Some(frame) = arrived.get(4..end) else { return Ok(None) };
+        let order = Self::parse(frame).ok_or_else(senseless)?;
+        arrived.drain(..end);
+        Ok(Some(order))
     }
 }
 
-/// The guard to the runner, as JSON.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[derive(Default)]
+struct Frame(Vec<u8>);
+
+impl Frame {
+    fn word(&mut self, word: impl AsRef<OsStr>) -> &mut Self {
+        let bytes = word.as_ref().as_bytes();
+        // What does not fit into four bytes is refused by its receiver in any case.
+        self.0.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn number(&mut self, number: u64) -> &mut Self {
+        self.word(OsStr::from_bytes(&number.to_le_bytes()))
+    }
+
+    fn finish(self) -> Vec<u8> {
+        framed(&self.0)
+    }
+}
+
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    [&length.to_le_bytes(), bytes].concat()
+}
+
+/// The words of a frame that have not been read yet.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (length, rest) = self.0.split_first_chunk()?;
+        let (word, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+        self.0 = rest;
+        Some(word)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.next()?.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    fn string(&mut self) -> Option<OsString> {
+        Some(OsString::from_vec(self.next()?.to_vec()))
+    }
+
+    fn spawn(&mut self) -> Option<ToGuard> {
+        let number = self.number()?;
+        let until = Duration::from_millis(self.number()?);
+        let descriptors = usize::try_from(self.number()?).ok()?;
+        let folder = self.string()?.into();
+        let program = self.string()?.into();
+        let arguments = (0..self.number()?).map(|_| self.string()).collect::<Option<_>>()?;
+        let mut environment = Vec::new();
+        while !self.0.is_empty() {
+            let name = self.string()?;
+            let given = !self.next()?.is_empty();
+            environment.push((name, Some(self.string()?).filter(|_| given)));
+        }
+        let spawn = Spawn { until, program, arguments, environment, folder, descriptors };
+        Some(ToGuard::Spawn(number, Box::new(spawn)))
+    }
+}
+
+/// The guard to the runner, about one plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Report {
-    /// The plugin runs as this process, which leads a group of its own.
+    /// It runs as this process, which leads a group of its own.
     Pid(i32),
     /// It cannot be started, in the operating system's words.
     Error(String),
     /// It has ended.
     Exited(Exit),
+}
+
+/// A report, and which plugin it is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FromGuard(pub Number, pub Report);
+
+impl FromGuard {
+    /// As it is sent.
+    ///
+    /// # Errors
+    /// None that is known of.
+    pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(framed(&serde_json::to_vec(self)?))
+    }
+
+    /// What a frame without its length says.
+    ///
+    /// # Errors
+    /// It makes no sense.
+    pub fn parse(frame: &[u8]) -> io::Result<Self> {
+        Ok(serde_json::from_slice(frame)?)
+    }
 }
 
 /// How the plugin ended.
@@ -97,24 +255,61 @@ impl Exit {
 mod tests {
     use super::*;
 
+    fn orders() -> Vec<ToGuard> {
+        let spawn = Spawn {
+            until: Duration::from_millis(1_500),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), "".into(), OsString::from_vec(vec![255, 10])],
+            environment: vec![
+                ("A".into(), Some("".into())),
+                ("B".into(), None),
+                ("C".into(), Some("=".into())),
+            ],
+            folder: "/tmp/x y".into(),
+            descriptors: 4,
+        };
+        vec![
+            ToGuard::Spawn(7, Box::new(spawn)),
+            ToGuard::Order(7, Order::Until(Duration::from_millis(1_500))),
+            ToGuard::Order(8, Order::Term),
+            ToGuard::Order(u64::MAX, Order::Kill),
+        ]
+    }
+
     #[test]
-    fn orders_survive_the_way() {
-        let orders = [Order::Until(Duration::from_millis(1500)), Order::Term, Order::Kill];
-        for order in orders {
-            assert_eq!(Order::parse(&order.to_string()), Some(order));
-        }
-        for rubbish in ["", "until", "until -1", "until 1 2", "until x", "kill all", "nope"] {
-            assert_eq!(Order::parse(rubbish), None, "{rubbish:?}");
+    fn orders_survive_the_way_however_it_cuts_them() {
+        let bytes: Vec<u8> = orders().iter().flat_map(ToGuard::to_bytes).collect();
+        for step in [1, 2, 7, bytes.len()] {
+            let (mut arrived, mut taken) = (Vec::new(), Vec::new());
+            for piece in bytes.chunks(step) {
+                arrived.extend_from_slice(piece);
+                while let Some(order) = ToGuard::take(&mut arrived).unwrap() {
+                    taken.push(order);
+                }
+            }
+            assert_eq!(taken, orders());
+            assert!(arrived.is_empty());
         }
     }
 
     #[test]
-    fn reports_are_one_line_each() {
+    fn rubbish_is_refused() {
+        let mut too_much = ToGuard::Order(8, Order::Term).to_bytes();
+        too_much.push(0);
+        too_much[0] += 1;
+        let unknown = framed(Frame::default().word("nope").0.as_slice());
+        for rubbish in [vec![255; 8], vec![1, 0, 0, 0, 7], vec![0; 4], unknown, too_much] {
+            assert!(ToGuard::take(&mut rubbish.clone()).is_err(), "{rubbish:?}");
+        }
+    }
+
+    #[test]
+    fn reports_survive_the_way() {
         let exit = Exit { lapsed: true, oom: true, ..Exit::unknown() };
         for report in [Report::Pid(7), Report::Error("two\nlines".into()), Report::Exited(exit)] {
-            let line = serde_json::to_string(&report).unwrap();
-            assert!(!line.contains('\n'), "{line}");
-            assert_eq!(serde_json::from_str::<Report>(&line).unwrap(), report);
+            let report = FromGuard(3, report);
+            assert_eq!(FromGuard::parse(&report.to_bytes().unwrap()[4..]).unwrap(), report);
         }
+        assert!(FromGuard::parse(b"[3]").is_err());
     }
 }

@@ -1,9 +1,10 @@
 //! Writes one stream: whole chunks, of which the last may still grow.
 
 use disbatch_core::live::{CHUNK_BYTES, FULL_BYTES, LiveStream, Piece};
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::store::StoreError;
 
 use super::Tap;
+use crate::ledger::Ledger;
 
 /// One stream on its way to the database.
 pub struct Writer {
@@ -28,14 +29,14 @@ impl Writer {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the write. The tap holds it still, as far as there is room.
-    pub async fn write(&mut self, store: &Store) -> Result<(), StoreError> {
+    pub async fn write(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         let Some(new) = self.tap.peek() else { return Ok(()) };
         let end = new.end();
         let whole = joined(self.open.as_ref(), new);
-        store.append_live(self.of, whole.offset, &whole.bytes).await?;
+        ledger.write_live(self.of, &whole).await?;
         self.tap.forget_before(end);
         self.open = last_chunk(whole);
-        store.trim_live(self.of, end).await
+        Ok(())
     }
 }
 

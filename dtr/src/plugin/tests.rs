@@ -51,7 +51,7 @@ impl Setup {
             queue: bson::deserialize_from_document(queue).unwrap(),
             name: "Test".parse().unwrap(),
             run: Run { task: TaskId(id), node: NodeName::new("n1"), attempt: 1, instance: None },
-            folder: tempfile::Builder::new().prefix(&guard::folder_prefix(id)).tempdir().unwrap(),
+            folder: tempfile::Builder::new().prefix(&guard::folder_prefix(TaskId(id))).tempdir().unwrap(),
             until: boot_time() + PATIENT,
         }
     }
@@ -73,7 +73,11 @@ impl Setup {
             until: self.until,
         };
         let lifecycle = Lifecycle::default();
-        let run = execute(&self.plugin, job, relay, supervision, &lifecycle);
+        let mut guards = Guards::default();
+        let run = async {
+            let guarded = start(&self.plugin, job, &mut guards)?;
+            follow(guarded, job, relay, supervision, &lifecycle).await
+        };
         let both = async { tokio::join!(run, interfere(supervisor)).0 };
         timeout(DEADLINE, both).await.expect("it ends")
     }

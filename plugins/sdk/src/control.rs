@@ -39,6 +39,11 @@ impl Control {
             self.0 = None;
         }
     }
+
+    /// Whether nobody listens.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.is_none()
+    }
 }
 
 /// Opens an inherited descriptor by its number, which `/proc` makes possible without unsafe code.

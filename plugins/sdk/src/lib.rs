@@ -1,7 +1,7 @@
 //! Writes a Disbatch plugin in Rust.
 //!
-//! A plugin is a program: one process for each task. [`run`] reads the task, calls your function with it, and
-//! turns the function's outcome into the exit status. What the function prints is the task's output.
+//! A plugin is a program. [`run`] reads the task, calls your function with it, and turns the function's outcome
+//! into the exit status. What the function prints is the task's output.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -43,6 +43,33 @@
 //! Any error type with a text will do, `anyhow::Error` too: it is printed with `{:#}`, which shows its causes.
 //! [`Error`] is there for plugins that need no type of their own.
 //!
+//! # Warm plugins
+//!
+//! Each task has a process of its own, unless the manifest has `"warm": true`: then one process takes task after
+//! task, and [`run`] calls the function for each. The function needs no change for that, if it
+//!
+//! - leaves nothing behind that the next task could mistake for its own;
+//! - asks the task for what differs from task to task: [`Task::variable`] in place of `std::env::var`, and
+//!   [`Task::work_dir`] in place of the working directory;
+//! - has threads and programs of its own ended before it returns, and writers of its own flushed.
+//!
+//! An error or a panic is a failure of that task only. A panic takes the process with it if the program is built
+//! with `panic = "abort"`; the runner then starts another one. What the function keeps is kept for as long as the
+//! process lives:
+//!
+//! ```no_run
+//! # use disbatch_plugin::{Error, Task};
+//! # struct Connection; impl Connection { fn open() -> Self { Self } fn ask(&mut self, _: &str) {} }
+//! # fn main() -> std::process::ExitCode {
+//! let mut connection = Connection::open();
+//! disbatch_plugin::run(move |task: &mut Task| {
+//!     let question: String = task.param("question")?;
+//!     connection.ask(&question);
+//!     Ok::<(), Error>(())
+//! })
+//! # }
+//! ```
+//!
 //! # Testing
 //!
 //! A [`Task`] parses from text, so the function can be called in a unit test:
@@ -59,6 +86,7 @@
 mod control;
 mod error;
 mod task;
+mod warm;
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -70,7 +98,13 @@ pub use task::{MAX_RESULT_BYTES, Task};
 /// Reads the task from standard input, does `work` with it, and returns the exit code for `main`.
 ///
 /// An error of `work`, or of reading the task, is printed on standard error and gives exit code 1.
-pub fn run<E: Display>(work: impl FnOnce(&mut Task) -> Result<(), E>) -> ExitCode {
+///
+/// Where the manifest says that the plugin is warm, `work` is called for each task that comes, and an error is an
+/// error of that task. The process ends when no more tasks can come.
+pub fn run<E: Display>(work: impl FnMut(&mut Task) -> Result<(), E>) -> ExitCode {
+    if warm::is_wanted() {
+        return warm::serve(io::stdin().lock(), &mut control::Control::from_environment(), work);
+    }
     match finish(Task::read(), work) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {

@@ -1,25 +1,29 @@
 //! The task that a plugin works on.
 
 use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::Error;
 use crate::control::Control;
+use crate::{Error, warm};
 
 /// A larger result is refused.
 pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
-/// The task that this process was started for.
+/// The task that this process was started for or, if it is warm, was given now.
 #[derive(Debug)]
 pub struct Task {
     document: Value,
     id: String,
     queue: String,
     control: Control,
+    /// The variables of a warm plugin's task, and its folder.
+    variables: Value,
+    work_dir: Option<String>,
 }
 
 impl Task {
@@ -39,6 +43,16 @@ impl Task {
         let mut task: Self = text.parse()?;
         task.control = Control::from_environment();
         Ok(task)
+    }
+
+    /// Reads the line that brings a task to a warm plugin.
+    pub(crate) fn from_line(line: &str, control: Control) -> Result<Self, Error> {
+        let (document, variables, work_dir) = warm::parts(line)?;
+        Ok(Self { control, variables, work_dir, ..Self::try_from(document)? })
+    }
+
+    pub(crate) fn into_control(self) -> Control {
+        self.control
     }
 
     /// The task's id, 24 hexadecimal digits; empty if the document has none, as when tried by hand.
@@ -84,6 +98,27 @@ impl Task {
             name: name.to_owned(),
             problem: value.map_or("is missing".to_owned(), |_| format!("is wrong: {error}")),
         })
+    }
+
+    /// One of the variables that tell about the task, such as `DISBATCH_QUEUE` or `DISBATCH_ATTEMPT`.
+    ///
+    /// The environment of a warm plugin is as old as its process, so its tasks bring their own; elsewhere this is
+    /// `std::env::var`.
+    pub fn variable(&self, name: &str) -> Option<String> {
+        match self.variables.get(name) {
+            Some(Value::String(text)) => Some(text.clone()),
+            Some(other) => Some(other.to_string()),
+            None => std::env::var(name).ok(),
+        }
+    }
+
+    /// The task's private folder, empty at the start and removed after the end. A cold plugin is in it; the
+    /// working directory of a warm one does not change.
+    pub fn work_dir(&self) -> PathBuf {
+        match &self.work_dir {
+            Some(folder) => folder.into(),
+            None => std::env::var_os("DISBATCH_WORK_DIR").map_or_else(|| ".".into(), PathBuf::from),
+        }
     }
 
     /// Tells how far the task is: percent from 0 to 100 or `None`, and a message or `""`.
@@ -154,11 +189,20 @@ impl FromStr for Task {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let document: Value = serde_json::from_str(text).map_err(|error| Error::Task(error.to_string()))?;
+        Self::try_from(document)
+    }
+}
+
+impl TryFrom<Value> for Task {
+    type Error = Error;
+
+    fn try_from(document: Value) -> Result<Self, Error> {
         if !document.is_object() {
             return Err(Error::Task(format!("must be an object, got {document}")));
         }
         let (id, queue) = (id_text(&document["_id"]), id_text(&document["queue"]));
-        Ok(Self { document, id, queue, control: Control::default() })
+        let (control, variables) = (Control::default(), Value::Null);
+        Ok(Self { document, id, queue, control, variables, work_dir: None })
     }
 }
 
@@ -216,6 +260,14 @@ mod tests {
         assert_eq!(task.params(), &json!({ "a": 1 }));
         let task: Task = r#"{"_id":"mine"}"#.parse().unwrap();
         assert_eq!((task.id(), task.params()), ("mine", &Value::Null));
+    }
+
+    #[test]
+    fn without_a_line_the_environment_tells() {
+        let task: Task = "{}".parse().unwrap();
+        assert_eq!(task.variable("PATH"), std::env::var("PATH").ok());
+        assert_eq!(task.variable("DISBATCH_NO_SUCH_VARIABLE"), None);
+        assert_eq!(task.work_dir(), std::path::Path::new("."));
     }
 
     #[test]

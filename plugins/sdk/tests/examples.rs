@@ -101,6 +101,40 @@ mod tests {
     }
 
     #[test]
+    fn factors_are_found_with_and_without_a_process_of_its_own() {
+        let cold = example("warm-python", &json!({ "number": 600_851_475_143_u64 }));
+        assert_eq!((cold.exit.code(), cold.stderr.as_str()), (Some(0), ""));
+        assert_eq!(cold.stdout, "600851475143 = 71 * 839 * 1471 * 6857\n");
+        let result = json!({ "result": { "factors": [71, 839, 1471, 6857] } });
+        assert_eq!(cold.control, std::slice::from_ref(&result));
+
+        let mut command = Command::new(program("warm-python"));
+        command.env("DISBATCH_WARM", "1");
+        let task = json!({ "params": { "number": 600_851_475_143_u64 } });
+        let line = json!({ "task": task, "env": { "DISBATCH_TASK_ID": "a" }, "work_dir": "/tmp" });
+        let warm = run(command, &line);
+        assert_eq!((warm.exit.code(), warm.stderr.as_str()), (Some(0), ""));
+        assert_eq!(warm.stdout, cold.stdout);
+        assert_eq!(warm.control, [result, json!({ "done": { "id": "a", "exit": 0 } })]);
+    }
+
+    #[test]
+    fn factors_fail_without_a_number() {
+        let cold = example("warm-python", &json!({ "number": "7" }));
+        let expected = "params.number must be an integer from 2 to 1000000000000, got \"7\"\n";
+        assert_eq!((cold.exit.code(), cold.stderr.as_str()), (Some(1), expected));
+        let mut command = Command::new(program("warm-python"));
+        command.env("DISBATCH_WARM", "1");
+        let line = json!({ "task": { "params": {} }, "env": { "DISBATCH_TASK_ID": "a" } });
+        let warm = run(command, &line);
+        assert_eq!(
+            (warm.exit.code(), warm.control),
+            (Some(0), vec![json!({ "done": { "id": "a", "exit": 1 } })])
+        );
+        assert!(warm.stderr.ends_with("got null\n"), "{}", warm.stderr);
+    }
+
+    #[test]
     fn checksum_computes_one() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a file");

@@ -5,9 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status, TaskId, whole_number};
-use disbatch_core::task::{
-    Buried, Claim, Claimant, Claimed, Evidence, Finish, Finished, Run, Start, Started,
-};
+use disbatch_core::task::{Ahead, Buried, Claim, Claimant, Evidence, Finish, Finished, Run, Start, Started};
 use disbatch_tests::{Den, Script, World, always, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -22,10 +20,8 @@ const LEASE: Duration = Duration::from_secs(60);
 async fn claim(world: &World, queue: QueueId, node: &str) -> anyhow::Result<Claim> {
     let claimant = Claimant { node: NodeName::new(node), instance: "1".to_owned(), lease: Some(LEASE) };
     let queue = world.store().find_queue(&Selector::Id(queue.0)).await?.context("no queue")?;
-    match world.store().claim_task(&queue, &claimant, 0).await? {
-        Claimed::Task(claim) => Ok(claim),
-        other => anyhow::bail!("{other:?}"),
-    }
+    let batch = world.store().claim_tasks(&queue, &claimant, &[0], &mut Ahead::default()).await?;
+    batch.claims.into_iter().next().context("nothing was claimed")
 }
 
 async fn start(world: &World, claim: &Claim) -> anyhow::Result<Started> {
@@ -34,6 +30,7 @@ async fn start(world: &World, claim: &Claim) -> anyhow::Result<Started> {
         task: claim.task,
         node: claim.node.clone(),
         claim: Some((claim.attempt, claim.instance.clone())),
+        claimed: None,
         at: store.now(),
         lease: LEASE,
         pid: 4_000_000,

@@ -7,7 +7,8 @@ use disbatch_tests::{Script, World, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-async fn start(data: &std::path::Path, port: Option<u16>) -> anyhow::Result<Server> {
+/// Starts a server of the test's own.
+pub async fn start(data: &std::path::Path, port: Option<u16>) -> anyhow::Result<Server> {
     let program = tokio::task::spawn_blocking(|| locate::find_or_fetch(|_| ())).await??;
     let options = Options {
         program,

@@ -218,7 +218,12 @@ impl Store {
         let tasks: Vec<Document> = tasks.collect();
         for batch in tasks.chunks(BATCH) {
             let inserted = self.tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
-            let Err(error) = inserted else { continue };
+            let Err(error) = inserted else {
+                self.moved(queue, None, Some(template.status), batch.len() as u64);
+                continue;
+            };
+            // Which of them are there from before, and counted, nobody knows.
+            self.doubt_counters();
             if !error.is_duplicate_only() {
                 return Err(error.into());
             }

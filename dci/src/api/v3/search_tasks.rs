@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{declined, in_array, parsed_object, refused};
 use crate::api::Answer;
+use crate::counts;
 use crate::error::HttpError;
 use crate::json::{self, Dates, date_text};
 use crate::legacy;
@@ -54,7 +55,10 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
     let filter = task_filter(filter, params.fields.get("queue"))?;
     if is_on("count") {
         let counted = match filter {
-            Ok(filter) => state.store.count_tasks(filter).await.map_err(HttpError::from_search),
+            Ok(filter) => {
+                let query = TaskQuery { filter, ..TaskQuery::default() };
+                counts::of_search(&state.store, query).await.map_err(HttpError::from_search)
+            }
             Err(error) => Err(error),
         };
         return match counted {

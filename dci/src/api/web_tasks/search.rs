@@ -7,6 +7,7 @@ use futures::{StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
 use crate::api::Answer;
+use crate::counts;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::legacy;
@@ -39,7 +40,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
     query.archive = params.is_on("archive");
     let is_on = |name: &str| legacy::is_true(params.fields.get(name));
     if is_on("count") {
-        let count = state.store.count_query(query).await.map_err(HttpError::from_search)?;
+        let count = counts::of_search(&state.store, query).await.map_err(HttpError::from_search)?;
         return Ok(json::ok(&json!({ "count": count })));
     }
     let shape = Shape {

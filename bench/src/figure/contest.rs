@@ -1,0 +1,120 @@
+//! Drains by several systems in turn, and what they say.
+
+use crate::compare::{Finding, Goal, ratio};
+use crate::figure::Turn;
+use crate::peer::Peer;
+use crate::results::{Results, Sample, Series};
+
+/// Who drains.
+#[derive(Debug, Clone, Copy)]
+pub enum Entrant {
+    /// Nobody: bare processes.
+    Floor,
+    /// Disbatch.
+    Ours,
+    /// Another system.
+    Peer(&'static Peer),
+}
+
+impl Entrant {
+    /// Its name for programs.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Floor => "floor",
+            Self::Ours => "disbatch",
+            Self::Peer(peer) => peer.key,
+        }
+    }
+
+    /// Its name for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Floor => "floor, bare processes",
+            Self::Ours => "Disbatch",
+            Self::Peer(peer) => peer.label,
+        }
+    }
+
+    /// Its speed at one width.
+    pub fn series(self, figure: &'static str, width: u32) -> Series {
+        Series {
+            figure,
+            key: format!("{}_{width}_wide_per_second", self.key()).into(),
+            label: format!("{}, {width} wide, per second", self.label()).into(),
+        }
+    }
+}
+
+/// The order of a round: everybody begins in turn, so that who comes after whom is not always the same.
+pub fn order(entrants: &[Entrant], round: u32) -> Vec<Entrant> {
+    let mut order = entrants.to_vec();
+    let first = usize::try_from(round).unwrap_or_default() % order.len().max(1);
+    order.rotate_left(first);
+    order
+}
+
+/// A drain by a peer, with as many jobs as suit it where we drain `tasks`. Nothing, if it is left out.
+pub async fn peer_drain(
+    turn: Turn<'_>,
+    figure: &'static str,
+    peer: &'static Peer,
+    (tasks, width): (u32, u32),
+) -> Option<Sample> {
+    let speed = turn.world.peers.drain(peer, peer.jobs(tasks), width).await?;
+    Some(Entrant::Peer(peer).series(figure, width).sample(speed))
+}
+
+/// The widths at which we were measured.
+pub fn widths(results: &Results, figure: &str) -> Vec<u32> {
+    let ours = |series: &Series| {
+        let key = series.key.strip_prefix(Entrant::Ours.key())?.strip_prefix('_')?;
+        key.strip_suffix("_wide_per_second")?.parse().ok()
+    };
+    results
+        .summaries()
+        .filter(|(series, ..)| series.figure == figure)
+        .filter_map(|(series, ..)| ours(series))
+        .collect()
+}
+
+/// Our speed as a multiple of another's.
+pub fn times(
+    results: &Results,
+    figure: &'static str,
+    (other, width): (Entrant, u32),
+    goal: Option<Goal>,
+) -> Finding {
+    let values = ratio(results, &Entrant::Ours.series(figure, width), &other.series(figure, width));
+    let key = format!("over_{}_{width}_wide", other.key());
+    Finding { goal, ..Finding::new(key, format!("Disbatch / {}, {width} wide", other.label()), values) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::RQ;
+
+    #[test]
+    fn everybody_begins_once() {
+        let entrants = [Entrant::Floor, Entrant::Ours, Entrant::Peer(&RQ)];
+        let firsts: Vec<_> = (0..4).map(|round| order(&entrants, round)[0].key()).collect();
+        assert_eq!(firsts, ["floor", "disbatch", "rq", "floor"]);
+    }
+
+    #[test]
+    fn widths_are_those_of_our_own_drains() {
+        let mut results = Results::default();
+        for (entrant, figure, width) in [
+            (Entrant::Ours, "f", 8),
+            (Entrant::Floor, "f", 16),
+            (Entrant::Ours, "g", 32),
+            (Entrant::Ours, "f", 64),
+        ] {
+            results.add(vec![entrant.series(figure, width).sample(1.0)]);
+        }
+        results.add(vec![Series::fixed("f", "disbatch_8_wide_first_tenth_per_second", "").sample(1.0)]);
+        assert_eq!(widths(&results, "f"), [8, 64]);
+        let finding = times(&results, "f", (Entrant::Floor, 16), Some(Goal::AtLeast(0.5)));
+        assert!(finding.values.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! What the kernel says of processes. Linux only.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::Context;
+
+/// A second of CPU time has so many of the kernel's ticks, on every architecture of today.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Memory of processes, in MiB.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Memory {
+    /// Everything that is mapped and in memory.
+    pub rss: f64,
+    /// The same, with what several processes share divided among them.
+    pub pss: f64,
+}
+
+/// A DEN's descendants, by what they are: its children are runners, theirs are guards, theirs are plugins.
+#[derive(Debug, Clone, Default)]
+pub struct Family {
+    /// Process ids of runners.
+    pub runners: Vec<i32>,
+    /// Process ids of guards.
+    pub guards: Vec<i32>,
+    /// Process ids of plugins.
+    pub plugins: Vec<i32>,
+}
+
+impl Family {
+    /// That of the DEN with this process id.
+    ///
+    /// # Errors
+    /// There is no `/proc`.
+    pub fn of(den: i32) -> anyhow::Result<Self> {
+        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for entry in fs::read_dir("/proc").context("this needs Linux")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            // A process that has ended meanwhile is nobody's child.
+            if let Some(stat) = Stat::read(pid) {
+                children.entry(stat.parent).or_default().push(pid);
+            }
+        }
+        let of_all = |parents: &[i32]| -> Vec<i32> {
+            parents.iter().filter_map(|parent| children.get(parent)).flatten().copied().collect()
+        };
+        let runners = of_all(&[den]);
+        let guards = of_all(&runners);
+        Ok(Self { plugins: of_all(&guards), runners, guards })
+    }
+}
+
+/// What some processes occupy together. Those that have ended occupy nothing.
+pub fn memory(pids: &[i32]) -> Memory {
+    let each = pids.iter().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok());
+    each.map(|text| parse_memory(&text))
+        .fold(Memory::default(), |sum, one| Memory { rss: sum.rss + one.rss, pss: sum.pss + one.pss })
+}
+
+/// How many seconds of CPU time a process has used. `None` if it has ended.
+pub fn cpu_seconds(pid: i32) -> Option<f64> {
+    Some(f64::from(Stat::read(pid)?.ticks) / TICKS_PER_SECOND)
+}
+
+fn parse_memory(rollup: &str) -> Memory {
+    let mib = |key: &str| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(key))?;
+        let kib: u32 = line.split_whitespace().next()?.parse().ok()?;
+        Some(f64::from(kib) / 1024.0)
+    };
+    Memory { rss: mib("Rss:").unwrap_or_default(), pss: mib("Pss:").unwrap_or_default() }
+}
+
+#[derive(Debug, PartialEq)]
+struct Stat {
+    parent: i32,
+    ticks: u32,
+}
+
+impl Stat {
+    fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// The name in parentheses may hold anything, so the fields are counted from the last parenthesis.
+    fn parse(text: &str) -> Option<Self> {
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks = |number: usize| fields.get(number)?.parse::<u32>().ok();
+        Some(Self { parent: fields.get(1)?.parse().ok()?, ticks: ticks(11)? + ticks(12)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_may_hold_parentheses() {
+        let text = "12 (a) b) S 7 12 12 0 -1 4194304 100 0 0 0 30 12 0 0 20 0 1 0 100 1 1 1";
+        assert_eq!(Stat::parse(text), Some(Stat { parent: 7, ticks: 42 }));
+        assert_eq!(Stat::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_kib() {
+        let text = "55d0-7ffe ---p 00000000 00:00 0  [rollup]\nRss:      2048 kB\nPss:       512 kB\n";
+        assert_eq!(parse_memory(text), Memory { rss: 2.0, pss: 0.5 });
+        assert_eq!(memory(&[]), Memory::default());
+    }
+
+    #[test]
+    fn this_process_is_a_child_of_its_parent() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let parent = Stat::read(own).unwrap().parent;
+        assert!(Family::of(parent).unwrap().runners.contains(&own));
+        assert!(memory(&[own]).rss > 0.0);
+        assert!(cpu_seconds(own).is_some());
+    }
+}

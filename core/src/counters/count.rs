@@ -1,0 +1,136 @@
+//! Bounded counts: exact where that is cheap, and cheap where it is not exact.
+//!
+//! A count up to a bound reads that many entries of the index `{queue, status}` at most, and no task, however many there
+//! are. Where it meets the bound, the counters say how many there are; never less than the bound.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+use futures::TryStreamExt;
+
+use crate::model::{Phase, QueueId, whole_number};
+use crate::store::{Store, StoreError};
+
+/// A number of tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// Counted to the last.
+    Exactly(u64),
+    /// More than that; the count ended there.
+    MoreThan(u64),
+}
+
+impl Store {
+    /// How many tasks `queue` has in `phase`, counted up to `bound`.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(queue = %queue, ?phase), err(level = "debug"))]
+    pub async fn count_phase(&self, queue: QueueId, phase: Phase, bound: u64) -> Result<Amount, StoreError> {
+        self.count_up_to(of_phase(queue, phase), bound).await
+    }
+
+    /// How many tasks `filter` finds, counted up to `bound`.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the filter.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn count_up_to(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
+        self.count_in("tasks", filter, bound).await
+    }
+
+    /// The same with archived tasks. One that is being moved to the archive at this moment may count twice.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the filter.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn count_up_to_with_archive(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
+        let archive = crate::task::archive::COLLECTION;
+        let (live, archived) = futures::try_join!(
+            self.count_in("tasks", filter.clone(), bound),
+            self.count_in(archive, filter.clone(), bound),
+        )?;
+        match (live, archived) {
+            (Amount::Exactly(live), Amount::Exactly(archived)) if live + archived <= bound => {
+                self.count_with_archive(filter).await.map(Amount::Exactly)
+            }
+            _ => Ok(Amount::MoreThan(bound)),
+        }
+    }
+
+    async fn count_in(&self, collection: &str, filter: Document, bound: u64) -> Result<Amount, StoreError> {
+        let counted = self.database().run_command(counting(collection, filter, Some(bound))).await?;
+        let counted = counted.get("n").and_then(whole_number).unwrap_or(0).unsigned_abs();
+        Ok(if counted > bound { Amount::MoreThan(bound) } else { Amount::Exactly(counted) })
+    }
+
+    /// How the server counts the tasks of a phase.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn explain_count_phase(
+        &self,
+        queue: QueueId,
+        phase: Phase,
+        bound: u64,
+    ) -> Result<Document, StoreError> {
+        let count = counting("tasks", of_phase(queue, phase), Some(bound));
+        Ok(self.database().run_command(doc! { "explain": count, "verbosity": "executionStats" }).await?)
+    }
+
+    /// How many tasks of each of `queues` are claimed or running. One without any is left out.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn count_running(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, u64>, StoreError> {
+        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
+        let pipeline = [
+            doc! { "$match": { "queue": { "$in": ids }, "status": { "$in": [-1, 0] } } },
+            doc! { "$group": { "_id": "$queue", "running": { "$sum": 1 } } },
+        ];
+        let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let pair = |group: &Document| {
+            let running = group.get("running").and_then(whole_number)?;
+            Some((QueueId(group.get_object_id("_id").ok()?), running.unsigned_abs()))
+        };
+        Ok(groups.iter().filter_map(pair).collect())
+    }
+
+    /// How many tasks a queue has in each counter, counted to the last.
+    pub(super) async fn count_truth(
+        &self,
+        queue: QueueId,
+    ) -> Result<std::collections::BTreeMap<i64, i64>, StoreError> {
+        use super::deltas::{counter_of, statuses_of};
+        let statuses = self.tasks().distinct("status", doc! { "queue": queue }).await?;
+        let counters = statuses.iter().filter_map(whole_number).filter_map(counter_of);
+        let counters: std::collections::BTreeSet<i64> = counters.collect();
+        let mut truth = std::collections::BTreeMap::new();
+        for counter in counters {
+            let filter = doc! { "queue": queue, "status": statuses_of(counter) };
+            let counted = self.database().run_command(counting("tasks", filter, None)).await?;
+            truth.insert(counter, counted.get("n").and_then(whole_number).unwrap_or(0));
+        }
+        Ok(truth)
+    }
+}
+
+/// The command that counts index entries, one more than `bound`, to tell whether there are more.
+fn counting(collection: &str, filter: Document, bound: Option<u64>) -> Document {
+    let mut command = doc! { "count": collection, "query": filter };
+    if let Some(bound) = bound {
+        command.insert("limit", i64::try_from(bound).unwrap_or(i64::MAX - 1).saturating_add(1));
+    }
+    command
+}
+
+fn of_phase(queue: QueueId, phase: Phase) -> Document {
+    let statuses = match phase {
+        Phase::Queued => doc! { "$lte": -2 },
+        Phase::Running => doc! { "$in": [-1, 0] },
+        Phase::Completed => doc! { "$gte": 1 },
+    };
+    doc! { "queue": queue, "status": statuses }
+}

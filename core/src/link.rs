@@ -1,0 +1,350 @@
+//! The link between a DEN and one of its runners: what they tell each other, over a Unix socket that the runner
+//! is given as an open descriptor.
+//!
+//! A warm runner has no connection to the database as long as its DEN answers. The DEN gives it claimed tasks
+//! and writes what it says about them, together with what other runners say. Every message is one BSON document.
+//!
+//! A runner that gives the link up closes it for reading and writing first, then reads what has come by then: a task
+//! that it finds there is its own, and it starts it by itself. So no task is ever sent to a runner that is on
+//! its way out.
+//!
+//! What is sent over the link is a service, not a promise: a runner whose link is gone, or slow, does by itself
+//! what it has asked for, with the same values. So each of these operations may happen twice, and each is written
+//! on the condition that the run still has its task.
+//!
+//! ```text
+//! DEN                                     runner
+//!  | -- assign (a claimed task) ------------> |   it makes the task's folder, and goes there
+//!  | <----------------------------- taken --- |
+//!  |    (starts the task: -1 -> 0)            |
+//!  | -- go, or gone ------------------------> |   the plugin begins, or is not begun
+//!  | <----------------------- ask (renew) --- |
+//!  | -- answer (held until, cancel) --------> |
+//!  | <---------------------- ask (finish) --- |
+//!  |    (writes it)                           |
+//!  | -- answer (stored) --------------------> |   only now it is free for the next task
+//! ```
+//!
+//! Each assignment has a number, and whatever is said about it names that number: what comes late, when the runner has
+//! the next task already, is of no effect.
+//!
+//! A task that was not `taken` has not been started: if its runner dies or cannot make the folder, it is given back. If
+//! the link ends between `taken` and `go`, the runner starts the task by itself, or learns that it is not
+//! claimed any more. If it ends before the answer to `finish`, the runner stores the result by itself; who comes
+//! second finds it stored.
+
+use std::io;
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, RawDocumentBuf};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::model::TaskId;
+use crate::output::{Encoding, StreamName};
+use crate::task::{Finish, Run};
+
+/// The longest message: a task of 16 MiB and its queue, or a result with as much output.
+const LONGEST: usize = 48 * 1024 * 1024;
+
+/// What a DEN tells a runner. The tag makes documents of the messages that are a word only.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "is", content = "what")]
+pub enum ToRunner {
+    /// A claimed task, to be begun after [`ToRunner::Go`].
+    Assign(Box<Assignment>),
+    /// The task has been started for this runner, which may begin.
+    Go(Go),
+    /// The task is not claimed for this runner any more. It is free.
+    Gone {
+        /// The number of the assignment.
+        of: i64,
+    },
+    /// The answer to the question with this number.
+    Answer {
+        /// The number of the question.
+        id: i64,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Somebody has asked for the end of the task: renew at once, and see.
+    Look {
+        /// The number of the assignment.
+        of: i64,
+    },
+}
+
+/// A claimed task.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Its number: another one for each assignment of a runner.
+    pub number: i64,
+    /// This run of it.
+    pub run: Run,
+    /// The task as it was claimed (status -1).
+    pub task: RawDocumentBuf,
+    /// Its queue.
+    pub queue: RawDocumentBuf,
+    /// The time of the start, `mtime` and `started` of the task; the same if the runner starts it by itself.
+    pub at: DateTime,
+    /// How long a lease is, in milliseconds.
+    pub lease_ms: i64,
+}
+
+/// The task has been started.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Go {
+    /// The number of the assignment.
+    pub of: i64,
+    /// Until when the plugin may live at first: milliseconds by `CLOCK_BOOTTIME`.
+    pub until_ms: i64,
+    /// How long there is until the task's deadline, in milliseconds, counted from this message; none: it has none.
+    pub deadline_in_ms: Option<i64>,
+}
+
+/// What a runner tells its DEN.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToDen {
+    /// It has made ready for the task that was assigned: from now on it can be found by the folder that it is in.
+    Taken {
+        /// The number of the assignment.
+        of: i64,
+    },
+    /// A question, to be answered with its number.
+    Ask {
+        /// The number.
+        id: i64,
+        /// The number of the assignment that it is about.
+        of: i64,
+        /// The question.
+        ask: Ask,
+    },
+}
+
+/// What a runner wants written about an assignment. About one that is over, nothing is written: a renewal is answered
+/// by [`Answer::Lost`], an end by [`Answer::NotRunning`], all else by [`Answer::Done`].
+///
+/// A runner is free for the next task once it has been told [`ToRunner::Gone`], or the end of the task has been
+/// answered: [`Ask::Finish`], [`Ask::RetryLater`] or [`Ask::LetGo`].
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// Prolong the lease. Answered by [`Answer::Held`] or [`Answer::Lost`].
+    Renew,
+    /// Record how far the task is. Answered by [`Answer::Done`].
+    Progress(Document),
+    /// Write live output, and remove what is older than the newest bytes that are kept. Answered by
+    /// [`Answer::Done`].
+    Live {
+        /// The stream.
+        stream: StreamName,
+        /// Where the bytes begin in it.
+        offset: i64,
+        /// The bytes.
+        #[serde(with = "serde_bytes_as_binary")]
+        bytes: Vec<u8>,
+    },
+    /// Remove the live output of an attempt. Answered by [`Answer::Done`]. It names the task, because this comes
+    /// after the end of it, when the runner may have been given the next one.
+    RemoveLive {
+        /// The task.
+        task: TaskId,
+        /// The attempt.
+        attempt: i64,
+    },
+    /// Store a small file of output. Larger ones the runner stores by itself. Answered by [`Answer::Done`].
+    Upload {
+        /// Its id, which the task will refer to.
+        file: ObjectId,
+        /// The stream.
+        stream: StreamName,
+        /// Whether it is text.
+        encoding: Encoding,
+        /// All of it.
+        #[serde(with = "serde_bytes_as_binary")]
+        bytes: Vec<u8>,
+    },
+    /// End the task. Answered by [`Answer::Stored`] or [`Answer::NotRunning`].
+    Finish(Box<Finish>),
+    /// End this attempt, and let the task be tried again after the pause. Answered likewise.
+    RetryLater {
+        /// How the attempt ended.
+        finish: Box<Finish>,
+        /// How long to wait, in milliseconds.
+        pause_ms: i64,
+    },
+    /// The task was taken away ([`Answer::Lost`]), its plugin has ended, and nothing is to be stored: the runner
+    /// is free. Answered by [`Answer::Done`].
+    LetGo,
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// The runner has the task for another lease.
+    Held {
+        /// Until when the plugin may live: milliseconds by `CLOCK_BOOTTIME`.
+        until_ms: i64,
+        /// Somebody has asked for the task's end.
+        cancel: bool,
+    },
+    /// Someone has taken the task away.
+    Lost,
+    /// The end is stored.
+    Stored,
+    /// The task is not this run's any more; nothing was stored.
+    NotRunning,
+    /// It could not be written, for this reason. The runner does it by itself.
+    Trouble(String),
+}
+
+/// Reads the next message. `None`: the other side has closed the link. Not to be dropped between messages
+/// unless the link is given up.
+///
+/// # Errors
+/// The link is broken, or what came is no message.
+pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
+    let mut length = [0; 4];
+    match source.read_exact(&mut length).await {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let total =
+        usize::try_from(i32::from_le_bytes(length)).ok().filter(|total| (5..=LONGEST).contains(total));
+    let total =
+        total.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a message of impossible length"))?;
+    let mut bytes = Vec::with_capacity(total);
+    bytes.extend_from_slice(&length);
+    let rest = u64::try_from(total - length.len()).unwrap_or(0);
+    source.take(rest).read_to_end(&mut bytes).await?;
+    if bytes.len() < total {
+        return Ok(None);
+    }
+    bson::deserialize_from_slice(&bytes)
+        .map(Some)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Sends a message.
+///
+/// # Errors
+/// The link is broken, or the message is too long for it.
+pub async fn write<T: Serialize>(target: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
+    target.write_all(&encode(message)?).await
+}
+
+/// A message as [`write()`] sends it.
+///
+/// # Errors
+/// It is too long for the link.
+pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+    let bytes = bson::serialize_to_vec(message).map_err(io::Error::other)?;
+    if bytes.len() > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
+    }
+    Ok(bytes)
+}
+
+mod serde_bytes_as_binary {
+    //! Bytes as one BSON value; serde would make an array of numbers of them.
+
+    use bson::{Binary, spec::BinarySubtype};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        Ok(Binary::deserialize(deserializer)?.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, doc, rawdoc};
+
+    use super::*;
+    use crate::model::{NodeName, Status};
+
+    fn finish() -> Finish {
+        Finish {
+            status: Status::Succeeded,
+            stdout: Bson::from("out"),
+            stderr: Bson::Null,
+            complete: true,
+            result: Some(doc! { "a": [1, 2] }),
+            exit: None,
+            note: Some("note".to_owned()),
+        }
+    }
+
+    #[tokio::test]
+    async fn messages_survive_the_way() {
+        let run = Run {
+            task: TaskId(ObjectId::new()),
+            node: NodeName::new("n"),
+            attempt: 3,
+            instance: Some("i".to_owned()),
+        };
+        let (mut near, mut far) = tokio::io::duplex(64);
+        let sender = async {
+            let task = rawdoc! { "_id": run.task.0, "params": { "x": 1 } };
+            let assignment = Assignment {
+                run: run.clone(),
+                task,
+                queue: rawdoc! { "name": "q" },
+                number: 1,
+                at: DateTime::from_millis(1_700_000_000_123),
+                lease_ms: 30_000,
+            };
+            write(&mut near, &ToRunner::Assign(Box::new(assignment))).await.unwrap();
+            write(&mut near, &ToDen::Ask { id: 7, of: 1, ask: Ask::Finish(Box::new(finish())) })
+                .await
+                .unwrap();
+            let bytes = vec![0, 255, 10];
+            let live = Ask::Live { stream: StreamName::Stderr, offset: 5, bytes };
+            write(&mut near, &ToDen::Ask { id: 8, of: 1, ask: live }).await.unwrap();
+            write(&mut near, &ToRunner::Gone { of: 1 }).await.unwrap();
+            write(&mut near, &ToDen::Ask { id: 9, of: 1, ask: Ask::Renew }).await.unwrap();
+            drop(near);
+        };
+        let receiver = async {
+            let Some(ToRunner::Assign(assignment)) = read(&mut far).await.unwrap() else { panic!() };
+            assert_eq!(assignment.run, run);
+            assert_eq!(assignment.task.get_document("params").unwrap().get_i32("x").unwrap(), 1);
+            let Some(ToDen::Ask { id: 7, of: 1, ask: Ask::Finish(end) }) = read(&mut far).await.unwrap()
+            else {
+                panic!()
+            };
+            assert_eq!(*end, finish());
+            let Some(ToDen::Ask { ask: Ask::Live { bytes, offset: 5, .. }, .. }) =
+                read(&mut far).await.unwrap()
+            else {
+                panic!()
+            };
+            assert_eq!(bytes, [0, 255, 10]);
+            assert!(matches!(read(&mut far).await.unwrap(), Some(ToRunner::Gone { of: 1 })));
+            let renew = read(&mut far).await.unwrap();
+            assert!(matches!(renew, Some(ToDen::Ask { id: 9, of: 1, ask: Ask::Renew })));
+            assert!(read::<ToRunner>(&mut far).await.unwrap().is_none());
+        };
+        tokio::join!(sender, receiver);
+    }
+
+    #[tokio::test]
+    async fn rubbish_is_an_error_and_half_a_message_is_the_end() {
+        for rubbish in [&[0, 0, 0, 0][..], &[255, 255, 255, 255], &[5, 0, 0, 0, 7]] {
+            assert!(read::<ToRunner>(&mut &rubbish[..]).await.is_err(), "{rubbish:?}");
+        }
+        for half in [&[][..], &[9, 0], &[9, 0, 0, 0, 2]] {
+            assert!(read::<ToRunner>(&mut &half[..]).await.unwrap().is_none(), "{half:?}");
+        }
+    }
+}

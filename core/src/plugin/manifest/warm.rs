@@ -1,0 +1,221 @@
+//! The key `warm` of a manifest: a plugin that takes task after task in one process.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, de};
+
+/// After so many tasks a warm plugin is replaced, unless its manifest says otherwise.
+const TASKS: u32 = 1000;
+
+/// After so many seconds without a task it is ended, unless its manifest says otherwise.
+const IDLE_S: f64 = 60.0;
+
+/// The longest time that can be asked for, in seconds: a year.
+const LONGEST_S: f64 = 365.0 * 86_400.0;
+
+const MEBIBYTE: u64 = 1024 * 1024;
+
+/// Without a limit of its own, a plugin may grow to so many times of what it had after its first task.
+const GROWTH: u64 = 4;
+
+/// And to this in any case, in bytes.
+const GROWTH_FLOOR: u64 = 64 * MEBIBYTE;
+
+/// How long one process of a warm plugin is kept.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Warm {
+    /// The most tasks that one process is given.
+    pub tasks: u32,
+    /// The most memory that it may have after a task, in bytes. None: see [`Warm::most_memory`].
+    pub memory: Option<u64>,
+    /// How long it is kept without a task.
+    pub idle: Duration,
+}
+
+impl Default for Warm {
+    fn default() -> Self {
+        Self { tasks: TASKS, memory: None, idle: Duration::from_secs_f64(IDLE_S) }
+    }
+}
+
+impl Warm {
+    /// The most memory that a process may have after a task and get another one, in bytes. `first`: what it had
+    /// after its first task. Without a limit in the manifest that is four times as much, and at least 64 MiB.
+    pub fn most_memory(&self, first: u64) -> u64 {
+        self.memory.unwrap_or_else(|| first.saturating_mul(GROWTH).max(GROWTH_FLOOR))
+    }
+}
+
+/// The key's value: `true`, `false` or an object with limits.
+///
+/// # Errors
+/// It is something else, or a limit is wrong.
+pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Warm>, D::Error> {
+    deserializer.deserialize_any(Value)
+}
+
+struct Value;
+
+impl<'de> Visitor<'de> for Value {
+    type Value = Option<Warm>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("true, false or an object with tasks, memory_mb and idle_s")
+    }
+
+    fn visit_bool<E: Error>(self, warm: bool) -> Result<Self::Value, E> {
+        Ok(warm.then(Warm::default))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        let limits = Limits::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Some(Warm { tasks: limits.tasks, memory: limits.memory_mb, idle: limits.idle_s }))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    #[serde(default = "default_tasks", deserialize_with = "tasks")]
+    tasks: u32,
+    #[serde(default, deserialize_with = "memory")]
+    memory_mb: Option<u64>,
+    #[serde(default = "default_idle", deserialize_with = "idle")]
+    idle_s: Duration,
+}
+
+fn default_tasks() -> u32 {
+    TASKS
+}
+
+fn default_idle() -> Duration {
+    Warm::default().idle
+}
+
+/// Reads a whole number from 1 on.
+struct Count;
+
+impl Visitor<'_> for Count {
+    type Value = u32;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an integer from 1 to 4294967295")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<u32, E> {
+        let wrong = || E::invalid_value(Unexpected::Unsigned(number), &self);
+        u32::try_from(number).ok().filter(|count| *count > 0).ok_or_else(wrong)
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<u32, E> {
+        Err(E::invalid_value(Unexpected::Signed(number), &self))
+    }
+}
+
+/// Reads a time in seconds.
+struct Seconds;
+
+impl Visitor<'_> for Seconds {
+    type Value = Duration;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a number of seconds, more than 0 and at most a year")
+    }
+
+    fn visit_f64<E: Error>(self, seconds: f64) -> Result<Duration, E> {
+        if seconds > 0.0 && seconds <= LONGEST_S {
+            return Ok(Duration::from_secs_f64(seconds));
+        }
+        Err(E::invalid_value(Unexpected::Float(seconds), &self))
+    }
+
+    fn visit_u64<E: Error>(self, seconds: u64) -> Result<Duration, E> {
+        match u32::try_from(seconds).map(f64::from) {
+            Ok(number) if number > 0.0 && number <= LONGEST_S => Ok(Duration::from_secs(seconds)),
+            _ => Err(E::invalid_value(Unexpected::Unsigned(seconds), &self)),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, seconds: i64) -> Result<Duration, E> {
+        Err(E::invalid_value(Unexpected::Signed(seconds), &self))
+    }
+}
+
+fn tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    deserializer.deserialize_any(Count)
+}
+
+fn memory<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    deserializer.deserialize_any(Count).map(|mebibytes| Some(u64::from(mebibytes) * MEBIBYTE))
+}
+
+fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    deserializer.deserialize_any(Seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Manifest;
+    use super::*;
+
+    fn parse(warm: &str) -> Result<Option<Warm>, String> {
+        let text = format!(r#"{{ "name": "A", "command": ["a"], "warm": {warm} }}"#);
+        Manifest::parse(&text).map(|manifest| manifest.warm).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_process_for_each_task_is_the_default() {
+        let manifest = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
+        assert_eq!(manifest.warm, None);
+        assert_eq!(parse("false").unwrap(), None);
+    }
+
+    #[test]
+    fn limits_have_defaults() {
+        let default = Warm { tasks: 1000, memory: None, idle: Duration::from_secs(60) };
+        assert_eq!(parse("true").unwrap(), Some(default));
+        assert_eq!(parse("{}").unwrap(), Some(default));
+        let set = parse(r#"{ "tasks": 1, "memory_mb": 100, "idle_s": 0.5 }"#).unwrap();
+        let expected = Warm { tasks: 1, memory: Some(100 << 20), idle: Duration::from_millis(500) };
+        assert_eq!(set, Some(expected));
+        assert_eq!(
+            parse(r#"{ "idle_s": 3 }"#).unwrap(),
+            Some(Warm { idle: Duration::from_secs(3), ..default })
+        );
+    }
+
+    #[test]
+    fn memory_may_grow_fourfold_but_small_plugins_may_grow_more() {
+        assert_eq!(Warm::default().most_memory(1 << 20), 64 << 20);
+        assert_eq!(Warm::default().most_memory(100 << 20), 400 << 20);
+        assert_eq!(Warm { memory: Some(7), ..Warm::default() }.most_memory(100 << 20), 7);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let cases = [
+            ("1", "warm: invalid type: integer `1`, expected true, false or an object with tasks"),
+            ("null", "warm: invalid type: null, expected true"),
+            (r#"{ "tasks": 0 }"#, "warm.tasks: invalid value: integer `0`, expected an integer from 1"),
+            (r#"{ "tasks": -1 }"#, "warm.tasks: invalid value: integer `-1`, expected an integer from 1"),
+            (r#"{ "tasks": "9" }"#, "warm.tasks: invalid type: string \"9\", expected an integer from 1"),
+            (
+                r#"{ "memory_mb": 1.5 }"#,
+                "warm.memory_mb: invalid type: floating point `1.5`, expected an int",
+            ),
+            (r#"{ "idle_s": 0 }"#, "warm.idle_s: invalid value: integer `0`, expected a number of seconds"),
+            (
+                r#"{ "idle_s": 1e99 }"#,
+                "warm.idle_s: invalid value: floating point `1e+99`, expected a number",
+            ),
+            (r#"{ "task": 5 }"#, "warm.task: unknown field `task`, expected one of `tasks`, `memory_mb`"),
+        ];
+        for (warm, expected) in cases {
+            let error = parse(warm).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}

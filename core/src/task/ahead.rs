@@ -1,0 +1,392 @@
+//! Reading ahead: which queued tasks a DEN tries to claim next.
+//!
+//! A claim that asks for the first queued task gets slower with every claim: what was claimed leaves deleted index
+//! entries at the head of the queue, and the server steps over all of them as long as it keeps its history
+//! (five minutes). So a DEN reads the ids of the next tasks ahead, claims them by `_id`, and goes on reading behind
+//! the last id that it has read: its mark.
+//!
+//! **What is behind the mark** is seen when it is read from the start again: once a second while tasks are claimed
+//! (less often where that is slow, see [`SCAN_AT_LEAST_EVERY`]), when nothing is left past the mark, and when the DEN
+//! says that something was put back. So a task that is given back, tried again, or inserted with an older id waits for
+//! about a second at most.
+//!
+//! **Order.** While one DEN claims from a queue, tasks are claimed in the exact order of the queue, save those put
+//! behind the mark. Where several do, all of them would try the same few tasks. A DEN that has lost tasks to others
+//! therefore leaves out a random number of tasks each time it reads on, up to a distance that doubles with each loss
+//! and shrinks again without. A task may be overtaken by those at most [`FARTHEST`] places behind it each time; the
+//! reading from the start prefers the head.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bson::oid::ObjectId;
+
+use crate::model::{Queue, QueueId};
+
+/// So many ids are read at once, at least.
+const RUN: usize = 64;
+
+/// The same where several DENs claim from the queue: what is read ages quickly.
+const CONTENDED_RUN: usize = 16;
+
+/// So many tasks are left out at most.
+const FARTHEST: usize = 8_192;
+
+/// How long what is behind the mark waits.
+const SCAN_EVERY: Duration = Duration::from_secs(1);
+
+/// The same where reading from the start takes long.
+const SCAN_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
+
+/// Reading from the start takes at most one part in so many of the time.
+const SCAN_SHARE: u32 = 50;
+
+/// Reading from the start is no burden if it takes so long.
+const CHEAP_SCAN: Duration = Duration::from_millis(50);
+
+/// For each queue, what has been read ahead and how far.
+#[derive(Debug, Default)]
+pub struct Ahead {
+    queues: HashMap<QueueId, Window>,
+}
+
+impl Ahead {
+    /// Something may have been put back behind the mark of `queue`: the next claim begins at its start.
+    pub fn look_back(&mut self, queue: QueueId) {
+        if let Some(window) = self.queues.get_mut(&queue) {
+            window.scanned = None;
+        }
+    }
+
+    /// Something may have been put back anywhere.
+    pub fn look_back_everywhere(&mut self) {
+        for window in self.queues.values_mut() {
+            window.scanned = None;
+        }
+    }
+
+    /// Forgets all queues but these.
+    pub fn keep_only(&mut self, queues: &[Queue]) {
+        self.queues.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
+    }
+
+    pub(super) fn window(&mut self, queue: QueueId, newest_first: bool) -> &mut Window {
+        let window = self.queues.entry(queue).or_default();
+        if window.newest_first != newest_first {
+            *window = Window { newest_first, ..Window::default() };
+        }
+        window
+    }
+}
+
+/// What has been read ahead of one queue.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    newest_first: bool,
+    /// The last id that was read.
+    mark: Option<ObjectId>,
+    /// Read and not tried yet, in the order of the queue.
+    ids: VecDeque<ObjectId>,
+    /// When it was last read from the start, and how long that took.
+    scanned: Option<(Instant, Duration)>,
+    /// How many tasks are left out at most when it is read on, because others claim too.
+    distance: usize,
+}
+
+/// Where to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reading {
+    /// Past this id; `None`: from the start.
+    pub past: Option<ObjectId>,
+    /// Leaving out so many.
+    pub skip: usize,
+    /// So many at most.
+    pub limit: usize,
+}
+
+/// The search for the next tasks of one call.
+#[derive(Debug)]
+pub(super) struct Search {
+    wanted: usize,
+    /// It has been read from the start.
+    from_start: bool,
+    /// It has been read past the mark.
+    past_mark: bool,
+    /// Nothing more is to be left out: the queue is shorter than that.
+    exact: bool,
+}
+
+impl Search {
+    /// For so many tasks.
+    pub(super) fn of(wanted: usize) -> Self {
+        Self { wanted, from_start: false, past_mark: false, exact: false }
+    }
+}
+
+impl Window {
+    /// What is to be read next for `search`; `None`: nothing, take what there is. `chance` is random, from 0
+    /// to 1.
+    pub(super) fn reading(&self, search: &Search, now: Instant, chance: f64) -> Option<Reading> {
+        let limit = search.wanted.max(if self.distance > 0 { CONTENDED_RUN } else { RUN });
+        let skip = |chance: f64| if search.exact { 0 } else { part(self.distance, chance) };
+        // Squared: the head is read more often than what is far from it.
+        let at_start = Reading { past: None, skip: skip(chance * chance), limit };
+        if !search.from_start && (self.mark.is_none() || self.is_scan_due(now)) {
+            return Some(at_start);
+        }
+        if self.ids.len() < search.wanted && !search.past_mark {
+            return Some(Reading { past: self.mark, skip: skip(chance), limit });
+        }
+        (self.ids.is_empty() && !search.from_start && self.may_scan(now)).then_some(at_start)
+    }
+
+    /// What was read.
+    pub(super) fn read(
+        &mut self,
+        search: &mut Search,
+        reading: Reading,
+        ids: Vec<ObjectId>,
+        (began, ended): (Instant, Instant),
+    ) {
+        let is_short = ids.len() < reading.limit;
+        if reading.past.is_some() {
+            search.past_mark = true;
+        } else if ids.is_empty() && reading.skip > 0 {
+            search.exact = true;
+            return;
+        } else {
+            self.scanned = Some((ended, ended.saturating_duration_since(began)));
+            self.ids.clear();
+            search.from_start = true;
+            // What is there has been read to its end.
+            search.past_mark = is_short;
+        }
+        self.mark = ids.last().copied().or(self.mark);
+        self.ids.extend(ids);
+    }
+
+    /// Whether it is time to read from the start.
+    fn is_scan_due(&self, now: Instant) -> bool {
+        self.scanned.is_none_or(|(at, took)| {
+            let every = (took * SCAN_SHARE).clamp(SCAN_EVERY, SCAN_AT_LEAST_EVERY);
+            now.saturating_duration_since(at) >= every
+        })
+    }
+
+    /// Whether it may be read from the start because nothing is left past the mark: at once where that is cheap.
+    fn may_scan(&self, now: Instant) -> bool {
+        self.scanned
+            .is_none_or(|(at, took)| took <= CHEAP_SCAN || now.saturating_duration_since(at) >= took * 10)
+    }
+
+    /// Whether the queue has no more than what is left to try: `search` has read all of it.
+    pub(super) fn is_exhausted(&self, search: &Search) -> bool {
+        self.ids.is_empty() && search.from_start
+    }
+
+    /// The next ones to try, so many at most.
+    pub(super) fn take(&mut self, wanted: usize) -> Vec<ObjectId> {
+        self.ids.drain(..wanted.min(self.ids.len())).collect()
+    }
+
+    /// Ids that were not tried after all, in the order of the queue.
+    pub(super) fn put_back(&mut self, ids: Vec<ObjectId>) {
+        for id in ids.into_iter().rev() {
+            self.ids.push_front(id);
+        }
+    }
+
+    /// Whether it is assumed that others claim from the queue too.
+    pub(super) fn is_contended(&self) -> bool {
+        self.distance > 0
+    }
+
+    /// Of `tried` tasks, others were faster to claim `lost`.
+    pub(super) fn met_others(&mut self, tried: usize, lost: usize) {
+        if lost * 4 > tried {
+            self.distance = (self.distance * 2).clamp(CONTENDED_RUN.max(tried), FARTHEST);
+            // Whoever was faster is about to claim these, too.
+            self.ids.clear();
+        } else if lost == 0 && self.ids.is_empty() {
+            self.distance = self.distance * 7 / 8;
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a part of a small positive number"
+)]
+fn part(of: usize, chance: f64) -> usize {
+    (of as f64 * chance) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A queue, and one DEN that claims from it.
+    #[derive(Default)]
+    struct World {
+        queued: BTreeSet<ObjectId>,
+        window: Window,
+        claimed: Vec<ObjectId>,
+    }
+
+    fn id(number: u32) -> ObjectId {
+        ObjectId::from_parts(number, [0; 5], [0; 3])
+    }
+
+    impl World {
+        fn ids(&self, reading: Reading) -> Vec<ObjectId> {
+            let past = |id: &&ObjectId| match reading.past {
+                Some(mark) if self.window.newest_first => **id < mark,
+                Some(mark) => **id > mark,
+                None => true,
+            };
+            let in_order: Vec<&ObjectId> = if self.window.newest_first {
+                self.queued.iter().rev().collect()
+            } else {
+                self.queued.iter().collect()
+            };
+            in_order.into_iter().filter(past).skip(reading.skip).take(reading.limit).copied().collect()
+        }
+
+        fn claim(&mut self, wanted: usize, now: Instant) -> Vec<ObjectId> {
+            let mut search = Search::of(wanted);
+            let mut readings = 0;
+            while let Some(reading) = self.window.reading(&search, now, 0.7) {
+                readings += 1;
+                assert!(readings <= 4, "{search:?} {reading:?}");
+                let ids = self.ids(reading);
+                self.window.read(&mut search, reading, ids, (now, now));
+            }
+            let taken: Vec<ObjectId> =
+                self.window.take(wanted).into_iter().filter(|id| self.queued.remove(id)).collect();
+            self.claimed.extend(&taken);
+            taken
+        }
+
+        fn first(&self, number: usize) -> Vec<ObjectId> {
+            self.ids(Reading { past: None, skip: 0, limit: number })
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Submit(u32),
+        Claim(usize),
+        PutBack(usize),
+        Wait(u64),
+        LookBack,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (1u32..100).prop_map(Step::Submit),
+            (1usize..80).prop_map(Step::Claim),
+            (0usize..200).prop_map(Step::PutBack),
+            (0u64..1_500).prop_map(Step::Wait),
+            Just(Step::LookBack),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn one_den_claims_in_order_and_sees_what_was_put_back_within_a_second(
+            steps in prop::collection::vec(step(), 1..60),
+            newest_first in any::<bool>(),
+        ) {
+            let mut world = World::default();
+            world.window.newest_first = newest_first;
+            let (mut now, mut next) = (Instant::now(), 0);
+            // When something was last put behind the mark.
+            let mut behind: Option<Instant> = None;
+            for step in steps {
+                match step {
+                    Step::Submit(tasks) => {
+                        world.queued.extend((next..next + tasks).map(id));
+                        next += tasks;
+                        // For the newest first, all new ones are behind the mark.
+                        behind = if newest_first { Some(now) } else { behind };
+                    }
+                    Step::PutBack(which) => {
+                        if !world.claimed.is_empty() {
+                            let which = which % world.claimed.len();
+                            world.queued.insert(world.claimed.swap_remove(which));
+                            behind = Some(now);
+                        }
+                    }
+                    Step::Wait(millis) => now += Duration::from_millis(millis),
+                    Step::LookBack => {
+                        world.window.scanned = None;
+                        behind = None;
+                    }
+                    Step::Claim(wanted) => {
+                        let expected = world.first(wanted);
+                        let all = world.queued.len();
+                        let claimed = world.claim(wanted, now);
+                        let seen = behind.is_none_or(|since| now - since >= SCAN_EVERY);
+                        prop_assert!(!claimed.is_empty() || all == 0, "it waits for nothing");
+                        if seen {
+                            prop_assert_eq!(claimed, expected);
+                            behind = None;
+                        }
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn whoever_leaves_tasks_out_still_gets_the_last_ones(
+            tasks in 0u32..300,
+            distance in 0usize..FARTHEST,
+            wanted in 1usize..40,
+        ) {
+            let mut world = World { queued: (0..tasks).map(id).collect(), ..World::default() };
+            world.window.distance = distance;
+            let now = Instant::now();
+            for _ in 0..=tasks {
+                world.claim(wanted, now);
+            }
+            prop_assert!(world.queued.is_empty(), "{} are left", world.queued.len());
+        }
+    }
+
+    #[test]
+    fn the_distance_grows_with_losses_and_shrinks_without() {
+        let mut window = Window::default();
+        window.met_others(8, 2);
+        assert_eq!(window.distance, 0, "a few losses are no contention");
+        for _ in 0..20 {
+            window.met_others(8, 8);
+        }
+        assert_eq!(window.distance, FARTHEST);
+        for _ in 0..100 {
+            window.met_others(8, 0);
+        }
+        assert_eq!(window.distance, 0, "alone again: exact order");
+    }
+
+    #[test]
+    fn reading_from_the_start_gets_rarer_where_it_is_slow() {
+        let began = Instant::now();
+        let scanned = |took: u64| Window {
+            mark: Some(id(1)),
+            scanned: Some((began, Duration::from_millis(took))),
+            ..Window::default()
+        };
+        let due = |took, after| scanned(took).is_scan_due(began + Duration::from_millis(after));
+        assert!(!due(1, 999) && due(1, 1_000));
+        assert!(!due(100, 4_999) && due(100, 5_000));
+        assert!(!due(5_000, 9_999) && due(5_000, 10_000));
+        let now = began + Duration::from_millis(10);
+        assert!(scanned(1).may_scan(now) && !scanned(100).may_scan(now));
+    }
+}

@@ -1,0 +1,173 @@
+//! Many runs at once: what a DEN writes for its runners, in one command.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bson::{Document, doc};
+use futures::TryStreamExt;
+
+use super::statements::Statement;
+use super::{Finish, Finished, Renewed, Run, Start};
+use crate::model::{Status, Task, TaskId};
+use crate::store::error::typed;
+use crate::store::{Store, StoreError};
+
+/// A write that concerns one task.
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "most writes are those of the largest kind")]
+pub enum RunWrite {
+    /// Start a claimed task, see [`Store::start_task`].
+    Start(Start),
+    /// Prolong a lease, see [`Store::renew_lease`].
+    Renew {
+        /// The run.
+        run: Run,
+        /// How long from now.
+        lease: Duration,
+    },
+    /// End a task, see [`Store::finish_task`].
+    Finish {
+        /// The run.
+        run: Run,
+        /// What came out.
+        finish: Finish,
+    },
+    /// Record how far a task is, see [`Store::record_progress`].
+    Progress {
+        /// The run.
+        run: Run,
+        /// How far.
+        progress: Document,
+    },
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// The task runs, and the runner of this start has it.
+    Started,
+    /// The task is not claimed for this start any more. Nothing has changed.
+    NotClaimed,
+    /// Whether the run still has its task.
+    Renewed(Renewed),
+    /// Whether the end was stored.
+    Finished(Finished),
+    /// It is recorded, or the run has ended.
+    Done,
+}
+
+impl RunWrite {
+    fn task(&self) -> TaskId {
+        match self {
+            Self::Start(start) => start.task,
+            Self::Renew { run, .. } | Self::Finish { run, .. } | Self::Progress { run, .. } => run.task,
+        }
+    }
+
+    fn statement(&self, store: &Store) -> Statement {
+        match self {
+            Self::Start(start) => start.statement(),
+            Self::Renew { run, lease } => run.renewal(*lease),
+            Self::Finish { run, finish } => finish.statement(run, store.now()),
+            Self::Progress { run, progress } => run.progress(progress.clone(), store.now()),
+        }
+    }
+
+    /// What it is if its statement has found its task. `cancel`: somebody has asked for the task's end.
+    fn matched(&self, cancel: bool) -> Written {
+        match self {
+            Self::Start(_) => Written::Started,
+            Self::Renew { .. } => Written::Renewed(Renewed::Held { cancel }),
+            Self::Finish { .. } => Written::Finished(Finished::Stored),
+            Self::Progress { .. } => Written::Done,
+        }
+    }
+}
+
+impl Store {
+    /// Makes all these writes with one update, or as few as they fit into, and tells for each what became of it.
+    ///
+    /// Each is the same conditional update that the operation on one task makes, and is recognised in the same
+    /// way. So all of them may be repeated with the same values when there was no answer.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or has not confirmed the writes: any of them may have been made. Repeat
+    /// all of them. What is wrong with one write alone (a document would be too large, for instance) is told in
+    /// its place.
+    #[tracing::instrument(skip_all, fields(writes = writes.len()), err(level = "debug"))]
+    pub async fn write_runs(
+        &self,
+        writes: &[RunWrite],
+    ) -> Result<Vec<Result<Written, StoreError>>, StoreError> {
+        if writes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let statements: Vec<Statement> = writes.iter().map(|write| write.statement(self)).collect();
+        let report = self.update_tasks(&statements, self.database().write_concern()).await?;
+        if report.complete {
+            let cancelled = self.cancel_requests_among(writes).await?;
+            for write in writes {
+                if let RunWrite::Finish { run, finish } = write {
+                    self.task_moved(run.task, Status::Running, finish.status);
+                }
+            }
+            let written = |write: &RunWrite| Ok(write.matched(cancelled.contains(&write.task())));
+            return Ok(writes.iter().map(written).collect());
+        }
+        let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
+        let tasks = self.read_back(writes).await?;
+        let mut written = Vec::with_capacity(writes.len());
+        for (number, write) in writes.iter().enumerate() {
+            written.push(match failures.remove(&number) {
+                Some(error) => Err(error),
+                None => self.recognise(write, tasks.get(&write.task())).await,
+            });
+        }
+        Ok(written)
+    }
+
+    /// Those of the renewed tasks whose end somebody has asked for.
+    async fn cancel_requests_among(&self, writes: &[RunWrite]) -> Result<Vec<TaskId>, StoreError> {
+        let renewed = |write: &RunWrite| match write {
+            RunWrite::Renew { run, .. } => Some(run.task.0),
+            _ => None,
+        };
+        let renewed: Vec<_> = writes.iter().filter_map(renewed).collect();
+        if renewed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let asked = doc! { "_id": { "$in": renewed }, "cancel": { "$type": "object" } };
+        let found = self.tasks().find(asked).projection(doc! { "_id": 1 }).await?;
+        let documents: Vec<Document> = found.try_collect().await?;
+        Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
+    }
+
+    /// The tasks as they are now, without what may be large and tells nothing.
+    async fn read_back(&self, writes: &[RunWrite]) -> Result<HashMap<TaskId, Task>, StoreError> {
+        let ids: Vec<_> = writes.iter().map(|write| write.task().0).collect();
+        let found = self
+            .tasks()
+            .find(doc! { "_id": { "$in": ids } })
+            .projection(doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 })
+            .await?;
+        let documents: Vec<Document> = found.try_collect().await?;
+        let tasks = documents.into_iter().filter_map(|document| typed::<Task>("tasks", document).ok());
+        Ok(tasks.map(|task| (task.id, task)).collect())
+    }
+
+    /// What became of a write, by the state in which its task is now.
+    async fn recognise(&self, write: &RunWrite, task: Option<&Task>) -> Result<Written, StoreError> {
+        Ok(match write {
+            RunWrite::Start(start) if task.is_some_and(|task| start.is_of(task)) => Written::Started,
+            RunWrite::Start(_) => Written::NotClaimed,
+            RunWrite::Renew { run, .. } => Written::Renewed(match task {
+                Some(task) if run.has(task) => Renewed::Held { cancel: task.is_to_be_cancelled() },
+                _ => Renewed::Lost,
+            }),
+            RunWrite::Finish { run, finish } => {
+                Written::Finished(self.recognise_finish(run, finish, task).await?)
+            }
+            RunWrite::Progress { .. } => Written::Done,
+        })
+    }
+}

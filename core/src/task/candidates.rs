@@ -1,0 +1,68 @@
+//! Which queued tasks may be claimed next: ids in the order of their queue, read from an index and nothing else.
+
+use std::time::Instant;
+
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+use futures::TryStreamExt;
+use mongodb::error::ErrorKind;
+use mongodb::options::{FindOptions, Hint};
+
+use super::ahead::{Reading, Search, Window};
+use super::claim::{BATCH_READ, claimable, is_newest_first};
+use crate::clock::chance;
+use crate::model::Queue;
+use crate::store::{Store, StoreError};
+
+impl Store {
+    /// The next tasks to try, at most so many, and whether the queue has none.
+    pub(super) async fn next_candidates(
+        &self,
+        queue: &Queue,
+        window: &mut Window,
+        wanted: usize,
+    ) -> Result<(Vec<ObjectId>, bool), StoreError> {
+        let mut search = Search::of(wanted);
+        while let Some(reading) = window.reading(&search, Instant::now(), chance()) {
+            let began = Instant::now();
+            let ids = self.read_ids(queue, reading).await?;
+            window.read(&mut search, reading, ids, (began, Instant::now()));
+        }
+        let exhausted = window.is_exhausted(&search);
+        Ok((window.take(wanted), exhausted))
+    }
+
+    async fn read_ids(&self, queue: &Queue, reading: Reading) -> Result<Vec<ObjectId>, StoreError> {
+        let (past, direction) = if is_newest_first(queue) { ("$lt", -1) } else { ("$gt", 1) };
+        let mut filter = claimable(queue);
+        if let Some(id) = reading.past {
+            filter.insert("_id", doc! { past: id });
+        }
+        // It is one of Perl's. It has each of the possible nodes in order; the server merges them as it reads.
+        let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": direction };
+        let options = |hint| {
+            FindOptions::builder()
+                .projection(doc! { "_id": 1 })
+                .sort(doc! { "_id": direction })
+                .skip(u64::try_from(reading.skip).unwrap_or(0))
+                .limit(i64::try_from(reading.limit).unwrap_or(i64::MAX))
+                .batch_size(BATCH_READ)
+                .hint(hint)
+                .build()
+        };
+        let tasks = self.tasks();
+        let found = tasks.find(filter.clone()).with_options(options(Some(Hint::Keys(index)))).await;
+        let found = match found {
+            // Nobody has created it yet: the server finds another way.
+            Err(error) if is_no_index(&error) => tasks.find(filter).with_options(options(None)).await?,
+            found => found?,
+        };
+        let documents: Vec<Document> = found.try_collect().await?;
+        Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
+    }
+}
+
+/// Whether an index that was hinted at is not there (`BadValue`).
+fn is_no_index(error: &mongodb::error::Error) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == 2)
+}

@@ -1,0 +1,359 @@
+//! Pages of tasks in the order of their ids: each begins behind the last task of the one before, so that a page costs
+//! the same wherever it is, and tasks that come or end meanwhile move no other from one page to the next.
+//!
+//! First the ids of a page are found, in an index, and then its tasks are read, by `_id`:
+//!
+//! - all tasks: `_id`
+//! - of a queue: two indexes `{queue, status, _id}`, one of the tasks that wait or have ended without a result, and
+//!   one of those that have one. Those that run are in none, which would cost every task two more writes; they are
+//!   few, and sorted.
+//! - of a queue with one status on one node: `{node, status, queue, _id}`
+//!
+//! A task that waits comes to run, and one that runs ends, so the indexes are asked in this order: whatever was not
+//! there yet when it was asked for is found by the next one, and whatever is found twice is in the page once. Those that
+//! are given back or tried again go the other way, so those that wait are looked at once more at the end.
+
+use std::collections::BTreeSet;
+
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+use futures::{Stream, StreamExt, TryStreamExt};
+use mongodb::options::Hint;
+
+use super::search::AT_ONCE;
+use crate::model::{NodeName, QueueId, TaskId, whole_number};
+use crate::store::{Store, StoreError};
+
+/// Of those that wait, are held, or have ended without a result.
+pub(crate) fn queued_index() -> Document {
+    // Another direction, or both would have the same name.
+    doc! { "queue": 1, "status": 1, "_id": -1 }
+}
+
+/// Of those that have ended with a result.
+pub(crate) fn completed_index() -> Document {
+    doc! { "queue": 1, "status": 1, "_id": 1 }
+}
+
+/// Which way pages go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The oldest task first.
+    Oldest,
+    /// The newest task first.
+    Newest,
+}
+
+/// Where a page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position {
+    /// The first one.
+    First,
+    /// What comes after this task.
+    After(TaskId),
+    /// What comes before this task, and next to it.
+    Before(TaskId),
+}
+
+/// Whose tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// Of which queue; `None`: of all.
+    pub queue: Option<QueueId>,
+    /// With one of these statuses; `None`: with any. Needs a queue.
+    pub statuses: Option<Vec<i64>>,
+    /// On which node. Needs a queue and statuses.
+    pub node: Option<NodeName>,
+}
+
+/// A page to be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PageQuery {
+    /// Whose tasks.
+    pub of: Selection,
+    /// Which way.
+    pub order: Order,
+    /// Where.
+    pub position: Position,
+    /// At most so many tasks.
+    pub limit: usize,
+}
+
+/// A page that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Its tasks in order.
+    pub ids: Vec<TaskId>,
+    /// Whether there is more in the direction that was asked for.
+    pub more: bool,
+}
+
+/// What an index is asked for.
+struct Question {
+    filter: Document,
+    index: Option<Document>,
+}
+
+impl PageQuery {
+    /// Whether ids are read from low to high.
+    fn ascends(&self) -> bool {
+        let backwards = matches!(self.position, Position::Before(_));
+        (self.order == Order::Oldest) != backwards
+    }
+
+    /// Behind which task the next page begins, as far as it is known that there is one.
+    pub fn following(&self, found: &Page) -> Option<TaskId> {
+        let is_one = found.more || matches!(self.position, Position::Before(_));
+        found.ids.last().copied().filter(|_| is_one)
+    }
+
+    /// Before which task the previous page ends, likewise.
+    pub fn preceding(&self, found: &Page) -> Option<TaskId> {
+        let is_one = match self.position {
+            Position::First => false,
+            Position::After(_) => true,
+            Position::Before(_) => found.more,
+        };
+        found.ids.first().copied().filter(|_| is_one)
+    }
+
+    fn question(&self, mut filter: Document, index: Option<Document>) -> Question {
+        let beyond = if self.ascends() { "$gt" } else { "$lt" };
+        if let Position::After(task) | Position::Before(task) = self.position {
+            filter.insert("_id", doc! { beyond: task });
+        }
+        Question { filter, index }
+    }
+
+    fn waiting(&self, queue: QueueId, statuses: &BTreeSet<i64>) -> Option<Question> {
+        let statuses = among(statuses, |status| status <= -2)?;
+        Some(self.question(doc! { "queue": queue, "status": statuses }, Some(queued_index())))
+    }
+
+    fn running(&self, queue: QueueId, statuses: &BTreeSet<i64>) -> Option<Question> {
+        let statuses = among(statuses, |status| matches!(status, -1 | 0))?;
+        let index = doc! { "queue": 1, "status": 1 };
+        Some(self.question(doc! { "queue": queue, "status": statuses }, Some(index)))
+    }
+
+    fn completed(&self, queue: QueueId, statuses: &BTreeSet<i64>) -> Option<Question> {
+        let statuses = among(statuses, |status| status >= 1)?;
+        Some(self.question(doc! { "queue": queue, "status": statuses }, Some(completed_index())))
+    }
+}
+
+fn among(statuses: &BTreeSet<i64>, which: impl Fn(i64) -> bool) -> Option<Document> {
+    let statuses: Vec<i64> = statuses.iter().copied().filter(|status| which(*status)).collect();
+    (!statuses.is_empty()).then(|| doc! { "$in": statuses })
+}
+
+impl Store {
+    /// The ids of a page.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn find_page(&self, page: &PageQuery) -> Result<Page, StoreError> {
+        let mut found = BTreeSet::new();
+        match (page.of.queue, &page.of.node) {
+            (None, _) => self.ask(page, page.question(doc! {}, None), &mut found).await?,
+            (Some(queue), Some(node)) => {
+                let statuses = page.of.statuses.clone().unwrap_or_default();
+                let filter = doc! { "node": node, "status": { "$in": statuses }, "queue": queue };
+                let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
+                self.ask(page, page.question(filter, Some(index)), &mut found).await?;
+            }
+            (Some(queue), None) => self.ask_all(page, queue, &mut found).await?,
+        }
+        let mut ids: Vec<TaskId> = found.into_iter().map(TaskId).collect();
+        if !page.ascends() {
+            ids.reverse();
+        }
+        let more = ids.len() > page.limit;
+        ids.truncate(page.limit);
+        if matches!(page.position, Position::Before(_)) {
+            ids.reverse();
+        }
+        Ok(Page { ids, more })
+    }
+
+    /// Asks for the tasks of a queue in the order of their lives.
+    async fn ask_all(
+        &self,
+        page: &PageQuery,
+        queue: QueueId,
+        found: &mut BTreeSet<ObjectId>,
+    ) -> Result<(), StoreError> {
+        let mut statuses: BTreeSet<i64> = match &page.of.statuses {
+            Some(statuses) => statuses.iter().copied().collect(),
+            None => self.statuses_of(queue).await?,
+        };
+        let first = [page.waiting(queue, &statuses), page.running(queue, &statuses)];
+        for question in first.into_iter().flatten() {
+            self.ask(page, question, found).await?;
+        }
+        if page.of.statuses.is_none() {
+            // Plugins may invent statuses, just now for the first time.
+            statuses = self.statuses_of(queue).await?;
+        }
+        let last = [page.completed(queue, &statuses), page.waiting(queue, &statuses)];
+        for question in last.into_iter().flatten() {
+            self.ask(page, question, found).await?;
+        }
+        Ok(())
+    }
+
+    /// The statuses that a queue's tasks have, and those that they come through. One look into the index for each.
+    async fn statuses_of(&self, queue: QueueId) -> Result<BTreeSet<i64>, StoreError> {
+        let found = self.tasks().distinct("status", doc! { "queue": queue }).await?;
+        Ok(found.iter().filter_map(whole_number).chain(-7..=2).collect())
+    }
+
+    async fn ask(
+        &self,
+        page: &PageQuery,
+        question: Question,
+        found: &mut BTreeSet<ObjectId>,
+    ) -> Result<(), StoreError> {
+        let direction = if page.ascends() { 1 } else { -1 };
+        let limit = i64::try_from(page.limit).unwrap_or(i64::MAX - 1).saturating_add(1);
+        let tasks = self.tasks();
+        let find = || {
+            let only = doc! { "_id": 1 };
+            tasks.find(question.filter.clone()).sort(doc! { "_id": direction }).limit(limit).projection(only)
+        };
+        let hint = question.index.clone().map(Hint::Keys);
+        let hinted = match hint {
+            Some(hint) => find().hint(hint).await,
+            None => find().await,
+        };
+        let cursor = match hinted.map_err(StoreError::from) {
+            // The index is not there (yet): slower, and just as right.
+            Err(error) if question.index.is_some() && is_no_index(&error) => find().await?,
+            cursor => cursor?,
+        };
+        let documents: Vec<Document> = cursor.try_collect().await?;
+        found.extend(documents.iter().filter_map(|task| task.get_object_id("_id").ok()));
+        Ok(())
+    }
+
+    /// The tasks of a page as stored, in its order, a batch at a time. One that does not match `filter` any more is
+    /// left out.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the projection; within the stream when it goes away later.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn stream_page(
+        &self,
+        page: &[TaskId],
+        filter: Document,
+        projection: Option<Document>,
+    ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
+        let ids: Vec<ObjectId> = page.iter().map(|id| id.0).collect();
+        let direction = if ids.first() > ids.last() { -1 } else { 1 };
+        let which = doc! { "$and": [{ "_id": { "$in": ids } }, filter] };
+        let options = mongodb::options::FindOptions::builder()
+            .sort(doc! { "_id": direction })
+            .hint(Hint::Keys(doc! { "_id": 1 }))
+            .projection(projection)
+            .batch_size(AT_ONCE)
+            .build();
+        let cursor = self.tasks().find(which).with_options(options).await?;
+        Ok(cursor.map(|task| Ok(task?)))
+    }
+
+    /// How the server finds the ids of a page: one answer for each index that it is asked.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn explain_page(&self, page: &PageQuery) -> Result<Vec<Document>, StoreError> {
+        let statuses: BTreeSet<i64> = match (&page.of.statuses, page.of.queue) {
+            (Some(statuses), _) => statuses.iter().copied().collect(),
+            (None, Some(queue)) => self.statuses_of(queue).await?,
+            (None, None) => BTreeSet::new(),
+        };
+        let questions: Vec<Question> = match page.of.queue {
+            None => vec![page.question(doc! {}, None)],
+            Some(queue) => {
+                let all = [page.waiting(queue, &statuses), page.completed(queue, &statuses)];
+                all.into_iter().flatten().collect()
+            }
+        };
+        let direction = if page.ascends() { 1 } else { -1 };
+        let mut explained = Vec::new();
+        for question in questions {
+            let mut find = doc! {
+                "find": "tasks", "filter": question.filter, "sort": { "_id": direction },
+                "limit": i64::try_from(page.limit).unwrap_or(i64::MAX), "projection": { "_id": 1 },
+            };
+            if let Some(index) = question.index {
+                find.insert("hint", index);
+            }
+            let explain = doc! { "explain": find, "verbosity": "executionStats" };
+            explained.push(self.database().run_command(explain).await?);
+        }
+        Ok(explained)
+    }
+}
+
+/// MongoDB: the index that was to be used is not there (2 `BadValue`).
+fn is_no_index(error: &StoreError) -> bool {
+    error.write_failure().is_some_and(|failure| failure.code == 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::Bson;
+
+    use super::*;
+
+    fn page(order: Order, position: Position) -> PageQuery {
+        PageQuery { of: Selection::default(), order, position, limit: 2 }
+    }
+
+    #[test]
+    fn what_comes_before_is_read_backwards() {
+        let task = TaskId(ObjectId::from_bytes([1; 12]));
+        let cases = [
+            (Order::Oldest, Position::First, true),
+            (Order::Oldest, Position::After(task), true),
+            (Order::Oldest, Position::Before(task), false),
+            (Order::Newest, Position::First, false),
+            (Order::Newest, Position::After(task), false),
+            (Order::Newest, Position::Before(task), true),
+        ];
+        for (order, position, ascends) in cases {
+            assert_eq!(page(order, position).ascends(), ascends, "{order:?} {position:?}");
+        }
+        let asked = page(Order::Newest, Position::After(task)).question(doc! { "queue": 1 }, None);
+        assert_eq!(asked.filter, doc! { "queue": 1, "_id": { "$lt": task } });
+    }
+
+    #[test]
+    fn pages_know_their_neighbours() {
+        let ids: Vec<TaskId> = [1, 2].map(|byte| TaskId(ObjectId::from_bytes([byte; 12]))).to_vec();
+        let neighbours = |position, more| {
+            let (page, found) = (page(Order::Oldest, position), Page { ids: ids.clone(), more });
+            (page.preceding(&found), page.following(&found))
+        };
+        let (first, last) = (Some(ids[0]), Some(ids[1]));
+        assert_eq!(neighbours(Position::First, false), (None, None));
+        assert_eq!(neighbours(Position::First, true), (None, last));
+        assert_eq!(neighbours(Position::After(ids[0]), true), (first, last));
+        assert_eq!(neighbours(Position::After(ids[0]), false), (first, None));
+        assert_eq!(neighbours(Position::Before(ids[0]), true), (first, last));
+        assert_eq!(neighbours(Position::Before(ids[0]), false), (None, last));
+    }
+
+    #[test]
+    fn each_status_is_asked_for_in_its_index() {
+        let (queue, page) = (QueueId(ObjectId::new()), page(Order::Oldest, Position::First));
+        let all: BTreeSet<i64> = [-2, 1, 0, 7].into();
+        let asked = |question: Option<Question>| question.map(|q| q.filter.get("status").cloned());
+        let statuses = |statuses: &[i64]| Some(Some(Bson::from(doc! { "$in": statuses.to_vec() })));
+        assert_eq!(asked(page.waiting(queue, &all)), statuses(&[-2]));
+        assert_eq!(asked(page.running(queue, &all)), statuses(&[0]));
+        assert_eq!(asked(page.completed(queue, &all)), statuses(&[1, 7]));
+        assert_eq!(asked(page.completed(queue, &[-2].into())), None);
+    }
+}

@@ -1,0 +1,336 @@
+//! Updates of many tasks in one command.
+//!
+//! Most of what an update costs the server is per statement: it is parsed, planned and counted. So tasks whose
+//! transitions are alike share a statement, whose filter lists their ids, and in which each task finds its own
+//! values by its `_id`. Measured, 64 in one statement take a third of the time of 64 statements.
+//!
+//! A statement for many tasks ends at the first task that cannot be updated. Its tasks are then sent again, each
+//! with a statement of its own, so that what is wrong with one task keeps no other from being updated.
+//!
+//! The server's answer has totals, not which task was updated. Where that is less than all of them, the caller
+//! looks at the tasks and recognises what it has written.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
+use bson::{Bson, Document, doc};
+use mongodb::error::{ErrorKind, WriteError, WriteFailure as DriverWriteFailure};
+use mongodb::options::WriteConcern;
+
+use super::transition::Transition;
+use crate::model::whole_number;
+use crate::store::{Store, StoreError, WriteFailure};
+
+/// So many tasks share a statement at most: each of them looks for its values among all.
+const MOST_ALIKE: usize = 256;
+
+/// The values of tasks that share a statement take so many bytes at most.
+const MOST_ALIKE_BYTES: usize = 4_000_000;
+
+/// A command takes so many bytes at most. The server's limit for a command that is one document is 16 MiB and
+/// 16 KiB; the session and the cluster time come on top of the statements.
+const MOST_BYTES: usize = 16_000_000;
+
+/// So many statements are in one command at most, by the server's rule.
+const MOST_STATEMENTS: usize = 100_000;
+
+/// The code with which a server refuses a document that would be larger than 16 MiB.
+const TOO_LARGE: i32 = 17_419;
+
+/// A conditional update of one task.
+#[derive(Debug, Clone)]
+pub(super) struct Statement {
+    /// Its id.
+    pub task: ObjectId,
+    /// What it must be like.
+    pub like: Document,
+    /// What then becomes of it.
+    pub transition: Transition,
+}
+
+impl Statement {
+    /// The filter and the update, for an operation of its own.
+    pub(super) fn alone(self) -> (Document, Vec<Document>) {
+        let mut filter = doc! { "_id": self.task };
+        filter.extend(self.like);
+        (filter, self.transition.pipeline())
+    }
+
+    fn encode(self) -> Result<RawDocumentBuf, StoreError> {
+        let (filter, update) = self.alone();
+        raw(&doc! { "q": filter, "u": update, "hint": { "_id": 1 } })
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        self.like == other.like && self.transition.is_like(&other.transition)
+    }
+}
+
+/// What became of a number of statements.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    /// Whether each of them has found its task.
+    pub complete: bool,
+    /// Those that failed, by their number, and why.
+    pub failures: Vec<(usize, StoreError)>,
+}
+
+impl Store {
+    /// Makes all these updates. One that fails or matches nothing does not keep the others from being made.
+    ///
+    /// # Errors
+    /// The database cannot be reached or has not confirmed the writes: any of them may have been made.
+    pub(super) async fn update_tasks(
+        &self,
+        statements: &[Statement],
+        concern: Option<&WriteConcern>,
+    ) -> Result<Report, StoreError> {
+        let mut alone = Vec::new();
+        let mut shared = Vec::new();
+        for group in alike(statements) {
+            match (encode_group(statements, &group)?, group.as_slice()) {
+                (Some(statement), _) => shared.push((statement, group)),
+                (None, _) => alone.extend(group),
+            }
+        }
+        let sent = self.send_all(shared, concern).await?;
+        alone.extend(sent.failures.into_iter().flat_map(|(numbers, _)| numbers));
+        if alone.is_empty() {
+            let complete = usize::try_from(sent.matched) == Ok(statements.len());
+            return Ok(Report { complete, failures: Vec::new() });
+        }
+        let mut failures = Vec::new();
+        let mut singly = Vec::new();
+        for number in alone {
+            let statement = statements[number].clone().encode()?;
+            if statement.as_bytes().len() > MOST_BYTES {
+                failures.push((number, too_large()));
+            } else {
+                singly.push((statement, vec![number]));
+            }
+        }
+        let sent = self.send_all(singly, concern).await?;
+        for (numbers, failure) in sent.failures {
+            failures.extend(numbers.first().map(|number| (*number, failure)));
+        }
+        Ok(Report { complete: false, failures })
+    }
+
+    /// Sends statements with the numbers of what each is for, in as many commands as they need.
+    async fn send_all(
+        &self,
+        statements: Vec<(RawDocumentBuf, Vec<usize>)>,
+        concern: Option<&WriteConcern>,
+    ) -> Result<Sent, StoreError> {
+        let mut sent = Sent::default();
+        let mut command = Command::default();
+        for (statement, numbers) in statements {
+            if !command.has_room_for(&statement) {
+                self.send(std::mem::take(&mut command), concern, &mut sent).await?;
+            }
+            command.add(&statement, numbers);
+        }
+        if !command.numbers.is_empty() {
+            self.send(command, concern, &mut sent).await?;
+        }
+        Ok(sent)
+    }
+
+    async fn send(
+        &self,
+        command: Command,
+        concern: Option<&WriteConcern>,
+        sent: &mut Sent,
+    ) -> Result<(), StoreError> {
+        let (command, mut numbers) = command.finish(self.tasks().name(), concern)?;
+        let answer = self.database().run_raw_command(command).await;
+        let answer = answer.map_err(|error| match StoreError::from(error) {
+            error if error.write_failure().is_some_and(|failure| failure.is_refusal()) => {
+                StoreError::Unconfirmed { reason: error.to_string() }
+            }
+            error => error,
+        })?;
+        if let Ok(concern) = answer.get_document("writeConcernError") {
+            return Err(unconfirmed(concern));
+        }
+        let failures = answer.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
+        for failure in failures.iter().filter_map(Bson::as_document) {
+            let code = failure.get("code").and_then(whole_number).and_then(|code| i32::try_from(code).ok());
+            let refusal = WriteFailure { code: code.unwrap_or_default(), message: String::new() };
+            if refusal.is_refusal() {
+                return Err(unconfirmed(failure));
+            }
+            let index = failure.get("index").and_then(whole_number).and_then(|at| usize::try_from(at).ok());
+            let of = index.and_then(|at| numbers.get_mut(at)).ok_or_else(|| unconfirmed(failure))?;
+            sent.failures.push((std::mem::take(of), failed(failure)?));
+        }
+        sent.matched += answer.get("n").and_then(whole_number).map_or(0, i64::unsigned_abs);
+        Ok(())
+    }
+}
+
+/// What became of statements that were sent.
+#[derive(Debug, Default)]
+struct Sent {
+    /// How many tasks they have found.
+    matched: u64,
+    /// Those that failed, by the numbers of what they were for, and why.
+    failures: Vec<(Vec<usize>, StoreError)>,
+}
+
+/// The numbers of statements that can share one, in groups. Those of one task stay in their order.
+fn alike(statements: &[Statement]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    // Behind which group the next statement of a task must be.
+    let mut behind: HashMap<ObjectId, usize> = HashMap::new();
+    for (number, statement) in statements.iter().enumerate() {
+        let first = behind.get(&statement.task).map_or(0, |group| group + 1);
+        let fits = |group: &Vec<usize>| {
+            group.len() < MOST_ALIKE && group.first().is_some_and(|one| statements[*one].is_like(statement))
+        };
+        let at = (first..groups.len()).rev().find(|at| fits(&groups[*at])).unwrap_or_else(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[at].push(number);
+        behind.insert(statement.task, at);
+    }
+    groups
+}
+
+/// One statement for a group. `None`: its values are too large to share one.
+fn encode_group(statements: &[Statement], group: &[usize]) -> Result<Option<RawDocumentBuf>, StoreError> {
+    let of_group: Vec<&Statement> = group.iter().map(|number| &statements[*number]).collect();
+    let statement = match of_group.as_slice() {
+        [] => return Ok(None),
+        [one] => (*one).clone().encode()?,
+        [first, ..] => {
+            let ids: Vec<ObjectId> = of_group.iter().map(|one| one.task).collect();
+            let tasks: Vec<(ObjectId, &Transition)> =
+                of_group.iter().map(|one| (one.task, &one.transition)).collect();
+            let mut filter = doc! { "_id": { "$in": ids } };
+            filter.extend(first.like.clone());
+            let update = Transition::pipeline_of(&tasks);
+            raw(&doc! { "q": filter, "u": update, "multi": true, "hint": { "_id": 1 } })?
+        }
+    };
+    let most = if group.len() == 1 { MOST_BYTES } else { MOST_ALIKE_BYTES };
+    Ok((statement.as_bytes().len() <= most).then_some(statement))
+}
+
+/// A command that is being filled.
+#[derive(Default)]
+struct Command {
+    statements: RawArrayBuf,
+    /// What each of them is for.
+    numbers: Vec<Vec<usize>>,
+    bytes: usize,
+}
+
+impl Command {
+    fn has_room_for(&self, statement: &RawDocumentBuf) -> bool {
+        self.numbers.is_empty()
+            || (self.numbers.len() < MOST_STATEMENTS && self.bytes + size_of(statement) <= MOST_BYTES)
+    }
+
+    fn add(&mut self, statement: &RawDocumentBuf, numbers: Vec<usize>) {
+        self.bytes += size_of(statement);
+        self.statements.push(statement.clone());
+        self.numbers.push(numbers);
+    }
+
+    fn finish(
+        self,
+        collection: &str,
+        concern: Option<&WriteConcern>,
+    ) -> Result<(RawDocumentBuf, Vec<Vec<usize>>), StoreError> {
+        let mut command = RawDocumentBuf::new();
+        command.append(cstr!("update"), collection);
+        command.append(cstr!("updates"), self.statements);
+        command.append(cstr!("ordered"), false);
+        if let Some(concern) = concern {
+            let concern = bson::serialize_to_raw_document_buf(concern).map_err(unencodable)?;
+            command.append(cstr!("writeConcern"), concern);
+        }
+        Ok((command, self.numbers))
+    }
+}
+
+/// In an array, an element has a type, its number as text, and its value.
+fn size_of(statement: &RawDocumentBuf) -> usize {
+    statement.as_bytes().len() + 8
+}
+
+fn raw(document: &Document) -> Result<RawDocumentBuf, StoreError> {
+    RawDocumentBuf::try_from(document).map_err(unencodable)
+}
+
+fn unconfirmed(failure: &Document) -> StoreError {
+    let reason = failure.get_str("errmsg").unwrap_or("the server says no more").to_owned();
+    StoreError::Unconfirmed { reason }
+}
+
+fn failed(failure: &Document) -> Result<StoreError, StoreError> {
+    let failure: WriteError =
+        bson::deserialize_from_document(failure.clone()).map_err(|_| unconfirmed(failure))?;
+    let kind = ErrorKind::Write(DriverWriteFailure::WriteError(failure));
+    Ok(StoreError::Database(kind.into()))
+}
+
+fn too_large() -> StoreError {
+    let failure = doc! { "code": TOO_LARGE, "errmsg": "the update is larger than a command may be" };
+    failed(&failure).unwrap_or_else(|error| error)
+}
+
+fn unencodable(error: bson::error::Error) -> StoreError {
+    StoreError::Database(error.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::Status;
+
+    fn statement(task: u8, kind: u8) -> Statement {
+        let transition = match kind {
+            0 => Transition::within().set("progress", i32::from(task)),
+            1 => Transition::to(Status::Running, DateTime::from_millis(1)).set("pid", i32::from(task)),
+            _ => Transition::to(Status::Succeeded, DateTime::from_millis(2)).end_of_run(),
+        };
+        Statement { task: ObjectId::from_bytes([task; 12]), like: doc! { "attempt": 1 }, transition }
+    }
+
+    proptest! {
+        #[test]
+        fn all_are_in_one_group_and_those_of_a_task_in_order(
+            of in prop::collection::vec((0u8..6, 0u8..3), 0..40),
+        ) {
+            let statements: Vec<_> = of.iter().map(|(task, kind)| statement(*task, *kind)).collect();
+            let groups = alike(&statements);
+            let mut all: Vec<usize> = groups.concat();
+            for group in &groups {
+                prop_assert!(group.iter().all(|one| statements[*one].is_like(&statements[group[0]])));
+            }
+            for task in 0..6 {
+                let numbers: Vec<usize> =
+                    all.iter().copied().filter(|number| of[*number].0 == task).collect();
+                prop_assert!(numbers.is_sorted(), "{numbers:?}");
+                for group in &groups {
+                    prop_assert!(group.iter().filter(|number| of[**number].0 == task).count() <= 1);
+                }
+            }
+            all.sort_unstable();
+            prop_assert_eq!(all, (0..statements.len()).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_is_alike_shares_a_statement() {
+        let statements: Vec<_> = (0..200).map(|task| statement(task, 1)).collect();
+        assert_eq!(alike(&statements).len(), 1);
+    }
+}

@@ -1,0 +1,252 @@
+//! Upkeep: one look at all that time brings about, where a loop of updates would mostly find nothing.
+//!
+//! It is one aggregate of small parts. Each part reads one entry of an index, so a look costs the same
+//! however many tasks there are. It decides nothing: whoever finds something does the conditional update
+//! that belongs to it, and that asks again.
+
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+
+use super::orphan::stale_claims;
+use super::sweep::{stale_slots, waiting};
+use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
+use crate::node::silent_nodes_to_find;
+use crate::queue::readable;
+use crate::store::error::typed;
+use crate::store::{Store, StoreError};
+
+/// What a DEN wants to know.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// Its node.
+    pub node: &'a NodeName,
+    /// Its own lease: a node that has been silent for half of it is looked at.
+    pub lease: Duration,
+    /// The queues that it would claim from.
+    pub claim_from: &'a [QueueId],
+    /// Whether to bring the queues.
+    pub queues: bool,
+}
+
+/// What there is to do.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outlook {
+    /// A task could be claimed, if there is a place.
+    pub claimable: bool,
+    /// The node has claimed or running tasks.
+    pub occupied: bool,
+    /// A deferred task, a deadline, or the lease of a claim or run: its time has come.
+    pub due: bool,
+    /// The lease of a claim or a run is over.
+    pub lapsed: bool,
+    /// When the next of these times comes, counted from now.
+    pub next: Option<Duration>,
+    /// The node has old claims without a lease.
+    pub stale_claims: bool,
+    /// A task has a place that does not run.
+    pub stale_slots: bool,
+    /// A node has been silent for longer than its lease.
+    pub silent_nodes: bool,
+    /// All queues, if they were asked for.
+    pub queues: Option<Vec<Queue>>,
+}
+
+impl Outlook {
+    fn of(question: &Question<'_>, found: Vec<Document>) -> Self {
+        let mut outlook = Self { queues: question.queues.then(Vec::new), ..Self::default() };
+        for mut part in found {
+            let left = part.get("in").and_then(whole_number);
+            match part.get_str("what").unwrap_or_default() {
+                "run_at" | "deadline" => outlook.comes(left),
+                "lease" => {
+                    outlook.comes(left);
+                    outlook.lapsed |= left.is_some_and(|left| left < 0);
+                }
+                "claimable" => outlook.claimable = true,
+                "occupied" => outlook.occupied = true,
+                "stale claims" => outlook.stale_claims = true,
+                "stale slots" => outlook.stale_slots = true,
+                "silent nodes" => outlook.silent_nodes = true,
+                "queue" => {
+                    let queue = match part.remove("queue") {
+                        Some(Bson::Document(queue)) => readable(queue),
+                        _ => None,
+                    };
+                    outlook.queues.get_or_insert_default().extend(queue);
+                }
+                // There are no other parts.
+                _ => {}
+            }
+        }
+        outlook
+    }
+
+    /// Takes note of a time `left` milliseconds from now.
+    fn comes(&mut self, left: Option<i64>) {
+        match left {
+            Some(left) if left < 0 => self.due = true,
+            Some(left) => {
+                // It is past only when the server's clock has gone beyond it.
+                let left = Duration::from_millis(left.unsigned_abs().saturating_add(1));
+                self.next = Some(self.next.map_or(left, |next| next.min(left)));
+            }
+            None => {}
+        }
+    }
+}
+
+impl Store {
+    /// Tells what there is to do for the DEN of a node, in one operation.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn look_around(&self, question: &Question<'_>) -> Result<Outlook, StoreError> {
+        let pipeline = self.outlook_pipeline(question);
+        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        Ok(Outlook::of(question, found))
+    }
+
+    /// How the server finds the answer of [`Store::look_around`]: one plan for each of its parts.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn explain_look_around(&self, question: &Question<'_>) -> Result<Vec<Document>, StoreError> {
+        let mut plans = Vec::new();
+        for part in self.parts(question) {
+            let aggregate = doc! { "aggregate": part.collection, "pipeline": part.pipeline, "cursor": {} };
+            let explain = doc! { "explain": aggregate, "verbosity": "executionStats" };
+            plans.push(self.database().run_command(explain).await?);
+        }
+        Ok(plans)
+    }
+
+    /// Those of `tasks` that exist and are neither claimed nor running.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn without_run(&self, tasks: &[TaskId]) -> Result<Vec<Task>, StoreError> {
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<ObjectId> = tasks.iter().map(|id| id.0).collect();
+        let filter = doc! { "_id": { "$in": ids }, "status": { "$nin": [-1, 0] } };
+        let only = doc! { "queue": 1, "status": 1, "attempt": 1 };
+        let found: Vec<Document> = self.tasks().find(filter).projection(only).await?.try_collect().await?;
+        Ok(found.into_iter().filter_map(|task| typed("tasks", task).ok()).collect())
+    }
+
+    fn outlook_pipeline(&self, question: &Question<'_>) -> Vec<Document> {
+        let mut pipeline = Vec::new();
+        for part in self.parts(question) {
+            match pipeline.is_empty() {
+                true => pipeline = part.pipeline,
+                false => pipeline.push(doc! { "$unionWith": {
+                    "coll": part.collection, "pipeline": part.pipeline,
+                } }),
+            }
+        }
+        pipeline
+    }
+
+    fn parts(&self, question: &Question<'_>) -> Vec<Part> {
+        let on_its_way = doc! { "status": { "$gte": -1, "$lte": 0 } };
+        let mut parts = vec![
+            Part::first("run_at", "run_at", doc! { "status": Status::Deferred }),
+            Part::first("deadline", "deadline", waiting()),
+            Part::first("lease", "lease_until", on_its_way),
+            Part::any("occupied", "tasks", doc! { "node": question.node, "status": { "$in": [-1, 0] } }),
+            Part::any("stale claims", "tasks", stale_claims(question.node, self.now())),
+            Part::any("stale slots", "tasks", stale_slots()),
+            Part::any("silent nodes", "nodes", silent_nodes_to_find(question.lease / 2)),
+        ];
+        if !question.claim_from.is_empty() {
+            let ids: Vec<ObjectId> = question.claim_from.iter().map(|id| id.0).collect();
+            let free = doc! {
+                "node": { "$in": [Bson::Null, Bson::from(-1)] }, "status": Status::Queued,
+                "queue": { "$in": ids },
+            };
+            parts.push(Part::any("claimable", "tasks", free));
+        }
+        if question.queues {
+            let as_they_are = doc! { "$project": { "_id": 0, "what": "queue", "queue": "$$ROOT" } };
+            parts.push(Part { collection: "queues", pipeline: vec![as_they_are] });
+        }
+        parts
+    }
+}
+
+/// A part of the aggregate.
+struct Part {
+    collection: &'static str,
+    pipeline: Vec<Document>,
+}
+
+impl Part {
+    /// Whether there is any document that `filter` matches.
+    fn any(what: &str, collection: &'static str, filter: Document) -> Self {
+        let pipeline = vec![
+            doc! { "$match": filter },
+            doc! { "$limit": 1 },
+            doc! { "$project": { "_id": 0, "what": what } },
+        ];
+        Self { collection, pipeline }
+    }
+
+    /// How long it is until the first time in `field` of the tasks that `filter` matches.
+    fn first(what: &str, field: &str, mut filter: Document) -> Self {
+        filter.insert(field, doc! { "$type": "date" });
+        let left = doc! { "$subtract": [format!("${field}"), "$$NOW"] };
+        let pipeline = vec![
+            doc! { "$match": filter },
+            doc! { "$sort": { field: 1 } },
+            doc! { "$limit": 1 },
+            doc! { "$project": { "_id": 0, "what": what, "in": left } },
+        ];
+        Self { collection: "tasks", pipeline }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_time_is_the_nearest_that_is_not_past() {
+        let node = NodeName::new("n");
+        let question =
+            Question { node: &node, lease: Duration::from_secs(30), claim_from: &[], queues: false };
+        let outlook = |parts: &[(&str, i64)]| {
+            let parts = parts.iter().map(|(what, left)| doc! { "what": *what, "in": *left }).collect();
+            Outlook::of(&question, parts)
+        };
+        assert_eq!(outlook(&[]), Outlook::default());
+        let far = outlook(&[("run_at", 5_000), ("deadline", 2_000), ("lease", 20_000)]);
+        assert_eq!((far.due, far.lapsed, far.next), (false, false, Some(Duration::from_millis(2_001))));
+        let due = outlook(&[("run_at", -1), ("deadline", 2_000)]);
+        assert_eq!((due.due, due.lapsed, due.next), (true, false, Some(Duration::from_millis(2_001))));
+        let lapsed = outlook(&[("lease", -7)]);
+        assert_eq!((lapsed.due, lapsed.lapsed, lapsed.next), (true, true, None));
+        let now = outlook(&[("run_at", 0)]);
+        assert_eq!((now.due, now.next), (false, Some(Duration::from_millis(1))));
+    }
+
+    #[test]
+    fn a_queue_that_cannot_be_read_is_left_out() {
+        let node = NodeName::new("n");
+        let question =
+            Question { node: &node, lease: Duration::from_secs(30), claim_from: &[], queues: true };
+        let id = ObjectId::new();
+        let found = vec![
+            doc! { "what": "queue", "queue": { "_id": "no id", "name": "a" } },
+            doc! { "what": "queue", "queue": { "_id": id, "name": "b", "plugin": "P" } },
+        ];
+        let queues = Outlook::of(&question, found).queues.unwrap();
+        assert_eq!(queues.iter().map(|queue| queue.id).collect::<Vec<_>>(), [QueueId(id)]);
+        assert_eq!(Outlook::of(&question, Vec::new()).queues, Some(Vec::new()));
+    }
+}

@@ -1,0 +1,111 @@
+//! Which changes matter. The server leaves out all others, and everything of a document that is not looked at.
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use serde::Deserialize;
+
+use super::News;
+
+/// A change, as far as it matters.
+#[derive(Debug, Deserialize)]
+pub(super) struct Change {
+    /// Its collection.
+    #[serde(default)]
+    of: String,
+    /// Whether the document is new.
+    #[serde(default)]
+    new: bool,
+    /// A task is queued now.
+    #[serde(default)]
+    queued: bool,
+    /// A task is deferred now, or has come with a deadline.
+    #[serde(default)]
+    timed: bool,
+    /// The end of a running task was asked for.
+    #[serde(default)]
+    cancel: bool,
+    /// The document, where it is a node.
+    #[serde(default)]
+    node: Option<ObjectId>,
+}
+
+/// Heartbeats, claims, starts and ends are not among them.
+pub(super) fn pipeline() -> [Document; 2] {
+    let changed = |field: &str| format!("updateDescription.updatedFields.{field}");
+    let is_there = || doc! { "$exists": true };
+    let of_interest = doc! { "$or": [
+        { "ns.coll": "tasks", "operationType": { "$in": ["insert", "replace"] }, "$or": [
+            { "fullDocument.status": { "$in": [-7, -2] } },
+            { "fullDocument.deadline": is_there() },
+        ] },
+        { "ns.coll": "tasks", changed("status"): { "$in": [-7, -2] } },
+        { "ns.coll": "tasks", changed("cancel"): is_there() },
+        { "ns.coll": "queues" },
+        { "ns.coll": "nodes", "operationType": "replace" },
+        { "ns.coll": "nodes", changed("maxthreads"): is_there() },
+        { "ns.coll": "nodes", changed("draining"): is_there() },
+        { "ns.coll": "nodes", "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
+    ] };
+    let status = doc! { "$ifNull": ["$updateDescription.updatedFields.status", "$fullDocument.status"] };
+    let only = doc! {
+        "_id": 1,
+        "of": "$ns.coll",
+        "new": { "$eq": ["$operationType", "insert"] },
+        "queued": { "$eq": [&status, -2] },
+        "timed": { "$or": [{ "$eq": [status, -7] }, { "$gt": ["$fullDocument.deadline", Bson::Null] }] },
+        "cancel": { "$ne": [{ "$type": "$updateDescription.updatedFields.cancel" }, "missing"] },
+        "node": { "$cond": [{ "$eq": ["$ns.coll", "nodes"] }, "$documentKey._id", "$$REMOVE"] },
+    };
+    [doc! { "$match": of_interest }, doc! { "$project": only }]
+}
+
+impl Change {
+    /// What it means for `node`. A node that is not known yet may be any.
+    pub(super) fn news(&self, node: Option<ObjectId>) -> News {
+        let mut news = News::default();
+        match self.of.as_str() {
+            "queues" => news.queues_changed = true,
+            "nodes" => news.node_changed = node.is_none() || self.node == node,
+            _ => {
+                news.attention = self.cancel;
+                news.inserted = self.queued && self.new;
+                news.put_back = self.queued && !self.new;
+                news.timed = self.timed;
+            }
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn news(change: Document) -> News {
+        let change: Change = bson::deserialize_from_document(change).unwrap();
+        change.news(Some(ObjectId::from_bytes([1; 12])))
+    }
+
+    #[test]
+    fn a_change_of_a_task_is_told_as_what_it_means() {
+        let nothing = News::default();
+        let of_a_task = |new: bool, queued: bool, timed: bool, cancel: bool| {
+            news(doc! { "of": "tasks", "new": new, "queued": queued, "timed": timed, "cancel": cancel })
+        };
+        assert_eq!(of_a_task(true, true, false, false), News { inserted: true, ..nothing });
+        assert_eq!(of_a_task(true, true, true, false), News { inserted: true, timed: true, ..nothing });
+        assert_eq!(of_a_task(true, false, true, false), News { timed: true, ..nothing });
+        assert_eq!(of_a_task(false, true, false, false), News { put_back: true, ..nothing });
+        assert_eq!(of_a_task(false, false, false, true), News { attention: true, ..nothing });
+        assert_eq!(news(doc! { "of": "queues" }), News { queues_changed: true, ..nothing });
+    }
+
+    #[test]
+    fn only_the_own_node_matters() {
+        let of = |id: u8| doc! { "of": "nodes", "node": ObjectId::from_bytes([id; 12]) };
+        assert_eq!(news(of(1)), News { node_changed: true, ..News::default() });
+        assert_eq!(news(of(2)), News::default());
+        let any: Change = bson::deserialize_from_document(of(2)).unwrap();
+        assert!(any.news(None).node_changed);
+    }
+}

@@ -1,0 +1,171 @@
+//! What has been noticed and not been looked into yet.
+
+use std::ops::BitOrAssign;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use bson::oid::ObjectId;
+use tokio::sync::Notify;
+
+/// What has changed. Any of it may have changed before, or be gone again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct News {
+    /// There are new tasks to claim.
+    pub inserted: bool,
+    /// Tasks were queued again: they may have come before others that are claimed already.
+    pub put_back: bool,
+    /// Tasks wait for a time: they are deferred, or have a deadline.
+    pub timed: bool,
+    /// A queue is new, gone or changed.
+    pub queues_changed: bool,
+    /// A running task's end was asked for.
+    pub attention: bool,
+    /// An operator has changed the node.
+    pub node_changed: bool,
+}
+
+impl News {
+    /// Everything may have changed.
+    pub const fn all() -> Self {
+        Self {
+            inserted: true,
+            put_back: true,
+            timed: true,
+            queues_changed: true,
+            attention: true,
+            node_changed: true,
+        }
+    }
+
+    /// Whether there may be something to claim because of it.
+    pub const fn may_claim(self) -> bool {
+        self.inserted || self.put_back || self.queues_changed || self.node_changed
+    }
+
+    const fn bits(self) -> u8 {
+        let all = [
+            self.inserted,
+            self.put_back,
+            self.timed,
+            self.queues_changed,
+            self.attention,
+            self.node_changed,
+        ];
+        let mut bits = 0;
+        let mut at = 0;
+        while at < all.len() {
+            if all[at] {
+                bits |= 1 << at;
+            }
+            at += 1;
+        }
+        bits
+    }
+
+    const fn of_bits(bits: u8) -> Self {
+        Self {
+            inserted: bits & 1 != 0,
+            put_back: bits & 2 != 0,
+            timed: bits & 4 != 0,
+            queues_changed: bits & 8 != 0,
+            attention: bits & 16 != 0,
+            node_changed: bits & 32 != 0,
+        }
+    }
+}
+
+impl BitOrAssign for News {
+    fn bitor_assign(&mut self, other: Self) {
+        *self = Self::of_bits(self.bits() | other.bits());
+    }
+}
+
+/// Gathers news until somebody has the time to look into them: many of them wake once.
+#[derive(Debug, Default)]
+pub struct Hints {
+    something: Notify,
+    news: AtomicU8,
+    listening: AtomicBool,
+    node: Mutex<Option<ObjectId>>,
+}
+
+impl Hints {
+    /// Resolves when there is something to look into, or when hints begin or cease to come.
+    pub async fn noticed(&self) {
+        self.something.notified().await;
+    }
+
+    /// What has changed since this was last called.
+    pub fn take(&self) -> News {
+        News::of_bits(self.news.swap(0, Ordering::AcqRel))
+    }
+
+    /// Whether hints come at present.
+    pub fn are_coming(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
+    }
+
+    /// From now on, of all nodes only this one matters.
+    pub fn set_node(&self, node: ObjectId) {
+        *self.node.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
+    }
+
+    pub(super) fn node(&self) -> Option<ObjectId> {
+        *self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tell(&self, news: News) {
+        if news != News::default() {
+            self.news.fetch_or(news.bits(), Ordering::AcqRel);
+            self.something.notify_one();
+        }
+    }
+
+    pub(super) fn listen(&self, listening: bool) {
+        if self.listening.swap(listening, Ordering::AcqRel) != listening {
+            self.something.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_kind_of_news_is_kept_apart() {
+        for bit in 0..6 {
+            let news = News::of_bits(1 << bit);
+            assert_eq!(news.bits(), 1 << bit);
+            assert_ne!(news, News::default());
+        }
+        assert_eq!(News::of_bits(News::all().bits()), News::all());
+        let mut news = News { inserted: true, ..News::default() };
+        news |= News { attention: true, ..News::default() };
+        assert_eq!(news, News { inserted: true, attention: true, ..News::default() });
+    }
+
+    #[tokio::test]
+    async fn many_hints_wake_once() {
+        let hints = Hints::default();
+        let wakes = async |hints: &Hints| {
+            tokio::time::timeout(Duration::from_millis(1), hints.noticed()).await.is_ok()
+        };
+        for _ in 0..100 {
+            hints.tell(News { inserted: true, ..News::default() });
+        }
+        hints.tell(News { put_back: true, ..News::default() });
+        assert!(wakes(&hints).await);
+        assert_eq!(hints.take(), News { inserted: true, put_back: true, ..News::default() });
+        assert_eq!(hints.take(), News::default());
+        assert!(!wakes(&hints).await);
+        hints.tell(News::default());
+        assert!(!wakes(&hints).await, "no news is no hint");
+        hints.listen(true);
+        assert!(hints.are_coming() && wakes(&hints).await);
+        hints.listen(true);
+        assert!(!wakes(&hints).await);
+    }
+}

@@ -1,0 +1,51 @@
+//! `GET /counters`
+
+use actix_web::web::Data;
+use disbatch_core::counters::Totals;
+use disbatch_core::model::Queue;
+use serde_json::{Map, Value, json};
+
+use crate::api::Answer;
+use crate::json::{self, Dates};
+use crate::openapi::OfRead;
+use crate::state::State;
+
+/// The counters of all queues by status, without the statuses -1 and 0, which are always counted; null for a queue that no
+/// audit has come to yet. `audit` tells of the last audit of all queues: when it began, by how many tasks counters had
+/// drifted and were corrected, how many queues it looked at, and for how many milliseconds it counted.
+///
+/// # Errors
+/// The database cannot be reached.
+#[utoipa::path(
+    get, path = "/counters", tag = "service", operation_id = "listCounters",
+    responses(
+        (
+            status = 200, description = "The counters.", body = Value,
+            example = json!({
+                "audit": {"at": "2026-11-20T08:24:27", "corrected": 0, "counting_ms": 3, "queues": 1},
+                "queues": [{"counters": {"-2": 17, "1": 5}, "id": "6b0003bb686c8275d70dc2f1", "name": "mail"}],
+            }),
+        ),
+        OfRead,
+    ),
+)]
+pub async fn handle(state: Data<State>) -> Answer {
+    let queues = state.store.list_queues().await?;
+    let totals = state.store.read_counters().await?.unwrap_or_default();
+    let audit = &totals.audit;
+    let at = audit.at.map(|at| json::from_bson(&at.into(), Dates::Text));
+    Ok(json::ok(&json!({
+        "audit": at.map(|at| json!({
+            "at": at, "corrected": audit.corrected, "queues": audit.queues, "counting_ms": audit.counting_ms,
+        })),
+        "queues": queues.iter().map(|queue| view(queue, &totals)).collect::<Vec<_>>(),
+    })))
+}
+
+fn view(queue: &Queue, totals: &Totals) -> Value {
+    let counters = totals.by_status(queue.id).map(|tasks| {
+        let some = tasks.iter().filter(|(_, tasks)| **tasks != 0);
+        some.map(|(status, tasks)| (status.to_string(), Value::from(*tasks))).collect::<Map<_, _>>()
+    });
+    json!({ "id": queue.id.to_string(), "name": queue.display_name(), "counters": counters })
+}

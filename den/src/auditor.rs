@@ -1,0 +1,140 @@
+//! The auditor next to the node: compares the counters of queues with their tasks, and mends what has drifted. Every DEN
+//! has one; whoever holds the lease works.
+
+use std::time::Duration;
+
+use bson::DateTime;
+use disbatch_core::config::Auditor;
+use disbatch_core::counters::AuditNote;
+use disbatch_core::counters::audit::{Due, Window};
+use disbatch_core::lease::LeaseName;
+use disbatch_core::model::{NodeName, QueueId};
+use disbatch_core::store::{Store, StoreError};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+/// How long the end of the node waits for it.
+pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Prolonged with each window, which takes some seconds, and longer only where many millions of tasks are counted.
+const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));
+
+/// It looks so many times for what is to be done in the time after which all is to be done again.
+const LOOKS: u32 = 30;
+
+/// Looks are not further apart.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// Counting takes at most one part in so many of the time.
+const SHARE: u32 = 50;
+
+struct Worker {
+    store: Store,
+    instance: String,
+    every: Duration,
+    stop: CancellationToken,
+}
+
+/// Starts it, unless the configuration has it switched off.
+pub fn start(
+    config: Auditor,
+    store: &Store,
+    node: &NodeName,
+    stop: &CancellationToken,
+) -> Option<JoinHandle<()>> {
+    if !config.enabled.0 {
+        tracing::info!("auditor.enabled is off: counters are not audited from here");
+        return None;
+    }
+    // The DEN before this may have been killed, and what it had not written is lost.
+    store.doubt_counters();
+    let instance = format!("{node}:{}", std::process::id());
+    let worker = Worker { store: store.clone(), instance, every: config.every.0, stop: stop.clone() };
+    Some(tokio::spawn(worker.run()))
+}
+
+impl Worker {
+    async fn run(self) {
+        let mut looks = tokio::time::interval((self.every / LOOKS).min(LONGEST));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => break,
+                _ = looks.tick() => {}
+            }
+            let worked = tokio::select! {
+                () = self.stop.cancelled() => break,
+                worked = self.look() => worked,
+            };
+            match worked {
+                Ok(()) => {}
+                Err(error) if error.is_forbidden() => {
+                    tracing::info!(%error, "counters are not audited; `disbatch create-users` gives the right to");
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "the auditor could not work"),
+            }
+        }
+        if let Err(error) = self.store.release_lease(LEASE, &self.instance).await {
+            tracing::debug!(%error, "cannot give the auditor's lease back: it will run out");
+        }
+    }
+
+    async fn look(&self) -> Result<(), StoreError> {
+        if !self.store.take_lease(LEASE, &self.instance).await? {
+            return Ok(());
+        }
+        match self.store.audit_due(self.every).await? {
+            Due::Nothing => Ok(()),
+            Due::New(queues) => self.audit(&queues).await.map(|_| ()),
+            Due::All { queues, at } => self.audit_all(&queues, at).await,
+        }
+    }
+
+    async fn audit_all(&self, queues: &[QueueId], at: DateTime) -> Result<(), StoreError> {
+        let Some((corrected, counting)) = self.audit(queues).await? else { return Ok(()) };
+        let note = AuditNote {
+            at: Some(at),
+            corrected,
+            queues: queues.len() as u64,
+            counting_ms: u64::try_from(counting.as_millis()).unwrap_or(u64::MAX),
+        };
+        self.store.audited(&note).await?;
+        tracing::debug!(
+            queues = queues.len(),
+            corrected,
+            counting_s = counting.as_secs_f32(),
+            "the counters were audited"
+        );
+        Ok(())
+    }
+
+    /// Window after window. Returns how many tasks were corrected, and for how long was counted; `None` if the lease is
+    /// someone else's by now.
+    async fn audit(&self, mut queues: &[QueueId]) -> Result<Option<(u64, Duration)>, StoreError> {
+        let (mut corrected, mut counting) = (0, Duration::ZERO);
+        while !queues.is_empty() {
+            if !self.store.take_lease(LEASE, &self.instance).await? {
+                return Ok(None);
+            }
+            let window = self.store.audit_window(queues).await?;
+            corrected += report(&window);
+            counting += window.counting;
+            queues = queues.get(window.queues..).unwrap_or_default();
+            tokio::time::sleep(window.counting * SHARE).await;
+        }
+        Ok(Some((corrected, counting)))
+    }
+}
+
+/// Says what has drifted, and returns by how much.
+fn report(window: &Window) -> u64 {
+    for correction in &window.corrections {
+        tracing::warn!(
+            queue = %correction.queue, status = correction.status, tasks = correction.by,
+            "a counter had drifted and was corrected"
+        );
+    }
+    window.corrections.iter().map(|correction| correction.by.unsigned_abs()).sum()
+}

@@ -1,0 +1,252 @@
+//! When the node's loop does what. Pure: times and what was found in, the time of the next look out.
+//!
+//! A heartbeat and a look at what time has brought about cost an operation each. An idle node pays two
+//! operations per second for both at most; one that works looks oftener.
+
+use std::time::{Duration, Instant};
+
+/// The interval of the loop (Disbatch 4 design, Overview).
+pub const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The interval of what may wait while hints come, and of heartbeats while the node polls and has no tasks.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// How many heartbeats there are in a lease at least.
+const BEATS: u32 = 4;
+
+/// How many looks for lapsed leases there are in a lease at least.
+const LOOKS: u32 = 6;
+
+/// The shortest interval of looks.
+const QUICK: Duration = Duration::from_millis(100);
+
+/// The shortest time from one look to the next that something due calls for.
+const SOON: Duration = Duration::from_millis(200);
+
+/// After hints that led to no claim, the next ones are gathered for so long.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// What a node is at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Situation {
+    /// A change stream tells of new tasks.
+    pub hints: bool,
+    /// The node has tasks.
+    pub occupied: bool,
+    /// There are tasks to claim, and no place for them.
+    pub waiting: bool,
+}
+
+/// The times of the loop.
+#[derive(Debug)]
+pub struct Pace {
+    lease: Duration,
+    situation: Situation,
+    beat: Option<Instant>,
+    look: Option<Instant>,
+    /// When the next task is due.
+    due: Option<Instant>,
+    /// Something calls for another look.
+    hurry: bool,
+    /// The interval of looks after something was claimed: it grows back to the usual one.
+    quick: Option<Duration>,
+    /// Hints are gathered until then.
+    gather: Option<Instant>,
+}
+
+impl Pace {
+    /// Everything is due.
+    pub fn new(lease: Duration) -> Self {
+        Self {
+            lease,
+            situation: Situation::default(),
+            beat: None,
+            look: None,
+            due: None,
+            hurry: false,
+            quick: None,
+            gather: None,
+        }
+    }
+
+    /// What the node is at.
+    pub fn situation(&mut self) -> &mut Situation {
+        &mut self.situation
+    }
+
+    /// Whether it is time for a heartbeat.
+    pub fn wants_beat(&self, now: Instant) -> bool {
+        self.next_beat().is_none_or(|at| at <= now)
+    }
+
+    /// There was a heartbeat.
+    pub fn beaten(&mut self, now: Instant) {
+        self.beat = Some(now);
+    }
+
+    /// Whether it is time to look around.
+    pub fn wants_look(&self, now: Instant) -> bool {
+        self.next_look().is_none_or(|at| at <= now)
+    }
+
+    /// The node has looked around. `next` is the time until the next task is due, `again` whether it had
+    /// something to do that may have more behind it.
+    pub fn looked(&mut self, now: Instant, next: Option<Duration>, again: bool) {
+        self.look = Some(now);
+        self.due = next.and_then(|next| now.checked_add(next));
+        self.hurry = again;
+        let slower = |quick: Duration| Some(quick * 2).filter(|quick| *quick < INTERVAL);
+        self.quick = self.quick.and_then(slower);
+    }
+
+    /// There may be something due that the last look has not seen.
+    pub fn hurry(&mut self) {
+        self.hurry = true;
+    }
+
+    /// Hints were followed, and `claimed` tasks came of it.
+    pub fn followed_hints(&mut self, now: Instant, claimed: usize) {
+        self.gather = (claimed == 0).then(|| now + GATHER);
+    }
+
+    /// Tasks were claimed: without hints it is looked for more of them sooner.
+    pub fn claimed(&mut self) {
+        self.quick = Some(QUICK);
+    }
+
+    /// Whether hints may be followed now.
+    pub fn follows_hints(&self, now: Instant) -> bool {
+        self.gather.is_none_or(|until| until <= now)
+    }
+
+    /// How long to sleep at `now` if nothing wakes the node. `hinted`: there are hints to follow.
+    pub fn wait(&self, now: Instant, hinted: bool) -> Duration {
+        let gathered = if hinted { Some(self.gather.unwrap_or(now)) } else { None };
+        let times = [self.next_beat().or(Some(now)), self.next_look().or(Some(now)), gathered];
+        let next = times.into_iter().flatten().min().unwrap_or(now);
+        next.saturating_duration_since(now)
+    }
+
+    fn next_beat(&self) -> Option<Instant> {
+        let every = if self.situation.hints || self.situation.occupied { INTERVAL } else { SLOW };
+        Some(self.beat? + every.min(self.lease / BEATS))
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        let last = self.look?;
+        let mut every = (self.lease / LOOKS).max(SOON);
+        every = every.min(if self.situation.hints && !self.situation.waiting { SLOW } else { INTERVAL });
+        if let Some(quick) = self.quick.filter(|_| !self.situation.hints) {
+            every = every.min(quick);
+        }
+        let mut next = last + every;
+        if self.hurry {
+            next = next.min(last + SOON);
+        }
+        Some(self.due.map_or(next, |due| next.min(due.max(last + QUICK))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// Follows the pace for so long. Returns the number of heartbeats and the times of looks.
+    fn follow(pace: &mut Pace, begin: Instant, time: Duration) -> (usize, Vec<Duration>) {
+        let (mut now, mut beats, mut looks) = (begin, 0, Vec::new());
+        while now < begin + time {
+            if pace.wants_beat(now) {
+                pace.beaten(now);
+                beats += 1;
+            }
+            if pace.wants_look(now) {
+                pace.looked(now, None, false);
+                looks.push(now - begin);
+            }
+            let wait = pace.wait(now, false);
+            assert!(!wait.is_zero(), "it must not spin");
+            now += wait;
+        }
+        (beats, looks)
+    }
+
+    fn pace(lease: Duration, situation: Situation) -> Pace {
+        let mut pace = Pace::new(lease);
+        *pace.situation() = situation;
+        pace
+    }
+
+    const IDLE: Situation = Situation { hints: true, occupied: false, waiting: false };
+
+    #[test]
+    fn an_idle_node_pays_less_than_two_operations_per_second() {
+        let minute = Duration::from_secs(60);
+        let count = |situation| {
+            let (beats, looks) = follow(&mut pace(LEASE, situation), Instant::now(), minute);
+            (beats, looks.len())
+        };
+        assert_eq!(count(IDLE), (60, 30));
+        assert_eq!(count(Situation { hints: false, ..IDLE }), (30, 60));
+        assert_eq!(count(Situation { occupied: true, ..IDLE }), (60, 30));
+        assert_eq!(count(Situation { hints: false, occupied: true, ..IDLE }), (60, 60));
+        assert_eq!(count(Situation { waiting: true, ..IDLE }), (60, 60));
+    }
+
+    #[test]
+    fn a_short_lease_makes_all_of_it_quicker() {
+        let second = Duration::from_secs(1);
+        let (beats, looks) = follow(&mut pace(second, IDLE), Instant::now(), second * 10);
+        assert_eq!((beats, looks.len()), (40, 50));
+        let (beats, looks) = follow(&mut pace(second * 3, IDLE), Instant::now(), second * 9);
+        assert_eq!((beats, looks.len()), (12, 18));
+    }
+
+    #[test]
+    fn without_hints_looks_are_quick_after_a_claim_and_slow_down() {
+        let mut polls = pace(LEASE, Situation { hints: false, ..IDLE });
+        polls.claimed();
+        let (_, looks) = follow(&mut polls, Instant::now(), Duration::from_secs(4));
+        let gaps: Vec<u128> = looks.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+        assert_eq!(gaps, [200, 400, 800, 1_000, 1_000]);
+        let mut hinted = pace(LEASE, IDLE);
+        hinted.claimed();
+        let (_, looks) = follow(&mut hinted, Instant::now(), Duration::from_secs(4));
+        assert_eq!(looks, [Duration::ZERO, Duration::from_secs(2)]);
+    }
+
+    #[test]
+    fn what_is_due_is_looked_for_in_time_and_without_a_spin() {
+        let now = Instant::now();
+        let mut pace = pace(LEASE, IDLE);
+        pace.beaten(now);
+        pace.looked(now, Some(Duration::from_millis(700)), false);
+        assert_eq!(pace.wait(now, false), Duration::from_millis(700));
+        pace.looked(now, Some(Duration::from_millis(1)), false);
+        assert_eq!(pace.wait(now, false), QUICK);
+        pace.looked(now, Some(Duration::MAX), false);
+        assert_eq!(pace.next_look(), Some(now + SLOW));
+        pace.looked(now, None, true);
+        assert_eq!(pace.wait(now, false), SOON);
+        pace.looked(now, None, false);
+        pace.hurry();
+        assert!(!pace.wants_look(now + SOON - Duration::from_millis(1)));
+        assert!(pace.wants_look(now + SOON));
+    }
+
+    #[test]
+    fn hints_are_followed_at_once_unless_the_last_ones_led_to_nothing() {
+        let now = Instant::now();
+        let mut pace = pace(LEASE, IDLE);
+        pace.beaten(now);
+        pace.looked(now, None, false);
+        assert_eq!(pace.wait(now, true), Duration::ZERO);
+        pace.followed_hints(now, 1);
+        assert!(pace.follows_hints(now));
+        pace.followed_hints(now, 0);
+        assert!(!pace.follows_hints(now));
+        assert_eq!(pace.wait(now, true), GATHER);
+        assert!(pace.follows_hints(now + GATHER));
+    }
+}

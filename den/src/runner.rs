@@ -1,0 +1,232 @@
+//! One warm runner: its process, the link to it, and the task that it works on.
+//!
+//! Each runner has an attendant, a task of the runtime with a mailbox. What the node wants of the runner, what the
+//! runner says, what became of writes and how the process ended all arrive there, one after the other. The end of a
+//! runner is told only when its link has been read to the end and everything that it asked for has been written:
+//! a result that has arrived here is stored, whether the runner lived to see it or not.
+
+mod answers;
+mod attendant;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdStream;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use bson::RawDocumentBuf;
+use disbatch_core::link::{self, Answer, Ask, ToDen};
+use disbatch_core::store::Store;
+use disbatch_core::task::{Claim, Finish, Run};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedReadHalf;
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+use crate::scribe::{Outcome, Scribe};
+use attendant::Attendant;
+
+/// A runner's process. The system may use its number again; the serial is its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessId {
+    /// The process.
+    pub pid: u32,
+    /// Which runner of this DEN it is.
+    pub serial: u64,
+}
+
+/// What the node learns of its runners.
+#[derive(Debug)]
+pub enum Event {
+    /// The runner can take another task: the one that it had has ended, or was not to be begun.
+    Free {
+        /// Which.
+        serial: u64,
+    },
+    /// The runner is on its way out, and has not got the task.
+    Refused {
+        /// Which.
+        serial: u64,
+        /// The claim, to be given to another, or back.
+        claim: Claim,
+    },
+    /// The runner's process has ended, and everything that it had said is written.
+    Exit(Exit),
+}
+
+/// What a runner has said came out of its task.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// How it ended.
+    pub finish: Finish,
+    /// After which pause it is to be tried again, if it is.
+    pub again: Option<Duration>,
+}
+
+impl Report {
+    /// The result that is to be stored, if that is what is asked for.
+    fn of(ask: &Ask) -> Option<Self> {
+        match ask {
+            Ask::Finish(finish) => Some(Self { finish: (**finish).clone(), again: None }),
+            Ask::RetryLater { finish, pause_ms } => {
+                let pause = Duration::from_millis(u64::try_from(*pause_ms).unwrap_or(0));
+                Some(Self { finish: (**finish).clone(), again: Some(pause) })
+            }
+            Ask::Renew
+            | Ask::Progress(_)
+            | Ask::Live { .. }
+            | Ask::RemoveLive { .. }
+            | Ask::Upload { .. }
+            | Ask::LetGo => None,
+        }
+    }
+}
+
+/// A runner that has ended.
+#[derive(Debug)]
+pub struct Exit {
+    /// The claim that it had, unless that was over.
+    pub claim: Option<Claim>,
+    /// Whether it had taken that task.
+    pub begun: bool,
+    /// The result that it had sent, and that could not be stored yet.
+    pub result: Option<Report>,
+    /// Its process.
+    pub process: ProcessId,
+    /// How it ended.
+    pub status: io::Result<ExitStatus>,
+    /// Whether it was ever able to work.
+    pub proven: bool,
+}
+
+/// A claimed task for a runner, and what a runner has to know of it.
+#[derive(Debug)]
+pub struct Work {
+    /// The claim.
+    pub claim: Claim,
+    /// Its queue.
+    pub queue: RawDocumentBuf,
+    /// How long a lease is.
+    pub lease: Duration,
+    /// When the claim was asked for: the lease that it holds was not given before.
+    pub asked: Instant,
+}
+
+/// The run that a claim becomes.
+pub fn run_of(claim: &Claim) -> Run {
+    Run {
+        task: claim.task,
+        node: claim.node.clone(),
+        attempt: claim.attempt,
+        instance: Some(claim.instance.clone()),
+    }
+}
+
+/// A letter to the attendant.
+enum Mail {
+    Assign(Box<Work>),
+    Look,
+    Close,
+    Said(ToDen),
+    LinkEnded,
+    /// The task of the assignment has been started, or could not be.
+    StartWritten(i64, Outcome),
+    /// A question of the runner has been dealt with.
+    Answered {
+        /// The question.
+        id: i64,
+        /// The assignment.
+        of: i64,
+        answer: Answer,
+    },
+    Exited(io::Result<ExitStatus>),
+}
+
+/// The node's hold on a runner. Without it, the runner's link is closed, and the runner ends when it has no task.
+#[derive(Debug)]
+pub struct Runner(mpsc::UnboundedSender<Mail>);
+
+impl Runner {
+    /// Gives the runner a task. To be called when it is free only.
+    ///
+    /// # Errors
+    /// It has ended. The task comes back, and nobody has heard of it.
+    pub fn assign(&self, work: Box<Work>) -> Result<(), Box<Work>> {
+        match self.0.send(Mail::Assign(work)) {
+            Err(mpsc::error::SendError(Mail::Assign(work))) => Err(work),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells the runner that somebody has asked for the end of its task.
+    pub fn look(&self) {
+        self.send(Mail::Look);
+    }
+
+    fn send(&self, mail: Mail) {
+        // Of a runner that has ended, the node is told.
+        let _ended = self.0.send(mail);
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.send(Mail::Close);
+    }
+}
+
+/// What attendants need.
+#[derive(Debug, Clone)]
+pub struct Services {
+    /// For what is not written together with others.
+    pub store: Store,
+    /// For what is.
+    pub scribe: Scribe,
+    /// Where the node learns of it.
+    pub events: mpsc::UnboundedSender<Event>,
+}
+
+/// Starts the runner `serial`, with its end of the link as its standard input. Returns its process and the hold on it.
+///
+/// # Errors
+/// The process cannot be started.
+pub fn start(mut command: Command, serial: u64, services: Services) -> io::Result<(u32, Runner)> {
+    let (near, far) = StdStream::pair()?;
+    near.set_nonblocking(true)?;
+    let socket = near.try_clone()?;
+    let near = UnixStream::from_std(near)?;
+    let child = command.stdin(Stdio::from(OwnedFd::from(far))).stdout(Stdio::null()).spawn()?;
+    // It holds our copy of the runner's end.
+    drop(command);
+    let pid = child.id().unwrap_or_default();
+    let (mailbox, mail) = mpsc::unbounded_channel();
+    let (source, target) = near.into_split();
+    tokio::spawn(listen(source, mailbox.clone()));
+    tokio::spawn(wait(child, mailbox.clone()));
+    let process = ProcessId { pid, serial };
+    let attendant = Attendant::new(process, services, (target, socket), mailbox.downgrade());
+    tokio::spawn(attendant.attend(mail));
+    Ok((pid, Runner(mailbox)))
+}
+
+/// Reads what the runner says until the link ends.
+async fn listen(mut source: OwnedReadHalf, mailbox: mpsc::UnboundedSender<Mail>) {
+    loop {
+        let mail = match link::read(&mut source).await {
+            Ok(Some(message)) => Mail::Said(message),
+            Ok(None) => Mail::LinkEnded,
+            Err(error) => {
+                tracing::debug!(%error, "a runner's link is broken");
+                Mail::LinkEnded
+            }
+        };
+        let last = matches!(mail, Mail::LinkEnded);
+        if mailbox.send(mail).is_err() || last {
+            return;
+        }
+    }
+}
+
+async fn wait(mut child: Child, mailbox: mpsc::UnboundedSender<Mail>) {
+    let _ending = mailbox.send(Mail::Exited(child.wait().await));
+}

@@ -1,0 +1,141 @@
+//! What time brings about, for whoever looks first: tasks that are due, deadlines, leases that have run out, nodes
+//! that are silent. One operation tells whether there is any of it, and mostly there is not.
+
+use std::time::{Duration, Instant};
+
+use bson::Bson;
+use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::store::StoreError;
+use disbatch_core::task::{Evidence, Outlook, Question};
+
+use crate::node::Node;
+use crate::supervise::report;
+
+impl Node {
+    /// Looks around and does what there is to do. Returns whether there is something to claim.
+    pub(crate) async fn upkeep(&mut self, may_claim: bool) -> Result<bool, StoreError> {
+        let claim_from = if may_claim { self.served().await? } else { Vec::new() };
+        let ids: Vec<QueueId> = claim_from.iter().map(|queue| queue.id).collect();
+        let hints = self.pace.situation().hints;
+        let question = Question {
+            node: &self.name,
+            lease: self.config.lease(),
+            claim_from: &ids,
+            queues: self.queues.are_old(Instant::now(), hints),
+        };
+        let outlook = self.store.look_around(&question).await?;
+        if let Some(queues) = &outlook.queues {
+            self.queues.set(queues.clone(), Instant::now());
+        }
+        let again = self.sweep(&outlook).await?;
+        self.judge(&outlook).await?;
+        if self.inspected.elapsed() >= self.inspection_interval() {
+            self.inspected = Instant::now();
+            self.remove_left_folders().await?;
+            if self.may_judge() {
+                self.inspect_unleased().await?;
+            }
+        }
+        if outlook.claimable {
+            self.dry.clear();
+        }
+        self.inherited = match self.maxthreads {
+            Some(_) if outlook.occupied => {
+                let all = self.store.running_on_node(&self.name).await?;
+                all.saturating_sub(self.launcher.running() as u64)
+            }
+            _ => 0,
+        };
+        let situation = self.pace.situation();
+        situation.occupied = outlook.occupied;
+        situation.waiting = outlook.claimable;
+        self.pace.looked(Instant::now(), outlook.next, again);
+        Ok(outlook.claimable)
+    }
+
+    /// The queues that this node would claim from.
+    pub(crate) async fn served(&mut self) -> Result<Vec<Queue>, StoreError> {
+        let mut queues = self.queues.get(&self.store).await?.to_vec();
+        self.availability.keep_only(&queues);
+        self.ahead.keep_only(&queues);
+        self.others.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
+        match (&self.config.activequeues, &self.config.ignorequeues) {
+            (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),
+            (None, Some(ignored)) => queues.retain(|queue| !ignored.0.contains(&queue.id)),
+            (None, None) => {}
+        }
+        queues.retain(|queue| self.availability.serves(&self.config, queue));
+        queues.retain(|queue| queue.claim_limit() > 0);
+        Ok(queues)
+    }
+
+    /// What any DEN does at once: deferred tasks that are due, deadlines, claims whose lease has run out. Returns
+    /// whether tasks were due: there may be more behind them.
+    async fn sweep(&self, outlook: &Outlook) -> Result<bool, StoreError> {
+        let mut again = false;
+        if outlook.stale_claims {
+            let orphans = self.store.orphan_stale_claims(&self.name).await?;
+            if orphans > 0 {
+                tracing::warn!(tasks = orphans, "tasks were claimed and never started: orphaned");
+            }
+        }
+        if outlook.due {
+            let swept = self.store.sweep_tasks().await?;
+            if swept.given_back > 0 {
+                tracing::warn!(
+                    tasks = swept.given_back,
+                    "claims ran out before a runner started: given back"
+                );
+            }
+            if swept.overdue > 0 {
+                tracing::warn!(tasks = swept.overdue, "tasks were not run before their deadline: cancelled");
+            }
+            again = swept.due + swept.given_back + swept.overdue > 0;
+        }
+        if outlook.stale_slots {
+            self.store.clear_stale_slots().await?;
+        }
+        Ok(again)
+    }
+
+    fn inspection_interval(&self) -> Duration {
+        (self.config.lease() / 6).clamp(Duration::from_millis(200), Duration::from_secs(5))
+    }
+
+    /// After an outage every runner and DEN must have had the chance to show that it lives.
+    fn may_judge(&self) -> bool {
+        self.continuity.lasts(self.config.lease())
+    }
+
+    /// Dead nodes, and runs whose lease has run out.
+    async fn judge(&mut self, outlook: &Outlook) -> Result<(), StoreError> {
+        if !self.may_judge() {
+            return Ok(());
+        }
+        if outlook.silent_nodes {
+            for node in self.store.mark_dead_nodes().await? {
+                tracing::warn!(node, "the node has been silent for longer than its lease: dead");
+            }
+        }
+        if !outlook.lapsed {
+            return Ok(());
+        }
+        let expired = self.store.expired_runs().await?;
+        if expired.is_empty() {
+            return Ok(());
+        }
+        let living = self.store.living_nodes().await?;
+        for task in &expired {
+            let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
+            if node == self.name.as_str() {
+                self.end_expired(task).await?;
+            } else if !living.iter().any(|alive| alive.as_str() == node) {
+                let why = format!(
+                    "its runner on {node} and that node have been silent for longer than their lease"
+                );
+                report(task.id, self.store.bury(task, Evidence::LeaseExpired, &why).await?, &why);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! The plugins of this host, looked for once and again when something has changed.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use disbatch_core::config::Config;
+use disbatch_core::model::PluginName;
+use disbatch_core::plugin::{Plugin, Plugins};
+
+/// What was found, and the state of the files that say so.
+#[derive(Debug)]
+pub struct Installed {
+    plugins: Plugins,
+    seen: Vec<(Option<Mark>, PathBuf)>,
+}
+
+/// Tells a file that was changed or replaced: device, number, length, and the time of the last change in seconds and
+/// nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark(u64, u64, u64, i64, i64);
+
+impl Installed {
+    /// Looks for plugins.
+    pub fn discover(config: &Config) -> Self {
+        // In this order: what changes in between counts as changed later.
+        let with_mark = |path: PathBuf| (mark(&path), path);
+        let seen = sources(config).into_iter().map(with_mark).collect();
+        Self { plugins: Plugins::discover(config), seen }
+    }
+
+    /// Looks again if a plugin with this name is not known, or if something has changed.
+    pub fn refresh(&mut self, name: &PluginName, config: &Config) {
+        if self.get(name).is_none() || self.seen.iter().any(|(seen, path)| mark(path) != *seen) {
+            *self = Self::discover(config);
+        }
+    }
+
+    /// The plugin with this name.
+    pub fn get(&self, name: &PluginName) -> Option<&Plugin> {
+        self.plugins.get(name)
+    }
+
+    /// What looks like plugins and cannot run, as lines that begin with a line break.
+    pub fn problems(&self) -> String {
+        self.plugins.problems.iter().map(|problem| format!("\n{problem}")).collect()
+    }
+}
+
+/// The folders and manifests that decide which plugins there are.
+fn sources(config: &Config) -> Vec<PathBuf> {
+    let base = config.path.parent().unwrap_or(Path::new("."));
+    let mut sources = Vec::new();
+    for folder in config.plugin_dirs.iter().map(|folder| base.join(folder)) {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        sources.extend(entries.flat_map(|entry| [entry.path(), entry.path().join("plugin.json")]));
+        sources.push(folder.join("plugin.json"));
+        sources.push(folder);
+    }
+    sources
+}
+
+fn mark(path: &Path) -> Option<Mark> {
+    let found = fs::metadata(path).ok()?;
+    Some(Mark(found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn install(folder: &Path, plugin: &str, argument: &str) {
+        fs::create_dir_all(folder).unwrap();
+        let program = folder.join("run.sh");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let manifest = format!(r#"{{"name":"{plugin}","command":["./run.sh","{argument}"]}}"#);
+        fs::write(folder.join("plugin.json"), manifest).unwrap();
+    }
+
+    #[test]
+    fn what_changes_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let plugins = folder.path().join("plugins");
+        install(&plugins.join("one"), "One", "1");
+        let text = r#"{"mongohost":"h","database":"d","plugin_dirs":["plugins"]}"#;
+        let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
+        let mut installed = Installed::discover(&config);
+        let mut arguments = |name: &str| {
+            let name = name.parse().unwrap();
+            installed.refresh(&name, &config);
+            installed.get(&name).map(|plugin| plugin.arguments.concat())
+        };
+        assert_eq!(arguments("One").as_deref(), Some("1"));
+        assert_eq!(arguments("Two"), None);
+        install(&plugins.join("two"), "Two", "2");
+        assert_eq!(arguments("Two").as_deref(), Some("2"));
+        install(&plugins.join("one"), "One", "changed");
+        assert_eq!(arguments("One").as_deref(), Some("changed"));
+        fs::remove_file(plugins.join("one/plugin.json")).unwrap();
+        assert_eq!(arguments("One"), None);
+        fs::rename(plugins.join("two"), plugins.join("three")).unwrap();
+        assert!(arguments("Two").is_some());
+        fs::remove_dir_all(&plugins).unwrap();
+        assert_eq!(arguments("Two"), None);
+    }
+}

@@ -1,0 +1,305 @@
+//! Where a run is recorded: everything that a runner writes about its task goes through here.
+//!
+//! A runner that is linked to its DEN asks it to write. Otherwise, and as soon as the DEN does not do so in time, the
+//! runner writes by itself, with the same values: the DEN may have written them already, or may still do so. Each
+//! operation is fenced by the run, and recognises what it finds done.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::Document;
+use bson::oid::ObjectId;
+use disbatch_core::config::{Config, Role};
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::link::{Answer, Ask};
+use disbatch_core::live::{LiveStream, Piece};
+use disbatch_core::output::StreamName;
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::{Finish, Finished, Renewed, Run, Start, Started};
+use tokio::io::AsyncReadExt;
+use tokio::sync::OnceCell;
+
+use crate::boot_time::Asked;
+use crate::capture::Capture;
+use crate::link::Link;
+use crate::retry::{Patience, retry};
+
+/// How long the DEN may take to write something.
+const ANSWER_TAKES: Duration = Duration::from_secs(10);
+
+/// Larger files of output are not passed through the DEN.
+const LARGEST_UPLOAD: u64 = 1024 * 1024;
+
+/// How long a runner looks for the database before it leaves its task to be given back.
+const START_PATIENCE: Patience = Patience::Until(Duration::from_secs(60));
+
+/// How long the end waits for the counters to be written.
+const COUNTING: Duration = Duration::from_secs(1);
+
+/// How long it is tried to remove live output. The database may be changing its primary.
+const REMOVAL: Patience = Patience::Until(Duration::from_secs(30));
+
+/// Whether a run still has its task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// It has.
+    Held {
+        /// Until when the plugin may live, by [`crate::boot_time`].
+        until: Duration,
+        /// Somebody has asked for the task's end.
+        cancel: bool,
+    },
+    /// Someone has taken it away.
+    Lost,
+}
+
+/// Writes about one run. Clones share the connection.
+#[derive(Debug, Clone)]
+pub struct Ledger(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    config: Arc<Config>,
+    lifecycle: Lifecycle,
+    /// And the number of the assignment.
+    link: Option<(Link, i64)>,
+    store: OnceCell<Store>,
+}
+
+impl Ledger {
+    /// One that asks the DEN at the other end of `link`, which has made that assignment, as long as there is any.
+    pub fn new(config: Arc<Config>, lifecycle: Lifecycle, link: Option<(Link, i64)>) -> Self {
+        Self(Arc::new(Inner { config, lifecycle, link, store: OnceCell::new() }))
+    }
+
+    /// The runner's own connection, which is made when it is needed first.
+    ///
+    /// # Errors
+    /// The address cannot be used or resolved.
+    pub async fn store(&self) -> Result<&Store, StoreError> {
+        self.0.store.get_or_try_init(|| Store::connect(&self.0.config, Role::TaskRunner)).await
+    }
+
+    /// Starts a task without the DEN. Keeps trying for a while.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the document cannot be understood.
+    pub async fn start(&self, start: &Start) -> Result<Started, StoreError> {
+        retry("starting the task", START_PATIENCE, &self.0.lifecycle, |_| async {
+            self.store().await?.start_task(start).await
+        })
+        .await
+    }
+
+    /// Renews the lease of `run` through the DEN. `None`: without it, see [`Ledger::renew`].
+    pub async fn ask_to_renew(&self, lease: Duration) -> Option<Hold> {
+        match self.ask(Ask::Renew, lease / 3).await? {
+            Answer::Held { until_ms, cancel } => {
+                let until = Duration::from_millis(u64::try_from(until_ms).unwrap_or(0));
+                Some(Hold::Held { until, cancel })
+            }
+            Answer::Lost => Some(Hold::Lost),
+            other => self.misunderstood(&other),
+        }
+    }
+
+    /// Renews the lease of `run`.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn renew(&self, run: &Run, lease: Duration) -> Result<Hold, StoreError> {
+        let asked = Asked::now();
+        Ok(match self.store().await?.renew_lease(run, lease).await? {
+            Renewed::Held { cancel } => Hold::Held { until: asked.plugin_until(lease), cancel },
+            Renewed::Lost => Hold::Lost,
+        })
+    }
+
+    /// Records how far the task is.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
+        if self.is_linked() && self.ask_for(Ask::Progress(progress.clone())).await {
+            return Ok(());
+        }
+        self.store().await?.record_progress(run, progress).await
+    }
+
+    /// Writes live output, and removes what is too old of it.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the write.
+    pub async fn write_live(&self, of: LiveStream, piece: &Piece) -> Result<(), StoreError> {
+        if self.is_linked() {
+            let offset = i64::try_from(piece.offset).unwrap_or(i64::MAX);
+            let bytes = piece.bytes.clone();
+            if self.ask_for(Ask::Live { stream: of.stream, offset, bytes }).await {
+                return Ok(());
+            }
+        }
+        let store = self.store().await?;
+        store.append_live(of, piece.offset, &piece.bytes).await?;
+        store.trim_live(of, piece.end()).await
+    }
+
+    /// Removes the live output of `run`. Keeps trying for a while.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn remove_live(&self, run: &Run) -> Result<(), StoreError> {
+        if self.ask_for(Ask::RemoveLive { task: run.task, attempt: run.attempt }).await {
+            return Ok(());
+        }
+        retry("removing the live output", REMOVAL, &self.0.lifecycle, |_| async {
+            self.store().await?.remove_live(run.task, Some(run.attempt)).await
+        })
+        .await
+    }
+
+    /// Whether a file of this length is stored through the DEN, if it is there.
+    pub fn takes(&self, length: u64) -> bool {
+        self.is_linked() && length <= LARGEST_UPLOAD
+    }
+
+    /// Stores a small file through the DEN. Tells whether it has; if not, it still may.
+    ///
+    /// # Errors
+    /// What was captured cannot be read.
+    pub async fn ask_to_store(&self, file: OutputFile<'_>) -> Result<bool, StoreError> {
+        let mut bytes = Vec::new();
+        file.from
+            .reader()
+            .map_err(StoreError::Spool)?
+            .read_to_end(&mut bytes)
+            .await
+            .map_err(StoreError::Spool)?;
+        let encoding = file.from.encoding();
+        Ok(self.ask_for(Ask::Upload { file: file.id, stream: file.stream, encoding, bytes }).await)
+    }
+
+    /// Stores a file. Keeps trying.
+    ///
+    /// # Errors
+    /// The database refuses it, or what was captured cannot be read.
+    pub async fn store_file(&self, run: &Run, file: OutputFile<'_>) -> Result<(), StoreError> {
+        retry("storing output", Patience::Endless, &self.0.lifecycle, |again| async move {
+            let store = self.store().await?;
+            if again {
+                store.delete_output(file.id).await?;
+            }
+            store.announce_upload(run, file.id).await?;
+            let reader = file.from.reader().map_err(StoreError::Spool)?;
+            store.put_output(file.id, (run.task, file.stream), file.from.encoding(), reader).await
+        })
+        .await
+    }
+
+    /// Removes files, as far as that is possible at this moment.
+    pub async fn remove_files(&self, files: &[ObjectId]) {
+        for file in files {
+            let removed = async { self.store().await?.delete_output(*file).await };
+            if let Err(error) = removed.await {
+                tracing::warn!(%error, %file, "cannot remove output that nothing refers to");
+            }
+        }
+    }
+
+    /// Ends the task of `run`, or this attempt, if it is to be tried `again` after a pause. Keeps trying.
+    ///
+    /// # Errors
+    /// The database refuses it, or the process is told to end while the database is away.
+    pub async fn finish(
+        &self,
+        run: &Run,
+        finish: &Finish,
+        again: Option<Duration>,
+    ) -> Result<Finished, StoreError> {
+        if self.is_linked()
+            && let Some(finished) = self.ask_to_finish(finish, again).await
+        {
+            return Ok(finished);
+        }
+        retry("storing the result", Patience::Endless, &self.0.lifecycle, |_| async move {
+            let store = self.store().await?;
+            match again {
+                Some(pause) => match store.retry_later(run, finish, pause).await {
+                    Err(error) if error.is_forbidden() => {
+                        tracing::error!(%error, "cannot keep this attempt, so it is the last one");
+                        store.finish_task(run, finish).await
+                    }
+                    other => other,
+                },
+                None => store.finish_task(run, finish).await,
+            }
+        })
+        .await
+    }
+
+    async fn ask_to_finish(&self, finish: &Finish, again: Option<Duration>) -> Option<Finished> {
+        let finish = Box::new(finish.clone());
+        let ask = match again {
+            None => Ask::Finish(finish),
+            Some(pause) => {
+                let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+                Ask::RetryLater { finish, pause_ms }
+            }
+        };
+        match self.ask(ask, ANSWER_TAKES).await? {
+            Answer::Stored => Some(Finished::Stored),
+            Answer::NotRunning => Some(Finished::NotRunning),
+            other => self.misunderstood(&other),
+        }
+    }
+
+    /// Tells the DEN that a task that was taken away is over here.
+    pub async fn let_go(&self) {
+        self.ask_for(Ask::LetGo).await;
+    }
+
+    /// Writes what this process has to say to the counters, if it has moved tasks by itself.
+    pub async fn flush_counters(&self) {
+        if let Some(store) = self.0.store.get() {
+            // Should it not work, an audit will find it out.
+            let _counted = tokio::time::timeout(COUNTING, store.flush_counters()).await;
+        }
+    }
+
+    fn is_linked(&self) -> bool {
+        self.0.link.as_ref().is_some_and(|(link, _)| link.is_up())
+    }
+
+    /// Asks for something to be done. Tells whether it is.
+    async fn ask_for(&self, ask: Ask) -> bool {
+        match self.ask(ask, ANSWER_TAKES).await {
+            Some(Answer::Done) => true,
+            Some(other) => self.misunderstood::<()>(&other).is_some(),
+            None => false,
+        }
+    }
+
+    async fn ask(&self, ask: Ask, patience: Duration) -> Option<Answer> {
+        let (link, of) = self.0.link.as_ref()?;
+        link.ask(*of, ask, patience).await
+    }
+
+    /// An answer to another question than was asked.
+    fn misunderstood<T>(&self, answer: &Answer) -> Option<T> {
+        tracing::error!(?answer, "the DEN gives an answer that makes no sense");
+        if let Some((link, _)) = &self.0.link {
+            link.close();
+        }
+        None
+    }
+}
+
+/// A stream to be stored as a file.
+#[derive(Debug, Clone, Copy)]
+pub struct OutputFile<'a> {
+    /// Its id, which the task will refer to.
+    pub id: ObjectId,
+    /// Which stream.
+    pub stream: StreamName,
+    /// What was captured of it.
+    pub from: &'a Capture,
+}

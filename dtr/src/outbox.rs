@@ -1,0 +1,107 @@
+//! What a socket had no room for yet: a message goes out whole, whatever becomes of who wanted it sent.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Bytes on their way. They leave in the order in which they came.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    unsent: Mutex<VecDeque<u8>>,
+    more: Notify,
+}
+
+impl Outbox {
+    /// Sends `bytes` by `write`, as far as it takes them at once, and keeps the rest for [`Outbox::flush`].
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn send(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = if unsent.is_empty() { at_once(write(bytes))? } else { 0 };
+        if sent < bytes.len() {
+            unsent.extend(&bytes[sent..]);
+            self.more.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Sends by `write` what is kept, whenever the socket is `writable`. Returns when that fails.
+    pub async fn flush<Fut: Future<Output = io::Result<()>>>(
+        &self,
+        writable: impl Fn() -> Fut,
+        write: impl Fn(&[u8]) -> io::Result<usize>,
+    ) -> io::Error {
+        loop {
+            self.more.notified().await;
+            while !self.is_empty() {
+                if let Err(error) = writable().await {
+                    return error;
+                }
+                let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+                match at_once(write(unsent.as_slices().0)) {
+                    Ok(sent) => drop(unsent.drain(..sent)),
+                    Err(error) => return error,
+                }
+                if unsent.is_empty() {
+                    // It may have held a large result.
+                    *unsent = VecDeque::new();
+                }
+            }
+        }
+    }
+}
+
+fn at_once(written: io::Result<usize>) -> io::Result<usize> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        written => written,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_does_not_go_at_once_goes_later_in_order() {
+        let outbox = Outbox::default();
+        let sent = RefCell::new(Vec::new());
+        let room = Cell::new(3);
+        let write = |bytes: &[u8]| {
+            let taken = bytes.len().min(room.take());
+            sent.borrow_mut().extend_from_slice(&bytes[..taken]);
+            if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        };
+        outbox.send(b"ab", write).unwrap();
+        outbox.send(b"cdef", write).unwrap();
+        outbox.send(b"gh", write).unwrap();
+        assert_eq!(*sent.borrow(), b"ab");
+        let writable = || {
+            let gone_with_all = outbox.is_empty();
+            room.set(2);
+            std::future::ready(if gone_with_all { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
+        };
+        let flush = outbox.flush(writable, write);
+        let all_is_sent = async {
+            while sent.borrow().len() < 8 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            error = flush => panic!("{error}"),
+            () = all_is_sent => {}
+        }
+        assert_eq!(*sent.borrow(), b"abcdefgh");
+        assert!(outbox.is_empty());
+    }
+}

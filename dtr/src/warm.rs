@@ -1,0 +1,218 @@
+//! Warm plugins: one process that takes task after task. See the section "Warm plugins" of `docs/plugins.md`.
+//!
+//! A runner keeps at most one, also while other plugins do other tasks. What is the same for a plugin that is started for
+//! one task is shared with it: guard, captures, control channel, custody, and what is made of the end.
+
+mod leash;
+mod line;
+mod meter;
+mod pipes;
+mod process;
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::model::PluginName;
+use disbatch_core::output::StreamName;
+use disbatch_core::plugin::{Plugin, Warm};
+
+use crate::boot_time::boot_time;
+use crate::control::Control;
+use crate::facts::{self, ExitFacts};
+use crate::guard::protocol::Spawn;
+use crate::guard::{self, Guards, LEASE_IS_OVER};
+use crate::plugin::{Ended, Job, TASK_VARIABLES, abandoned_note, capture};
+use crate::relay::Relay;
+use crate::supervision::Supervision;
+use pipes::Intake;
+use process::{Fate, Process, Say};
+
+/// So many processes are started for one task, if they end before they have begun with it.
+const MOST_STARTS: u32 = 2;
+
+/// The exit status of a task whose process ended with 0 without having said that the task is done.
+const NOT_DONE: i32 = 1;
+
+/// Keeps the process of a warm plugin between tasks.
+#[derive(Debug, Default)]
+pub struct Keeper(Option<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    key: Key,
+    process: Process,
+}
+
+/// What a process was started for and from. When that changes, there is a new one.
+#[derive(Debug, Clone, PartialEq)]
+struct Key {
+    name: PluginName,
+    program: PathBuf,
+    arguments: Vec<String>,
+    limits: Warm,
+    mark: Option<Mark>,
+}
+
+/// Tells a program that was changed or replaced: device, number, length, and the time of the last change in seconds and
+/// nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark(u64, u64, u64, i64, i64);
+
+impl Keeper {
+    /// Has the task done by the plugin's process, or by a new one.
+    ///
+    /// # Errors
+    /// The process cannot be started or waited for.
+    pub async fn execute(
+        &mut self,
+        (plugin, limits): (&Plugin, Warm),
+        (job, guards): (Job<'_>, &mut Guards),
+        relay: Relay,
+        mut supervision: Supervision,
+        lifecycle: &Lifecycle,
+    ) -> io::Result<Ended> {
+        if boot_time() >= job.until {
+            return Err(io::Error::other(LEASE_IS_OVER));
+        }
+        let line = line::of(&job)?;
+        let mut intake = Intake {
+            line: &line,
+            sent: 0,
+            stdout: capture(job, StreamName::Stdout),
+            stderr: capture(job, StreamName::Stderr),
+            control: Control::of(job.task.id),
+            relay,
+        };
+        let key = Key::of(plugin, limits, &job);
+        let mut starts = 0;
+        loop {
+            let mut kept = match self.fit_for(&key).await {
+                Some(kept) => kept,
+                None => {
+                    starts += 1;
+                    Kept { process: start(plugin, limits, &job, guards).await?, key: key.clone() }
+                }
+            };
+            let say = Say { supervision: &mut supervision, lifecycle };
+            match kept.process.work(&mut intake, job.until, say).await {
+                Fate::Done { code, took, usage } => {
+                    self.0 = Some(kept);
+                    let exit = ExitStatus::from_raw(i32::from(code) << 8);
+                    return Ok(intake.ended(exit, ExitFacts::of_task(exit, took, (usage.cpu, usage.memory))));
+                }
+                Fate::NotBegun if starts < MOST_STARTS => {
+                    tracing::debug!(task = %job.task.id, "the warm plugin had ended before the task began");
+                    intake.sent = 0;
+                    intake.control = Control::of(job.task.id);
+                }
+                Fate::NotBegun => return Err(io::Error::other("it ends before it takes a task")),
+                Fate::Ended { exit, reason, guarded, abandoned } => {
+                    if abandoned {
+                        intake.stderr.note(&abandoned_note());
+                    }
+                    let facts = ExitFacts::of(&exit, reason);
+                    let mut notes: Vec<String> = facts::notes(&exit, guarded).collect();
+                    let mut exit = exit.exit_status();
+                    if exit.code().is_some() && facts.reason.is_none() && intake.control.done.is_none() {
+                        notes.push(
+                            "disbatch: the plugin ended without saying that the task is done\n".to_owned(),
+                        );
+                        exit = if exit.success() { ExitStatus::from_raw(NOT_DONE << 8) } else { exit };
+                    }
+                    let mut ended = intake.ended(exit, facts);
+                    notes.iter().for_each(|note| ended.stderr.note(note));
+                    return Ok(ended);
+                }
+            }
+        }
+    }
+
+    /// Looks after the process while there is no task. Never returns, and loses nothing when dropped.
+    pub async fn idle(&mut self) {
+        loop {
+            match &mut self.0 {
+                Some(kept) => {
+                    if kept.process.idle().await {
+                        tracing::debug!("the warm plugin has ended");
+                        self.0 = None;
+                    }
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Ends the process, if there is one.
+    pub async fn end(&mut self) {
+        if let Some(kept) = self.0.take() {
+            kept.process.end().await;
+        }
+    }
+
+    /// The process that is there, if it is the right one and can be used. Any other one is ended.
+    async fn fit_for(&mut self, key: &Key) -> Option<Kept> {
+        let kept = self.0.take()?;
+        if kept.key == *key && kept.process.is_fit() {
+            return Some(kept);
+        }
+        kept.process.end().await;
+        None
+    }
+}
+
+async fn start(plugin: &Plugin, limits: Warm, job: &Job<'_>, guards: &mut Guards) -> io::Result<Process> {
+    let given = |name: &str, value: &str| (name.into(), Some(value.into()));
+    let mut environment: Vec<(OsString, Option<OsString>)> =
+        TASK_VARIABLES.iter().map(|name| (name.into(), None)).collect();
+    environment.extend([
+        given("DISBATCH_WARM", "1"),
+        given("DISBATCH_PLUGIN", job.name.as_str()),
+        given("DISBATCH_NODE", job.run.node.as_str()),
+        given("DISBATCH_CONTROL_FD", &guard::CONTROL_FD.to_string()),
+        given(guard::RUNNER_VARIABLE, &std::process::id().to_string()),
+    ]);
+    let guarded = guards.spawn(Spawn {
+        until: job.until,
+        program: plugin.program.clone(),
+        arguments: plugin.arguments.iter().map(OsString::from).collect(),
+        environment,
+        folder: "/".into(),
+        descriptors: 0,
+    })?;
+    Process::begin(guarded, limits, job.until).await
+}
+
+impl Intake<'_> {
+    fn ended(mut self, exit: ExitStatus, facts: ExitFacts) -> Ended {
+        for note in self.control.notes() {
+            self.stderr.note(&note);
+        }
+        Ended { exit, facts, stdout: self.stdout, stderr: self.stderr, control: self.control }
+    }
+}
+
+impl Key {
+    fn of(plugin: &Plugin, limits: Warm, job: &Job<'_>) -> Self {
+        Self {
+            name: job.name.clone(),
+            program: plugin.program.clone(),
+            arguments: plugin.arguments.clone(),
+            limits,
+            mark: mark(&plugin.program),
+        }
+    }
+}
+
+fn mark(path: &Path) -> Option<Mark> {
+    let found = fs::metadata(path).ok()?;
+    Some(Mark(found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
+}
+
+#[cfg(test)]
+mod tests;

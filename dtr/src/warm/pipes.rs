@@ -1,0 +1,374 @@
+//! The pipes of a warm plugin, which outlive its tasks.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::io::{Errno, ioctl_fionread, read, write};
+use rustix::pipe::fcntl_getpipe_size;
+use tokio::net::unix::pipe::{Receiver, Sender};
+use tokio::sync::Notify;
+use tokio::task::consume_budget;
+
+use crate::capture::Capture;
+use crate::control::Control;
+use crate::guard::Streams;
+use crate::relay::Relay;
+
+/// As much as a pipe holds, unless it is told otherwise.
+const READ_SIZE: usize = 64 * 1024;
+
+/// The runner's ends. An end is dropped when the plugin's is closed.
+#[derive(Debug)]
+pub struct Pipes {
+    stdin: Option<Sender>,
+    control: Option<Receiver>,
+    stdout: Option<Receiver>,
+    stderr: Option<Receiver>,
+    buffer: Vec<u8>,
+    /// Bytes that belong to no task.
+    pub stray: u64,
+}
+
+/// What a task has said so far, and what it has not been told yet.
+#[derive(Debug)]
+pub struct Intake<'a> {
+    /// Its line.
+    pub line: &'a [u8],
+    /// How much of it the pipe has taken.
+    pub sent: usize,
+    /// Its standard output.
+    pub stdout: Capture,
+    /// Its standard error.
+    pub stderr: Capture,
+    /// Its control channel.
+    pub control: Control,
+    /// Where progress and reports go.
+    pub relay: Relay,
+}
+
+/// What there is to be read or written.
+enum Ready {
+    HangUp,
+    Stdin,
+    Control,
+    Stdout,
+    Stderr,
+}
+
+/// What came of reading without waiting.
+enum Came {
+    Bytes(usize),
+    NothingYet,
+    End,
+}
+
+impl Pipes {
+    /// The other ends of a plugin's descriptors.
+    pub fn new(streams: Streams) -> Self {
+        Self {
+            stdin: Some(streams.stdin),
+            control: Some(streams.control),
+            stdout: Some(streams.stdout),
+            stderr: Some(streams.stderr),
+            buffer: vec![0; READ_SIZE],
+            stray: 0,
+        }
+    }
+
+    /// Tells the plugin that there will be no more tasks.
+    pub fn hang_up(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Sends as much of the task's line as the pipe takes.
+    ///
+    /// # Errors
+    /// Nobody will ever read it.
+    pub fn send(&mut self, intake: &mut Intake<'_>) -> io::Result<()> {
+        let Some(stdin) = &self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        match write(stdin, &intake.line[intake.sent..]) {
+            Ok(sent) => intake.sent += sent,
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Whether the plugin, which has ended, has certainly not begun this task: its line never was in the pipe as
+    /// a whole, or all of it still is and nobody is left to read it.
+    pub fn is_unread(&self, intake: &Intake<'_>) -> bool {
+        if intake.sent < intake.line.len() {
+            return true;
+        }
+        let Some(stdin) = &self.stdin else { return false };
+        let mut end = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+        let asked = poll(&mut end, PollTimeout::ZERO).is_ok();
+        let readers_are_gone =
+            asked && end[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
+        readers_are_gone && ioctl_fionread(stdin).is_ok_and(|left| left >= intake.line.len() as u64)
+    }
+
+    /// Reads and writes until the task is done, which it tells with true, or until the plugin has closed everything.
+    /// After a wish to `hang_up`, a task is not done any more. Not to be dropped before its end, if the task goes on.
+    pub async fn follow(&mut self, intake: &mut Intake<'_>, hang_up: &Notify) -> bool {
+        let mut hung_up = false;
+        loop {
+            if intake.control.done.is_some() && !hung_up {
+                return true;
+            }
+            let Some(ready) = self.ready(intake, hang_up).await else { return false };
+            match ready {
+                Ready::HangUp => {
+                    hung_up = true;
+                    self.stdin = None;
+                }
+                Ready::Stdin => {
+                    if self.send(intake).is_err() {
+                        self.stdin = None;
+                    }
+                }
+                Ready::Control => self.listen(intake).await,
+                Ready::Stdout => take(&mut self.stdout, &mut self.buffer, |bytes| intake.stdout.push(bytes)),
+                Ready::Stderr => take(&mut self.stderr, &mut self.buffer, |bytes| intake.stderr.push(bytes)),
+            }
+            // A plugin that never stops to write must not keep the runner from anything else.
+            consume_budget().await;
+        }
+    }
+
+    /// Waits for the next thing to do; `None` when there will be none.
+    async fn ready(&self, intake: &Intake<'_>, hang_up: &Notify) -> Option<Ready> {
+        if self.control.is_none() && self.stdout.is_none() && self.stderr.is_none() {
+            return None;
+        }
+        let unsent = intake.sent < intake.line.len();
+        tokio::select! {
+            biased;
+            () = hang_up.notified() => Some(Ready::HangUp),
+            () = readable(self.control.as_ref()) => Some(Ready::Control),
+            () = readable(self.stdout.as_ref()) => Some(Ready::Stdout),
+            () = readable(self.stderr.as_ref()) => Some(Ready::Stderr),
+            () = writable(self.stdin.as_ref()), if unsent => Some(Ready::Stdin),
+        }
+    }
+
+    async fn listen(&mut self, intake: &mut Intake<'_>) {
+        let mut read = 0;
+        take(&mut self.control, &mut self.buffer, |bytes| read = bytes.len());
+        if intake.control.done.is_some() {
+            self.stray += read as u64;
+        } else {
+            let rest = intake.control.feed(&self.buffer[..read], &intake.relay).await;
+            self.stray += rest.len() as u64;
+        }
+    }
+
+    /// Reads what the plugin wrote before it said that the task is done: all that is in the pipes. Whoever writes
+    /// on meanwhile is not followed for longer than a pipe is.
+    pub fn take_rest(&mut self, intake: &mut Intake<'_>) {
+        empty(&mut self.stdout, &mut self.buffer, |bytes| intake.stdout.push(bytes));
+        empty(&mut self.stderr, &mut self.buffer, |bytes| intake.stderr.push(bytes));
+    }
+
+    /// Throws away what is in the pipes: it belongs to no task.
+    pub fn discard(&mut self) {
+        for pipe in [&mut self.control, &mut self.stdout, &mut self.stderr] {
+            empty(pipe, &mut self.buffer, |bytes| self.stray += bytes.len() as u64);
+        }
+    }
+
+    /// Waits for what belongs to no task, and throws it away. Never returns when all is closed.
+    pub async fn discard_next(&mut self) {
+        tokio::select! {
+            () = readable(self.control.as_ref()) => {}
+            () = readable(self.stdout.as_ref()) => {}
+            () = readable(self.stderr.as_ref()) => {}
+        }
+        for pipe in [&mut self.control, &mut self.stdout, &mut self.stderr] {
+            take(pipe, &mut self.buffer, |bytes| self.stray += bytes.len() as u64);
+        }
+        consume_budget().await;
+    }
+}
+
+async fn readable(pipe: Option<&Receiver>) {
+    match pipe {
+        // An error shows when it is read.
+        Some(pipe) => drop(pipe.readable().await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn writable(pipe: Option<&Sender>) {
+    match pipe {
+        Some(pipe) => drop(pipe.writable().await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Reads once what the runtime says is there. Closes what has come to its end.
+fn take(pipe: &mut Option<Receiver>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])) {
+    let Some(open) = pipe else { return };
+    match open.try_read(buffer) {
+        Ok(0) => *pipe = None,
+        Ok(read) => sink(&buffer[..read]),
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+        Err(_) => *pipe = None,
+    }
+}
+
+/// Reads until nothing is left, but no more than the pipe can have held when it was called.
+///
+/// The system is asked, not the runtime, which may not have heard yet of what is there.
+fn empty(pipe: &mut Option<Receiver>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])) {
+    let Some(open) = pipe else { return };
+    let mut taken = 0;
+    loop {
+        match try_read(open, buffer) {
+            Came::Bytes(read) => {
+                sink(&buffer[..read]);
+                taken += read;
+                // It was empty then.
+                if read < buffer.len() || taken >= fcntl_getpipe_size(&*open).unwrap_or(READ_SIZE) {
+                    return;
+                }
+            }
+            Came::NothingYet => return,
+            Came::End => {
+                *pipe = None;
+                return;
+            }
+        }
+    }
+}
+
+fn try_read(pipe: &Receiver, buffer: &mut [u8]) -> Came {
+    loop {
+        match read(pipe, &mut *buffer) {
+            Ok(0) => return Came::End,
+            Ok(read) => return Came::Bytes(read),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Came::NothingYet,
+            Err(_) => return Came::End,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use disbatch_core::model::TaskId;
+
+    use super::*;
+    use crate::relay;
+
+    /// The plugin's ends.
+    struct Ends {
+        stdin: io::PipeReader,
+        stdout: io::PipeWriter,
+        stderr: io::PipeWriter,
+        control: io::PipeWriter,
+    }
+
+    fn pipes() -> (Pipes, Ends) {
+        let (streams, ends) = Streams::new().unwrap();
+        let [stdin, stdout, stderr, control] = ends.try_into().unwrap();
+        let ends = Ends {
+            stdin: stdin.into(),
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+            control: control.into(),
+        };
+        (Pipes::new(streams), ends)
+    }
+
+    fn intake(line: &[u8]) -> (Intake<'_>, TaskId, relay::Inbox) {
+        let id = TaskId(bson::oid::ObjectId::new());
+        let (relay, inbox) = relay::channel();
+        let new = || Capture::new(std::env::temp_dir());
+        (Intake { line, sent: 0, stdout: new(), stderr: new(), control: Control::of(id), relay }, id, inbox)
+    }
+
+    #[tokio::test]
+    async fn what_was_written_before_the_end_is_taken_although_nobody_has_heard_of_it() {
+        let (mut pipes, mut plugin) = pipes();
+        let (mut intake, id, _inbox) = intake(b"task\n");
+        // Both pipes are full when the end is said, and it is all there is to be seen.
+        plugin.stdout.write_all(&[b'o'; 65_536]).unwrap();
+        plugin.stderr.write_all(&[b'e'; 65_536]).unwrap();
+        writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
+        assert!(pipes.follow(&mut intake, &Notify::new()).await);
+        pipes.take_rest(&mut intake);
+        assert_eq!((intake.stdout.len(), intake.stderr.len(), pipes.stray), (65_536, 65_536, 0));
+        // What comes later is nobody's.
+        plugin.stdout.write_all(b"late").unwrap();
+        plugin.control.write_all(b"{\"status\":5}\n").unwrap();
+        pipes.discard();
+        assert_eq!((intake.stdout.len(), pipes.stray), (65_536, 17));
+    }
+
+    #[tokio::test]
+    async fn who_never_stops_to_write_is_not_followed_for_ever() {
+        let (mut pipes, plugin) = pipes();
+        let (mut intake, _, _inbox) = intake(b"task\n");
+        let mut stdout = plugin.stdout;
+        let writer = std::thread::spawn(move || while stdout.write_all(&[b'x'; 4096]).is_ok() {});
+        while intake.stdout.is_empty() {
+            pipes.take_rest(&mut intake);
+        }
+        pipes.discard();
+        assert!(pipes.stray <= 65_536, "{}", pipes.stray);
+        drop(pipes);
+        writer.join().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_line_that_nobody_has_read_is_known() {
+        for (reads, unread) in [(0, true), (1, false), (5, false)] {
+            let (mut pipes, mut plugin) = pipes();
+            let (mut intake, _, _inbox) = intake(b"task\n");
+            pipes.send(&mut intake).unwrap();
+            assert!(!pipes.is_unread(&intake), "it may still be read");
+            plugin.stdin.read_exact(&mut vec![0; reads]).unwrap();
+            drop(plugin);
+            assert_eq!(pipes.is_unread(&intake), unread, "{reads}");
+        }
+        let (mut pipes, plugin) = pipes();
+        drop(plugin);
+        let (mut intake, _, _inbox) = intake(b"task\n");
+        assert!(pipes.send(&mut intake).is_err());
+        assert!(pipes.is_unread(&intake));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_did_not_fit_as_a_whole_counts_as_unread() {
+        let line = vec![b'x'; 1 << 20];
+        let (mut pipes, mut plugin) = pipes();
+        let (mut intake, _, _inbox) = intake(&line);
+        pipes.send(&mut intake).unwrap();
+        assert!(intake.sent < line.len());
+        plugin.stdin.read_exact(&mut [0; 100]).unwrap();
+        drop(plugin);
+        assert!(pipes.is_unread(&intake));
+    }
+
+    #[tokio::test]
+    async fn after_hanging_up_everything_is_read_to_its_end() {
+        let (mut pipes, plugin) = pipes();
+        let (mut intake, id, _inbox) = intake(b"task\n");
+        let hang_up = Notify::new();
+        hang_up.notify_one();
+        let plugin = std::thread::spawn(move || {
+            let mut plugin = plugin;
+            let mut rest = String::new();
+            plugin.stdin.read_to_string(&mut rest).unwrap();
+            writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
+            plugin.stdout.write_all(&[b'x'; 1 << 20]).unwrap();
+        });
+        assert!(!pipes.follow(&mut intake, &hang_up).await);
+        assert_eq!(intake.stdout.len(), 1 << 20);
+        plugin.join().unwrap();
+    }
+}

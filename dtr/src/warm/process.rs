@@ -1,0 +1,259 @@
+//! One process of a warm plugin, from its start to its end.
+
+use std::io;
+use std::time::Duration;
+
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::plugin::Warm;
+use nix::unistd::Pid;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::leash::Leash;
+use super::meter::{Meter, Usage};
+use super::pipes::{Intake, Pipes};
+use crate::boot_time::boot_time;
+use crate::guard::Guarded;
+use crate::guard::protocol::{Exit, Order, Report};
+use crate::plugin::{Ending, PIPES_GRACE, TOLD_TO_END};
+use crate::supervision::{Reason, Supervision, Wish};
+
+/// How long a process has to end that is told to, or that does not take tasks any more.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// A process that takes one task after the other.
+#[derive(Debug)]
+pub struct Process {
+    guard: Guarded,
+    pipes: Pipes,
+    meter: Meter,
+    leash: Leash,
+    limits: Warm,
+    tasks: u32,
+    most_memory: u64,
+    /// The first task pays for the start.
+    began: Instant,
+    idle_since: Instant,
+    /// When it is killed that has been told to end.
+    kill_at: Option<Instant>,
+    stray_was_told: bool,
+}
+
+/// What became of a task.
+#[derive(Debug)]
+pub enum Fate {
+    /// It is done.
+    Done {
+        /// What would be its exit status.
+        code: u8,
+        /// How long it took.
+        took: Duration,
+        /// What it used.
+        usage: Usage,
+    },
+    /// The process has ended.
+    Ended {
+        /// How, with duration and processor time of this task.
+        exit: Exit,
+        /// What the runner wanted it to end for.
+        reason: Option<Reason>,
+        /// Whether the guard lived to tell.
+        guarded: bool,
+        /// Whether a process that outlived it holds its pipes.
+        abandoned: bool,
+    },
+    /// The process has ended, and certainly not begun with it.
+    NotBegun,
+}
+
+/// Who has a say while a task runs.
+pub struct Say<'a> {
+    /// The task's custody.
+    pub supervision: &'a mut Supervision,
+    /// The runner's own end.
+    pub lifecycle: &'a Lifecycle,
+}
+
+impl Process {
+    /// For a process that `guard` has begun to start, and lets live until that time.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub async fn begin(mut guard: Guarded, limits: Warm, until: Duration) -> io::Result<Self> {
+        let began = Instant::now();
+        let streams = guard.streams().ok_or_else(|| io::Error::other("the plugin has no pipes"))?;
+        let pid = match guard.report().await {
+            Some(Report::Pid(pid)) => Pid::from_raw(pid),
+            Some(Report::Error(error)) => return Err(io::Error::other(error)),
+            Some(Report::Exited(_)) | None => return Err(io::Error::other("the guard is gone")),
+        };
+        Ok(Self {
+            guard,
+            pipes: Pipes::new(streams),
+            meter: Meter::of(pid),
+            leash: Leash::new(until),
+            limits,
+            tasks: 0,
+            most_memory: 0,
+            began,
+            idle_since: began,
+            kill_at: None,
+            stray_was_told: false,
+        })
+    }
+
+    /// Whether it can be given another task.
+    pub fn is_fit(&self) -> bool {
+        self.kill_at.is_none()
+    }
+
+    /// Gives it a task, which may last `until`, and waits for its end. After anything but [`Fate::Done`] the process
+    /// is gone.
+    pub async fn work(&mut self, intake: &mut Intake<'_>, until: Duration, say: Say<'_>) -> Fate {
+        self.pipes.discard();
+        self.tell_of_stray();
+        if let Some(until) = self.leash.begin(until, boot_time()) {
+            self.guard.tell(Order::Until(until));
+        }
+        let began = if self.tasks == 0 { self.began } else { Instant::now() };
+        let mut ending = Ending::default();
+        if self.pipes.send(intake).is_err() {
+            // It is about to end. If not, it has no part in this any more.
+            ending.kill_in(LEAVING);
+        }
+        match self.attend(intake, &mut ending, say).await {
+            None => self.done(intake, began.elapsed()),
+            Some((exit, guarded, abandoned)) => {
+                let reason = ending.reason.filter(|_| exit.ordered || !guarded);
+                if ending.reason.is_none() && self.pipes.is_unread(intake) {
+                    return Fate::NotBegun;
+                }
+                let exit = Exit { duration: began.elapsed(), cpu: self.meter.rest(exit.cpu), ..exit };
+                Fate::Ended { exit, reason, guarded, abandoned }
+            }
+        }
+    }
+
+    /// Waits until the task is done, or tells how the process ended: its exit, whether its guard lived to tell, and
+    /// whether its pipes are held by another process.
+    async fn attend(
+        &mut self,
+        intake: &mut Intake<'_>,
+        ending: &mut Ending,
+        say: Say<'_>,
+    ) -> Option<(Exit, bool, bool)> {
+        let hang_up = Notify::new();
+        let follow = self.pipes.follow(intake, &hang_up);
+        tokio::pin!(follow);
+        let mut drained = false;
+        let mut told_to_end = false;
+        let tell_in = self.leash.must_tell_in(boot_time());
+        let tell_kept_back = sleep(tell_in.unwrap_or_default());
+        tokio::pin!(tell_kept_back);
+        let (exit, guarded) = loop {
+            tokio::select! {
+                biased;
+                done = follow.as_mut(), if !drained => match done {
+                    true => return None,
+                    false => drained = true,
+                },
+                report = self.guard.report() => match report {
+                    Some(Report::Exited(exit)) => break (exit, true),
+                    Some(Report::Pid(_) | Report::Error(_)) => {}
+                    None => {
+                        self.guard.clear_up().await;
+                        break (Exit::unknown(), false);
+                    }
+                },
+                wish = say.supervision.next() => match wish {
+                    Wish::Until(time) => self.guard.tell(Order::Until(self.leash.tell(time))),
+                    Wish::End(end) => {
+                        ending.end(&self.guard, end);
+                        hang_up.notify_one();
+                    }
+                },
+                () = say.lifecycle.ending(), if !told_to_end => {
+                    told_to_end = true;
+                    ending.end(&self.guard, TOLD_TO_END);
+                    hang_up.notify_one();
+                }
+                () = tell_kept_back.as_mut(), if tell_in.is_some() && !tell_kept_back.is_elapsed() => {
+                    if let Some(until) = self.leash.tell_kept_back() {
+                        self.guard.tell(Order::Until(until));
+                    }
+                }
+                () = ending.grace_is_over() => ending.kill(&self.guard),
+            }
+        };
+        let abandoned = !drained && timeout(PIPES_GRACE, follow).await.is_err();
+        Some((exit, guarded, abandoned))
+    }
+
+    fn done(&mut self, intake: &mut Intake<'_>, took: Duration) -> Fate {
+        self.pipes.take_rest(intake);
+        let usage = self.meter.lap(took);
+        self.idle_since = Instant::now();
+        self.tasks += 1;
+        if self.tasks == 1 {
+            self.most_memory = self.limits.most_memory(usage.memory);
+        }
+        let tasks = self.tasks >= self.limits.tasks;
+        if tasks || usage.memory > self.most_memory {
+            tracing::debug!(tasks = self.tasks, memory = usage.memory, "the warm plugin is replaced");
+            self.leave();
+        }
+        Fate::Done { code: intake.control.done.unwrap_or(1), took, usage }
+    }
+
+    /// Tells it to end, which takes a while.
+    pub fn leave(&mut self) {
+        self.pipes.hang_up();
+        self.kill_at.get_or_insert_with(|| Instant::now() + LEAVING);
+    }
+
+    /// Waits until it has ended. Kills it if that takes too long.
+    pub async fn end(mut self) {
+        self.leave();
+        while !self.idle().await {}
+    }
+
+    /// Looks after it while it has no task: throws away what it writes, and ends it when it has had none for too
+    /// long. Returns when there was something to do, with whether it has ended. Nothing is lost when this is dropped.
+    pub async fn idle(&mut self) -> bool {
+        let put_off_in = self.leash.must_put_off_in(boot_time());
+        let until = self.kill_at.unwrap_or(self.idle_since + self.limits.idle);
+        tokio::select! {
+            report = self.guard.report() => return match report {
+                Some(Report::Pid(_)) => false,
+                Some(Report::Exited(_) | Report::Error(_)) => true,
+                None => {
+                    self.guard.clear_up().await;
+                    true
+                }
+            },
+            () = self.pipes.discard_next() => self.tell_of_stray(),
+            () = sleep(put_off_in) => {
+                let until = self.leash.put_off(boot_time());
+                self.guard.tell(Order::Until(until));
+            }
+            () = sleep_until(until) => match self.kill_at {
+                None => self.leave(),
+                Some(_) => {
+                    self.guard.tell(Order::Kill);
+                    self.kill_at = Some(Instant::now() + LEAVING);
+                }
+            },
+        }
+        false
+    }
+
+    fn tell_of_stray(&mut self) {
+        if self.pipes.stray > 0 && !std::mem::replace(&mut self.stray_was_told, true) {
+            let bytes = self.pipes.stray;
+            tracing::warn!(
+                bytes,
+                "the warm plugin writes between tasks; that belongs to none, and is thrown away"
+            );
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Each rule of a DEN and its warm runners is needed: without it the checker finds a way to break a property, which
+//! holds with it.
+
+use disbatch_model::link::properties::{APART, CONFIRMED, GROUNDS, ONCE, OWNED, STORED};
+use disbatch_model::link::{Action, Faults, Linked, Recognition, Rules};
+use disbatch_model::mark::{GONE, Looks, Mark};
+use stateright::{Checker, HasDiscoveries, Model};
+
+fn way_to_break(property: &'static str, linked: &Linked) -> Option<Vec<Action>> {
+    let found = HasDiscoveries::AllOf([property].into());
+    let checker = linked.clone().checker().finish_when(found).spawn_bfs().join();
+    checker.discovery(property).map(stateright::Path::into_actions)
+}
+
+/// The property holds with all rules, and not without this one.
+#[track_caller]
+fn is_needed(rules: Rules, property: &'static str, setting: &Linked) {
+    let way = way_to_break(property, &Linked { rules, ..setting.clone() });
+    assert_ne!(way, None, "{property} without the rule");
+    assert_eq!(way_to_break(property, setting), None);
+}
+
+/// One runner for one task, which is tried again once.
+fn one(faults: Faults) -> Linked {
+    Linked { rules: Rules::all(), tasks: 1, runners: 1, limit: 1, max_attempts: 2, faults }
+}
+
+fn two_runners(faults: Faults) -> Linked {
+    Linked { runners: 2, ..one(faults) }
+}
+
+const NONE: Faults =
+    Faults { den_kills: 0, runner_kills: 0, losses: 0, delays: 0, leaves: 0, stalls: 0, rollbacks: 0 };
+
+#[test]
+fn a_plugin_that_does_not_wait_for_go_has_no_task() {
+    is_needed(Rules { waits_for_go: false, ..Rules::all() }, OWNED, &one(NONE));
+}
+
+#[test]
+fn a_go_before_the_start_is_written_is_too_early() {
+    is_needed(Rules { go_after_write: false, ..Rules::all() }, OWNED, &one(NONE));
+}
+
+#[test]
+fn a_result_that_is_called_stored_before_it_is_may_be_lost() {
+    let rules = Rules { stored_after_write: false, ..Rules::all() };
+    is_needed(rules, STORED, &one(Faults { den_kills: 1, ..NONE }));
+}
+
+#[test]
+fn a_task_that_is_started_before_it_is_taken_dies_with_an_idle_runner() {
+    is_needed(Rules { taken: false, ..Rules::all() }, GROUNDS, &one(Faults { runner_kills: 1, ..NONE }));
+}
+
+#[test]
+fn a_runner_that_leaves_without_looking_back_takes_a_started_task_with_it() {
+    let setting = one(Faults { leaves: 1, ..NONE });
+    is_needed(Rules { taken: false, looks_back: false, ..Rules::all() }, GROUNDS, &setting);
+    // Either is enough: what was not taken is not started, and is given back.
+    for rules in [Rules { taken: false, ..Rules::all() }, Rules { looks_back: false, ..Rules::all() }] {
+        assert_eq!(way_to_break(GROUNDS, &Linked { rules, ..setting.clone() }), None);
+    }
+}
+
+#[test]
+fn a_den_that_cannot_write_a_dead_runners_result_must_keep_it() {
+    let faults = Faults { runner_kills: 1, delays: 1, ..NONE };
+    is_needed(Rules { keeps: false, ..Rules::all() }, STORED, &one(faults));
+}
+
+#[test]
+fn a_den_that_does_not_hear_a_dead_runner_out_loses_its_result() {
+    is_needed(Rules { hears_out: false, ..Rules::all() }, STORED, &one(Faults { runner_kills: 1, ..NONE }));
+}
+
+#[test]
+fn a_late_question_without_a_name_is_about_the_next_task() {
+    let rules = Rules { named: false, ..Rules::all() };
+    is_needed(rules, APART, &Linked { tasks: 2, ..one(NONE) });
+}
+
+#[test]
+fn without_the_attempt_a_late_runner_writes_for_the_next() {
+    let rules = Rules { attempt: false, ..Rules::all() };
+    is_needed(rules, APART, &two_runners(Faults { stalls: 1, ..NONE }));
+}
+
+#[test]
+fn a_claim_that_comes_again_after_a_failover_is_started_unconfirmed() {
+    let setting = one(Faults { rollbacks: 1, ..NONE });
+    is_needed(Rules { claim: false, ..Rules::all() }, CONFIRMED, &two_runners(setting.faults));
+}
+
+#[test]
+fn a_start_that_is_not_recognised_leaves_a_task_that_nobody_runs() {
+    let rules = Rules { recognition: Recognition::Never, ..Rules::all() };
+    is_needed(rules.clone(), GROUNDS, &one(Faults { losses: 1, ..NONE }));
+    is_needed(rules, GROUNDS, &one(Faults { delays: 1, ..NONE }));
+}
+
+#[test]
+fn a_start_that_is_recognised_by_its_claim_alone_may_be_another_runners() {
+    let rules = Rules { recognition: Recognition::ByClaim, ..Rules::all() };
+    let setting = two_runners(Faults { rollbacks: 1, ..NONE });
+    is_needed(rules.clone(), OWNED, &setting);
+    is_needed(rules, ONCE, &setting);
+}
+
+#[test]
+fn a_renewal_that_counts_from_its_answer_lasts_too_long() {
+    is_needed(Rules { from_sending: false, ..Rules::all() }, OWNED, &one(Faults { stalls: 1, ..NONE }));
+}
+
+#[test]
+fn a_start_that_counts_from_its_repetition_lasts_too_long() {
+    let rules = Rules { first_sending: false, ..Rules::all() };
+    is_needed(rules, OWNED, &one(Faults { losses: 1, stalls: 1, ..NONE }));
+}
+
+#[test]
+fn a_start_of_the_den_is_old_when_its_runner_repeats_it() {
+    let rules = Rules { renews_first: false, ..Rules::all() };
+    is_needed(rules.clone(), OWNED, &one(Faults { den_kills: 1, stalls: 1, ..NONE }));
+    is_needed(rules, OWNED, &one(Faults { delays: 1, stalls: 1, losses: 1, ..NONE }));
+}
+
+#[test]
+fn a_guard_that_looks_for_its_runner_before_it_is_marked_begins_for_the_buried() {
+    for looks in [Looks::Never, Looks::Before] {
+        let checker = Mark::Cold(looks).checker().spawn_bfs().join();
+        assert!(checker.discovery(GONE).is_some(), "{looks:?}");
+    }
+}
+
+#[test]
+fn a_warm_plugin_that_has_its_task_before_the_guard_is_marked_works_for_the_buried() {
+    assert!(Mark::Warm { answered: false }.checker().spawn_bfs().join().discovery(GONE).is_some());
+}

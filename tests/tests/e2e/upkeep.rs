@@ -1,0 +1,165 @@
+//! What time brings about: one look tells whether there is any of it, and costs the same in a large database.
+
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{NodeName, QueueId};
+use disbatch_core::node::Beat;
+use disbatch_core::task::{Outlook, Question};
+use disbatch_tests::World;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+fn ago(world: &World, seconds: i64) -> DateTime {
+    DateTime::from_millis(world.store().now().timestamp_millis() - seconds * 1_000)
+}
+
+async fn outlook(world: &World, claim_from: &[QueueId]) -> anyhow::Result<Outlook> {
+    let node = NodeName::new("n1");
+    let question = Question { node: &node, lease: LEASE, claim_from, queues: false };
+    Ok(world.store().look_around(&question).await?)
+}
+
+#[tokio::test]
+async fn a_look_tells_what_there_is_to_do_and_what_was_done_is_gone() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let node = NodeName::new("n1");
+    let queue = world.queue("P", doc! { "threads": 1 }).await?;
+    let other = world.queue("P", doc! { "threads": 1 }).await?;
+    let nothing = Outlook::default();
+    assert_eq!(outlook(&world, &[queue]).await?, nothing, "an empty database");
+
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    assert!(outlook(&world, &[queue]).await?.claimable);
+    assert_eq!(outlook(&world, &[other]).await?, nothing);
+    assert_eq!(outlook(&world, &[]).await?, nothing);
+    world.set(task, doc! { "node": -1 }).await?;
+    assert!(outlook(&world, &[queue]).await?.claimable, "as old programs have it");
+
+    // Deferred, then due.
+    let in_a_minute = ago(&world, -60);
+    world.set(task, doc! { "status": -7, "run_at": in_a_minute }).await?;
+    let deferred = outlook(&world, &[queue]).await?;
+    let next = deferred.next.expect("it is deferred");
+    assert!(next > Duration::from_secs(30) && next < Duration::from_secs(90), "{next:?}");
+    assert_eq!(Outlook { next: None, ..deferred }, nothing);
+    world.set(task, doc! { "run_at": ago(&world, 1) }).await?;
+    assert_eq!(outlook(&world, &[]).await?, Outlook { due: true, ..nothing.clone() });
+    assert_eq!(store.sweep_tasks().await?.due, 1);
+    assert_eq!(outlook(&world, &[]).await?, nothing);
+
+    // Queued, with a deadline in the past.
+    world.set(task, doc! { "deadline": ago(&world, 1) }).await?;
+    assert_eq!(outlook(&world, &[]).await?, Outlook { due: true, ..nothing.clone() });
+    assert_eq!(store.sweep_tasks().await?.overdue, 1);
+    assert_eq!(outlook(&world, &[queue]).await?, nothing, "its deadline does not matter any more");
+
+    // Claimed by another node; its lease ran out.
+    world.set(task, doc! { "status": -1, "node": "n2", "slot": 0, "lease_until": ago(&world, 1) }).await?;
+    assert_eq!(outlook(&world, &[]).await?, Outlook { due: true, lapsed: true, ..nothing.clone() });
+    world.set(task, doc! { "node": "n1" }).await?;
+    assert!(outlook(&world, &[]).await?.occupied);
+    assert_eq!(store.sweep_tasks().await?.given_back, 1);
+    world.set(task, doc! { "status": 1, "slot": 3 }).await?;
+    assert_eq!(outlook(&world, &[]).await?, Outlook { stale_slots: true, ..nothing.clone() });
+    assert_eq!(store.clear_stale_slots().await?, 1);
+
+    // Claimed long ago without a lease.
+    let claimed = doc! { "status": -1, "node": "n1", "lease_until": Bson::Null, "mtime": ago(&world, 301) };
+    world.set(task, claimed).await?;
+    let stale = Outlook { occupied: true, stale_claims: true, ..nothing.clone() };
+    assert_eq!(outlook(&world, &[]).await?, stale);
+    assert_eq!(store.orphan_stale_claims(&node).await?, 1);
+    assert_eq!(outlook(&world, &[queue]).await?, nothing);
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_silent_node_is_seen_once() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let beat = Beat { lease: LEASE, ..Beat::default() };
+    store.heartbeat(&NodeName::new("n2"), &beat).await?;
+    assert!(!outlook(&world, &[]).await?.silent_nodes);
+    let nodes = world.database().collection::<Document>("nodes");
+    let seen = |seconds| doc! { "$set": { "seen": ago(&world, seconds) } };
+    nodes.update_one(doc! { "node": "n2" }, seen(20)).await?;
+    assert!(!outlook(&world, &[]).await?.silent_nodes, "within its lease");
+    nodes.update_one(doc! { "node": "n2" }, seen(31)).await?;
+    assert!(outlook(&world, &[]).await?.silent_nodes);
+    assert_eq!(store.mark_dead_nodes().await?.len(), 1);
+    assert!(!outlook(&world, &[]).await?.silent_nodes);
+    world.end().await
+}
+
+/// All numbers in `plan` with the name `key`, wherever they are.
+fn all_of(plan: &Bson, key: &str, found: &mut Vec<Bson>) {
+    match plan {
+        Bson::Document(document) => {
+            for (name, value) in document {
+                if name == key {
+                    found.push(value.clone());
+                }
+                all_of(value, key, found);
+            }
+        }
+        Bson::Array(items) => items.iter().for_each(|item| all_of(item, key, found)),
+        _ => {}
+    }
+}
+
+/// Ended tasks, running ones and living nodes are many; a look reads none of them.
+#[tokio::test]
+async fn a_look_reads_an_index_entry_for_each_of_its_parts() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.store().ensure_indexes().await?;
+    let queue = QueueId(ObjectId::new());
+    let old = ago(&world, 3_600);
+    let task = |status: i32| doc! { "queue": queue, "status": status, "node": "n2", "mtime": old };
+    let ended = (0..1_000).map(|_| {
+        let mut task = task(1);
+        task.extend(doc! { "deadline": old, "run_at": old });
+        task
+    });
+    let running = (0..500).map(|slot| {
+        let mut task = task(0);
+        task.extend(doc! { "slot": slot, "lease_until": ago(&world, -60) });
+        task
+    });
+    let waiting = (0..500).map(|_| {
+        let mut task = task(-2);
+        task.insert("node", Bson::Null);
+        task
+    });
+    world.tasks().insert_many(ended.chain(running).chain(waiting)).await?;
+    let nodes = world.database().collection::<Document>("nodes");
+    let alive = (0..300).map(|n| {
+        doc! { "node": format!("n{n}"), "seen": ago(&world, 0), "lease_ms": 30_000_i64, "state": "alive" }
+    });
+    nodes.insert_many(alive).await?;
+    let node = NodeName::new("n2");
+    let question = Question { node: &node, lease: LEASE, claim_from: &[queue], queues: false };
+    let plans = world.store().explain_look_around(&question).await?;
+    assert_eq!(plans.len(), 8);
+    for plan in plans {
+        let plan = Bson::from(plan);
+        let text = plan.to_string();
+        let mut stages = Vec::new();
+        all_of(&plan, "stage", &mut stages);
+        let stages: Vec<&str> = stages.iter().filter_map(Bson::as_str).collect();
+        assert!(stages.contains(&"IXSCAN"), "{text}");
+        assert!(!stages.contains(&"COLLSCAN") && !stages.contains(&"SORT"), "{text}");
+        for what in ["totalKeysExamined", "totalDocsExamined"] {
+            let mut numbers = Vec::new();
+            all_of(&plan, what, &mut numbers);
+            assert!(!numbers.is_empty(), "{text}");
+            let most = numbers.iter().filter_map(disbatch_core::model::whole_number).max();
+            assert!(most <= Some(6), "{what} {most:?}: {text}");
+        }
+    }
+    world.end().await
+}

@@ -1,0 +1,232 @@
+//! Hints: what they tell, what they do not, and how the stream that they come from survives.
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{NodeName, QueueId, Selector, Status};
+use disbatch_core::node::{Beat, NodeChange};
+use disbatch_core::task::{Ahead, CancelRequest, Claim, Claimant, Finish, Start, Started};
+use disbatch_core::wake::{Hints, News, follow_changes};
+use disbatch_mongod::locate;
+use disbatch_mongod::server::{Options, Server};
+use disbatch_tests::{Script, World, eventually};
+use futures::TryStreamExt;
+use nix::sys::signal::Signal;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+const LEASE: Duration = Duration::from_secs(60);
+const NOTHING: News = News {
+    inserted: false,
+    put_back: false,
+    timed: false,
+    queues_changed: false,
+    attention: false,
+    node_changed: false,
+};
+
+/// Follows the changes of a world. What has happened before is not in the hints any more.
+async fn follow(world: &World) -> anyhow::Result<(Arc<Hints>, DropGuard)> {
+    let (hints, stop) = (Arc::new(Hints::default()), CancellationToken::new());
+    tokio::spawn(follow_changes(world.store(), hints.clone(), stop.clone()));
+    until_coming(&hints, true).await?;
+    assert_eq!(hints.take(), News::all(), "a new stream says nothing of what was before it");
+    Ok((hints, stop.drop_guard()))
+}
+
+async fn until_coming(hints: &Hints, coming: bool) -> anyhow::Result<()> {
+    eventually("the stream", || async { Ok((hints.are_coming() == coming).then_some(())) }).await
+}
+
+/// All news of what was done before this is called. The stream is in order, so a queue that is made now comes
+/// last.
+async fn news(world: &World, hints: &Hints) -> anyhow::Result<News> {
+    world.queue("Last", doc! {}).await?;
+    let so_far = Cell::new(NOTHING);
+    eventually("the hint of the queue", || async {
+        let mut news = so_far.get();
+        news |= hints.take();
+        so_far.set(news);
+        Ok(news.queues_changed.then_some(()))
+    })
+    .await?;
+    Ok(News { queues_changed: false, ..so_far.get() })
+}
+
+async fn claim(world: &World, queue: QueueId) -> anyhow::Result<Claim> {
+    let claimant = Claimant { node: NodeName::new("n2"), instance: "1".to_owned(), lease: Some(LEASE) };
+    let queue = world.store().find_queue(&Selector::Id(queue.0)).await?.context("no queue")?;
+    let batch = world.store().claim_tasks(&queue, &claimant, &[0], &mut Ahead::default()).await?;
+    batch.claims.into_iter().next().context("nothing was claimed")
+}
+
+#[tokio::test]
+async fn each_hint_tells_what_has_changed() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (store, queue) = (world.store(), world.queue("P", doc! { "threads": 1 }).await?);
+    let (hints, _guard) = follow(&world).await?;
+
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    assert_eq!(news(&world, &hints).await?, News { inserted: true, ..NOTHING });
+    let claimed = claim(&world, queue).await?;
+    assert_eq!(news(&world, &hints).await?, NOTHING);
+    store.unclaim_task(&claimed, "a test").await?;
+    assert_eq!(news(&world, &hints).await?, News { put_back: true, ..NOTHING });
+    world.set(task, doc! { "status": -7, "run_at": DateTime::from_millis(1_000) }).await?;
+    assert_eq!(news(&world, &hints).await?, News { timed: true, ..NOTHING });
+    store.sweep_tasks().await?;
+    assert_eq!(news(&world, &hints).await?, News { put_back: true, ..NOTHING });
+    world.tasks().insert_one(doc! { "queue": queue, "status": -7, "node": Bson::Null }).await?;
+    assert_eq!(news(&world, &hints).await?, News { timed: true, ..NOTHING });
+    let with_deadline = doc! { "queue": queue, "status": -2, "deadline": DateTime::from_millis(1_000) };
+    world.tasks().insert_one(with_deadline).await?;
+    assert_eq!(news(&world, &hints).await?, News { inserted: true, timed: true, ..NOTHING });
+    world.set(task, doc! { "status": 0, "node": "n1" }).await?;
+    store.cancel_task(task, &CancelRequest { by: "a test".to_owned(), reason: None }).await?;
+    assert_eq!(news(&world, &hints).await?, News { attention: true, ..NOTHING });
+    world.end().await
+}
+
+#[tokio::test]
+async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (store, queue) = (world.store(), world.queue("P", doc! { "threads": 1 }).await?);
+    world.submit(queue, vec![doc! {}]).await?;
+    let (n1, n2) = (NodeName::new("n1"), NodeName::new("n2"));
+    let own = store.heartbeat(&n1, &Beat::default()).await?;
+    let (hints, _guard) = follow(&world).await?;
+    hints.set_node(own.id);
+
+    let claimed = claim(&world, queue).await?;
+    let start = Start {
+        task: claimed.task,
+        node: claimed.node.clone(),
+        claim: Some((claimed.attempt, claimed.instance.clone())),
+        claimed: None,
+        at: store.now(),
+        lease: LEASE,
+        pid: 4_000_000,
+    };
+    let Started::Running(_, run) = store.start_task(&start).await? else { anyhow::bail!("not started") };
+    store.renew_lease(&run, LEASE).await?;
+    store.record_progress(&run, doc! { "percent": 99 }).await?;
+    let finish = Finish {
+        status: Status::Succeeded,
+        stdout: "done".into(),
+        stderr: Bson::Null,
+        complete: true,
+        result: None,
+        exit: None,
+        note: None,
+    };
+    store.finish_task(&run, &finish).await?;
+    for node in [&n1, &n2] {
+        store.heartbeat(node, &Beat { running: 3, ..Beat::default() }).await?;
+    }
+    store.leave(&n2, "").await?;
+    let drain = NodeChange { maxthreads: None, draining: Some(true) };
+    store.update_node(&Selector::Name("n2".to_owned()), drain.clone()).await?;
+    assert_eq!(news(&world, &hints).await?, NOTHING);
+    store.update_node(&Selector::Name("n1".to_owned()), drain).await?;
+    assert_eq!(news(&world, &hints).await?, News { node_changed: true, ..NOTHING });
+    let unset = doc! { "$unset": { "draining": "" } };
+    world.database().collection::<Document>("nodes").update_one(doc! { "node": "n1" }, unset).await?;
+    assert_eq!(news(&world, &hints).await?, News { node_changed: true, ..NOTHING });
+    world.end().await
+}
+
+/// A replica set that can be told to fail.
+async fn fallible(data: &std::path::Path) -> anyhow::Result<Server> {
+    let program = tokio::task::spawn_blocking(|| locate::find_or_fetch(|_| ())).await??;
+    let arguments = ["--setParameter", "enableTestCommands=1"].map(OsString::from).to_vec();
+    let options = Options {
+        program,
+        data: data.to_owned(),
+        port: None,
+        replica_set: true,
+        ephemeral: false,
+        arguments,
+    };
+    Server::start(options).await
+}
+
+async fn fail(world: &World, mode: impl Into<Bson>, data: Document) -> anyhow::Result<()> {
+    let command = doc! { "configureFailPoint": "failCommand", "mode": mode.into(), "data": data };
+    world.database().client().database("admin").run_command(command).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_lost_stream_goes_on_where_it_was() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = fallible(data.path()).await?;
+    let world = World::at(server.uri()).await?;
+    let queue = world.queue("P", doc! { "threads": 1 }).await?;
+    let (hints, _guard) = follow(&world).await?;
+
+    // The server forgets the cursor.
+    let of_world = format!("{}.$cmd.aggregate", world.database().name());
+    let admin = world.database().client().database("admin");
+    let cursor = eventually("the cursor of the stream", || async {
+        let pipeline = [
+            doc! { "$currentOp": { "allUsers": true, "idleCursors": true } },
+            doc! { "$match": { "ns": &of_world, "cursor.cursorId": { "$exists": true } } },
+        ];
+        let found: Vec<Document> = admin.aggregate(pipeline).await?.try_collect().await?;
+        Ok(found.first().and_then(|op| op.get_document("cursor").ok()?.get_i64("cursorId").ok()))
+    })
+    .await?;
+    world.database().run_command(doc! { "killCursors": "$cmd.aggregate", "cursors": [cursor] }).await?;
+    world.submit(queue, vec![doc! {}]).await?;
+    assert_eq!(news(&world, &hints).await?, News { inserted: true, ..NOTHING });
+
+    // It refuses for a while, and something happens meanwhile.
+    let refusing = doc! { "failCommands": ["getMore", "aggregate"], "errorCode": 112 };
+    fail(&world, "alwaysOn", refusing).await?;
+    world.set(world.submit(queue, vec![doc! {}]).await?[0], doc! { "status": 1 }).await?;
+    until_coming(&hints, false).await?;
+    hints.take();
+    world.submit(queue, vec![doc! {}]).await?;
+    fail(&world, "off", doc! {}).await?;
+    until_coming(&hints, true).await?;
+    assert_eq!(news(&world, &hints).await?, News { inserted: true, ..NOTHING }, "and nothing else");
+
+    // It does not know any more what has happened since.
+    let lost = doc! { "failCommands": ["getMore", "aggregate"], "errorCode": 286 };
+    fail(&world, doc! { "times": 2 }, lost).await?;
+    world.submit(queue, vec![doc! {}]).await?;
+    let all = News { queues_changed: false, ..News::all() };
+    assert_eq!(news(&world, &hints).await?, all, "so everything is looked at");
+    world.end().await?;
+    server.stop().await
+}
+
+#[tokio::test]
+async fn a_den_without_its_stream_polls_until_it_is_back() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = fallible(data.path()).await?;
+    let world = World::at(server.uri()).await?;
+    let script = Script { name: "Quick", text: "#!/bin/sh\necho done\n" };
+    let queue = world.script_queue(script, 1).await?;
+    // Nothing but the stream asks for more; this does not make the driver believe that the server is away.
+    let no_stream = doc! { "failCommands": ["getMore"], "errorCode": 286, "appName": "disbatchd" };
+    fail(&world, "alwaysOn", no_stream).await?;
+    let den = world.den_at_work("n1").await?;
+    eventually("a word about it", || async {
+        Ok(den.log()?.contains("lost the change stream: polling until it is back").then_some(()))
+    })
+    .await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    world.until_status(task, 1).await?;
+    fail(&world, "off", doc! {}).await?;
+    eventually("a word about its return", || async {
+        Ok(den.log()?.contains("following changes of the database again").then_some(()))
+    })
+    .await?;
+    den.end_with(Signal::SIGTERM).await?;
+    world.end().await?;
+    server.stop().await
+}
