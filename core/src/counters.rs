@@ -32,7 +32,7 @@ use mongodb::Collection;
 use mongodb::options::{Acknowledgment, CollectionOptions, WriteConcern};
 use tokio::time::Instant;
 
-use crate::model::{QueueId, Status, TaskId};
+use crate::model::{QueueId, Status};
 use crate::store::Store;
 use deltas::Deltas;
 use flush::Flush;
@@ -106,12 +106,6 @@ impl Store {
     /// Notes that `tasks` tasks of `queue` have moved from one status to another; `None` is not to be there.
     pub(crate) fn moved(&self, queue: QueueId, from: Option<Status>, to: Option<Status>, tasks: u64) {
         self.note(|deltas| deltas.moved(queue.0, from, to, tasks));
-    }
-
-    /// Notes that a task has moved whose queue is not at hand. It is looked up when the counters are written, for all
-    /// such tasks at once.
-    pub(crate) fn task_moved(&self, task: TaskId, from: Status, to: Status) {
-        self.note(|deltas| deltas.task_moved(task.0, from, to));
     }
 
     /// Notes that tasks may have moved of which nothing is known: an answer was lost, or a process has vanished. An audit

@@ -271,7 +271,7 @@ mod tests {
     use bson::{Bson, doc, rawdoc};
 
     use super::*;
-    use crate::model::{NodeName, Status};
+    use crate::model::{NodeName, QueueId, Status};
 
     fn finish() -> Finish {
         Finish {
@@ -289,6 +289,7 @@ mod tests {
     async fn messages_survive_the_way() {
         let run = Run {
             task: TaskId(ObjectId::new()),
+            queue: QueueId(ObjectId::new()),
             node: NodeName::new("n"),
             attempt: 3,
             instance: Some("i".to_owned()),

@@ -21,10 +21,10 @@ pub const LAST_MOMENT: Duration = Duration::from_secs(2);
 const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));
 
 /// It looks so many times for what is to be done in the time after which all is to be done again.
-const LOOKS: u32 = 30;
+const LOOKS: u32 = 10;
 
 /// Looks are not further apart.
-const LONGEST: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(30);
 
 /// Counting takes at most one part in so many of the time.
 const SHARE: u32 = 50;

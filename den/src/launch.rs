@@ -177,7 +177,7 @@ impl Launcher {
                 status,
                 proven: true,
             };
-            let _ending = events.send(Event::Exit(exit));
+            let _ending = events.send(Event::Exit(Box::new(exit)));
         });
         Ok(())
     }

@@ -184,7 +184,7 @@ impl Node {
             }
             Some(Event::Exit(exit)) => {
                 self.launcher.gone(exit.process.serial);
-                self.unsettled.push(exit);
+                self.unsettled.push(*exit);
             }
             None => {}
         }

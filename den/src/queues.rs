@@ -1,5 +1,5 @@
 //! The queues as the node knows them. What is known may be old: a limit is read again with each confirmation
-//! (`Store::limits_by_queue`), so an old one delays a claim and never exceeds a limit.
+//! (`Store::look_at_queues`), so an old one delays a claim and never exceeds a limit.
 
 use std::time::{Duration, Instant};
 

@@ -51,7 +51,7 @@ pub enum Event {
         claim: Claim,
     },
     /// The runner's process has ended, and everything that it had said is written.
-    Exit(Exit),
+    Exit(Box<Exit>),
 }
 
 /// What a runner has said came out of its task.
@@ -116,6 +116,7 @@ pub struct Work {
 pub fn run_of(claim: &Claim) -> Run {
     Run {
         task: claim.task,
+        queue: claim.queue,
         node: claim.node.clone(),
         attempt: claim.attempt,
         instance: Some(claim.instance.clone()),

@@ -141,7 +141,11 @@ impl Keeper {
         let lease = self.charge.lease;
         let answer = match self.ledger.ask_to_renew(lease).await {
             Some(hold) => Ok(Ok(hold)),
-            None => timeout(lease / 3, self.ledger.renew(&self.charge.run, lease)).await,
+            None => {
+                // The DEN may have taken so long to say nothing that the plugin has little time left.
+                self.bridge();
+                timeout(lease / 3, self.ledger.renew(&self.charge.run, lease)).await
+            }
         };
         match answer {
             Ok(Ok(Hold::Held { until, cancel })) => {
@@ -169,13 +173,17 @@ impl Keeper {
             let error = error.map_or_else(|| "no answer in time".to_owned(), ToString::to_string);
             tracing::warn!(error, "cannot renew the task's lease, trying again");
         }
-        let now = Asked::now();
+        self.bridge();
+        Instant::now() + RETRY.min(self.charge.lease / 10)
+    }
+
+    /// Lets the plugin go on for a while, although the lease has not been renewed, if its queue wants that.
+    fn bridge(&self) {
         match self.charge.rules.on_lost_lease {
-            // This runner lives: its plugin may go on without the database.
-            OnLostLease::Keep => self.supervisor.live_until(now.plugin_until(self.charge.lease)),
+            // This runner lives.
+            OnLostLease::Keep => self.supervisor.live_until(Asked::now().plugin_until(self.charge.lease)),
             OnLostLease::Stop => {}
         }
-        now.at + RETRY.min(self.charge.lease / 10)
     }
 
     fn end(&self, reason: Reason) {

@@ -160,7 +160,7 @@ mod tests {
 
     use disbatch_core::config::Config;
     use disbatch_core::lifecycle::Lifecycle;
-    use disbatch_core::model::NodeName;
+    use disbatch_core::model::{NodeName, QueueId};
 
     use super::*;
 
@@ -170,7 +170,8 @@ mod tests {
             "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=10&connectTimeoutMS=10" }"#;
         let config = Config::parse(text, Path::new("/config.json")).unwrap();
         let task = bson::oid::ObjectId::new().into();
-        let run = Run { task, node: NodeName::new("n"), attempt: 1, instance: None };
+        let queue = QueueId(bson::oid::ObjectId::new());
+        let run = Run { task, queue, node: NodeName::new("n"), attempt: 1, instance: None };
         Live::start(&Ledger::new(Arc::new(config), Lifecycle::default(), None), &run)
     }
 

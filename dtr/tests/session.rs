@@ -11,7 +11,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use command_fds::{CommandFdExt, FdMapping};
 use disbatch_core::link::{Answer, Ask, Assignment, Go, ToDen, ToRunner, read, write};
-use disbatch_core::model::{NodeName, Status, TaskId};
+use disbatch_core::model::{NodeName, QueueId, Status, TaskId};
 use disbatch_core::output::StreamName;
 use disbatch_core::task::{Finish, Run};
 use nix::sys::signal::{Signal, kill};
@@ -185,8 +185,13 @@ impl Den {
 
 fn assignment(plugin: &str, lease: Duration, number: i64) -> Assignment {
     let (task, queue) = (ObjectId::new(), ObjectId::new());
-    let run =
-        Run { task: TaskId(task), node: NodeName::new("n1"), attempt: 3, instance: Some("i".to_owned()) };
+    let run = Run {
+        task: TaskId(task),
+        queue: QueueId(queue),
+        node: NodeName::new("n1"),
+        attempt: 3,
+        instance: Some("i".to_owned()),
+    };
     let history = vec![doc! { "at": DateTime::from_millis(1), "status": -2 }];
     let task = doc! {
         "_id": task, "queue": queue, "status": -1, "node": "n1", "params": { "a": 1 }, "attempt": 3_i64,

@@ -288,6 +288,7 @@ async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
     };
     let run = |claim: &Claim| Run {
         task: claim.task,
+        queue: claim.queue,
         node: claim.node.clone(),
         attempt: claim.attempt,
         instance: Some(claim.instance.clone()),

@@ -83,14 +83,13 @@ impl Store {
     pub async fn audit_due(&self, every: Duration) -> Result<Due, StoreError> {
         let (totals, queues, at) = futures::try_join!(self.totals(), self.list_queues(), self.server_time())?;
         let queues: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-        let asked = self.audit_asked_for().await?;
         let last = totals.audit.at;
         let all = Due::All { queues: queues.clone(), at };
         let Some(last) = last else { return Ok(all) };
         let silence = Duration::from_millis(
             u64::try_from(at.timestamp_millis() - last.timestamp_millis()).unwrap_or(0),
         );
-        if asked.is_some_and(|asked| asked > last) || silence >= every {
+        if totals.asked.is_some_and(|asked| asked > last) || silence >= every {
             return Ok(all);
         }
         let doubted = totals.doubted.is_some_and(|doubted| doubted > last);
@@ -111,12 +110,6 @@ impl Store {
         let ask = doc! { "$currentDate": { "asked": true } };
         self.counter_documents().update_one(doc! { "_id": BASE }, ask).upsert(true).await?;
         Ok(())
-    }
-
-    async fn audit_asked_for(&self) -> Result<Option<DateTime>, StoreError> {
-        let documents = self.counter_documents();
-        let base = documents.find_one(doc! { "_id": BASE }).projection(doc! { "asked": 1 }).await?;
-        Ok(base.and_then(|base| base.get_datetime("asked").ok().copied()))
     }
 
     async fn is_perl_at_work(&self, now: DateTime) -> Result<bool, StoreError> {

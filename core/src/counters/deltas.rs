@@ -1,6 +1,6 @@
 //! Moves of tasks, added up. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
@@ -29,8 +29,6 @@ pub(super) fn statuses_of(counter: i64) -> Document {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Deltas {
     queues: BTreeMap<ObjectId, OfQueue>,
-    /// Tasks whose queue is still to be looked up, with what they moved from and to.
-    tasks: Vec<(ObjectId, i64, i64)>,
     /// Something may have moved that is not among them.
     pub(super) doubt: bool,
 }
@@ -61,43 +59,8 @@ impl Deltas {
         }
     }
 
-    pub(super) fn task_moved(&mut self, task: ObjectId, from: Status, to: Status) {
-        let (from, to) = (from.code(), to.code());
-        if counter_of(from) != counter_of(to) {
-            self.tasks.push((task, from, to));
-        }
-    }
-
-    /// The tasks whose queue is not known.
-    pub(super) fn unknown(&self) -> Vec<ObjectId> {
-        self.tasks.iter().map(|(task, ..)| *task).collect()
-    }
-
-    /// Puts tasks where they belong. One that is not among `queues` is gone, and leaves a doubt.
-    pub(super) fn resolve(&mut self, queues: &HashMap<ObjectId, ObjectId>) {
-        for (task, from, to) in std::mem::take(&mut self.tasks) {
-            match queues.get(&task) {
-                Some(queue) => self.add(*queue, Some(from), Some(to), 1),
-                None => self.doubt = true,
-            }
-        }
-    }
-
     pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.tasks.is_empty() && !self.doubt
-    }
-
-    /// Adds what `other` has.
-    pub(super) fn merge(&mut self, other: Self) {
-        for (queue, theirs) in other.queues {
-            let ours = self.queues.entry(queue).or_default();
-            ours.moves += theirs.moves;
-            for (counter, change) in theirs.net {
-                *ours.net.entry(counter).or_default() += change;
-            }
-        }
-        self.tasks.extend(other.tasks);
-        self.doubt |= other.doubt;
+        self.queues.is_empty() && !self.doubt
     }
 
     /// The fields to be increased, and by how much.
@@ -136,36 +99,17 @@ mod tests {
         assert_eq!(deltas.increments(), expected, "claims and starts of running tasks are not counted");
     }
 
-    #[test]
-    fn a_task_without_a_known_queue_waits_for_it_or_leaves_a_doubt() {
-        let (known, gone) = (ObjectId::new(), ObjectId::new());
-        let mut deltas = Deltas::default();
-        for task in [known, gone] {
-            deltas.task_moved(task, Status::Running, Status::Failed);
-            deltas.task_moved(task, Status::Claimed, Status::Running);
-        }
-        assert_eq!(deltas.unknown(), [known, gone]);
-        deltas.resolve(&HashMap::from([(known, queue())]));
-        let hex = queue().to_hex();
-        assert_eq!(deltas.increments(), doc! { format!("q.{hex}.m"): 1_i64, format!("q.{hex}.n.2"): 1_i64 });
-        assert!(deltas.doubt && deltas.unknown().is_empty());
-    }
-
     proptest! {
-        /// However moves are divided among flushes, these add up to the same.
+        /// What is in counters after some moves is what is there: no more than has moved.
         #[test]
-        fn parts_add_up_to_the_whole(
-            moves in proptest::collection::vec((-20_i64..300, -20_i64..300, 1_u64..5), 0..40), cut in 0_usize..40,
+        fn no_more_is_counted_than_has_moved(
+            moves in proptest::collection::vec((-20_i64..300, -20_i64..300, 1_u64..5), 0..40),
         ) {
-            let (mut whole, mut first, mut second) = (Deltas::default(), Deltas::default(), Deltas::default());
-            for (index, (from, to, tasks)) in moves.into_iter().enumerate() {
+            let mut whole = Deltas::default();
+            for (from, to, tasks) in moves {
                 let (from, to) = (Some(Status::from_code(from)), Some(Status::from_code(to)));
                 whole.moved(queue(), from, to, tasks);
-                let part = if index < cut { &mut first } else { &mut second };
-                part.moved(queue(), from, to, tasks);
             }
-            first.merge(second);
-            prop_assert_eq!(first.increments(), whole.increments());
             let net: i64 = whole.queues.values().flat_map(|of| of.net.values()).sum();
             let moves: i64 = whole.queues.values().map(|of| of.moves).sum();
             prop_assert!(net.abs() <= moves);

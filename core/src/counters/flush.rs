@@ -1,11 +1,8 @@
 //! Writing what has been noted: see the invariant in [`super`].
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use super::Counters;
@@ -79,13 +76,17 @@ impl Counters {
         state.silent_until = Some(Instant::now() + SILENCE);
     }
 
-    /// Numbers what is to be written next.
-    fn send(&self, deltas: Deltas) -> Flush {
+    /// Numbers what is to be written next, if there is anything.
+    fn send(&self) -> Option<Flush> {
         let mut state = self.state();
+        if state.pending.is_empty() {
+            return None;
+        }
         state.number += 1;
+        let deltas = std::mem::take(&mut state.pending);
         let flush = Flush { number: state.number, deltas, since: Instant::now() };
         state.sent = Some(flush.clone());
-        flush
+        Some(flush)
     }
 }
 
@@ -101,8 +102,8 @@ impl Store {
             let unanswered = self.counters.state().sent.clone();
             let flush = match unanswered {
                 Some(flush) => flush,
-                None => match self.gather().await? {
-                    Some(deltas) => self.counters.send(deltas),
+                None => match self.counters.send() {
+                    Some(flush) => flush,
                     None => return Ok(()),
                 },
             };
@@ -131,34 +132,6 @@ impl Store {
                 }
             }
         }
-    }
-
-    /// What has been noted, with the queues of all tasks looked up.
-    async fn gather(&self) -> Result<Option<Deltas>, StoreError> {
-        let mut deltas = std::mem::take(&mut self.counters.state().pending);
-        if deltas.is_empty() {
-            return Ok(None);
-        }
-        let unknown = deltas.unknown();
-        if !unknown.is_empty() {
-            match self.queues_of(&unknown).await {
-                Ok(queues) => deltas.resolve(&queues),
-                Err(error) => {
-                    self.counters.state().pending.merge(deltas);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(Some(deltas))
-    }
-
-    async fn queues_of(&self, tasks: &[ObjectId]) -> Result<HashMap<ObjectId, ObjectId>, StoreError> {
-        let which = doc! { "_id": { "$in": tasks } };
-        let found = self.tasks().find(which).projection(doc! { "queue": 1 }).await?;
-        let found: Vec<Document> = found.try_collect().await?;
-        let pair =
-            |task: &Document| Some((task.get_object_id("_id").ok()?, task.get_object_id("queue").ok()?));
-        Ok(found.iter().filter_map(pair).collect())
     }
 
     async fn write_flush(&self, flush: &Flush) -> Result<(), StoreError> {

@@ -20,6 +20,8 @@ pub struct Totals {
     pub audit: AuditNote,
     /// When somebody last doubted the counters.
     pub(super) doubted: Option<DateTime>,
+    /// When an operator last asked for an audit.
+    pub(super) asked: Option<DateTime>,
 }
 
 /// What the last audit of all queues has noted.
@@ -53,6 +55,7 @@ impl Totals {
             if document.get_str("_id").is_ok_and(|id| id == BASE) {
                 totals.version = number(document, "version");
                 totals.audit = AuditNote::of(document);
+                totals.asked = document.get_datetime("asked").ok().copied();
             }
             let doubted = document.get_datetime("doubt").ok().copied();
             totals.doubted = totals.doubted.max(doubted);

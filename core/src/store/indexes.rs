@@ -89,7 +89,7 @@ fn of_ours() -> Vec<Index> {
         // By status first: the deadlines of tasks that wait, and not those of ended ones.
         Index::on("tasks", doc! { "status": 1, "deadline": 1 })
             .only(doc! { "deadline": { "$exists": true } }),
-        Index::on("nodes", doc! { "state": 1, "seen": 1 }),
+        Index::on("nodes", doc! { "state": 1, "seen": 1 }).only(doc! { "seen": { "$type": "date" } }),
         // Pages in the order of ids, for the two phases that grow. A task comes into each once.
         Index::on("tasks", crate::task::pages::queued_index()).only(doc! { "status": { "$lte": -2 } }),
         Index::on("tasks", crate::task::pages::completed_index()).only(doc! { "status": { "$gte": 1 } }),

@@ -108,7 +108,7 @@ impl Store {
             let cancelled = self.cancel_requests_among(writes).await?;
             for write in writes {
                 if let RunWrite::Finish { run, finish } = write {
-                    self.task_moved(run.task, Status::Running, finish.status);
+                    self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
                 }
             }
             let written = |write: &RunWrite| Ok(write.matched(cancelled.contains(&write.task())));
@@ -164,6 +164,11 @@ impl Store {
                 Some(task) if run.has(task) => Renewed::Held { cancel: task.is_to_be_cancelled() },
                 _ => Renewed::Lost,
             }),
+            RunWrite::Finish { run, finish } if task.is_some_and(|task| finish.is_held_by(task, run)) => {
+                // By this update, or by an earlier one that had no answer and so was not counted.
+                self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
+                Written::Finished(Finished::Stored)
+            }
             RunWrite::Finish { run, finish } => {
                 Written::Finished(self.recognise_finish(run, finish, task).await?)
             }

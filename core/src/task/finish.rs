@@ -54,7 +54,7 @@ impl Store {
     pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
         let (filter, update) = finish.statement(run, self.now()).alone();
         if self.tasks().update_one(filter, update).await?.matched_count == 1 {
-            self.task_moved(run.task, Status::Running, finish.status);
+            self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
             return Ok(Finished::Stored);
         }
         let task = self.find_task(run.task).await?;
@@ -122,7 +122,7 @@ impl Store {
         let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
         let update = deferred(self, pause, &why).pipeline();
         if self.tasks().update_one(run.filter(), update).await?.matched_count == 1 {
-            self.task_moved(run.task, Status::Running, Status::Deferred);
+            self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
             return Ok(Finished::Stored);
         }
         let stored = self.find_task(run.task).await?;
@@ -174,7 +174,7 @@ impl Finish {
     }
 
     /// Whether the task has ended so, by this run.
-    fn is_held_by(&self, task: &Task, run: &Run) -> bool {
+    pub(super) fn is_held_by(&self, task: &Task, run: &Run) -> bool {
         task.status == self.status
             && run.is_of(task.rest.get("attempt"))
             && task.node.as_ref() == Some(&Bson::from(&run.node))

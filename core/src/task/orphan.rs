@@ -223,6 +223,7 @@ fn run_of(task: &Task) -> Run {
     let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
     Run {
         task: task.id,
+        queue: task.queue,
         node: NodeName::new(node),
         attempt: task.attempt().unwrap_or(0),
         instance: task.instance().map(str::to_owned),

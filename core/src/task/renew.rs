@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
-use crate::model::{NodeName, Status, Task, TaskId, whole_number};
+use crate::model::{NodeName, QueueId, Status, Task, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
 /// One run of a task by one runner. Everything that a runner writes names all of this, so that a runner whose
@@ -18,6 +18,8 @@ use crate::store::{Store, StoreError};
 pub struct Run {
     /// The task.
     pub task: TaskId,
+    /// Its queue.
+    pub queue: QueueId,
     /// The node.
     pub node: NodeName,
     /// The attempt.

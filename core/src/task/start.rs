@@ -64,6 +64,7 @@ impl Store {
             Some(task) => {
                 let run = Run {
                     task: start.task,
+                    queue: task.queue,
                     node: start.node.clone(),
                     attempt: task.attempt().unwrap_or(0),
                     instance: task.instance().map(str::to_owned),

@@ -114,7 +114,7 @@ impl Attendant {
             status,
             proven: self.proven,
         };
-        self.tell_node(Event::Exit(exit));
+        self.tell_node(Event::Exit(Box::new(exit)));
     }
 
     async fn deal_with(&mut self, mail: Mail) {

@@ -12,7 +12,7 @@ use crate::boot_time::boot_time;
 use crate::relay;
 use crate::supervision::{self, Supervisor};
 use crate::verdict::final_status;
-use disbatch_core::model::{NodeName, Status, TaskId};
+use disbatch_core::model::{NodeName, Queue, Status, TaskId};
 
 /// Nothing here takes so long.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -40,6 +40,9 @@ impl Setup {
         let queue = doc! { "_id": bson::oid::ObjectId::new(), "name": "q", "plugin": "Test" };
         let task =
             doc! { "_id": id, "queue": queue.get_object_id("_id").unwrap(), "status": 0, "params": {} };
+        let queue: Queue = bson::deserialize_from_document(queue).unwrap();
+        let run =
+            Run { task: TaskId(id), queue: queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let manifest = r#"{ "name": "Test", "engine": "exec", "command": ["test"] }"#;
         Self {
             plugin: Plugin {
@@ -48,9 +51,9 @@ impl Setup {
                 arguments: arguments.iter().map(ToString::to_string).collect(),
             },
             task: bson::deserialize_from_document(task).unwrap(),
-            queue: bson::deserialize_from_document(queue).unwrap(),
+            queue,
             name: "Test".parse().unwrap(),
-            run: Run { task: TaskId(id), node: NodeName::new("n1"), attempt: 1, instance: None },
+            run,
             folder: tempfile::Builder::new().prefix(&guard::folder_prefix(TaskId(id))).tempdir().unwrap(),
             until: boot_time() + PATIENT,
         }

@@ -92,7 +92,8 @@ impl Setup {
         let id = TaskId(bson::oid::ObjectId::new());
         let task = doc! { "_id": id, "queue": self.queue.id, "status": 0, "params": params };
         let task: Task = bson::deserialize_from_document(task).unwrap();
-        let run = Run { task: id, node: NodeName::new("n1"), attempt: 1, instance: None };
+        let run =
+            Run { task: id, queue: self.queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let folder: TempDir = tempfile::Builder::new().prefix(&guard::folder_prefix(id)).tempdir().unwrap();
         let (supervisor, supervision) = supervision::channel();
         let (relay, inbox) = relay::channel();
@@ -145,7 +146,8 @@ async fn one_process_takes_task_after_task() {
     let mut setup = Setup::new(Warm::default());
     let tell = "print(os.getpid(), message['env']['DISBATCH_TASK_ID'] == task['_id']['$oid'], \
         sorted(message['env']), os.getcwd(), os.listdir(message['work_dir']), \
-        sorted(name for name in os.environ if name.startswith(('DISBATCH_', 'JOB_'))))";
+        sorted(name for name in os.environ if name.startswith(('DISBATCH_', 'JOB_')) \
+        and not name.startswith('DISBATCH_TEST_')))";
     let mut seen = BTreeSet::new();
     for _ in 0..20 {
         let came = setup.run(tell).await;
@@ -428,7 +430,16 @@ open(message['work_dir'] + '/guard', 'w').write(f'{os.getppid()}\\n'); print(os.
 #[tokio::test]
 async fn without_tasks_a_process_is_ended_and_what_it_writes_is_thrown_away() {
     let mut setup = Setup::new(Warm { idle: Duration::from_millis(300), ..Warm::default() });
-    let pid = setup.run("print(os.getpid()); after = 'os.write(1, b\"x\" * 1000000)'").await.stdout;
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let after = format!(
+        "print(os.getpid())
+after = '''
+while not os.path.exists({go:?}): time.sleep(0.005)
+os.write(1, b'x' * 1000000)'''"
+    );
+    let pid = setup.run(&after).await.stdout;
+    fs::write(&go, "").unwrap();
     let ended = async {
         while runs(&pid) {
             sleep(Duration::from_millis(5)).await;

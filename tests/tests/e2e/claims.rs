@@ -38,6 +38,7 @@ pub fn start(claim: &Claim, store: &Store, pid: u32) -> Start {
 pub fn run_of(claim: &Claim) -> Run {
     Run {
         task: claim.task,
+        queue: claim.queue,
         node: claim.node.clone(),
         attempt: claim.attempt,
         instance: Some(claim.instance.clone()),

@@ -50,11 +50,14 @@ async fn counters(store: &Store, queue: QueueId) -> anyhow::Result<BTreeMap<i64,
 /// Waits until the counters are what there is. No audit may help.
 async fn add_up(world: &World, queue: QueueId) -> anyhow::Result<BTreeMap<i64, i64>> {
     let store = world.store();
+    let seen = std::cell::RefCell::new(String::new());
     eventually("counters that add up", || async {
         let (truth, counters) = (truth(world, queue).await?, counters(&store, queue).await?);
+        *seen.borrow_mut() = format!("there are {truth:?}, and the counters say {counters:?}");
         Ok((truth == counters).then_some(truth))
     })
     .await
+    .with_context(|| seen.take())
 }
 
 /// A store that notes moves, with a base for `queue`.

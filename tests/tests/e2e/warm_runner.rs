@@ -140,7 +140,7 @@ async fn claimed(world: &World, queue: QueueId) -> anyhow::Result<Run> {
     let task = world.claimed(queue, doc! {}, "n1").await?;
     let lease_until = DateTime::from_millis(DateTime::MAX.timestamp_millis());
     world.set(task, doc! { "attempt": 1, "instance": "i", "lease_until": lease_until }).await?;
-    Ok(Run { task, node: NodeName::new("n1"), attempt: 1, instance: Some("i".to_owned()) })
+    Ok(Run { task, queue, node: NodeName::new("n1"), attempt: 1, instance: Some("i".to_owned()) })
 }
 
 /// A plugin that leaves a line in the file `ran` each time.
