@@ -4,18 +4,19 @@
 //! binary data (Disbatch 4 design, GridFS for Task stdout and stderr). Output that is not UTF-8 is kept as
 //! binary chunks, and the file's metadata says so. Both are read.
 
-mod chunker;
+mod packer;
 mod range;
+mod writes;
 
 use bson::oid::ObjectId;
-use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
-use md5::{Digest, Md5};
+use bson::{Bson, Document, doc};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 
 use crate::model::TaskId;
 use crate::store::{Store, StoreError};
-use chunker::Chunker;
+use packer::Packer;
+use writes::Writes;
 
 pub use range::OutputFile;
 
@@ -71,27 +72,12 @@ impl Store {
         encoding: Encoding,
         source: R,
     ) -> Result<(), StoreError> {
-        let mut chunker = Chunker::new(source, encoding);
-        let mut digest = Md5::new();
-        let mut length = 0;
-        let mut number: i32 = 0;
-        let mut batch: Vec<Document> = Vec::new();
-        let mut batched = 0;
-        while let Some(bytes) = chunker.next().await.map_err(StoreError::Spool)? {
-            digest.update(&bytes);
-            length += bytes.len();
-            batched += bytes.len();
-            let data = chunk_data(bytes, encoding).map_err(StoreError::Spool)?;
-            batch.push(doc! { "_id": ObjectId::new(), "files_id": id, "n": number, "data": data });
-            number += 1;
-            if batched >= BATCH_BYTES {
-                self.chunks().insert_many(std::mem::take(&mut batch)).await?;
-                batched = 0;
-            }
-        }
-        if !batch.is_empty() {
-            self.chunks().insert_many(batch).await?;
-        }
+        let mut writes = Writes::to(self.chunks());
+        let packed = pack(id, encoding, source, &mut writes).await;
+        // What is under way must not arrive after an error was told, or after the file is there.
+        let written = writes.end().await;
+        let (length, md5) = packed?.sums();
+        written?;
         let mut metadata = doc! { "task_id": task };
         if encoding == Encoding::Binary {
             metadata.insert("encoding", "binary");
@@ -99,10 +85,10 @@ impl Store {
         let file = doc! {
             "_id": id,
             "filename": stream.as_str(),
-            "length": integer(length),
-            "chunkSize": integer(CHUNK_SIZE),
+            "length": length,
+            "chunkSize": i32::try_from(CHUNK_SIZE).unwrap_or(i32::MAX),
             "uploadDate": self.now(),
-            "md5": hex(&digest.finalize()),
+            "md5": md5,
             "metadata": metadata,
         };
         self.files().insert_one(file).await?;
@@ -121,14 +107,21 @@ impl Store {
     }
 }
 
-fn chunk_data(bytes: Vec<u8>, encoding: Encoding) -> std::io::Result<Bson> {
-    Ok(match encoding {
-        Encoding::Text => Bson::String(
-            String::from_utf8(bytes)
-                .map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error.utf8_error()))?,
-        ),
-        Encoding::Binary => Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes }),
-    })
+/// Packs `source` to its end, a batch while earlier ones are being written.
+async fn pack<R: AsyncRead + Unpin>(
+    id: ObjectId,
+    encoding: Encoding,
+    mut source: R,
+    writes: &mut Writes,
+) -> Result<Packer, StoreError> {
+    let mut packer = Packer::new(id, encoding);
+    while !packer.has_ended() {
+        packer.fill(&mut source, BATCH_BYTES).await.map_err(StoreError::Spool)?;
+        let chunks;
+        (packer, chunks) = packer.pack_aside().await.map_err(StoreError::Spool)?;
+        writes.add(chunks).await?;
+    }
+    Ok(packer)
 }
 
 fn chunk_bytes(id: ObjectId, expected: usize, mut chunk: Document) -> Result<Vec<u8>, StoreError> {
@@ -142,20 +135,4 @@ fn chunk_bytes(id: ObjectId, expected: usize, mut chunk: Document) -> Result<Vec
         Some(Bson::Binary(binary)) => Ok(binary.bytes),
         _ => Err(damaged(format!("chunk {expected} holds neither text nor binary data"))),
     }
-}
-
-fn integer(value: usize) -> Bson {
-    match i32::try_from(value) {
-        Ok(small) => Bson::Int32(small),
-        Err(_) => Bson::Int64(i64::try_from(value).unwrap_or(i64::MAX)),
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 use disbatch_core::output::Encoding;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::early;
 use crate::live::Tap;
+use crate::places::Shape;
 use utf8::Utf8Check;
 
 /// Longer streams are kept on disk.
@@ -29,6 +31,7 @@ pub struct Capture {
     failure: Option<io::Error>,
     lost: u64,
     tap: Option<Tap>,
+    early: Option<early::Tap>,
 }
 
 impl Capture {
@@ -43,12 +46,18 @@ impl Capture {
             failure: None,
             lost: 0,
             tap: None,
+            early: None,
         }
     }
 
     /// Also shows what is captured from now on to `tap`.
     pub fn tapped(self, tap: Tap) -> Self {
         Self { tap: Some(tap), ..self }
+    }
+
+    /// Also has it stored through `tap` while it is captured, once it is long.
+    pub fn stored_early(self, tap: early::Tap) -> Self {
+        Self { early: Some(tap), ..self }
     }
 
     /// Reads `source` to its end. Keeps everything read so far when dropped between reads.
@@ -83,6 +92,9 @@ impl Capture {
                 self.check.push(bytes);
                 if let Some(tap) = &self.tap {
                     tap.push(bytes);
+                }
+                if let (Some(early), Some(file)) = (&self.early, &self.file) {
+                    early.grown(file, Shape { length: self.length, binary: self.check.is_invalid() });
                 }
             }
             Err(error) => {
@@ -129,6 +141,16 @@ impl Capture {
     /// Whether the bytes are text.
     pub fn encoding(&self) -> Encoding {
         if self.check.is_text() { Encoding::Text } else { Encoding::Binary }
+    }
+
+    /// Its length, and whether it is text, now that it is complete.
+    pub fn shape(&self) -> Shape {
+        Shape { length: self.length, binary: self.encoding() == Encoding::Binary }
+    }
+
+    /// What may have begun to store it.
+    pub fn early(&self) -> Option<&early::Tap> {
+        self.early.as_ref()
     }
 
     /// Why something could not be kept, and how many bytes.

@@ -4,6 +4,7 @@
 //! runner writes by itself, with the same values: the DEN may have written them already, or may still do so. Each
 //! operation is fenced by the run, and recognises what it finds done.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::{LiveStream, Piece};
-use disbatch_core::output::StreamName;
+use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Finish, Finished, Renewed, Run, Start, Started};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 
 use crate::boot_time::Asked;
@@ -36,7 +37,7 @@ const START_PATIENCE: Patience = Patience::Until(Duration::from_secs(60));
 /// How long the end waits for the counters to be written.
 const COUNTING: Duration = Duration::from_secs(1);
 
-/// How long it is tried to remove live output. The database may be changing its primary.
+/// How long it is tried to remove output that nothing refers to. The database may be changing its primary.
 const REMOVAL: Patience = Patience::Until(Duration::from_secs(30));
 
 /// Whether a run still has its task.
@@ -183,22 +184,39 @@ impl Ledger {
     /// # Errors
     /// The database refuses it, or what was captured cannot be read.
     pub async fn store_file(&self, run: &Run, file: OutputFile<'_>) -> Result<(), StoreError> {
+        let open = || Ok((file.from.encoding(), file.from.reader()?));
+        self.store_from(run, (file.id, file.stream), open).await
+    }
+
+    /// Stores the file `id` from what `open` gives, each time from its start. Keeps trying.
+    ///
+    /// # Errors
+    /// The database refuses it, or the source cannot be read.
+    pub async fn store_from<R: AsyncRead + Unpin>(
+        &self,
+        run: &Run,
+        (id, stream): (ObjectId, StreamName),
+        open: impl Fn() -> io::Result<(Encoding, R)>,
+    ) -> Result<(), StoreError> {
+        let open = &open;
         retry("storing output", Patience::Endless, &self.0.lifecycle, |again| async move {
             let store = self.store().await?;
             if again {
-                store.delete_output(file.id).await?;
+                store.delete_output(id).await?;
             }
-            store.announce_upload(run, file.id).await?;
-            let reader = file.from.reader().map_err(StoreError::Spool)?;
-            store.put_output(file.id, (run.task, file.stream), file.from.encoding(), reader).await
+            store.announce_upload(run, id).await?;
+            let (encoding, source) = open().map_err(StoreError::Spool)?;
+            store.put_output(id, (run.task, stream), encoding, source).await
         })
         .await
     }
 
-    /// Removes files, as far as that is possible at this moment.
+    /// Removes files. Keeps trying for a while.
     pub async fn remove_files(&self, files: &[ObjectId]) {
         for file in files {
-            let removed = async { self.store().await?.delete_output(*file).await };
+            let removed = retry("removing output", REMOVAL, &self.0.lifecycle, |_| async {
+                self.store().await?.delete_output(*file).await
+            });
             if let Err(error) = removed.await {
                 tracing::warn!(%error, %file, "cannot remove output that nothing refers to");
             }

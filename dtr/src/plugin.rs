@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::capture::Capture;
 use crate::control::Control;
+use crate::early::Early;
 use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::{Exit, Order, Report, Spawn};
 use crate::guard::{self, Guarded, Guards, Streams};
@@ -67,6 +68,8 @@ pub struct Job<'a> {
     pub folder: &'a Path,
     /// Where its output is shown while it runs.
     pub live: Option<&'a Live>,
+    /// What stores it while it runs, where it is long.
+    pub early: Option<&'a Early>,
     /// Until when the plugin may live at first, by [`crate::boot_time`].
     pub until: Duration,
 }
@@ -156,13 +159,16 @@ pub fn abandoned_note() -> String {
     )
 }
 
-/// A capture of one of the task's streams, which also shows what it gets.
+/// A capture of one of the task's streams, which also shows what it gets, and has it stored once it is long.
 pub fn capture(job: Job<'_>, stream: StreamName) -> Capture {
-    let capture = Capture::new(std::env::temp_dir());
-    match job.live {
-        Some(live) => capture.tapped(live.tap(stream)),
-        None => capture,
+    let mut capture = Capture::new(std::env::temp_dir());
+    if let Some(live) = job.live {
+        capture = capture.tapped(live.tap(stream));
     }
+    if let Some(early) = job.early {
+        capture = capture.stored_early(early.tap(stream));
+    }
+    capture
 }
 
 /// How it ended.

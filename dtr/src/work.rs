@@ -12,6 +12,7 @@ use disbatch_core::task::Run;
 use crate::boot_time::{Asked, boot_time};
 use crate::custody::{Charge, Custody};
 use crate::deliver::{Delivered, deliver};
+use crate::early::Early;
 use crate::guard::Guards;
 use crate::installed::Installed;
 use crate::ledger::{Hold, Ledger};
@@ -85,6 +86,7 @@ impl Work<'_> {
             Charge { run: run.clone(), rules, lease: *lease, asked: *asked, until_deadline: *until_deadline };
         let custody = Custody::begin(self.ledger.clone(), charge, supervisor, self.setup.nudges.clone());
         let live = Live::start(self.ledger, run);
+        let early = Early::new(self.ledger, run, self.setup.gfs);
 
         let outcome = match outcome::needless(task, *until_deadline) {
             Some(outcome) => outcome,
@@ -92,17 +94,18 @@ impl Work<'_> {
                 Ok(found) => {
                     let until = self.plugin_until().await?;
                     let tools = (&mut kit.guards, &mut kit.warm);
-                    self.execute(found, tools, supervision, (&live, until)).await
+                    self.execute(found, tools, supervision, (&live, &early, until)).await
                 }
                 Err(why) => Outcome::unable_to_start(&why),
             },
         };
         let outcome = outcome.with_retry(&rules, task.failures());
         let delivered = if custody.is_lost() {
+            early.discard().await;
             self.ledger.let_go().await;
             Delivered::NotRunning
         } else {
-            deliver(self.ledger, (task, run), &outcome, self.setup.gfs).await?
+            deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early)).await?
         };
         // Now the output is in its place, or whoever has taken the task away has kept what was written.
         live.end().await;
@@ -133,10 +136,11 @@ impl Work<'_> {
         (queue, name, plugin): (&Queue, PluginName, &Plugin),
         (guards, warm): (&mut Guards, &mut Keeper),
         supervision: Supervision,
-        (live, until): (&Live, Duration),
+        (live, early, until): (&Live, &Early, Duration),
     ) -> Outcome {
         let Begun { task, run, .. } = self.begun;
-        let job = Job { task, queue, name: &name, run, folder: self.folder, until, live: Some(live) };
+        let (live, early) = (Some(live), Some(early));
+        let job = Job { task, queue, name: &name, run, folder: self.folder, until, live, early };
         let (relay, inbox) = relay::channel();
         let lifecycle = &self.setup.lifecycle;
         let run_plugin = async {

@@ -19,6 +19,9 @@ pub const CLAIM_EXPIRES_AFTER: Duration = Duration::from_secs(5 * 60);
 /// How many runs are looked after at once.
 const AT_ONCE: i64 = 1_000;
 
+/// A write that a runner had sent when it died takes effect within this time.
+const LAST_WRITE: Duration = Duration::from_secs(10);
+
 /// How it is known that nobody runs a task any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
@@ -123,7 +126,16 @@ impl Store {
         };
         let is_kept = |file: &Bson| ["stdout", "stderr"].iter().any(|stream| kept.get(stream) == Some(file));
         let stray: Vec<Bson> = files.iter().filter(|file| !is_kept(file)).cloned().collect();
-        self.discard_output(&stray).await
+        self.discard_output(&stray).await?;
+        // The server may still be at work on chunks that the runner had sent before it died.
+        let store = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(LAST_WRITE).await;
+            if let Err(error) = store.discard_output(&stray).await {
+                tracing::warn!(%error, "cannot remove once more what a dead runner was storing");
+            }
+        });
+        Ok(())
     }
 
     async fn bury_for_good(

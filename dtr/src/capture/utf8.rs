@@ -35,6 +35,11 @@ impl Utf8Check {
         !self.invalid && self.pending.is_empty()
     }
 
+    /// Whether it is not UTF-8, whatever follows.
+    pub(super) fn is_invalid(&self) -> bool {
+        self.invalid
+    }
+
     /// The last byte seen.
     pub(super) fn last(&self) -> Option<u8> {
         self.last

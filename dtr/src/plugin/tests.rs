@@ -72,6 +72,7 @@ impl Setup {
             name: &self.name,
             run: &self.run,
             live: None,
+            early: None,
             folder: self.folder.path(),
             until: self.until,
         };

@@ -105,6 +105,7 @@ impl Setup {
             run: &run,
             folder: folder.path(),
             live: None,
+            early: None,
             until: boot_time() + self.until,
         };
         let work = self.keeper.execute(

@@ -10,6 +10,7 @@ mod claims;
 mod controls;
 mod counters;
 mod dev;
+mod early;
 mod examples;
 mod faults;
 mod idle;

@@ -1,0 +1,183 @@
+//! Stores large output while the plugin still writes it.
+//!
+//! Once a stream is so long that it goes to GridFS whatever comes, a task of the runtime reads what is captured from
+//! its file on disk and writes chunks. The plugin never waits for that, and nothing depends on it: the file on disk has
+//! all of the output, and what goes wrong is begun again from its start, at the latest when the plugin has ended.
+//!
+//! The stored file appears at the end, when the length is known. What an upload has written before it belongs to
+//! nobody yet. So its id is announced in the task first: should the runner die, whoever buries the run removes it.
+
+mod follow;
+
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use disbatch_core::config::Gfs;
+use disbatch_core::output::{Encoding, StreamName};
+use disbatch_core::store::StoreError;
+use disbatch_core::task::Run;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::ledger::Ledger;
+use crate::places::{Shape, is_for_gridfs};
+use follow::{Growth, follow};
+
+/// Shorter streams are stored at the end, which takes no time.
+const SHORTEST: u64 = 4 * 1024 * 1024;
+
+/// How long a write that is under way is waited for before its chunks are removed.
+const LAST_WRITE: Duration = Duration::from_secs(30);
+
+/// The early uploads of one attempt of a task.
+#[derive(Debug)]
+pub struct Early {
+    stdout: Tap,
+    stderr: Tap,
+}
+
+impl Early {
+    /// None yet.
+    pub fn new(ledger: &Ledger, run: &Run, gfs: Gfs) -> Self {
+        let tap = |stream| {
+            let (ledger, run, stage) = (ledger.clone(), run.clone(), Mutex::new(Stage::Idle));
+            Tap(Arc::new(Inner { ledger, run, stream, gfs, stage }))
+        };
+        Self { stdout: tap(StreamName::Stdout), stderr: tap(StreamName::Stderr) }
+    }
+
+    /// What is to be told how a stream grows.
+    pub fn tap(&self, stream: StreamName) -> Tap {
+        match stream {
+            StreamName::Stdout => self.stdout.clone(),
+            StreamName::Stderr => self.stderr.clone(),
+        }
+    }
+
+    /// Gives up what has not been finished, and removes what was written of it.
+    pub async fn discard(&self) {
+        for tap in [&self.stdout, &self.stderr] {
+            let Some(Upload { id, growth, mut task }) = tap.end() else { continue };
+            // Its source fails then.
+            drop(growth);
+            // A write that reaches the server after the removal would stay.
+            if tokio::time::timeout(LAST_WRITE, &mut task).await.is_err() {
+                task.abort();
+            }
+            tap.0.ledger.remove_files(&[id]).await;
+        }
+    }
+}
+
+/// Is told how a stream grows, and stores it meanwhile. Clones share the upload.
+#[derive(Debug, Clone)]
+pub struct Tap(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    ledger: Ledger,
+    run: Run,
+    stream: StreamName,
+    gfs: Gfs,
+    stage: Mutex<Stage>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The stream is short.
+    Idle,
+    Begun(Upload),
+    Over,
+}
+
+#[derive(Debug)]
+struct Upload {
+    id: ObjectId,
+    growth: watch::Sender<Growth>,
+    task: JoinHandle<Result<(), StoreError>>,
+}
+
+impl Tap {
+    /// The stream has come so far, and `file` holds it. Never waits.
+    pub fn grown(&self, file: &File, so_far: Shape) {
+        if so_far.length < SHORTEST || !is_for_gridfs(self.0.gfs, so_far) {
+            return;
+        }
+        let mut stage = self.stage();
+        match &*stage {
+            Stage::Idle => match self.begin(file, so_far) {
+                Ok(upload) => *stage = Stage::Begun(upload),
+                Err(error) => {
+                    tracing::warn!(%error, "output is stored at the end only");
+                    *stage = Stage::Over;
+                }
+            },
+            Stage::Begun(upload) => upload.growth.send_modify(|growth| growth.so_far = so_far),
+            Stage::Over => {}
+        }
+    }
+
+    /// Stores the rest of the stream, which has this shape now that it is complete, and returns the id of its file.
+    /// `None`: it has not been stored, and what was written of it has been removed.
+    pub async fn finish(&self, shape: Shape) -> Option<ObjectId> {
+        let Upload { id, growth, task } = self.end()?;
+        growth.send_replace(Growth { so_far: shape, complete: true });
+        let error = match task.await {
+            Ok(Ok(())) => return Some(id),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(%error, stream = self.0.stream.as_str(), "output could not be stored early, storing it again");
+        self.0.ledger.remove_files(&[id]).await;
+        None
+    }
+
+    fn begin(&self, file: &File, so_far: Shape) -> io::Result<Upload> {
+        let id = ObjectId::new();
+        let (growth, grown) = watch::channel(Growth { so_far, complete: false });
+        let task = tokio::spawn(store(Arc::clone(&self.0), id, Arc::new(file.try_clone()?), grown));
+        Ok(Upload { id, growth, task })
+    }
+
+    fn end(&self) -> Option<Upload> {
+        match std::mem::replace(&mut *self.stage(), Stage::Over) {
+            Stage::Begun(upload) => Some(upload),
+            Stage::Idle | Stage::Over => None,
+        }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.0.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stores the stream as what it is so far. When that turns out to be wrong, begins again.
+async fn store(
+    tap: Arc<Inner>,
+    id: ObjectId,
+    file: Arc<File>,
+    grown: watch::Receiver<Growth>,
+) -> Result<(), StoreError> {
+    let open = || {
+        let encoding = grown.borrow().encoding();
+        Ok((encoding, follow(Arc::clone(&file), grown.clone(), encoding)))
+    };
+    loop {
+        match tap.ledger.store_from(&tap.run, (id, tap.stream), open).await {
+            Err(StoreError::Spool(error))
+                if error.kind() == io::ErrorKind::InvalidData
+                    && grown.borrow().encoding() == Encoding::Binary =>
+            {
+                tracing::debug!("output that was stored as text is none");
+                tap.ledger.store().await?.delete_output(id).await?;
+            }
+            stored => return stored,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
