@@ -229,9 +229,10 @@ impl<'a> Fleet<'a> {
         node.doing = Doing::Working { again: false };
         let mut answered = now;
         if looks {
-            // One operation looks whether there is anything; queues are asked in turn where there is.
+            // One operation looks whether there is anything to claim.
             answered = self.serve(number % self.shards.len().max(1), now, self.a.idle_us);
-        } else {
+        }
+        if !looks || !self.waiting.is_empty() {
             let shards = u32::try_from(self.shards.len()).unwrap_or(1);
             let each = self.a.fruitless_us * f64::from(self.a.queues) / f64::from(shards);
             for shard in 0..self.shards.len() {

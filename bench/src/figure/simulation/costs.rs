@@ -52,6 +52,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 static SUBMIT: Series = Series::fixed(NAME, "submit_cpu_us", "submission of a task, us of mongod's CPU");
 static STREAM: Series =
     Series::fixed(NAME, "stream_cpu_us", "a change stream for each task, us of mongod's CPU");
+static RUN: Series =
+    Series::fixed(NAME, "run_cpu_us", "claim, start and end of a task, 8 together, us of mongod's CPU");
+static WORN: Series = Series::fixed(
+    NAME,
+    "fruitless_worn_cpu_us",
+    "the same after 2,000 tasks have been claimed and ended by one node",
+);
 static FRUITLESS: Series =
     Series::fixed(NAME, "fruitless_cpu_us", "a claim from an empty queue, us of mongod's CPU");
 
@@ -72,8 +79,9 @@ impl Costs {
     pub async fn measure(turn: Turn<'_>) -> anyhow::Result<(Self, Vec<Sample>)> {
         let mut costs = Self::of_others(turn.results);
         let alone = Arena::new(turn, 0).await?;
+        let fruitless = alone.ask_in_vain("fresh").await?;
         let (submit, run) = (alone.submit().await?, alone.run().await?);
-        let fruitless = alone.ask_in_vain().await?;
+        let worn = alone.ask_in_vain("worn").await?;
         alone.end().await?;
         let watched = Arena::new(turn, STREAMS).await?;
         let watched_cost = watched.submit().await? + watched.run().await?;
@@ -86,7 +94,13 @@ impl Costs {
             costs.measured.push("run_us");
         }
         costs.measured.extend(["submit_us", "stream_us", "fruitless_us"]);
-        let samples = vec![STREAM.sample(stream), SUBMIT.sample(submit), FRUITLESS.sample(fruitless)];
+        let samples = vec![
+            STREAM.sample(stream),
+            SUBMIT.sample(submit),
+            RUN.sample(run),
+            FRUITLESS.sample(fruitless),
+            WORN.sample(worn),
+        ];
         Ok((costs, samples))
     }
 
@@ -181,10 +195,10 @@ impl Arena {
         self.cpu(TASKS, all).await
     }
 
-    async fn ask_in_vain(&self) -> anyhow::Result<f64> {
+    async fn ask_in_vain(&self, name: &str) -> anyhow::Result<f64> {
         let all = async {
             let id = new_queue_id();
-            self.store.create_queue(id, "empty".into(), "Bench".into()).await?;
+            self.store.create_queue(id, name.into(), "Bench".into()).await?;
             let queue = self.store.find_queue(&Selector::Id(id.0)).await?.context("the queue is gone")?;
             let (claimant, places): (_, Vec<u64>) = (claimant(0), (0..PLACES).collect());
             let mut ahead = Ahead::default();
