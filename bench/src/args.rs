@@ -38,6 +38,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "5")]
     pub rounds: NonZeroU32,
 
+    /// Up to how many finished tasks `growth` measures
+    #[arg(long, value_name = "N", default_value = "10000000")]
+    pub grow: NonZeroU32,
+
     /// Where to write the figures for programs
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     pub json: PathBuf,

@@ -4,9 +4,12 @@
 pub mod contention;
 mod contest;
 pub mod footprint;
+pub mod gridfs;
+pub mod growth;
 pub mod latency;
 pub mod processes;
 pub mod queues;
+pub mod simulation;
 pub mod warm;
 
 use futures::future::LocalBoxFuture;
@@ -23,8 +26,11 @@ pub static ALL: &[Figure] = &[
     warm::FIGURE,
     latency::FIGURE,
     queues::FIGURE,
+    growth::FIGURE,
+    gridfs::FIGURE,
     contention::FIGURE,
     footprint::FIGURE,
+    simulation::FIGURE,
 ];
 
 /// A figure.
@@ -63,6 +69,8 @@ pub struct Turn<'a> {
     pub args: &'a Args,
     /// What a person sees.
     pub progress: &'a Progress,
+    /// What has been measured before.
+    pub results: &'a Results,
     /// The number of the round, from 0. Systems take turns by it.
     pub round: u32,
 }

@@ -10,6 +10,7 @@ mod progress;
 mod report;
 mod results;
 mod run;
+mod simulation;
 mod statistics;
 mod world;
 

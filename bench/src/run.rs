@@ -62,7 +62,7 @@ async fn rounds(
         for figure in figures.iter().filter(|figure| round == 0 || figure.rounds == Rounds::Every) {
             let title = format!("round {}/{} {}", round + 1, args.rounds, figure.name);
             progress.begin(&title);
-            let samples = (figure.measure)(Turn { world, args, progress, round })
+            let samples = (figure.measure)(Turn { world, args, progress, results: &results, round })
                 .await
                 .with_context(|| format!("{title}: failed"))?;
             results.add(samples);

@@ -1,6 +1,7 @@
 //! What is measured in: private MongoDB servers, a DEN with a fresh database for each measurement, and the peers.
 
 pub mod drain;
+pub mod fill;
 pub mod node;
 pub mod plugins;
 pub mod processes;
@@ -115,6 +116,15 @@ impl World {
     pub async fn web(&self, figure: &str) -> anyhow::Result<Web> {
         let name = format!("bench_{figure}");
         Box::pin(Web::start(&self.programs.dci, &self.server.uri(), &self.folder.join(&name), &name)).await
+    }
+
+    /// A DCI that listens, for the database of a node.
+    ///
+    /// # Errors
+    /// The DCI does not start.
+    pub async fn web_beside(&self, setup: &Setup) -> anyhow::Result<Web> {
+        let folder = setup.folder.join("dci");
+        Box::pin(Web::start(&self.programs.dci, &setup.uri, &folder, &setup.name)).await
     }
 
     /// Ends the servers and removes their data.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, ensure};
 use bson::{Bson, Document, doc};
 use disbatch_core::clock::SystemClock;
-use disbatch_core::model::{NodeName, Queue, QueueId, Selector, Status, whole_number};
+use disbatch_core::model::{NodeName, Queue, QueueId, Selector, Status};
 use disbatch_core::queue::new_queue_id;
 use disbatch_core::store::Store;
 use disbatch_core::task::{Ahead, Claim, Claimant, Finish, Run, RunWrite, Start, TaskOptions};
@@ -21,7 +21,7 @@ use crate::compare::{Finding, Goal, ratio};
 use crate::figure::{Figure, Rounds, Turn};
 use crate::results::{Results, Sample, Series};
 use crate::statistics::rate;
-use crate::world::processes::cpu_seconds;
+use crate::world::processes::{cpu_seconds, server_pid};
 use crate::world::{Kind, own_uri};
 
 /// The name of the figure.
@@ -77,7 +77,8 @@ fn speed(claimers: u32) -> Series {
     }
 }
 
-fn cost(what: &str) -> Series {
+/// What is paid for a task.
+pub fn cost(what: &str) -> Series {
     Series {
         figure: NAME,
         key: format!("cpu_us_{}", what.replace(' ', "_")).into(),
@@ -184,9 +185,8 @@ impl Arena {
             left -= now;
             turn.progress.at(u64::from(tasks - left), u64::from(tasks));
         }
-        let status = database.run_command(doc! { "serverStatus": 1 }).await?;
-        let mongod = status.get("pid").and_then(whole_number).context("the server tells no pid")?;
-        Ok(Self { store, database, queue, mongod: i32::try_from(mongod)? })
+        let mongod = server_pid(&database).await?;
+        Ok(Self { store, database, queue, mongod })
     }
 
     fn cpu(&self) -> anyhow::Result<f64> {
@@ -247,7 +247,8 @@ impl Arena {
     }
 }
 
-fn claimant(number: u32) -> Claimant {
+/// A claimer by its number.
+pub fn claimant(number: u32) -> Claimant {
     let node = NodeName::new(format!("n{number}"));
     Claimant { node, instance: format!("start of n{number}"), lease: Some(LEASE) }
 }
@@ -276,7 +277,10 @@ async fn compete(store: Store, queue: Queue, number: u32, race: Arc<Race>) -> an
 }
 
 /// Starts the claimed tasks and ends them.
-async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
+///
+/// # Errors
+/// The database cannot be reached, or a task is not as it was claimed.
+pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
     let start = |claim: &Claim| Start {
         task: claim.task,
         node: claim.node.clone(),

@@ -114,7 +114,7 @@ async fn operations_per_second(node: &Node) -> anyhow::Result<f64> {
 }
 
 /// Everything that the server has done for clients so far.
-async fn operations(node: &Node) -> anyhow::Result<i64> {
+pub async fn operations(node: &Node) -> anyhow::Result<i64> {
     let status = node.admin().run_command(doc! { "serverStatus": 1 }).await?;
     let counters = status.get_document("opcounters").context("the server does not count")?;
     let kinds = ["insert", "query", "update", "delete", "getmore", "command"];

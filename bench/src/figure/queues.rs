@@ -1,18 +1,15 @@
 //! `queues`: how long the list of all queues takes, with many tasks to count.
 
 use anyhow::ensure;
-use bson::oid::ObjectId;
-use bson::{Document, doc};
 use disbatch_core::queue::new_queue_id;
 use futures::FutureExt;
-use mongodb::Collection;
-use mongodb::options::WriteConcern;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::figure::{Figure, Rounds, Turn};
 use crate::progress::Progress;
 use crate::results::{Sample, Series};
+use crate::world::fill::{Kind, fill};
 use crate::world::web::Web;
 
 /// The name of the figure.
@@ -54,7 +51,7 @@ pub const FIGURE: Figure = Figure {
 };
 
 async fn samples(web: &Web, progress: &Progress) -> anyhow::Result<Vec<Sample>> {
-    fill(web, progress).await?;
+    filled(web, progress).await?;
     check(&web.get("/queues").await?)?;
     let mut samples = Vec::new();
     for number in 0..REQUESTS {
@@ -69,19 +66,15 @@ async fn samples(web: &Web, progress: &Progress) -> anyhow::Result<Vec<Sample>> 
 }
 
 /// Indexes come last: that is faster.
-async fn fill(web: &Web, progress: &Progress) -> anyhow::Result<()> {
-    let tasks: Collection<Document> = web.database.collection("tasks");
+async fn filled(web: &Web, progress: &Progress) -> anyhow::Result<()> {
+    let mut queues = Vec::new();
     for number in 0..QUEUES {
         let queue = new_queue_id();
-        web.store
-            .create_queue(queue, format!("queue{number}").into(), "Disbatch::Plugin::Demo".into())
-            .await?;
-        let task = |_| doc! { "_id": ObjectId::new(), "queue": queue, "status": 1, "node": "bench" };
-        let batch: Vec<Document> = (0..TASKS_PER_QUEUE).map(task).collect();
-        let one_member = WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(1)).build();
-        tasks.insert_many(batch).ordered(false).write_concern(one_member).await?;
-        progress.at(u64::from(number + 1), u64::from(QUEUES));
+        let name = format!("queue{number}");
+        web.store.create_queue(queue, name.into(), "Disbatch::Plugin::Demo".into()).await?;
+        queues.push(queue);
     }
+    fill(&web.database, &queues, TASKS_PER_QUEUE, Kind::Finished, progress).await?;
     web.store.ensure_indexes().await?;
     Ok(())
 }

@@ -113,7 +113,7 @@ impl Node {
     /// The database refuses it.
     pub async fn create_queue(&self, plugin: &str, threads: u32) -> anyhow::Result<QueueId> {
         let queue = new_queue_id();
-        self.store.create_queue(queue, plugin.into(), plugin.into()).await?;
+        self.store.create_queue(queue, format!("{plugin} {queue}").into(), plugin.into()).await?;
         self.set_threads(queue, threads).await?;
         Ok(queue)
     }

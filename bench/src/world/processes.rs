@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::Context;
+use bson::doc;
+use disbatch_core::model::whole_number;
+use mongodb::Database;
 
 /// A second of CPU time has so many of the kernel's ticks, on every architecture of today.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -61,6 +64,15 @@ pub fn memory(pids: &[i32]) -> Memory {
 /// How many seconds of CPU time a process has used. `None` if it has ended.
 pub fn cpu_seconds(pid: i32) -> Option<f64> {
     Some(f64::from(Stat::read(pid)?.ticks) / TICKS_PER_SECOND)
+}
+
+/// The process id of the server of a database.
+///
+/// # Errors
+/// It does not tell.
+pub async fn server_pid(database: &Database) -> anyhow::Result<i32> {
+    let status = database.run_command(doc! { "serverStatus": 1 }).await?;
+    Ok(i32::try_from(status.get("pid").and_then(whole_number).context("the server tells no pid")?)?)
 }
 
 fn parse_memory(rollup: &str) -> Memory {

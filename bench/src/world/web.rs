@@ -76,14 +76,31 @@ impl Web {
         Ok(serde_json::from_slice(&response.bytes().await?)?)
     }
 
+    /// Sends `POST path`, which must be a success.
+    ///
+    /// # Errors
+    /// It is none.
+    pub async fn post(&self, path: &str) -> anyhow::Result<()> {
+        self.http.post(format!("{}{path}", self.url)).send().await?.error_for_status()?;
+        Ok(())
+    }
+
+    /// Ends the DCI. The database stays.
+    ///
+    /// # Errors
+    /// It does not end.
+    pub async fn end(mut self) -> anyhow::Result<Database> {
+        self.child.kill().await?;
+        self.watchdog.release();
+        Ok(self.database)
+    }
+
     /// Ends the DCI, and drops the database.
     ///
     /// # Errors
     /// The database does not answer.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
-        self.child.kill().await?;
-        self.watchdog.release();
-        self.database.drop().await?;
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.end().await?.drop().await?;
         Ok(())
     }
 }
