@@ -163,8 +163,11 @@ mod tests {
 
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Builder::new_current_thread().build().unwrap());
 
+    /// The data of chunks, and the sums.
+    type Packed = (Vec<Vec<u8>>, (Bson, String));
+
     /// The data of the chunks, checked for what else is in them, and the sums; `step` bytes are read at once.
-    fn packed(bytes: &[u8], encoding: Encoding, step: usize) -> io::Result<(Vec<Vec<u8>>, (Bson, String))> {
+    fn packed(bytes: &[u8], encoding: Encoding, step: usize) -> io::Result<Packed> {
         RUNTIME.block_on(async {
             let id = ObjectId::new();
             let (mut packer, mut source, mut chunks) = (Packer::new(id, encoding), bytes, Vec::new());

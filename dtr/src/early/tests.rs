@@ -3,7 +3,7 @@ use std::path::Path;
 
 use disbatch_core::config::Config;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::NodeName;
+use disbatch_core::model::{NodeName, QueueId};
 use tokio::io::AsyncReadExt;
 
 use super::*;
@@ -75,7 +75,8 @@ fn unreachable(gfs: Gfs) -> Early {
     let text = r#"{ "database": "x", "mongohost":
         "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=10&connectTimeoutMS=10" }"#;
     let config = Config::parse(text, Path::new("/config.json")).unwrap();
-    let run = Run { task: ObjectId::new().into(), node: NodeName::new("n"), attempt: 1, instance: None };
+    let (task, queue) = (ObjectId::new().into(), QueueId(ObjectId::new()));
+    let run = Run { task, queue, node: NodeName::new("n"), attempt: 1, instance: None };
     Early::new(&Ledger::new(Arc::new(config), Lifecycle::default(), None), &run, gfs)
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{QueueId, TaskId, whole_number};
@@ -120,14 +121,13 @@ async fn what_is_stored_early_is_the_same_as_what_is_stored_late() -> anyhow::Re
         ("text that ends within a character", &text, "☃".as_bytes().split_at(2).0),
     ];
     for (what, first, second) in halves {
-        println!("{what}");
         write_halves(world.path(), first, second)?;
         let task = half_stored(&world, queue, 16).await?;
         go(&world)?;
         let ended = world.until_status(task, 1).await?;
-        assert_eq!(ended.get("complete"), Some(&Bson::Boolean(true)));
-        assert!(!ended.contains_key("uploads"));
-        assert_stored_like(&world, task, &[first, second].concat()).await?;
+        assert_eq!(ended.get("complete"), Some(&Bson::Boolean(true)), "{what}");
+        assert!(!ended.contains_key("uploads"), "{what}");
+        assert_stored_like(&world, task, &[first, second].concat()).await.context(what)?;
     }
     world.end().await
 }
