@@ -233,7 +233,7 @@ impl World {
     /// # Errors
     /// They never do.
     pub async fn until_all_ended(&self, queue: QueueId) -> anyhow::Result<Vec<Document>> {
-        let open = doc! { "queue": queue, "status": { "$lt": 1 } };
+        let open = doc! { "queue": queue, "status": { "$in": [-7, -4, -2, -1, 0] } };
         eventually("all tasks to end", || async {
             Ok((self.tasks().count_documents(open.clone()).await? == 0).then_some(()))
         })

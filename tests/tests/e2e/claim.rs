@@ -219,7 +219,10 @@ async fn four_dens_never_run_a_task_twice() -> anyhow::Result<()> {
         let queue = world.script_queue(Script { name: "Recorder", text: &recorder(&world) }, 8).await?;
         world.update_queue(queue, doc! { "sort": "fifo" }).await?;
         let mut dens = Vec::new();
+        let nodes = world.database().collection::<Document>("nodes");
         for node in ["n1", "n2", "n3", "n4"] {
+            // Or the first one might take all places, and fill them again and again.
+            nodes.insert_one(doc! { "node": node, "maxthreads": 4 }).await?;
             dens.push(world.den_at_work(node).await?);
         }
         world.submit(queue, (0..200).map(|n| doc! { "n": n }).collect()).await?;

@@ -168,12 +168,12 @@ async fn a_lost_stream_goes_on_where_it_was() -> anyhow::Result<()> {
     let (hints, _guard) = follow(&world).await?;
 
     // The server forgets the cursor.
-    let of_world = format!("{}.$cmd.aggregate", world.database().name());
+    let of_world = ["$cmd", "$cmd.aggregate"].map(|name| format!("{}.{name}", world.database().name()));
     let admin = world.database().client().database("admin");
     let cursor = eventually("the cursor of the stream", || async {
         let pipeline = [
             doc! { "$currentOp": { "allUsers": true, "idleCursors": true } },
-            doc! { "$match": { "ns": &of_world, "cursor.cursorId": { "$exists": true } } },
+            doc! { "$match": { "ns": { "$in": of_world.to_vec() }, "cursor.cursorId": { "$exists": true } } },
         ];
         let found: Vec<Document> = admin.aggregate(pipeline).await?.try_collect().await?;
         Ok(found.first().and_then(|op| op.get_document("cursor").ok()?.get_i64("cursorId").ok()))
