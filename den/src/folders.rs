@@ -10,7 +10,7 @@ use disbatch_core::store::StoreError;
 use nix::unistd::Uid;
 
 use crate::node::Node;
-use crate::processes;
+use crate::processes::{self, Wanted};
 
 /// How the names begin; the task's id follows, and something random.
 const PREFIX: &str = "disbatch-";
@@ -28,7 +28,7 @@ impl Node {
         for (task, folder) in left {
             let Some(stored) = without_run.iter().find(|stored| stored.id == task) else { continue };
             // In this order: a runner makes its folder before it starts its task.
-            if !processes::of_task(task, &[]).is_empty() {
+            if !processes::of_task(Wanted::of(task)).is_empty() {
                 continue;
             }
             // It may have died after it had stored its result, and before it had tidied up.

@@ -1,19 +1,30 @@
 //! Writes for the runners of this node: whatever they have to say at the same time goes to the database in one
-//! operation. While one is under way, the next fills up; so the busier the node, the less each write costs.
+//! operation. While one is under way, the next fills up; so the busier the node, the less each write costs. As long as
+//! they are small, a few are under way at once, since most of their time is waiting for a majority.
 //!
 //! Nothing depends on it. A runner that gets no answer writes by itself, with the same values; each write names the
 //! run that it is for, so it does no harm if both do.
 
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
+use disbatch_core::model::TaskId;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{RunWrite, Written};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use crate::boot_time::boot_time;
 
 /// So many writes go together at most.
 const MOST: usize = 1_000;
+
+/// So many operations are under way at once, if they are small.
+const AT_ONCE: usize = 3;
+
+/// An operation with fewer writes is a small one.
+const SMALL: usize = 8;
 
 /// How long a write is repeated while the database is away. After that the runners do it, who have more patience.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,14 +74,68 @@ impl Scribe {
 }
 
 async fn work(store: Store, mut jobs: mpsc::UnboundedReceiver<Job>) {
-    let mut batch = Vec::new();
-    while jobs.recv_many(&mut batch, MOST).await > 0 {
-        let (writes, tells): (Vec<_>, Vec<_>) = batch.drain(..).map(|job| (job.write, job.tell)).unzip();
-        let (asked, outcomes) = write(&store, &writes).await;
-        for (tell, written) in tells.into_iter().zip(outcomes) {
-            tell(Outcome { written, asked });
+    let mut desk = Desk::default();
+    let mut under_way = FuturesUnordered::new();
+    let mut open = true;
+    while open || !under_way.is_empty() {
+        let mut arrived = Vec::new();
+        tokio::select! {
+            Some(tasks) = under_way.next() => desk.done(tasks),
+            read = jobs.recv_many(&mut arrived, MOST), if open => open = read > 0,
+        }
+        desk.waiting.extend(arrived);
+        while let Some(batch) = desk.next(under_way.len()) {
+            under_way.push(carry_out(&store, batch));
         }
     }
+}
+
+/// What is to be written, and what is being written.
+#[derive(Default)]
+struct Desk {
+    waiting: VecDeque<Job>,
+    /// Tasks about which something is being written. What comes later about them waits, so that it stays in order.
+    busy: HashSet<TaskId>,
+}
+
+impl Desk {
+    /// The next operation, if there is one to begin beside so many.
+    fn next(&mut self, under_way: usize) -> Option<Vec<Job>> {
+        let small = self.busy.len() < SMALL * under_way;
+        if self.waiting.is_empty() || (under_way > 0 && (under_way >= AT_ONCE || !small)) {
+            return None;
+        }
+        let (mut batch, mut later) = (Vec::new(), VecDeque::new());
+        let mut held: HashSet<TaskId> = HashSet::new();
+        for job in self.waiting.drain(..) {
+            let task = job.write.task();
+            if batch.len() == MOST || self.busy.contains(&task) || held.contains(&task) {
+                held.insert(task);
+                later.push_back(job);
+            } else {
+                batch.push(job);
+            }
+        }
+        self.waiting = later;
+        self.busy.extend(batch.iter().map(|job| job.write.task()));
+        (!batch.is_empty()).then_some(batch)
+    }
+
+    fn done(&mut self, tasks: Vec<TaskId>) {
+        for task in tasks {
+            self.busy.remove(&task);
+        }
+    }
+}
+
+/// Writes a batch and tells what became of it. Returns whose it was.
+async fn carry_out(store: &Store, batch: Vec<Job>) -> Vec<TaskId> {
+    let (writes, tells): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.write, job.tell)).unzip();
+    let (asked, outcomes) = write(store, &writes).await;
+    for (tell, written) in tells.into_iter().zip(outcomes) {
+        tell(Outcome { written, asked });
+    }
+    writes.iter().map(RunWrite::task).collect()
 }
 
 /// Writes a batch, repeating it for a while if the database is away.
@@ -98,4 +163,60 @@ async fn write(store: &Store, writes: &[RunWrite]) -> (Duration, Vec<Result<Writ
 
 fn told(error: StoreError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+    use disbatch_core::model::{NodeName, QueueId};
+    use disbatch_core::task::Run;
+
+    use super::*;
+
+    fn renewal(task: u8) -> Job {
+        let run = Run {
+            task: TaskId(ObjectId::from_bytes([task; 12])),
+            queue: QueueId(ObjectId::from_bytes([0; 12])),
+            node: NodeName::new("n"),
+            attempt: 1,
+            instance: None,
+        };
+        let write = RunWrite::Renew { run, lease: Duration::from_secs(task.into()) };
+        Job { write, tell: Box::new(|_| {}) }
+    }
+
+    fn tasks(batch: &[Job]) -> Vec<u8> {
+        batch.iter().map(|job| job.write.task().0.bytes()[0]).collect()
+    }
+
+    #[test]
+    fn small_operations_are_under_way_together_and_a_large_one_alone() {
+        let mut desk = Desk::default();
+        for number in 0..3 {
+            desk.waiting.push_back(renewal(number));
+            assert_eq!(tasks(&desk.next(number.into()).unwrap()), [number]);
+        }
+        desk.waiting.push_back(renewal(9));
+        assert!(desk.next(3).is_none(), "these are enough");
+        let mut desk = Desk::default();
+        desk.waiting.extend((0..20).map(renewal));
+        assert_eq!(desk.next(0).unwrap().len(), 20);
+        desk.waiting.push_back(renewal(30));
+        assert!(desk.next(1).is_none(), "it fills up meanwhile");
+    }
+
+    #[test]
+    fn what_is_said_of_a_task_is_written_in_order() {
+        let mut desk = Desk::default();
+        desk.waiting.extend([1, 2, 1].map(renewal));
+        let first = desk.next(0).unwrap();
+        // The server goes through one operation in order.
+        assert_eq!(tasks(&first), [1, 2, 1]);
+        desk.waiting.extend([1, 3].map(renewal));
+        assert_eq!(tasks(&desk.next(1).unwrap()), [3]);
+        assert!(desk.next(2).is_none(), "one waits for the first operation");
+        desk.done(first.iter().map(|job| job.write.task()).collect());
+        assert_eq!(tasks(&desk.next(1).unwrap()), [1]);
+        assert!(desk.waiting.is_empty());
+    }
 }

@@ -12,7 +12,7 @@ use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, unleased_limit};
 
 use crate::boot_time::boot_time;
 use crate::node::Node;
-use crate::processes;
+use crate::processes::{self, Wanted};
 use crate::runner::{self, Exit};
 
 /// How long the processes of a killed runner are waited for at most.
@@ -95,7 +95,8 @@ impl Node {
             && stored.instance() == Some(claim.instance.as_str())
             && stored.node == Some(Bson::from(&self.name));
         if is_its_run {
-            self.await_death(task).await;
+            let except = self.launcher.at_other_work(task);
+            self.await_death(Wanted { task, runner: stored.pid(), except: &except }).await;
             let why = format!("its runner died ({how})");
             let buried = self.store.bury(&stored, Evidence::ProcessGone, &why).await?;
             report(task, buried, &why);
@@ -126,7 +127,7 @@ impl Node {
         for task in tasks {
             if !self.launcher.look_at(*task) {
                 // An earlier DEN has started it.
-                processes::of_task(*task, &[])
+                processes::of_task(Wanted::of(*task))
                     .into_iter()
                     .for_each(|pid| processes::nudge(pid.as_raw(), *task));
             }
@@ -144,10 +145,12 @@ impl Node {
     /// A run of this node that has not renewed its lease: its processes are killed first, and it is ended
     /// once they are gone.
     pub(crate) async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
-        let left = processes::of_task(task.id, &self.launcher.at_other_work(task.id)).len();
+        let except = self.launcher.at_other_work(task.id);
+        let wanted = Wanted { task: task.id, runner: task.pid(), except: &except };
+        let left = processes::of_task(wanted).len();
         if left > 0 {
             tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
-            self.await_death(task.id).await;
+            self.await_death(wanted).await;
         }
         let why = "its runner was gone, or silent for longer than its lease";
         report(task.id, self.store.bury(task, Evidence::LeaseExpired, why).await?, why);
@@ -168,19 +171,18 @@ impl Node {
 
     /// Kills what is left of a task's processes and waits until nothing is. A warm runner that has another task by
     /// now, or none, is left alone: this loop gives out no task meanwhile, so that stays so.
-    async fn await_death(&self, task: TaskId) {
+    async fn await_death(&self, wanted: Wanted<'_>) {
         let begun = Instant::now();
-        let except = self.launcher.at_other_work(task);
         loop {
             let left = match begun.elapsed() < GUARD_TAKES {
-                true => processes::kill_runners(task, &except),
-                false => processes::kill_all(task, &except),
+                true => processes::kill_runners(wanted),
+                false => processes::kill_all(wanted),
             };
             if left == 0 {
                 return;
             }
             if begun.elapsed() > DEATH_TAKES {
-                tracing::error!(%task, "processes of the task do not die");
+                tracing::error!(task = %wanted.task, "processes of the task do not die");
                 return;
             }
             tokio::time::sleep(LOOK_AGAIN).await;

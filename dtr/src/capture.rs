@@ -18,7 +18,8 @@ use utf8::Utf8Check;
 /// Longer streams are kept on disk.
 const IN_MEMORY: usize = 256 * 1024;
 
-const READ_SIZE: usize = 64 * 1024;
+/// Most streams are short; the buffer of others grows to what a pipe holds.
+const READ_SIZES: [usize; 2] = [4 * 1024, 64 * 1024];
 
 /// A stream that is being captured, and then what was captured.
 #[derive(Debug)]
@@ -64,11 +65,17 @@ impl Capture {
     ///
     /// A full disk does not stop the plugin: what cannot be kept is counted, see [`Capture::failure`].
     pub async fn drain(&mut self, mut source: impl AsyncRead + Unpin) {
-        let mut buffer = vec![0; READ_SIZE];
+        let [short, long] = READ_SIZES;
+        let mut buffer = vec![0; short];
         loop {
             match source.read(&mut buffer).await {
                 Ok(0) => break,
-                Ok(read) => self.push(&buffer[..read]),
+                Ok(read) => {
+                    self.push(&buffer[..read]);
+                    if read == buffer.len() {
+                        buffer.resize(long, 0);
+                    }
+                }
                 Err(error) => {
                     self.failure.get_or_insert(error);
                     break;

@@ -57,7 +57,8 @@ pub enum Written {
 }
 
 impl RunWrite {
-    fn task(&self) -> TaskId {
+    /// The task that it concerns.
+    pub fn task(&self) -> TaskId {
         match self {
             Self::Start(start) => start.task,
             Self::Renew { run, .. } | Self::Finish { run, .. } | Self::Progress { run, .. } => run.task,

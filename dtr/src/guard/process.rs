@@ -305,6 +305,10 @@ impl Guard {
             if boot_time() >= spawn.until {
                 return Err(io::Error::other(LEASE_IS_OVER));
             }
+            // Only now: whoever buries the task of a dead runner looks for this mark, and must find it, or no plugin.
+            if self.runner_is_gone()? {
+                return Err(io::Error::other("the runner is gone"));
+            }
             Ward::start(number, &spawn, descriptors, &mut self.low)
         });
         let report = match started {
@@ -321,6 +325,13 @@ impl Guard {
         };
         let _died = self.say(number, report);
         Ok(())
+    }
+
+    /// Whether the runner has closed its end, although there may still be orders of it to be read.
+    fn runner_is_gone(&self) -> io::Result<bool> {
+        let mut socket = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
+        poll(&mut socket, PollTimeout::ZERO)?;
+        Ok(socket[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP)))
     }
 
     fn obey(&mut self, number: u64, order: Order) -> io::Result<()> {

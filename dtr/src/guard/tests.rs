@@ -454,6 +454,29 @@ async fn another_guard_takes_the_place_of_one_that_is_gone() {
 }
 
 #[test]
+fn what_a_dead_runner_has_asked_for_is_not_begun() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (of_runner, other) = (runtime(), runtime());
+    let outside = tempfile::tempdir().unwrap();
+    let begun = outside.path().join("begun");
+    let guard = of_runner.block_on(async {
+        let mut guards = Guards::default();
+        let mut first = Plugin::script(guards.get().unwrap(), "exec sleep 1000");
+        let guard = guard_of(&mut first).await;
+        kill(guard, Signal::SIGSTOP).unwrap();
+        Plugin::script(guards.get().unwrap(), &format!("touch {}", begun.display()));
+        guard
+    });
+    // As if the runner had died: nothing of it is left, and the guard has not heard of the order yet.
+    drop(of_runner);
+    kill(guard, Signal::SIGCONT).unwrap();
+    let is_dead =
+        || fs::read_to_string(format!("/proc/{guard}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    other.block_on(eventually("the guard ends", is_dead));
+    assert!(!begun.exists());
+}
+
+#[test]
 fn a_guard_is_not_for_people() {
     for arguments in [&["guard"][..], &["guard", "x"], &["guard", "x", "y"]] {
         let output = Command::new(program()).args(arguments).stdin(Stdio::null()).output().unwrap();
