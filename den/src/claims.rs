@@ -129,8 +129,13 @@ impl Node {
                 self.dry.insert(id);
             }
             let fruitless = claimed.claims.is_empty() && claimed.taken.is_empty();
-            round.claimed(claimed.claims.len(), !claimed.exhausted && !fruitless);
+            let tasks = claimed.claims.len();
+            round.claimed(tasks, !claimed.exhausted && !fruitless);
             batch.extend(claimed.claims);
+            // They need not wait until it is known that there are no others.
+            if tasks > 0 && tasks < slots.len() {
+                break;
+            }
         }
         Ok(batch)
     }

@@ -16,6 +16,10 @@ use crate::model::{NodeName, Queue, QueueId, Sort, Status, Task, TaskId, whole_n
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
+/// So few are claimed by an operation each, side by side: that takes one round trip, where one operation for all of
+/// them takes two.
+const MOST_ALONE: usize = 4;
+
 /// How often a claim is tried with other tasks when others were faster.
 const MOST_PASSES: usize = 8;
 
@@ -60,7 +64,8 @@ pub struct Batch {
     /// Places that other DENs turned out to have.
     pub taken: Vec<u64>,
     /// The queue has nothing more to claim now. Where this is not so, and there are no claims either, others were
-    /// faster, or it is too early to read the queue from its start again: look again within a second.
+    /// faster, or it is too early to read the queue from its start again: look again within a second. Where there are
+    /// fewer claims than were asked for, ask again at once.
     pub exhausted: bool,
 }
 
@@ -113,6 +118,9 @@ impl Store {
                 break;
             }
             let tried = ids.len();
+            // All that there were past the mark. Whether there is more elsewhere is for the next call to find out, so that
+            // these need not wait for it.
+            let were_all = tried < slots.len();
             let tries: Vec<Try> =
                 ids.into_iter().zip(slots.drain(..tried)).map(|(task, slot)| Try { task, slot }).collect();
             let outcome = self.try_claims(queue, claimant, tries).await;
@@ -128,6 +136,9 @@ impl Store {
             if window.is_contended() || (lost > 0 && self.have_others(&outcome.lost, claimant).await?) {
                 window.met_others(tried, lost);
             }
+            if were_all && !batch.claims.is_empty() {
+                break;
+            }
         }
         Ok(batch)
     }
@@ -139,10 +150,15 @@ impl Store {
         tries: Vec<Try>,
     ) -> Result<Outcome, StoreError> {
         let now = self.now();
-        match tries.as_slice() {
-            [one] => self.try_claim(queue, claimant, *one, now).await,
-            _ => self.try_claims_at_once(queue, claimant, tries, now).await,
+        if tries.len() > MOST_ALONE {
+            return self.try_claims_at_once(queue, claimant, tries, now).await;
         }
+        let each = tries.iter().map(|one| self.try_claim(queue, claimant, *one, now));
+        let mut all = Outcome::default();
+        for outcome in futures::future::join_all(each).await {
+            all.add(outcome?);
+        }
+        Ok(all)
     }
 
     async fn try_claim(
@@ -299,6 +315,12 @@ struct Outcome {
 }
 
 impl Outcome {
+    fn add(&mut self, other: Self) {
+        self.claims.extend(other.claims);
+        self.refused.extend(other.refused);
+        self.lost.extend(other.lost);
+    }
+
     /// A place that is taken, or a task that cannot take another field, is no reason to claim nothing else.
     fn failed(&mut self, one: Try, error: StoreError) -> Result<(), StoreError> {
         match error.write_failure() {
