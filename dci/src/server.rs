@@ -140,6 +140,8 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
         .worker_max_blocking_threads(BLOCKING)
         .disable_signals()
         .shutdown_timeout(GRACE_SECONDS)
+        // Else the end of an answer that takes several packets waits for a client that delays its acknowledgement.
+        .tcp_nodelay(true)
         // Else answers that go on for long would do so for clients that have gone.
         .h1_allow_half_closed(false)
         .bind(address)?;
