@@ -28,7 +28,7 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const BINARY: &str = "application/octet-stream";
 
 /// Bytes are handed on in pieces of at most so many, which the server copies.
-const PIECE: usize = 32 * 1024;
+pub const PIECE: usize = 32 * 1024;
 
 /// What is longer is sent as it is, whatever the client takes.
 const COMPRESSED: u64 = 1024 * 1024;
@@ -126,7 +126,7 @@ async fn stored(request: &HttpRequest, state: &State, source: Source) -> Answer 
 }
 
 /// The same in pieces of at most [`PIECE`], without copying them.
-fn pieces<E: 'static>(
+pub fn pieces<E: 'static>(
     chunks: impl Stream<Item = Result<Bytes, E>> + 'static,
 ) -> impl Stream<Item = Result<Bytes, E>> {
     stream::try_unfold((Box::pin(chunks), Bytes::new()), async |(mut chunks, mut rest)| {

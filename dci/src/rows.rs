@@ -6,15 +6,13 @@ use actix_web::HttpResponse;
 use actix_web::web::Bytes;
 use bson::{Bson, Document};
 use disbatch_core::store::{Store, StoreError};
-use futures::{Stream, StreamExt, TryStreamExt, future, stream};
+use futures::{FutureExt, Stream, StreamExt, TryStreamExt, future, stream};
 use serde_json::Value;
 
 use crate::error::HttpError;
 use crate::query::Shape;
+use crate::raw::{PIECE, pieces};
 use crate::{fields, json, output};
-
-/// So many tasks are sent together at most.
-const CHUNK: usize = 64;
 
 /// What stands for output that was not asked for.
 pub const TERSE: &str = "[terse mode]";
@@ -30,14 +28,25 @@ pub fn respond<F: Future<Output = Result<Value, StoreError>> + 'static>(
         async move { Ok(item(number, &viewed?.await?, pretty)) }
     });
     let end = if pretty { "\n]\n" } else { "]" };
-    let body = items
-        .chain(stream::once(future::ready(Ok(end.to_owned()))))
-        .ready_chunks(CHUNK)
-        .map(|chunk| chunk.into_iter().collect::<Result<String, StoreError>>())
-        .map_ok(Bytes::from)
-        // The status is sent already: all that is left is to break the connection.
-        .map_err(HttpError::from);
+    let texts = items.chain(stream::once(future::ready(Ok(end.to_owned()))));
+    // The status is sent already: all that is left in case of an error is to break the connection.
+    let body = pieces(together(texts).map_ok(Bytes::from)).map_err(HttpError::from);
     HttpResponse::Ok().content_type(json::CONTENT_TYPE).streaming(body)
+}
+
+/// Joins texts that are there at the same time, until there is enough for a piece.
+fn together(
+    texts: impl Stream<Item = Result<String, StoreError>> + 'static,
+) -> impl Stream<Item = Result<String, StoreError>> {
+    stream::try_unfold(Box::pin(texts), async |mut texts| {
+        let Some(mut text) = texts.try_next().await? else { return Ok(None) };
+        while text.len() < PIECE
+            && let Some(Some(more)) = texts.next().now_or_never()
+        {
+            text.push_str(&more?);
+        }
+        Ok(Some((text, texts)))
+    })
 }
 
 fn item(number: usize, task: &Value, pretty: bool) -> String {

@@ -79,6 +79,12 @@ pub struct Node {
     pub(crate) inspected: Instant,
 }
 
+/// What differs between any two ids, on different hosts and in different processes.
+fn random_part(id: ObjectId) -> u64 {
+    let [_, _, _, _, rest @ ..] = id.bytes();
+    u64::from_be_bytes(rest)
+}
+
 impl Node {
     /// A node that has done nothing yet.
     pub fn new(
@@ -89,12 +95,13 @@ impl Node {
         (launcher, events): (Launcher, mpsc::UnboundedReceiver<Event>),
     ) -> Self {
         let availability = Availability::look(&config);
+        let instance = ObjectId::new();
         let pace = Pace::new(config.lease());
         Self {
             config,
             store,
             name,
-            instance: ObjectId::new().to_hex(),
+            instance: instance.to_hex(),
             hints,
             news: News::all(),
             pace,
@@ -111,7 +118,7 @@ impl Node {
             dry: HashSet::new(),
             freed: false,
             turn: 0,
-            spread: u64::from(std::process::id()),
+            spread: random_part(instance),
             launches: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
             unsettled: Vec::new(),
@@ -211,26 +218,7 @@ impl Node {
         if self.pace.wants_look(Instant::now()) {
             claim |= self.upkeep(may_claim && self.launches.left(Instant::now()).is_none()).await?;
         }
-        while let Some(exit) = self.unsettled.pop() {
-            if let Err(error) = self.settle(&exit).await {
-                self.unsettled.push(exit);
-                return Err(error);
-            }
-            self.launcher.ended(&exit);
-        }
-        while let Some(claim) = self.refused.pop() {
-            self.give_back(claim, "its runner was about to end").await?;
-        }
-        if self.uncertain {
-            let why = "its DEN could not tell whether it had claimed it";
-            let unknown = self.store.unclaim_all(&self.name, &self.launcher.tasks(), why).await?;
-            if unknown > 0 {
-                tracing::warn!(tasks = unknown, "gave back tasks whose claim had not been answered");
-            }
-            self.ahead.look_back_everywhere();
-            self.dry.clear();
-            self.uncertain = false;
-        }
+        self.settle_all().await?;
         let hinted = self.news.may_claim() && self.pace.follows_hints(Instant::now());
         if (claim || hinted) && may_claim && self.launches.left(Instant::now()).is_none() {
             let before = self.launcher.running();
@@ -245,6 +233,39 @@ impl Node {
         }
         if claim || hinted {
             self.news = News::default();
+        }
+        Ok(())
+    }
+
+    /// Settles what earlier passes have left: runs whose runner is gone, claims that no runner took, and those of which
+    /// nobody knows whether they were made.
+    async fn settle_all(&mut self) -> Result<(), StoreError> {
+        while let Some(exit) = self.unsettled.pop() {
+            match self.settle(&exit).await {
+                Ok(()) => self.launcher.ended(&exit),
+                // It never will be stored: then the run is judged without it, and nothing waits behind it.
+                Err(error) if !error.is_transient() && exit.result.is_some() => {
+                    tracing::error!(%error, "cannot store what a dead runner had sent");
+                    self.unsettled.push(Exit { result: None, ..exit });
+                }
+                Err(error) => {
+                    self.unsettled.push(exit);
+                    return Err(error);
+                }
+            }
+        }
+        while let Some(claim) = self.refused.pop() {
+            self.give_back(claim, "its runner was about to end").await?;
+        }
+        if self.uncertain {
+            let why = "its DEN could not tell whether it had claimed it";
+            let unknown = self.store.unclaim_all(&self.name, &self.launcher.tasks(), why).await?;
+            if unknown > 0 {
+                tracing::warn!(tasks = unknown, "gave back tasks whose claim had not been answered");
+            }
+            self.ahead.look_back_everywhere();
+            self.dry.clear();
+            self.uncertain = false;
         }
         Ok(())
     }
@@ -361,7 +382,7 @@ impl Node {
                 continue;
             }
             let running = match self.look(lifecycle).await {
-                Ok(()) => self.store.running_on_node(&self.name).await,
+                Ok(()) => self.store.running_on_node(&self.name, &[]).await,
                 Err(error) => Err(error),
             };
             match running {

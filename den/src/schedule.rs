@@ -98,8 +98,8 @@ pub struct Round {
 
 impl Round {
     /// A round on a node that runs `running` tasks of at most `maxthreads` (`None`: no limit). `first` says
-    /// whose turn it is, so that successive rounds can begin with different queues; `spread`, which nodes
-    /// choose at random for each round, keeps them from trying the same places in the same order.
+    /// whose turn it is, so that successive rounds can begin with different queues; `spread`, another
+    /// number for each DEN, keeps them from trying the same places in the same order.
     pub fn new(maxthreads: Option<u64>, running: u64, demands: &[Demand], first: usize, spread: u64) -> Self {
         let room = maxthreads.map_or(u64::MAX, |limit| limit.saturating_sub(running));
         let places = |demand: &Demand| (demand.queue, Places::of(demand, spread));

@@ -110,10 +110,7 @@ impl Node {
     /// Stores what a dead runner had sent.
     async fn store_result(&self, claim: &Claim, result: &runner::Report) -> Result<(), StoreError> {
         let run = runner::run_of(claim);
-        let stored = match result.again {
-            Some(pause) => self.store.retry_later(&run, &result.finish, pause).await,
-            None => self.store.finish_task(&run, &result.finish).await,
-        };
+        let stored = self.store.end_attempt(&run, &result.finish, result.again).await;
         tracing::info!(task = %claim.task, stored = ?stored, "the result of a runner that has ended");
         stored?;
         self.store.remove_live(claim.task, Some(claim.attempt)).await

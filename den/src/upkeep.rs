@@ -41,8 +41,8 @@ impl Node {
         }
         self.inherited = match self.maxthreads {
             Some(_) if outlook.occupied => {
-                let all = self.store.running_on_node(&self.name).await?;
-                all.saturating_sub(self.launcher.running() as u64)
+                // One of ours may have ended without our having heard of it: so they are left out by name.
+                self.store.running_on_node(&self.name, &self.launcher.tasks()).await?
             }
             _ => 0,
         };

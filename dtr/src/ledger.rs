@@ -239,17 +239,7 @@ impl Ledger {
             return Ok(finished);
         }
         retry("storing the result", Patience::Endless, &self.0.lifecycle, |_| async move {
-            let store = self.store().await?;
-            match again {
-                Some(pause) => match store.retry_later(run, finish, pause).await {
-                    Err(error) if error.is_forbidden() => {
-                        tracing::error!(%error, "cannot keep this attempt, so it is the last one");
-                        store.finish_task(run, finish).await
-                    }
-                    other => other,
-                },
-                None => store.finish_task(run, finish).await,
-            }
+            self.store().await?.end_attempt(run, finish, again).await
         })
         .await
     }

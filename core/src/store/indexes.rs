@@ -74,7 +74,7 @@ fn of_disbatch() -> Vec<Index> {
     ]
 }
 
-/// Ours. Those of `tasks` hold the few tasks that are on their way, and never the finished ones.
+/// Ours. Those of `tasks` hold the few tasks that are on their way, save two for pages.
 fn of_ours() -> Vec<Index> {
     let taken = doc! { "status": { "$gte": -1, "$lte": 0 } };
     vec![
@@ -90,7 +90,8 @@ fn of_ours() -> Vec<Index> {
         Index::on("tasks", doc! { "status": 1, "deadline": 1 })
             .only(doc! { "deadline": { "$exists": true } }),
         Index::on("nodes", doc! { "state": 1, "seen": 1 }).only(doc! { "seen": { "$type": "date" } }),
-        // Pages in the order of ids, for the two phases that grow. A task comes into each once.
+        // Pages in the order of ids, for the two phases that grow. A task moves from one to the other once, unless
+        // it is given back or tried again.
         Index::on("tasks", crate::task::pages::queued_index()).only(doc! { "status": { "$lte": -2 } }),
         Index::on("tasks", crate::task::pages::completed_index()).only(doc! { "status": { "$gte": 1 } }),
         // At most one task with a key waits or runs in a queue.

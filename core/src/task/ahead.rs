@@ -8,7 +8,7 @@
 //! **What is behind the mark** is seen when it is read from the start again: once a second while tasks are claimed
 //! (less often where that is slow, see [`SCAN_AT_LEAST_EVERY`]), when nothing is left past the mark, and when the DEN
 //! says that something was put back. So a task that is given back, tried again, or inserted with an older id waits for
-//! about a second at most.
+//! about a second, ten at most.
 //!
 //! **Order.** While one DEN claims from a queue, tasks are claimed in the exact order of the queue, save those put
 //! behind the mark. Where several do, all of them would try the same few tasks. A DEN that has lost tasks to others

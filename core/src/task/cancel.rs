@@ -65,7 +65,8 @@ impl Store {
                 .tasks()
                 .find_one_and_update(waiting, cancelled.pipeline())
                 .projection(doc! { "queue": 1, "status": 1 })
-                .await?;
+                .await
+                .inspect_err(|_| self.doubt_counters())?;
             if let Some(before) = before {
                 if let (Ok(queue), Some(status)) =
                     (before.get_object_id("queue"), before.get("status").and_then(whole_number))

@@ -123,7 +123,9 @@ impl Store {
             let were_all = tried < slots.len();
             let tries: Vec<Try> =
                 ids.into_iter().zip(slots.drain(..tried)).map(|(task, slot)| Try { task, slot }).collect();
-            let outcome = self.try_claims(queue, claimant, tries).await;
+            // Where others claim too, most of what is tried is lost, which is not worth an operation each.
+            let most_alone = if window.is_contended() { 1 } else { MOST_ALONE };
+            let outcome = self.try_claims(queue, claimant, (tries, most_alone)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let mut outcome = outcome.inspect_err(|_| self.doubt_counters())?;
             let claimed = outcome.claims.len() as u64;
@@ -147,10 +149,10 @@ impl Store {
         &self,
         queue: &Queue,
         claimant: &Claimant,
-        tries: Vec<Try>,
+        (tries, most_alone): (Vec<Try>, usize),
     ) -> Result<Outcome, StoreError> {
         let now = self.now();
-        if tries.len() > MOST_ALONE {
+        if tries.len() > most_alone {
             return self.try_claims_at_once(queue, claimant, tries, now).await;
         }
         let each = tries.iter().map(|one| self.try_claim(queue, claimant, *one, now));
@@ -272,13 +274,17 @@ impl Store {
         self.move_all(filter, &given_back(self, why), Status::Queued).await
     }
 
-    /// How many tasks `node` has claimed or running.
+    /// How many tasks `node` has claimed or running, save those in `except`.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn running_on_node(&self, node: &NodeName) -> Result<u64, StoreError> {
-        Ok(self.tasks().count_documents(doc! { "node": node, "status": { "$in": [-1, 0] } }).await?)
+    pub async fn running_on_node(&self, node: &NodeName, except: &[TaskId]) -> Result<u64, StoreError> {
+        let mut filter = doc! { "node": node, "status": { "$in": [-1, 0] } };
+        if !except.is_empty() {
+            filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
+        }
+        Ok(self.tasks().count_documents(filter).await?)
     }
 
     /// One task. `None`: there is none with this id.

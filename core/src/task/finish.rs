@@ -106,6 +106,27 @@ impl Store {
         }))
     }
 
+    /// Ends the task of `run`, or this attempt, if it is to be tried `again` after a pause. Where this user may not
+    /// keep attempts, it is the last one. May be repeated like [`Store::finish_task`].
+    ///
+    /// # Errors
+    /// As those of [`Store::finish_task`].
+    pub async fn end_attempt(
+        &self,
+        run: &Run,
+        finish: &Finish,
+        again: Option<Duration>,
+    ) -> Result<Finished, StoreError> {
+        let Some(pause) = again else { return self.finish_task(run, finish).await };
+        match self.retry_later(run, finish, pause).await {
+            Err(error) if error.is_forbidden() => {
+                tracing::error!(%error, "cannot keep this attempt, so it is the last one");
+                self.finish_task(run, finish).await
+            }
+            other => other,
+        }
+    }
+
     /// Ends an attempt that failed, and lets the task be tried again after `pause`: its outcome is kept
     /// beside the task, which becomes -7. May be repeated like [`Store::finish_task`].
     ///

@@ -59,7 +59,7 @@ impl Store {
         if kept {
             self.forget_attempt(id, attempt).await?;
         }
-        changed?;
+        changed.inspect_err(|_| self.doubt_counters())?;
         let status = self.find_task(id).await?.map(|task| task.status);
         Ok(status.map_or(Retried::NoSuchTask, Retried::NotEnded))
     }

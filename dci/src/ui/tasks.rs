@@ -7,7 +7,8 @@ use askama::Template;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{Queue, TaskId};
-use futures::TryStreamExt;
+use disbatch_core::store::StoreError;
+use futures::{Stream, TryStreamExt};
 use serde_json::Value;
 
 use crate::counts;
@@ -122,11 +123,10 @@ async fn find(state: &State, params: &Params, names: &HashMap<ObjectId, String>)
     if let Some(page) = page {
         let found = state.store.find_page(&page).await.map_err(HttpError::from)?;
         let tasks = state.store.stream_page(&found.ids, query.filter, query.projection).await;
-        let tasks: Vec<Document> =
-            tasks.map_err(HttpError::from_search)?.try_collect().await.map_err(HttpError::from_search)?;
+        let rows = rows(tasks.map_err(HttpError::from_search)?, names).await?;
         let turn = |option, id: Option<TaskId>| id.map(|id| Turn { option, value: id.to_string() });
         return Ok(Found::Tasks(Tasks {
-            rows: tasks.iter().map(|task| row(task, names)).collect(),
+            rows,
             bulk: bulk(&params),
             hidden: hidden(&params),
             previous: turn(".before", page.preceding(&found)),
@@ -135,10 +135,11 @@ async fn find(state: &State, params: &Params, names: &HashMap<ObjectId, String>)
     }
     let skip = query.skip;
     let limit = query.limit.and_then(|limit| u64::try_from(limit).ok());
-    let tasks = state.store.search_tasks(query).await.map_err(HttpError::from_search)?;
-    let full = limit.filter(|limit| u64::try_from(tasks.len()).is_ok_and(|found| found >= *limit));
+    let tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
+    let rows = rows(tasks, names).await?;
+    let full = limit.filter(|limit| u64::try_from(rows.len()).is_ok_and(|found| found >= *limit));
     Ok(Found::Tasks(Tasks {
-        rows: tasks.iter().map(|task| row(task, names)).collect(),
+        rows,
         bulk: bulk(&params),
         hidden: hidden(&params),
         previous: (skip > 0).then(|| Turn::skip(skip.saturating_sub(limit.unwrap_or(skip)))),
@@ -206,6 +207,14 @@ fn hidden(params: &Params) -> Vec<(String, String)> {
     };
     let turns = [".skip", ".after", ".before"];
     fields.chain(options).filter(|(name, _)| !turns.contains(&name.as_str())).flat_map(each).collect()
+}
+
+/// The rows of tasks as they come in, since only the beginning of what may be large is shown.
+async fn rows(
+    tasks: impl Stream<Item = Result<Document, StoreError>>,
+    names: &HashMap<ObjectId, String>,
+) -> Result<Vec<Row>, HttpError> {
+    tasks.map_ok(|task| row(&task, names)).try_collect().await.map_err(HttpError::from_search)
 }
 
 fn row(task: &Document, names: &HashMap<ObjectId, String>) -> Row {

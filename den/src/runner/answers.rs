@@ -25,7 +25,7 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
         }
         Ask::RetryLater { finish, pause_ms } => {
             let pause = Duration::from_millis(u64::try_from(pause_ms).unwrap_or(0));
-            let stored = store.retry_later(run, &finish, pause).await;
+            let stored = store.end_attempt(run, &finish, Some(pause)).await;
             return finished(stored.map(Written::Finished).map_err(|error| error.to_string()));
         }
         Ask::Renew | Ask::Progress(_) | Ask::Finish(_) | Ask::RemoveLive { .. } | Ask::LetGo => {

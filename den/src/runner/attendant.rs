@@ -222,11 +222,7 @@ impl Attendant {
             return self.alone(id, of, async move { remove_live(&store, task, attempt).await });
         }
         let Some(current) = self.current.as_mut().filter(|current| current.number == of) else {
-            self.pending += 1;
-            if let Some(mailbox) = self.replies.upgrade() {
-                let _ending = mailbox.send(Mail::Answered { id, of, answer: outdated(&ask) });
-            }
-            return;
+            return self.alone(id, of, async move { outdated(&ask) });
         };
         let run = run_of(&current.work.claim);
         let lease = current.work.lease;

@@ -150,8 +150,10 @@ impl Guard {
             }
             let ward = self.wards.remove(at);
             if others && !ward.was_to_end() {
-                let left = self.family(&ward);
-                self.left.extend(left);
+                let family = self.family(&ward);
+                let living = Processes::now().descendants(Pid::this(), |_| false);
+                self.left.retain(|process| living.contains(process));
+                self.left.extend(family);
             }
             self.leave_folder()?;
             if let Some(exit) = ward.exit(&mut self.oom_kills) {

@@ -153,18 +153,7 @@ impl Process {
         let (exit, guarded) = loop {
             tokio::select! {
                 biased;
-                done = follow.as_mut(), if !drained => match done {
-                    true => return None,
-                    false => drained = true,
-                },
-                report = self.guard.report() => match report {
-                    Some(Report::Exited(exit)) => break (exit, true),
-                    Some(Report::Pid(_) | Report::Error(_)) => {}
-                    None => {
-                        self.guard.clear_up().await;
-                        break (Exit::unknown(), false);
-                    }
-                },
+                // Before the output, which may never cease to come.
                 wish = say.supervision.next() => match wish {
                     Wish::Until(time) => self.guard.tell(Order::Until(self.leash.tell(time))),
                     Wish::End(end) => {
@@ -183,6 +172,18 @@ impl Process {
                     }
                 }
                 () = ending.grace_is_over() => ending.kill(&self.guard),
+                done = follow.as_mut(), if !drained => match done {
+                    true => return None,
+                    false => drained = true,
+                },
+                report = self.guard.report() => match report {
+                    Some(Report::Exited(exit)) => break (exit, true),
+                    Some(Report::Pid(_) | Report::Error(_)) => {}
+                    None => {
+                        self.guard.clear_up().await;
+                        break (Exit::unknown(), false);
+                    }
+                },
             }
         };
         let abandoned = !drained && timeout(PIPES_GRACE, follow).await.is_err();
