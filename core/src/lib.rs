@@ -20,6 +20,7 @@ pub mod node;
 pub mod observe;
 pub mod output;
 pub mod plugin;
+pub mod private_folder;
 pub mod queue;
 pub mod store;
 pub mod task;

@@ -1,19 +1,24 @@
 //! Private folders of tasks. A runner removes its own, and its guard does when the runner is dead. Where both
 //! died, or the runner did before it had a guard, the folder is left for the DEN.
+//!
+//! A runner that lives may use a folder again for its next task. Both give it another name first, which only one of
+//! them can; so nothing is removed that has got another task's files meanwhile.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use disbatch_core::model::TaskId;
+use disbatch_core::private_folder::PrivateFolder;
 use disbatch_core::store::StoreError;
 use nix::unistd::Uid;
 
 use crate::node::Node;
 use crate::processes::{self, Wanted};
 
-/// How the names begin; the task's id follows, and something random.
-const PREFIX: &str = "disbatch-";
+/// What the names of folders end with that are being removed.
+const LEFT: &str = "left";
 
 impl Node {
     /// Removes folders of tasks that nobody has claimed and of which no process is left, and their live output.
@@ -21,8 +26,15 @@ impl Node {
     /// A task that this database does not know may be another's: its folder is left alone.
     pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
         let living = self.launcher.tasks();
-        let mut left = private_folders(&std::env::temp_dir());
-        left.retain(|(task, _)| !living.contains(task));
+        let mut left = Vec::new();
+        for (task, folder) in private_folders(&std::env::temp_dir()) {
+            match task {
+                Some(task) if !living.contains(&task) => left.push((task, folder)),
+                Some(_) => {}
+                // It is empty. Should its runner live, it makes another one.
+                None => drop(tokio::fs::remove_dir(&folder).await),
+            }
+        }
         let ids: Vec<TaskId> = left.iter().map(|(task, _)| *task).collect();
         let without_run = self.store.without_run(&ids).await?;
         for (task, folder) in left {
@@ -33,7 +45,7 @@ impl Node {
             }
             // It may have died after it had stored its result, and before it had tidied up.
             self.store.remove_live(task, stored.attempt()).await?;
-            match tokio::fs::remove_dir_all(&folder).await {
+            match remove(&folder).await {
                 Ok(()) => {
                     tracing::info!(%task, folder = %folder.display(), "removed what a dead runner left")
                 }
@@ -44,21 +56,27 @@ impl Node {
     }
 }
 
+async fn remove(folder: &Path) -> io::Result<()> {
+    if folder.extension().is_some_and(|extension| extension == LEFT) {
+        return tokio::fs::remove_dir_all(&folder).await;
+    }
+    let mut ours = folder.as_os_str().to_owned();
+    ours.push(".");
+    ours.push(LEFT);
+    tokio::fs::rename(folder, &ours).await?;
+    tokio::fs::remove_dir_all(&ours).await
+}
+
 /// The folders in `parent` that runners of this user have made, with their tasks.
-fn private_folders(parent: &Path) -> Vec<(TaskId, PathBuf)> {
+fn private_folders(parent: &Path) -> Vec<(Option<TaskId>, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     let own = Uid::current().as_raw();
     entries
         .filter_map(Result::ok)
-        .filter_map(|entry| Some((task_of(entry.file_name().to_str()?)?, entry)))
+        .filter_map(|entry| Some((PrivateFolder::parse(entry.file_name().to_str()?)?.task, entry)))
         .filter(|(_, entry)| entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == own))
         .map(|(task, entry)| (task, entry.path()))
         .collect()
-}
-
-fn task_of(name: &str) -> Option<TaskId> {
-    let (id, _random) = name.strip_prefix(PREFIX)?.split_once('-')?;
-    id.parse().ok()
 }
 
 #[cfg(test)]
@@ -66,15 +84,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_private_folders_of_tasks_are_found() {
+    fn only_private_folders_are_found() {
         let parent = tempfile::tempdir().unwrap();
         let id = "6b0003bb686c8275d70dc2f1";
         let folder = parent.path().join(format!("disbatch-{id}-Ab3"));
         fs::create_dir(&folder).unwrap();
+        let idle = parent.path().join("disbatch-idle-Ab3");
+        fs::create_dir(&idle).unwrap();
         fs::create_dir(parent.path().join("disbatch-mongod-Ab3")).unwrap();
         fs::create_dir(parent.path().join(id)).unwrap();
         fs::write(parent.path().join(format!("disbatch-{id}-file")), "").unwrap();
         std::os::unix::fs::symlink(&folder, parent.path().join(format!("disbatch-{id}-link"))).unwrap();
-        assert_eq!(private_folders(parent.path()), [(id.parse().unwrap(), folder)]);
+        let mut found = private_folders(parent.path());
+        found.sort_unstable_by_key(|(task, _)| task.is_none());
+        assert_eq!(found, [(Some(id.parse().unwrap()), folder), (None, idle)]);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_removed_at_once_is_removed_later() {
+        let parent = tempfile::tempdir().unwrap();
+        let begun = parent.path().join("disbatch-6b0003bb686c8275d70dc2f1-Ab3.left");
+        fs::create_dir_all(begun.join("folder")).unwrap();
+        remove(&begun).await.unwrap();
+        assert!(!begun.exists());
+        let gone = remove(&parent.path().join("disbatch-6b0003bb686c8275d70dc2f1-Ab3")).await;
+        assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use disbatch_core::model::TaskId;
+use disbatch_core::private_folder::PrivateFolder;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -116,7 +117,7 @@ fn belongs(process: &Path, id: &str, marks: &[Option<String>]) -> bool {
 fn is_in_folder(process: &Path, id: &str) -> bool {
     let Ok(folder) = std::fs::read_link(process.join("cwd")) else { return false };
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    name.strip_prefix("disbatch-").and_then(|rest| rest.split_once('-')).is_some_and(|(task, _)| task == id)
+    PrivateFolder::parse(name).and_then(|folder| folder.task).is_some_and(|task| task.to_string() == id)
 }
 
 /// What a process was started with.

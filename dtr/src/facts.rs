@@ -19,6 +19,8 @@ pub struct ExitFacts {
     pub oom: bool,
     /// Why it was made to end, if it was. A plugin that ended before that took effect has none.
     pub reason: Option<Reason>,
+    /// Whether nothing that it has started can be left in its private folder.
+    pub alone: bool,
     /// How long it ran.
     pub duration: Duration,
     /// Processor time of the plugin and of the descendants that were waited for.
@@ -37,6 +39,7 @@ impl ExitFacts {
             signal: status.signal(),
             oom: exit.oom,
             reason: if exit.lapsed { Some(Reason::LeaseLost) } else { reason },
+            alone: exit.alone,
             duration: exit.duration,
             cpu: exit.cpu,
             peak_memory: exit.peak_memory,
@@ -46,7 +49,7 @@ impl ExitFacts {
     /// The facts about a task of a warm plugin, whose process goes on. `used`: processor time, and bytes of memory.
     pub fn of_task(exit: ExitStatus, duration: Duration, (cpu, memory): (Duration, u64)) -> Self {
         let (code, signal) = (exit.code(), exit.signal());
-        Self { code, signal, oom: false, reason: None, duration, cpu, peak_memory: memory }
+        Self { code, signal, oom: false, reason: None, alone: true, duration, cpu, peak_memory: memory }
     }
 
     /// Logs them.

@@ -3,34 +3,99 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use bson::oid::ObjectId;
 use disbatch_core::model::TaskId;
+use disbatch_core::private_folder::PrivateFolder;
 use tempfile::TempDir;
 
 use crate::failure::Failure;
-use crate::guard;
 
 /// Where a runner is that has no task.
 const HOME: &str = "/";
 
-/// A private folder. Removed when dropped.
-#[derive(Debug)]
-pub struct Folder(PathBuf);
+/// Nobody else may look into a private folder.
+const MODE: u32 = 0o700;
 
-impl Folder {
+/// So many random characters make a name that nobody has.
+const RANDOM: usize = 6;
+
+/// Makes private folders. One that a task has left empty is the next task's, under its name: some file systems take
+/// longer to make and to remove a folder than a short task takes.
+#[derive(Debug, Default)]
+pub struct Folders {
+    /// An empty one.
+    spare: Option<PathBuf>,
+}
+
+impl Folders {
     /// Makes a folder and goes there.
     ///
     /// # Errors
     /// There is no room for it, or the folder for temporary files is missing.
+    pub fn make(&mut self, task: TaskId) -> Result<Folder, Failure> {
+        if let Some(spare) = self.spare.take()
+            && let Some(folder) = reuse(&spare, task)
+        {
+            return Ok(folder);
+        }
+        Folder::make(task)
+    }
+
+    /// Leaves the folder of a task that is over, which is kept if it is as good as new.
+    pub fn keep(&mut self, folder: Folder) {
+        let idle = std::env::temp_dir().join(PrivateFolder::idle(mark()).name());
+        match folder.set_aside(&idle) {
+            Ok(true) => self.spare = Some(idle),
+            Ok(false) => {}
+            Err(error) => tracing::debug!(%error, "cannot keep the private folder for the next task"),
+        }
+    }
+}
+
+impl Drop for Folders {
+    fn drop(&mut self) {
+        if let Some(spare) = &self.spare {
+            // The DEN removes it otherwise.
+            let _left_behind = fs::remove_dir(spare);
+        }
+    }
+}
+
+/// Makes the spare folder the task's. `None`: it is gone, or the name is taken.
+fn reuse(spare: &Path, task: TaskId) -> Option<Folder> {
+    let path = std::env::temp_dir().join(PrivateFolder::of(task, mark()).name());
+    let entered = fs::rename(spare, &path).and_then(|()| std::env::set_current_dir(&path));
+    match entered {
+        Ok(()) => Some(Folder(path)),
+        Err(error) => {
+            tracing::debug!(%error, folder = %spare.display(), "cannot use the private folder again");
+            let _gone = fs::remove_dir(spare).or_else(|_| fs::remove_dir(&path));
+            None
+        }
+    }
+}
+
+/// A private folder. Removed when dropped, unless the path is empty: then it has been set aside.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes a new folder and goes there.
+    ///
+    /// # Errors
+    /// There is no room for it, or the folder for temporary files is missing.
     pub fn make(task: TaskId) -> Result<Self, Failure> {
-        let name = format!("{}{}", guard::folder_prefix(task), mark());
-        let made = match tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir() {
+        let name = PrivateFolder::of(task, mark()).name();
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(&name).permissions(fs::Permissions::from_mode(MODE));
+        let made = match builder.rand_bytes(0).tempdir() {
             // Somebody else, or an earlier attempt that could not remove it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                tempfile::Builder::new().prefix(&name).tempdir()
+                builder.rand_bytes(RANDOM).tempdir()
             }
             made => made,
         };
@@ -40,6 +105,20 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Moves it to `idle` if it is empty and as it was made, and leaves it.
+    fn set_aside(mut self, idle: &Path) -> io::Result<bool> {
+        let found = fs::symlink_metadata(&self.0)?;
+        let is_as_new = found.is_dir()
+            && found.permissions().mode() & 0o7777 == MODE
+            && fs::read_dir(&self.0)?.next().is_none();
+        if is_as_new {
+            fs::rename(&self.0, idle)?;
+            self.0.clear();
+            std::env::set_current_dir(HOME)?;
+        }
+        Ok(is_as_new)
     }
 }
 
@@ -54,8 +133,7 @@ pub fn of_mark(mark: &str) -> impl Iterator<Item = PathBuf> {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let is_of_mark = move |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let rest = name.strip_prefix("disbatch-").and_then(|rest| rest.split_once('-'));
-        rest.is_some_and(|(_, end)| end.starts_with(mark))
+        PrivateFolder::parse(name).is_some_and(|folder| folder.mark.starts_with(mark))
     };
     entries.map(|entry| entry.path()).filter(is_of_mark)
 }
@@ -67,6 +145,9 @@ fn enter(folder: TempDir) -> io::Result<Folder> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        if self.0.as_os_str().is_empty() {
+            return;
+        }
         if let Err(error) = leave(&self.0) {
             tracing::warn!(%error, folder = %self.0.display(), "cannot remove the task's private folder");
         }
@@ -80,5 +161,68 @@ fn leave(folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(folder),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn task(number: u8) -> TaskId {
+        TaskId(ObjectId::from_bytes([number; 12]))
+    }
+
+    fn number_of(folder: &Folder) -> u64 {
+        fs::metadata(folder.path()).unwrap().ino()
+    }
+
+    #[test]
+    fn what_a_task_has_left_empty_is_the_next_ones() {
+        let mut folders = Folders::default();
+        let first = folders.make(task(1)).unwrap();
+        let (path, number) = (first.path().to_owned(), number_of(&first));
+        folders.keep(first);
+        assert!(!path.exists());
+        assert_eq!(std::env::current_dir().unwrap(), Path::new(HOME));
+        assert_eq!(of_mark(mark()).count(), 1, "the guard would find it");
+        let second = folders.make(task(2)).unwrap();
+        assert_eq!(number_of(&second), number);
+        assert_eq!(std::env::current_dir().unwrap(), second.path());
+        let name = second.path().file_name().unwrap().to_str().unwrap();
+        assert_eq!(PrivateFolder::parse(name), Some(PrivateFolder::of(task(2), mark())));
+        folders.keep(second);
+        drop(folders);
+        assert_eq!(of_mark(mark()).count(), 0);
+    }
+
+    #[test]
+    fn what_is_not_as_it_was_made_is_removed() {
+        let mut folders = Folders::default();
+        let (full, open) = (folders.make(task(1)).unwrap(), folders.make(task(2)).unwrap());
+        fs::create_dir(full.path().join("folder")).unwrap();
+        fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        folders.keep(full);
+        folders.keep(open);
+        assert_eq!(of_mark(mark()).count(), 0);
+    }
+
+    #[test]
+    fn a_task_gets_a_folder_whatever_has_become_of_the_spare_one() {
+        let mut folders = Folders::default();
+        let first = folders.make(task(1)).unwrap();
+        folders.keep(first);
+        of_mark(mark()).for_each(|spare| fs::remove_dir(spare).unwrap());
+        let second = folders.make(task(2)).unwrap();
+        folders.keep(second);
+        // An earlier attempt could not remove this.
+        let rest = std::env::temp_dir().join(PrivateFolder::of(task(3), mark()).name());
+        fs::create_dir_all(rest.join("folder")).unwrap();
+        let third = folders.make(task(3)).unwrap();
+        assert!(third.path() != rest && fs::read_dir(third.path()).unwrap().next().is_none());
+        drop((third, folders));
+        fs::remove_dir_all(rest).unwrap();
+        assert_eq!(of_mark(mark()).count(), 0);
     }
 }

@@ -17,10 +17,10 @@
 //! Times are milliseconds since the machine was started, those of suspension included (`CLOCK_BOOTTIME`): a runner
 //! that was stopped between looking at the clock and speaking gives no more than it should. Before the first such
 //! time, the guard starts the plugin; after the last it kills it. It also kills it at once at the end of the orders,
-//! for then the runner is dead; in this case the guard removes the task's private folder too. While it has a
-//! plugin, its working directory is that plugin's folder, else `/`. A plugin that takes several tasks is in `/`; that
-//! the guard is not told of each of its tasks saves waking it up. It finds their folders by the end of their names,
-//! which is the same for all of a runner.
+//! for then the runner is dead; in this case the guard removes the runner's private folders too, which it finds by the
+//! end of their names: that is the same for all of a runner. While it has a plugin, its working directory is that
+//! plugin's folder, else `/`. A plugin that takes several tasks is in `/`; that the guard is not told of each of its
+//! tasks saves waking it up.
 //!
 //! Of each plugin it reports the process, or why it cannot be started; and how it ended, see [`protocol::Report`]. When the
 //! plugin ends by itself, what it has left running is left alone. When it was to end, the last report comes after
@@ -49,7 +49,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use disbatch_core::model::TaskId;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -97,11 +96,6 @@ const LONGEST_REPORT: usize = 64 * 1024;
 
 /// How long to look for the remains of a plugin whose guard was killed.
 const REMAINS_LIMIT: Duration = Duration::from_secs(5);
-
-/// How the names of private folders begin: a guard removes no other.
-pub fn folder_prefix(task: TaskId) -> String {
-    format!("disbatch-{task}-")
-}
 
 /// The program of a guard: this one.
 #[cfg(not(test))]

@@ -29,6 +29,8 @@ pub struct Outcome {
     pub note: Option<String>,
     /// The task is to be tried again after this time.
     pub again: Option<Duration>,
+    /// Whether its private folder has been left by everyone.
+    pub has_left: bool,
     reason: Option<Reason>,
 }
 
@@ -75,6 +77,7 @@ impl Outcome {
             exit: Some(document(&ended.facts)),
             note: note.map(str::to_owned),
             again: None,
+            has_left: ended.facts.alone,
             reason,
         }
     }
@@ -98,6 +101,7 @@ impl Outcome {
             exit: None,
             note: None,
             again: None,
+            has_left: true,
             reason: None,
         }
     }

@@ -15,7 +15,7 @@ use crate::args::Args;
 use crate::boot_time::Asked;
 use crate::custody;
 use crate::failure::{Ending, Failure};
-use crate::folder::Folder;
+use crate::folder::Folders;
 use crate::inherited;
 use crate::ledger::Ledger;
 use crate::link::{Incoming, Link};
@@ -35,7 +35,7 @@ pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     let mut kit = Kit::new(&setup.config);
     // Now, so that the first task need not wait for it.
     kit.guards.renew().map_err(Failure::Setup)?;
-    let mut session = Session { setup, link, incoming, kit };
+    let mut session = Session { setup, link, incoming, kit, folders: Folders::default() };
     let ended = session.work().await;
     session.kit.warm.end().await;
     ended
@@ -46,6 +46,7 @@ struct Session {
     link: Link,
     incoming: Incoming,
     kit: Kit,
+    folders: Folders,
 }
 
 impl Session {
@@ -89,7 +90,7 @@ impl Session {
 
     /// One task.
     async fn serve(&mut self, assignment: Assignment) -> Result<Ending, Failure> {
-        let folder = Folder::make(assignment.run.task)?;
+        let folder = self.folders.make(assignment.run.task)?;
         self.link.taken(assignment.number);
         let (config, lifecycle) = (self.setup.config.clone(), self.setup.lifecycle.clone());
         let ledger = Ledger::new(config, lifecycle, Some((self.link.clone(), assignment.number)));
@@ -101,6 +102,9 @@ impl Session {
         let (outcome, delivered) = work.carry_out(&mut self.kit).await?;
         tracing::info!(task = %begun.run.task, status = %outcome.status, ?delivered, "task ended");
         ledger.flush_counters().await;
+        if outcome.has_left {
+            self.folders.keep(folder);
+        }
         delivered.ending(&begun.run)
     }
 

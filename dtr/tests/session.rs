@@ -13,6 +13,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use disbatch_core::link::{Answer, Ask, Assignment, Go, ToDen, ToRunner, read, write};
 use disbatch_core::model::{NodeName, QueueId, Status, TaskId};
 use disbatch_core::output::StreamName;
+use disbatch_core::private_folder::PrivateFolder;
 use disbatch_core::task::{Finish, Run};
 use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_gettime};
@@ -244,10 +245,14 @@ async fn one_runner_takes_many_tasks() {
     }
     assert_eq!(den.pid(), runner);
     den.until_idle().await;
-    assert_eq!(fs::read_dir(den.file("tmp")).unwrap().count(), 0, "no folder is left");
+    let tmp = den.file("tmp");
+    let left: Vec<_> = fs::read_dir(&tmp).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = left.iter().map(|name| PrivateFolder::parse(name.to_str().unwrap())).collect();
+    assert!(matches!(left[..], [Some(PrivateFolder { task: None, .. })]), "one for the next task: {left:?}");
     drop(den.link);
     let mut ended = den.runner;
     assert!(timeout(DEADLINE, ended.wait()).await.unwrap().unwrap().success());
+    assert_eq!(fs::read_dir(tmp).unwrap().count(), 0, "no folder is left");
 }
 
 #[tokio::test]

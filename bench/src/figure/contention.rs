@@ -30,21 +30,21 @@ pub const NAME: &str = "contention";
 /// How it is measured.
 pub const METHOD: &str = "no DEN runs: as many claimers as said, each with a name, an instance and a memory of what it \
     has read ahead of its own, take tasks of one queue 8 at a time (claim, start, end, the last two acknowledged by a \
-    majority) until none is left. They share 64 connections. CPU is mongod's, for all of it. Tenths are of 60,000 \
-    tasks taken by 8 claimers; deep: with a million more in the queue. Writes: start and end of tasks that are claimed, \
+    majority) until none is left. They share 64 connections. CPU is mongod's, for all of it. Tenths are of the tasks \
+    taken by 8 claimers; deep: with a million more in the queue. Writes: start and end of tasks that are claimed, \
     so many in one command, one command at a time";
 
 /// How many claimers there are.
-const CLAIMERS: [u32; 4] = [1, 8, 64, 256];
+const CLAIMERS: [u32; 4] = [1, FEW, 64, 256];
 
 /// How many places each of them has.
 const PLACES: u32 = 8;
 
-/// Tasks of a run whose tenths are compared.
-const LONG_RUN: u32 = 60_000;
+/// The number of them whose tenths are compared.
+const FEW: u32 = 8;
 
-/// Tasks of the other runs, unless it is said how many.
-const TASKS: u32 = 20_000;
+/// Tasks of a run, unless it is said how many.
+const TASKS: u32 = 60_000;
 
 /// How many more wait in a deep queue.
 const DEEP: u32 = 1_000_000;
@@ -106,16 +106,16 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
         let run = arena.run(claimers, tasks).await?;
         samples.extend(rate(tasks, run.seconds()).map(|value| speed(claimers).sample(value)));
         samples.push(cost(&format!("{claimers} claimers")).sample(run.cpu_us));
+        if claimers == FEW {
+            samples.extend([FIRST.sample(run.tenth(0)), LAST.sample(run.tenth(9))]);
+        }
         arena.end().await?;
     }
-    let long = turn.args.tasks_or(LONG_RUN);
-    for (more, first, last) in [(0, &FIRST, &LAST), (DEEP, &DEEP_FIRST, &DEEP_LAST)] {
-        turn.begin(if more == 0 { "tenths" } else { "tenths, deep" });
-        let arena = Arena::new(turn, long + more).await?;
-        let run = arena.run(8, long).await?;
-        samples.extend([first.sample(run.tenth(0)), last.sample(run.tenth(9))]);
-        arena.end().await?;
-    }
+    turn.begin("deep");
+    let arena = Arena::new(turn, tasks + DEEP).await?;
+    let run = arena.run(FEW, tasks).await?;
+    samples.extend([DEEP_FIRST.sample(run.tenth(0)), DEEP_LAST.sample(run.tenth(9))]);
+    arena.end().await?;
     for together in [8, 64] {
         turn.begin("writes");
         let arena = Arena::new(turn, 6_400).await?;

@@ -12,9 +12,11 @@
 //!
 //! **Order.** While one DEN claims from a queue, tasks are claimed in the exact order of the queue, save those put
 //! behind the mark. Where several do, all of them would try the same few tasks. A DEN that has lost tasks to others
-//! therefore leaves out a random number of tasks each time it reads on, up to a distance that doubles with each loss
-//! and shrinks again without. A task may be overtaken by those at most [`FARTHEST`] places behind it each time; the
-//! reading from the start prefers the head.
+//! therefore reads at a random place behind the head of the queue, up to a distance that doubles with each loss and
+//! shrinks again without. A task may be overtaken by those at most about [`FARTHEST`] places behind it. Leaving out
+//! tasks by counting them would cost as much as reading them, so where to read is guessed from how far apart ids are.
+//! Where the head is, is seen several times a second, from where it was; reading from the start, over all that was
+//! claimed lately, is shared: the more DENs there seem to be, the more seldom each does it.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -29,8 +31,17 @@ const RUN: usize = 64;
 /// The same where several DENs claim from the queue: what is read ages quickly.
 const CONTENDED_RUN: usize = 16;
 
-/// So many tasks are left out at most.
+/// So many tasks are left out at most, about.
 const FARTHEST: usize = 8_192;
+
+/// How long it is good enough to know where the head was, where several DENs claim.
+const HEAD_EVERY: Duration = Duration::from_millis(200);
+
+/// With this chance, divided by the number of those who claim, one of them takes what is at the head.
+const HEAD_SHARE: f64 = 0.5;
+
+/// The distance at which few tasks are lost, for each DEN that claims.
+const DISTANCE_EACH: usize = 4 * CONTENDED_RUN;
 
 /// How long what is behind the mark waits.
 const SCAN_EVERY: Duration = Duration::from_secs(1);
@@ -89,6 +100,10 @@ pub(super) struct Window {
     ids: VecDeque<ObjectId>,
     /// When it was last read from the start, and how long that took.
     scanned: Option<(Instant, Duration)>,
+    /// Where several claim: the first task of the queue, and when that was seen.
+    head: Option<(ObjectId, Instant)>,
+    /// How far apart ids are.
+    gap: u128,
     /// How many tasks are left out at most when it is read on, because others claim too.
     distance: usize,
 }
@@ -98,10 +113,20 @@ pub(super) struct Window {
 pub(super) struct Reading {
     /// Past this id; `None`: from the start.
     pub past: Option<ObjectId>,
-    /// Leaving out so many.
-    pub skip: usize,
     /// So many at most.
     pub limit: usize,
+    place: Place,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Start,
+    Mark,
+    Head,
+    /// At the head, only to see where it is.
+    Look,
+    /// Somewhere behind the head.
+    Behind,
 }
 
 /// The search for the next tasks of one call.
@@ -110,8 +135,10 @@ pub(super) struct Search {
     wanted: usize,
     /// It has been read from the start.
     from_start: bool,
-    /// It has been read past the mark.
+    /// It has been read on as far as there is something.
     past_mark: bool,
+    /// It has been read behind the end of the queue.
+    has_overshot: bool,
     /// Nothing more is to be left out: the queue is shorter than that.
     exact: bool,
 }
@@ -119,7 +146,7 @@ pub(super) struct Search {
 impl Search {
     /// For so many tasks.
     pub(super) fn of(wanted: usize) -> Self {
-        Self { wanted, from_start: false, past_mark: false, exact: false }
+        Self { wanted, from_start: false, past_mark: false, has_overshot: false, exact: false }
     }
 }
 
@@ -127,17 +154,34 @@ impl Window {
     /// What is to be read next for `search`; `None`: nothing, take what there is. `chance` is random, from 0
     /// to 1.
     pub(super) fn reading(&self, search: &Search, now: Instant, chance: f64) -> Option<Reading> {
-        let limit = search.wanted.max(if self.distance > 0 { CONTENDED_RUN } else { RUN });
-        let skip = |chance: f64| if search.exact { 0 } else { part(self.distance, chance) };
-        // Squared: the head is read more often than what is far from it.
-        let at_start = Reading { past: None, skip: skip(chance * chance), limit };
+        let limit = search.wanted.max(if self.is_contended() { CONTENDED_RUN } else { RUN });
+        let start = Reading { past: None, limit, place: Place::Start };
         if !search.from_start && (self.mark.is_none() || self.is_scan_due(now)) {
-            return Some(at_start);
+            return Some(start);
         }
         if self.ids.len() < search.wanted && !search.past_mark {
-            return Some(Reading { past: self.mark, skip: skip(chance), limit });
+            return Some(self.further(search, limit, (now, chance)));
         }
-        (self.ids.is_empty() && !search.from_start && self.may_scan(now)).then_some(at_start)
+        (self.ids.is_empty() && !search.from_start && self.may_scan(now)).then_some(start)
+    }
+
+    /// Where to read on.
+    fn further(&self, search: &Search, limit: usize, (now, chance): (Instant, f64)) -> Reading {
+        let Some((head, seen)) = self.head.filter(|_| self.is_contended()) else {
+            return Reading { past: self.mark, limit, place: Place::Mark };
+        };
+        // From the last known head, that one too.
+        let at_head = Some(moved(head, 1, !self.newest_first));
+        // One after the other takes the head, or what is left there would hold it back for ever.
+        if search.exact || chance * f64::from(self.claimers()) < HEAD_SHARE {
+            return Reading { past: at_head, limit, place: Place::Head };
+        }
+        if now.saturating_duration_since(seen) >= HEAD_EVERY {
+            return Reading { past: at_head, limit: 1, place: Place::Look };
+        }
+        // Squared: the head is read more often than what is far from it.
+        let by = self.gap.saturating_mul(part(self.distance, chance * chance));
+        Reading { past: Some(moved(head, by, self.newest_first)), limit, place: Place::Behind }
     }
 
     /// What was read.
@@ -149,17 +193,36 @@ impl Window {
         (began, ended): (Instant, Instant),
     ) {
         let is_short = ids.len() < reading.limit;
-        if reading.past.is_some() {
-            search.past_mark = true;
-        } else if ids.is_empty() && reading.skip > 0 {
-            search.exact = true;
-            return;
-        } else {
-            self.scanned = Some((ended, ended.saturating_duration_since(began)));
-            self.ids.clear();
-            search.from_start = true;
+        if matches!(reading.place, Place::Start | Place::Head | Place::Look) {
+            self.head = ids.first().map(|first| (*first, ended));
+        }
+        match reading.place {
             // What is there has been read to its end.
-            search.past_mark = is_short;
+            Place::Start => {
+                self.scanned = Some((ended, ended.saturating_duration_since(began)));
+                (search.from_start, search.past_mark) = (true, is_short);
+            }
+            Place::Look => return,
+            // Where little comes, the queue has ended: it is shorter than that.
+            Place::Behind if is_short => {
+                self.distance = (self.distance / 2).max(CONTENDED_RUN);
+                search.exact = search.has_overshot;
+                search.has_overshot = true;
+            }
+            Place::Behind => search.past_mark = true,
+            Place::Mark | Place::Head => search.past_mark = true,
+        }
+        if reading.place != Place::Mark {
+            // They may be among those that come now.
+            self.ids.clear();
+        }
+        // At the head, much is gone from between those that are left.
+        let is_typical = !self.is_contended() || reading.place == Place::Behind;
+        if let (Some(first), Some(last)) = (ids.first(), ids.last())
+            && ids.len() > 1
+            && is_typical
+        {
+            self.gap = number(*first).abs_diff(number(*last)) / (ids.len() as u128 - 1);
         }
         self.mark = ids.last().copied().or(self.mark);
         self.ids.extend(ids);
@@ -169,8 +232,13 @@ impl Window {
     fn is_scan_due(&self, now: Instant) -> bool {
         self.scanned.is_none_or(|(at, took)| {
             let every = (took * SCAN_SHARE).clamp(SCAN_EVERY, SCAN_AT_LEAST_EVERY);
-            now.saturating_duration_since(at) >= every
+            now.saturating_duration_since(at) >= every * self.claimers()
         })
+    }
+
+    /// How many seem to claim, at least.
+    fn claimers(&self) -> u32 {
+        u32::try_from(self.distance / DISTANCE_EACH).unwrap_or(u32::MAX).max(1)
     }
 
     /// Whether it may be read from the start because nothing is left past the mark: at once where that is cheap.
@@ -204,11 +272,17 @@ impl Window {
     /// Of `tried` tasks, others were faster to claim `lost`.
     pub(super) fn met_others(&mut self, tried: usize, lost: usize) {
         if lost * 4 > tried {
-            self.distance = (self.distance * 2).clamp(CONTENDED_RUN.max(tried), FARTHEST);
+            // Where all is lost, there are many others: the sooner they spread, the better.
+            let factor = if lost == tried { 4 } else { 2 };
+            self.distance = (self.distance * factor).clamp(CONTENDED_RUN.max(tried), FARTHEST);
             // Whoever was faster is about to claim these, too.
             self.ids.clear();
         } else if lost == 0 && self.ids.is_empty() {
             self.distance = self.distance * 7 / 8;
+            if !self.is_contended() {
+                // There may be something at any place before the mark.
+                self.mark = None;
+            }
         }
     }
 }
@@ -219,9 +293,24 @@ impl Window {
     clippy::cast_precision_loss,
     reason = "a part of a small positive number"
 )]
-fn part(of: usize, chance: f64) -> usize {
-    (of as f64 * chance) as usize
+fn part(of: usize, chance: f64) -> u128 {
+    (of as f64 * chance) as u128
 }
+
+/// An id as a number: the order is the same.
+fn number(id: ObjectId) -> u128 {
+    id.bytes().iter().fold(0, |number, byte| number << 8 | u128::from(*byte))
+}
+
+/// The id that comes so far after another one, or before it.
+fn moved(id: ObjectId, by: u128, back: bool) -> ObjectId {
+    let number = if back { number(id).saturating_sub(by) } else { number(id).saturating_add(by) };
+    let [_, _, _, _, bytes @ ..] = number.min(LAST).to_be_bytes();
+    ObjectId::from_bytes(bytes)
+}
+
+/// The number of the last id that there can be.
+const LAST: u128 = (1 << 96) - 1;
 
 #[cfg(test)]
 mod tests {
@@ -255,26 +344,37 @@ mod tests {
             } else {
                 self.queued.iter().collect()
             };
-            in_order.into_iter().filter(past).skip(reading.skip).take(reading.limit).copied().collect()
+            in_order.into_iter().filter(past).take(reading.limit).copied().collect()
         }
 
-        fn claim(&mut self, wanted: usize, now: Instant) -> Vec<ObjectId> {
+        fn candidates(
+            &mut self,
+            wanted: usize,
+            now: Instant,
+            mut chance: impl FnMut() -> f64,
+        ) -> Vec<ObjectId> {
             let mut search = Search::of(wanted);
             let mut readings = 0;
-            while let Some(reading) = self.window.reading(&search, now, 0.7) {
+            while let Some(reading) = self.window.reading(&search, now, chance()) {
                 readings += 1;
-                assert!(readings <= 4, "{search:?} {reading:?}");
+                assert!(readings <= 6, "{search:?} {reading:?}");
                 let ids = self.ids(reading);
                 self.window.read(&mut search, reading, ids, (now, now));
             }
-            let taken: Vec<ObjectId> =
-                self.window.take(wanted).into_iter().filter(|id| self.queued.remove(id)).collect();
+            let ids = self.window.take(wanted);
+            assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "none twice");
+            ids
+        }
+
+        fn claim(&mut self, wanted: usize, now: Instant) -> Vec<ObjectId> {
+            let ids = self.candidates(wanted, now, || 0.7);
+            let taken: Vec<ObjectId> = ids.into_iter().filter(|id| self.queued.remove(id)).collect();
             self.claimed.extend(&taken);
             taken
         }
 
         fn first(&self, number: usize) -> Vec<ObjectId> {
-            self.ids(Reading { past: None, skip: 0, limit: number })
+            self.ids(Reading { past: None, limit: number, place: Place::Start })
         }
     }
 
@@ -340,6 +440,38 @@ mod tests {
                         }
                     }
                 }
+            }
+        }
+
+        #[test]
+        fn many_dens_leave_nothing_and_take_the_head_soon(
+            dens in 2usize..20,
+            tasks in 100u32..1_000,
+            apart in 1u32..1_000,
+            chances in prop::collection::vec(0.0f64..1.0, 64),
+        ) {
+            let mut world = World { queued: (0..tasks).map(|n| id(n * apart)).collect(), ..World::default() };
+            let mut windows: Vec<Window> = (0..dens).map(|_| Window::default()).collect();
+            let (mut now, mut chances) = (Instant::now(), chances.into_iter().cycle());
+            let mut waiting = (id(0), now);
+            while let Some(head) = world.queued.first().copied() {
+                if head != waiting.0 {
+                    waiting = (head, now);
+                }
+                prop_assert!(now - waiting.1 < Duration::from_secs(20), "the head waits: {waiting:?}");
+                // All of them read before the first one claims.
+                let read = |window: &mut Window| {
+                    std::mem::swap(&mut world.window, window);
+                    let ids = world.candidates(8, now, || chances.next().unwrap_or(0.5));
+                    std::mem::swap(&mut world.window, window);
+                    ids
+                };
+                let tries: Vec<Vec<ObjectId>> = windows.iter_mut().map(read).collect();
+                for (window, tried) in windows.iter_mut().zip(tries) {
+                    let lost = tried.iter().filter(|id| !world.queued.remove(id)).count();
+                    window.met_others(tried.len(), lost);
+                }
+                now += Duration::from_millis(50);
             }
         }
 

@@ -44,7 +44,6 @@ impl Store {
             FindOptions::builder()
                 .projection(doc! { "_id": 1 })
                 .sort(doc! { "_id": direction })
-                .skip(u64::try_from(reading.skip).unwrap_or(0))
                 .limit(i64::try_from(reading.limit).unwrap_or(i64::MAX))
                 .batch_size(BATCH_READ)
                 .hint(hint)

@@ -6,11 +6,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use disbatch_core::model::TaskId;
 use disbatch_core::telemetry::last_words;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -70,12 +68,8 @@ struct Guard {
     left: HashSet<Process>,
     low: Low,
     oom_kills: Option<OomKills>,
-    /// The private folder of the last plugin that has one.
-    folder: PathBuf,
     /// What the names of all private folders of the runner end with.
     mark: String,
-    /// Whether there was a plugin that takes several tasks.
-    had_warm: bool,
 }
 
 impl Guard {
@@ -96,9 +90,7 @@ impl Guard {
             left: HashSet::new(),
             low,
             oom_kills: OomKills::now(),
-            folder: PathBuf::new(),
             mark,
-            had_warm: false,
         })
     }
 
@@ -118,10 +110,7 @@ impl Guard {
         loop {
             self.settle()?;
             if !self.has_runner && self.wards.is_empty() {
-                remove_private(&self.folder);
-                if self.had_warm {
-                    folder::of_mark(&self.mark).for_each(|folder| remove_private(&folder));
-                }
+                remove_private(&self.mark);
                 return Ok(());
             }
             for ward in self.wards.iter().filter(|ward| ward.killing_since.is_some()) {
@@ -156,7 +145,7 @@ impl Guard {
                 self.left.extend(family);
             }
             self.leave_folder()?;
-            if let Some(exit) = ward.exit(&mut self.oom_kills) {
+            if let Some(exit) = ward.exit(&mut self.oom_kills, !others) {
                 // A runner that has died meanwhile is noticed by the orders.
                 let _died = self.say(ward.number, Report::Exited(exit));
             }
@@ -286,12 +275,6 @@ impl Guard {
         Ok(())
     }
 
-    fn enter(&mut self, folder: &Path) -> io::Result<()> {
-        std::env::set_current_dir(folder)?;
-        folder.clone_into(&mut self.folder);
-        Ok(())
-    }
-
     /// Leaves the folder of a plugin that is gone.
     fn leave_folder(&self) -> io::Result<()> {
         if self.wards.iter().all(|ward| ward.is_warm) { std::env::set_current_dir("/") } else { Ok(()) }
@@ -302,7 +285,7 @@ impl Guard {
         if let Some(oom_kills) = &mut self.oom_kills {
             oom_kills.note();
         }
-        let started = self.enter(&spawn.folder).and_then(|()| {
+        let started = std::env::set_current_dir(&spawn.folder).and_then(|()| {
             // A runner that was stopped before it came to this has lost its task by now.
             if boot_time() >= spawn.until {
                 return Err(io::Error::other(LEASE_IS_OVER));
@@ -316,7 +299,6 @@ impl Guard {
         let report = match started {
             Ok(ward) => {
                 let pid = ward.pid.as_raw();
-                self.had_warm |= ward.is_warm;
                 self.wards.push(ward);
                 Report::Pid(pid)
             }
@@ -381,11 +363,9 @@ fn outlive_signals() {
     }
 }
 
-/// The runner, which has died, made the folder and can no longer remove it. Nothing else is ever removed.
-fn remove_private(folder: &Path) {
-    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let task = name.strip_prefix("disbatch-").and_then(|rest| rest.split_once('-')).map(|(task, _)| task);
-    if task.is_some_and(|task| task.parse::<TaskId>().is_ok()) {
+/// The runner, which has died, made these folders and can no longer remove them. Nothing else is ever removed.
+fn remove_private(mark: &str) {
+    for folder in folder::of_mark(mark) {
         // Nobody is left to be told of an error.
         let _left_behind = fs::remove_dir_all(folder);
     }

@@ -221,6 +221,8 @@ pub struct Exit {
     pub ordered: bool,
     /// Whether the guard killed it because its time was over.
     pub lapsed: bool,
+    /// Whether no process is left that it has started, nor any other of the guard's.
+    pub alone: bool,
     /// Whether it was killed because memory ran out.
     pub oom: bool,
     /// How long it ran.
@@ -238,6 +240,7 @@ impl Exit {
             status: nix::sys::signal::Signal::SIGKILL as i32,
             ordered: false,
             lapsed: false,
+            alone: false,
             oom: false,
             duration: Duration::ZERO,
             cpu: Duration::ZERO,

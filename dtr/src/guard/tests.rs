@@ -5,6 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
+use disbatch_core::model::TaskId;
+use disbatch_core::private_folder::PrivateFolder;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
@@ -35,7 +37,7 @@ struct Plugin {
 /// What is needed to start `command` as a plugin of a new task.
 fn request(command: &[&str]) -> (Spawn, TempDir, TaskId) {
     let task = TaskId(bson::oid::ObjectId::new());
-    let folder = tempfile::Builder::new().prefix(&folder_prefix(task)).tempdir().unwrap();
+    let folder = tempfile::Builder::new().prefix(&PrivateFolder::of(task, "").name()).tempdir().unwrap();
     let spawn = Spawn {
         until: boot_time() + PATIENT,
         program: command[0].into(),
@@ -343,7 +345,8 @@ async fn what_a_plugin_leaves_running_is_left_alone_whatever_happens_to_the_next
     let mut plugin = Plugin::script(&guard, script);
     plugin.pid().await;
     let left: Vec<i32> = [plugin.line().await, plugin.line().await].map(|pid| pid.parse().unwrap()).into();
-    assert!(plugin.exit().await.1.success());
+    let (exit, status) = plugin.exit().await;
+    assert!(status.success() && !exit.alone, "it may be in the private folder");
     let script = format!("env -i setsid sleep 1000 & echo $!; {SPREADING}");
     let mut next = Plugin::script(&guard, &script);
     next.pid().await;
@@ -359,11 +362,15 @@ async fn what_a_plugin_leaves_running_is_left_alone_whatever_happens_to_the_next
         kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
     }
     // What the guard has adopted, it buries when it has something to do.
-    while left.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+    let mut alone = false;
+    while !alone {
         let mut another = Plugin::script(&guard, "true");
         another.pid().await;
-        assert!(another.exit().await.1.success());
+        let (exit, status) = another.exit().await;
+        assert!(status.success());
+        alone = exit.alone;
     }
+    assert!(!left.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()));
 }
 
 #[tokio::test]
@@ -429,7 +436,7 @@ async fn a_plugin_without_a_folder_keeps_nobody_in_one() {
     assert_eq!(fs::read_link(format!("/proc/{process}/cwd")).unwrap(), Path::new("/"));
     // When the runner is gone, the guard removes what this runner has made for tasks, and nothing else.
     let ours = Folder::make(task).unwrap();
-    let other = tempfile::Builder::new().prefix(&folder_prefix(task)).tempdir().unwrap();
+    let other = tempfile::Builder::new().prefix(&PrivateFolder::of(task, "").name()).tempdir().unwrap();
     drop((guard, warm.guarded, plugin.guarded));
     eventually("it is removed", || !ours.path().exists()).await;
     assert!(other.path().exists());

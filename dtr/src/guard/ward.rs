@@ -158,14 +158,15 @@ impl Ward {
         self.ordered || self.killing_since.is_some()
     }
 
-    /// How it ended, if it has.
-    pub fn exit(&self, oom_kills: &mut Option<OomKills>) -> Option<Exit> {
+    /// How it ended, if it has. `alone`: no other process is left.
+    pub fn exit(&self, oom_kills: &mut Option<OomKills>, alone: bool) -> Option<Exit> {
         let ended = self.ended.as_ref()?;
         let killed = ended.status.signal() == Some(Signal::SIGKILL as i32) && self.killing_since.is_none();
         Some(Exit {
             status: ended.status.into_raw(),
             ordered: self.ordered,
             lapsed: self.lapsed,
+            alone,
             oom: killed && oom_kills.as_mut().is_some_and(OomKills::more),
             duration: self.duration,
             cpu: ended.rusage.utime + ended.rusage.stime,

@@ -9,10 +9,12 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::boot_time::boot_time;
+use crate::folder::mark;
 use crate::relay;
 use crate::supervision::{self, Supervisor};
 use crate::verdict::final_status;
 use disbatch_core::model::{NodeName, Queue, Status, TaskId};
+use disbatch_core::private_folder::PrivateFolder;
 
 /// Nothing here takes so long.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -54,7 +56,10 @@ impl Setup {
             queue,
             name: "Test".parse().unwrap(),
             run,
-            folder: tempfile::Builder::new().prefix(&guard::folder_prefix(TaskId(id))).tempdir().unwrap(),
+            folder: tempfile::Builder::new()
+                .prefix(&PrivateFolder::of(TaskId(id), mark()).name())
+                .tempdir()
+                .unwrap(),
             until: boot_time() + PATIENT,
         }
     }

@@ -94,7 +94,7 @@ impl Setup {
         let task: Task = bson::deserialize_from_document(task).unwrap();
         let run =
             Run { task: id, queue: self.queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
-        let folder: TempDir = tempfile::Builder::new().prefix(&guard::folder_prefix(id)).tempdir().unwrap();
+        let folder: TempDir = tempfile::tempdir().unwrap();
         let (supervisor, supervision) = supervision::channel();
         let (relay, inbox) = relay::channel();
         let name = "Test".parse().unwrap();
@@ -279,6 +279,20 @@ print('begun', flush=True); time.sleep(1000)";
     assert!(!runs(&before) && !runs(&child));
     let after = setup.run("print(os.getpid())").await;
     assert_ne!(after.stdout, before);
+}
+
+#[tokio::test]
+async fn a_task_that_never_stops_writing_is_ended_like_any_other() {
+    let mut setup = Setup::new(Warm::default());
+    let flood = "signal.signal(signal.SIGTERM, signal.SIG_IGN)
+open(message['work_dir'] + '/ready', 'w').write('1\\n')
+while True: say(progress={'n': 1})";
+    let timeout = async |(supervisor, folder): (Supervisor, &Path)| {
+        file(folder, "ready").await;
+        supervisor.end(End { reason: Reason::Timeout, grace: Duration::from_millis(50) });
+    };
+    let came = setup.run_with(doc! { "do": flood }, timeout).await.unwrap();
+    assert_eq!((came.ended.facts.signal, came.ended.facts.reason), (Some(9), Some(Reason::Timeout)));
 }
 
 #[tokio::test]
