@@ -16,7 +16,7 @@ pub struct BalanceDocument {
     /// `"<0-6 or *> HH:MM"` and how many tasks may run from then on, in the stored order. Entries without a
     /// number are left out.
     pub max_tasks: Vec<(String, i64)>,
-    /// Names of queues, those of lowest priority first. Parts that are no lists of names are left out.
+    /// Names of queues in tiers; see [`plan::allot`] for their order. Parts that are no lists of names are left out.
     pub queues: Vec<Vec<String>>,
     /// Until when nothing is to be balanced, in seconds since 1970.
     pub disabled: Option<i64>,

@@ -103,9 +103,16 @@ impl Counters {
 }
 
 impl Store {
-    /// Notes that `tasks` tasks of `queue` have moved from one status to another; `None` is not to be there.
+    /// Notes that `tasks` tasks of `queue` have moved from one status to another; `None` is not to be there. Ends are
+    /// also noted in [`crate::series`].
     pub(crate) fn moved(&self, queue: QueueId, from: Option<Status>, to: Option<Status>, tasks: u64) {
         self.note(|deltas| deltas.moved(queue.0, from, to, tasks));
+        if let (Some(from), Some(to)) = (from, to)
+            && !from.has_ended()
+            && to.has_ended()
+        {
+            self.note_ends(queue, to, tasks);
+        }
     }
 
     /// Notes that tasks may have moved of which nothing is known: an answer was lost, or a process has vanished. An audit

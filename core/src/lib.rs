@@ -4,6 +4,7 @@
 //! Follow one task through [`task`]: submit, claim, start, finish. `ARCHITECTURE.md` walks that path
 //! through all processes and states the invariants.
 
+pub mod about;
 pub mod audit;
 pub mod balance;
 pub mod bulk;
@@ -22,6 +23,7 @@ pub mod output;
 pub mod plugin;
 pub mod private_folder;
 pub mod queue;
+pub mod series;
 pub mod store;
 pub mod task;
 pub mod telemetry;

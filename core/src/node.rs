@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
-use crate::model::{Node, NodeName, Selector};
+use crate::model::{Node, NodeName, Selector, number, whole_number};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -44,6 +44,51 @@ pub struct Beat {
     pub plugins: Vec<String>,
     /// The queues that its configuration restricts it to, and those that it leaves out.
     pub serves: Document,
+    /// What its host is like.
+    pub stats: Stats,
+}
+
+/// What the host of a node is like. What its system does not tell is unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Stats {
+    /// The load average of one minute.
+    pub load: Option<f64>,
+    /// How many processors it has.
+    pub cpus: Option<u64>,
+    /// Its memory: bytes.
+    pub memory: Option<u64>,
+    /// How much of it could be given to new processes without swapping: bytes.
+    pub memory_available: Option<u64>,
+}
+
+impl Stats {
+    /// What the document of a node says.
+    pub fn of_node(node: &Document) -> Self {
+        let Ok(stats) = node.get_document("stats") else { return Self::default() };
+        let count = |name| stats.get(name).and_then(whole_number).and_then(|count| u64::try_from(count).ok());
+        Self {
+            load: stats.get("load").and_then(number),
+            cpus: count("cpus"),
+            memory: count("memory"),
+            memory_available: count("memory_available"),
+        }
+    }
+
+    /// As a node has it in `stats`.
+    fn document(&self) -> Document {
+        let mut stats = Document::new();
+        if let Some(load) = self.load {
+            stats.insert("load", load);
+        }
+        let counts =
+            [("cpus", self.cpus), ("memory", self.memory), ("memory_available", self.memory_available)];
+        for (name, count) in counts {
+            if let Some(count) = count {
+                stats.insert(name, i64::try_from(count).unwrap_or(i64::MAX));
+            }
+        }
+        stats
+    }
 }
 
 impl Store {
@@ -53,7 +98,7 @@ impl Store {
     /// The database cannot be reached, or the entry cannot be understood.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn heartbeat(&self, node: &NodeName, beat: &Beat) -> Result<Node, StoreError> {
-        let fields = doc! {
+        let mut fields = doc! {
             "timestamp": self.now(),
             "instance": &beat.instance,
             "version": env!("CARGO_PKG_VERSION"),
@@ -63,6 +108,10 @@ impl Store {
             "plugins": &beat.plugins,
             "serves": &beat.serves,
         };
+        let stats = beat.stats.document();
+        if !stats.is_empty() {
+            fields.insert("stats", stats);
+        }
         let entry = self
             .nodes()
             // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
@@ -73,6 +122,7 @@ impl Store {
             .upsert(true)
             .return_document(mongodb::options::ReturnDocument::After)
             .await?;
+        self.note_node(node, beat.running, &beat.stats);
         // With `upsert` and `After` there always is one.
         let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node });
         typed("nodes", entry)
@@ -190,5 +240,23 @@ fn node_filter(selector: &Selector) -> Document {
     match selector {
         Selector::Id(id) => doc! { "_id": id },
         Selector::Name(name) => doc! { "node": name },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_is_like_is_read_as_it_was_written() {
+        let stats =
+            Stats { load: Some(0.5), cpus: Some(2), memory: Some(1 << 33), memory_available: Some(0) };
+        for stats in [stats, Stats { memory: None, load: None, ..stats }, Stats::default()] {
+            assert_eq!(Stats::of_node(&doc! { "stats": stats.document() }), stats);
+        }
+        assert!(Stats::default().document().is_empty());
+        let odd = doc! { "stats": { "load": "high", "cpus": -1, "memory": 1.5 } };
+        assert_eq!(Stats::of_node(&odd), Stats::default());
+        assert_eq!(Stats::of_node(&doc! { "stats": 1 }), Stats::default());
     }
 }

@@ -18,7 +18,7 @@ use crate::store::{Store, StoreError};
 use packer::Packer;
 use writes::Writes;
 
-pub use range::OutputFile;
+pub use range::{OutputEnd, OutputFile};
 
 /// Characters (text) or bytes (binary) in a chunk.
 pub const CHUNK_SIZE: usize = 261_120;

@@ -21,6 +21,7 @@ pub use error::{StoreError, WriteFailure};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Role, Ssl};
 use crate::counters::Counters;
+use crate::series::Series;
 
 /// How long an operation waits for a reachable server before it fails.
 const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,6 +36,7 @@ pub struct Store {
     database: Database,
     clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) series: Arc<Series>,
 }
 
 impl Store {
@@ -52,13 +54,20 @@ impl Store {
             options.credential = Some(credential(role, password, &config.database));
         }
         let database = Client::with_options(options)?.database(&config.database);
-        let counters = if role == Role::TaskRunner { Counters::of_runner() } else { Counters::of_daemon() };
-        Ok(Self { database, clock: Arc::new(SystemClock), counters: Arc::new(counters) })
+        let (counters, series) = match role {
+            Role::TaskRunner => (Counters::of_runner(), Series::of_runner()),
+            Role::Disbatchd | Role::DisbatchWeb | Role::QueueBalance | Role::Plugin => {
+                (Counters::of_daemon(), Series::of_daemon())
+            }
+        };
+        let clock = Arc::new(SystemClock);
+        Ok(Self { database, clock, counters: Arc::new(counters), series: Arc::new(series) })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
     pub fn with_clock(database: Database, clock: Arc<dyn Clock>) -> Self {
-        Self { database, clock, counters: Arc::new(Counters::of_daemon()) }
+        let (counters, series) = (Counters::of_daemon(), Series::of_daemon());
+        Self { database, clock, counters: Arc::new(counters), series: Arc::new(series) }
     }
 
     /// Asks the server for a sign of life.

@@ -18,6 +18,7 @@ mod run;
 mod runner;
 mod schedule;
 mod scribe;
+mod stats;
 mod supervise;
 mod upkeep;
 

@@ -326,6 +326,7 @@ impl Node {
             running: self.launcher.running(),
             plugins: self.availability.names(),
             serves,
+            stats: crate::stats::read(),
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;
         self.continuity.reached(self.config.lease() * 2 / 3);

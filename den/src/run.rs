@@ -70,7 +70,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
     let janitor = janitor::start(config.janitor, &store, &name, &stop);
     let auditor = auditor::start(config.auditor, &store, &name, &stop);
-    let counters = store.clone();
+    let notes = store.clone();
     let node = Node::new(config, store, name, hints, launcher).staying_for_its_tasks(args.drain);
     node.run(&lifecycle).await;
     stop.cancel();
@@ -84,7 +84,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     if let Some(auditor) = auditor {
         let _ended = tokio::time::timeout(auditor::LAST_MOMENT, auditor).await;
     }
-    let _written = tokio::time::timeout(auditor::LAST_MOMENT, counters.flush_counters()).await;
+    let _written = tokio::time::timeout(auditor::LAST_MOMENT, notes.flush()).await;
     // It ends at once; how it ends does not matter any more.
     let _ended = follower.await;
     Ok(())

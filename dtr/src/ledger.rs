@@ -265,11 +265,11 @@ impl Ledger {
         self.ask_for(Ask::LetGo).await;
     }
 
-    /// Writes what this process has to say to the counters, if it has moved tasks by itself.
+    /// Writes what this process has to say to the counters and numbers over time, if it has moved tasks by itself.
     pub async fn flush_counters(&self) {
         if let Some(store) = self.0.store.get() {
             // Should it not work, an audit will find it out.
-            let _counted = tokio::time::timeout(COUNTING, store.flush_counters()).await;
+            let _counted = tokio::time::timeout(COUNTING, store.flush()).await;
         }
     }
 

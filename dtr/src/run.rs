@@ -35,6 +35,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
         at: store.now(),
         lease: setup.config.lease(),
         pid: std::process::id(),
+        waiting: None,
     };
     let begun = begin(&ledger, &claim, asked, &setup).await?;
     tracing::info!(task = %id, queue = %begun.task.queue, attempt = begun.run.attempt, "task started");

@@ -183,6 +183,7 @@ async fn start(assignment: Assignment, lease: Duration, ledger: &Ledger) -> Resu
         at: assignment.at,
         lease,
         pid: std::process::id(),
+        waiting: None,
     };
     let (task, run) = match ledger.start(&claim).await? {
         Started::Running(task, run) => (*task, run),

@@ -289,6 +289,7 @@ pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
         at: store.now(),
         lease: LEASE,
         pid: 1,
+        waiting: None,
     };
     let run = |claim: &Claim| Run {
         task: claim.task,

@@ -2,7 +2,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 
 use super::{Encoding, chunk_bytes};
 use crate::store::{Store, StoreError};
@@ -14,6 +14,15 @@ pub struct OutputFile {
     pub length: u64,
     /// Whether it is text.
     pub encoding: Encoding,
+}
+
+/// The end of a file of output.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OutputEnd {
+    /// Where the first of these bytes is in the file.
+    pub offset: u64,
+    /// The bytes, up to the last of the file.
+    pub bytes: Vec<u8>,
 }
 
 impl Store {
@@ -69,9 +78,42 @@ impl Store {
         }))
     }
 
+    /// The last bytes of the file `id`: `most` of them, or all if there are not so many. However long the file is, only
+    /// the chunks with these bytes are read.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or one of the chunks is missing or is no chunk.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn read_output_end(&self, id: ObjectId, most: usize) -> Result<OutputEnd, StoreError> {
+        let file = self.find_output(id).await?;
+        let mut chunks =
+            self.chunks().find(doc! { "files_id": id }).sort(doc! { "n": -1 }).batch_size(1).await?;
+        let (mut parts, mut read, mut before) = (Vec::new(), 0, None);
+        while read < most && before != Some(0) {
+            let Some(chunk) = chunks.try_next().await? else { break };
+            let number = before.map_or_else(|| count(&chunk, "n"), |number| u64::checked_sub(number, 1));
+            let number = number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
+            let bytes = chunk_bytes(id, number, chunk)?;
+            read += bytes.len();
+            parts.push(bytes);
+            before = Some(number as u64);
+        }
+        let mut bytes: Vec<u8> = parts.into_iter().rev().flatten().collect();
+        bytes.drain(..bytes.len().saturating_sub(most));
+        let length = file.map_or(0, |file| file.length);
+        Ok(OutputEnd { offset: length.saturating_sub(bytes.len() as u64), bytes })
+    }
+
     /// The number of the chunk that holds the byte at `position`, and how many of its bytes come before. Chunks
-    /// of text have the same number of characters, not of bytes, so that the server has to measure them.
+    /// of text have the same number of characters, not of bytes, so that the server has to measure them: from the
+    /// nearer end.
     async fn chunk_at(&self, id: ObjectId, position: u64) -> Result<(usize, usize), StoreError> {
+        let length = self.find_output(id).await?.map_or(0, |file| file.length);
+        if (length / 2..length).contains(&position)
+            && let Some(found) = self.chunk_near_the_end(id, length, position).await?
+        {
+            return Ok(found);
+        }
         let only = doc! { "_id": 0, "length": { "$binarySize": "$data" } };
         let mut lengths =
             self.chunks().find(doc! { "files_id": id }).projection(only).sort(doc! { "n": 1 }).await?;
@@ -85,6 +127,29 @@ impl Store {
             number += 1;
         }
         Ok((number, usize::try_from(position - before).unwrap_or(usize::MAX)))
+    }
+
+    /// The same, measured from the end of a file of this length. `None`: there are not all chunks of it.
+    async fn chunk_near_the_end(
+        &self,
+        id: ObjectId,
+        length: u64,
+        position: u64,
+    ) -> Result<Option<(usize, usize)>, StoreError> {
+        let only = doc! { "_id": 0, "n": 1, "length": { "$binarySize": "$data" } };
+        let mut lengths =
+            self.chunks().find(doc! { "files_id": id }).projection(only).sort(doc! { "n": -1 }).await?;
+        let mut end = length;
+        while let Some(chunk) = lengths.try_next().await? {
+            let (Some(number), Some(size)) = (count(&chunk, "n"), count(&chunk, "length")) else { break };
+            let Some(start) = end.checked_sub(size) else { break };
+            if start <= position {
+                let place = (usize::try_from(number), usize::try_from(position - start));
+                return Ok(if let (Ok(number), Ok(skip)) = place { Some((number, skip)) } else { None });
+            }
+            end = start;
+        }
+        Ok(None)
     }
 }
 

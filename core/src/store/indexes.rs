@@ -8,7 +8,7 @@ use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::{Store, StoreError};
-use crate::live;
+use crate::{live, series};
 
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -100,13 +100,14 @@ fn of_ours() -> Vec<Index> {
         }),
         Index::on("tasks.attempts", doc! { "task": 1, "attempt": 1 }).unique(),
         Index::on("submissions", doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
-        Index::on("audit", doc! { "at": 1 }),
+        Index::on("audit", doc! { "at": 1, "_id": 1 }),
         Index::on("tasks.archive", doc! { "queue": 1, "status": 1 }),
         Index::on("tasks.archive", doc! { "mtime": 1 }),
         // Copies whose move has not come to its end.
         Index::on("tasks.archive", doc! { "moving": 1 }).sparse(),
         Index::on("tasks.deleting", doc! { "done": 1 }).expire(TOMBSTONES_KEPT),
         Index::on("bulk", doc! { "state": 1, "lease_until": 1 }),
+        Index::on(series::COLLECTION, doc! { "at": 1 }).expire(series::KEPT),
     ]
 }
 

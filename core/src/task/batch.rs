@@ -8,7 +8,7 @@ use futures::TryStreamExt;
 
 use super::statements::Statement;
 use super::{Finish, Finished, Renewed, Run, Start};
-use crate::model::{Status, Task, TaskId};
+use crate::model::{Task, TaskId};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -107,11 +107,7 @@ impl Store {
         let report = self.update_tasks(&statements, self.database().write_concern()).await?;
         if report.complete {
             let cancelled = self.cancel_requests_among(writes).await?;
-            for write in writes {
-                if let RunWrite::Finish { run, finish } = write {
-                    self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
-                }
-            }
+            writes.iter().for_each(|write| self.note_write(write));
             let written = |write: &RunWrite| Ok(write.matched(cancelled.contains(&write.task())));
             return Ok(writes.iter().map(written).collect());
         }
@@ -125,6 +121,19 @@ impl Store {
             });
         }
         Ok(written)
+    }
+
+    /// Notes a start or an end that was made.
+    fn note_write(&self, write: &RunWrite) {
+        match write {
+            RunWrite::Start(start) => {
+                if let Some(waiting) = &start.waiting {
+                    self.note_start(waiting, start.at);
+                }
+            }
+            RunWrite::Finish { run, finish } => self.note_finish(run, finish),
+            RunWrite::Renew { .. } | RunWrite::Progress { .. } => {}
+        }
     }
 
     /// Those of the renewed tasks whose end somebody has asked for.
@@ -159,7 +168,10 @@ impl Store {
     /// What became of a write, by the state in which its task is now.
     async fn recognise(&self, write: &RunWrite, task: Option<&Task>) -> Result<Written, StoreError> {
         Ok(match write {
-            RunWrite::Start(start) if task.is_some_and(|task| start.is_of(task)) => Written::Started,
+            RunWrite::Start(start) if task.is_some_and(|task| start.is_of(task)) => {
+                self.note_write(write);
+                Written::Started
+            }
             RunWrite::Start(_) => Written::NotClaimed,
             RunWrite::Renew { run, .. } => Written::Renewed(match task {
                 Some(task) if run.has(task) => Renewed::Held { cancel: task.is_to_be_cancelled() },
@@ -167,7 +179,7 @@ impl Store {
             }),
             RunWrite::Finish { run, finish } if task.is_some_and(|task| finish.is_held_by(task, run)) => {
                 // By this update, or by an earlier one that had no answer and so was not counted.
-                self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
+                self.note_write(write);
                 Written::Finished(Finished::Stored)
             }
             RunWrite::Finish { run, finish } => {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Run;
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
-use crate::model::{Status, Task};
+use crate::model::{Status, Task, number};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -54,11 +54,19 @@ impl Store {
     pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
         let (filter, update) = finish.statement(run, self.now()).alone();
         if self.tasks().update_one(filter, update).await?.matched_count == 1 {
-            self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
+            self.note_finish(run, finish);
             return Ok(Finished::Stored);
         }
         let task = self.find_task(run.task).await?;
         self.recognise_finish(run, finish, task.as_ref()).await
+    }
+
+    /// Notes that the end of a task was stored.
+    pub(super) fn note_finish(&self, run: &Run, finish: &Finish) {
+        self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
+        if let Some(ran) = finish.ran() {
+            self.note_run(run.queue, ran);
+        }
     }
 
     /// Whether the end that found no running task is stored all the same: in the task as it is now, by an
@@ -176,6 +184,12 @@ pub(super) fn deferred(store: &Store, pause: Duration, why: &str) -> Transition 
 }
 
 impl Finish {
+    /// How long the plugin ran, if there was one.
+    fn ran(&self) -> Option<Duration> {
+        let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+
     /// The transition, and what the task must be like for it.
     pub(super) fn statement(&self, run: &Run, now: DateTime) -> Statement {
         let mut transition = Transition::to(self.status, now)

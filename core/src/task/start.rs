@@ -5,9 +5,9 @@ use std::time::Duration;
 use bson::{Bson, DateTime, doc};
 use mongodb::options::ReturnDocument;
 
-use super::Run;
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
+use super::{Run, Waiting};
 use crate::model::{NodeName, Status, Task, TaskId};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -30,6 +30,9 @@ pub struct Start {
     pub lease: Duration,
     /// The runner's process.
     pub pid: u32,
+    /// Where and since when the task has waited, for [`crate::series`]. `None`: it is not noted, unless the task
+    /// itself says so, as in [`Store::start_task`].
+    pub waiting: Option<Waiting>,
 }
 
 /// What a runner found when it wanted to start its task.
@@ -57,7 +60,13 @@ impl Store {
         let started =
             self.tasks().find_one_and_update(filter, update).return_document(ReturnDocument::After).await?;
         let task = match started {
-            Some(document) => Some(typed("tasks", document)?),
+            Some(document) => {
+                let task = typed("tasks", document)?;
+                if let Some(waiting) = Waiting::of_task(&task) {
+                    self.note_start(&waiting, start.at);
+                }
+                Some(task)
+            }
             None => self.find_task(start.task).await?.filter(|task| start.is_of(task)),
         };
         Ok(match task {

@@ -103,6 +103,7 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             (crate::lease::COLLECTION, &["insert", "update"]),
             ("nodes", &["createIndex", "insert", "update"]),
             ("queues", &["createIndex"]),
+            (crate::series::COLLECTION, &["createIndex", "insert", "update"]),
             ("submissions", &["createIndex"]),
             ("tasks", &["createIndex", "remove", "update"]),
             // The janitor archives and deletes by the policy of queues.
@@ -115,14 +116,16 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
             ("tasks.live", &["createIndex", "insert", "remove", "update"]),
         ],
         // Tasks may be created for the documents of any collection, and waiting follows a change stream.
+        // And one page tells how large collections are.
         Role::DisbatchWeb => &[
-            (ANY, &["changeStream", "find"]),
+            (ANY, &["changeStream", "collStats", "find"]),
             ("audit", &["insert", "update"]),
             ("balance", &["insert", "update"]),
             ("bulk", &["insert", "update"]),
             (crate::counters::COLLECTION, &["insert", "update"]),
             ("nodes", &["update"]),
             ("queues", &["insert", "remove", "update"]),
+            (crate::series::COLLECTION, &["insert", "update"]),
             ("submissions", &["insert", "remove", "update"]),
             ("tasks", &["insert", "listIndexes", "remove", "update"]),
             ("tasks.archive", &["insert", "remove", "update"]),
@@ -135,6 +138,7 @@ fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
         Role::TaskRunner => &[
             (crate::counters::COLLECTION, &["find", "insert", "update"]),
             ("queues", &["find"]),
+            (crate::series::COLLECTION, &["insert", "update"]),
             ("tasks", &["find", "update"]),
             // Where a result is whose confirmation was lost, if the janitor was faster.
             ("tasks.archive", &["find"]),

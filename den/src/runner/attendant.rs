@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
-use disbatch_core::task::{RunWrite, Start, Written};
+use disbatch_core::task::{RunWrite, Start, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::unix::OwnedWriteHalf;
@@ -159,6 +159,7 @@ impl Attendant {
             at: self.services.store.now(),
             lease: work.lease,
             pid: self.process.pid,
+            waiting: Waiting::of_document(claim.queue, &claim.document),
         };
         // Less than the claim holds: then it is given back before others do so.
         let taken_until = Some(Instant::now() + work.lease / 2);

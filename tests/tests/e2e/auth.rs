@@ -3,11 +3,17 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Document, doc};
-use disbatch_core::model::TaskId;
+use disbatch_core::clock::SystemClock;
+use disbatch_core::model::{NodeName, TaskId};
+use disbatch_core::node::Beat;
+use disbatch_core::series::Point;
+use disbatch_core::store::Store;
 use disbatch_mongod::server::Server;
 use disbatch_mongod::testing::start_ephemeral_with;
 use disbatch_tests::{Dci, Script, World, binary, eventually};
@@ -114,6 +120,11 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
     archived_and_deleted(&dci, world, task).await?;
     disbatch(url, &["delete-queue", "demo"]).await?;
 
+    let series = world.database().collection::<Document>("series");
+    // By the DEN's user and by the DCI's.
+    for noted in [doc! { "succeeded": { "$gte": 1 } }, doc! { "other": { "$gte": 1 } }] {
+        eventually("numbers over time", || async { Ok(series.find_one(noted.clone()).await?) }).await?;
+    }
     let reports = world.database().collection::<Document>("reports");
     // One for each attempt.
     assert_eq!(reports.count_documents(doc! { "status": "SUCCESS" }).await?, 2);
@@ -255,6 +266,16 @@ async fn tasks_are_run_and_orphaned_as_users_that_perl_has_made() -> anyhow::Res
     world.until_status(bad, -6).await?;
     let log = den.log()?;
     assert!(!log.contains("cannot work with the database"), "{log}");
+    let database = secured.database_as("disbatchd", "d").await?;
+    let store = Store::with_clock(database, Arc::new(SystemClock));
+    store.heartbeat(&NodeName::new("n2"), &Beat::default()).await?;
+    store.flush().await?;
+    let ended = |points: &[Point]| points.iter().map(|point| point.numbers.ended.total()).sum::<u64>();
+    let points = store.series(None, store.now(), Duration::from_secs(60)).await?;
+    assert!(!points.is_empty() && ended(&points) == 0, "{points:?}");
+    assert!(store.last_hour().await?.is_empty());
+    let series = world.database().collection::<Document>("series");
+    assert_eq!(series.count_documents(doc! {}).await?, 0);
     secured.server.stop().await
 }
 

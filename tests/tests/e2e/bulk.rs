@@ -151,6 +151,33 @@ async fn a_bulk_job_outlives_the_server_that_took_it() -> anyhow::Result<()> {
     world.end().await
 }
 
+/// What people see: a form that counts first, the jobs, and each of them.
+async fn on_pages(dci: &Dci, other: QueueId, bad: &[TaskId]) -> anyhow::Result<()> {
+    let fields = ["action=cancel", "queue=other", "status=", "older_than=", "ids=", "reason=a & b"];
+    let preview = dci.page("/bulk", &[&fields[..], &[".preview=1"]].concat()).await?;
+    assert!(preview.contains("Cancel 0 tasks?") && preview.contains("No task matches."), "{preview}");
+    let refused = dci.page("/bulk", &["action=cancel", ".preview=1"]).await?;
+    assert!(refused.contains("400 Bad Request") && refused.contains("refusing to act"), "{refused}");
+    let made = dci.page("/bulk", &fields).await?;
+    assert!(made.contains("303 See Other") && made.contains("location: /bulk/"), "{made}");
+    let job = made.split("location: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let job = dci.page(job.context("no address")?, &[]).await?;
+    assert!(
+        job.contains("200 OK") && job.contains("a &#38; b") && job.contains("data-live=\"/ui/bulk/"),
+        "{job}"
+    );
+    let selected =
+        [format!("ids={}", bad[0]), format!("ids={}", bad[2]), "action=cancel".into(), ".preview=1".into()];
+    let selected: Vec<&str> = selected.iter().map(String::as_str).collect();
+    let preview = dci.page("/bulk", &selected).await?;
+    assert!(preview.contains("Cancel 1 task?") && preview.matches("name=\"ids\"").count() == 2, "{preview}");
+    let listed = dci.page(&format!("/bulk?action=retry&queue={other}"), &[]).await?;
+    for part in ["a &#38; b", "<option value=\"retry\" selected>", "done</span>"] {
+        assert!(listed.contains(part), "{part}: {listed}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn bulk_jobs_do_what_they_are_told_and_no_more() -> anyhow::Result<()> {
     let world = World::new().await?;
@@ -188,17 +215,7 @@ async fn bulk_jobs_do_what_they_are_told_and_no_more() -> anyhow::Result<()> {
     assert_eq!(over["error"], "the bulk job is over: its state is done");
     let all = dci.bulk(json!({ "action": "archive", "filter": { "queue": "*", "status": [1, 2] } })).await?;
     assert_eq!(all["done"], 5, "{all}");
-    let fields = ["action=cancel", "queue=other", "status=", "older_than=", "ids=", "reason=a & b"];
-    let preview = dci.page("/bulk", &[&fields[..], &[".preview=1"]].concat()).await?;
-    assert!(preview.contains("Cancel 0 tasks?") && preview.contains("No task matches."), "{preview}");
-    let refused = dci.page("/bulk", &["action=cancel", ".preview=1"]).await?;
-    assert!(refused.contains("400 Bad Request") && refused.contains("refusing to act"), "{refused}");
-    let made = dci.page("/bulk", &fields).await?;
-    assert!(made.contains("303 See Other") && made.contains("location: /bulk"), "{made}");
-    let listed = dci.page(&format!("/bulk?action=retry&queue={other}"), &[]).await?;
-    for part in ["a &#38; b", "<option value=\"retry\" selected>", "done</span>"] {
-        assert!(listed.contains(part), "{part}: {listed}");
-    }
+    on_pages(&dci, other, &bad).await?;
     let jobs = dci.get("/bulk?.limit=2").await?;
     assert_eq!(jobs[1]["id"], all["id"], "the latest is the first");
     assert_eq!(jobs.as_array().map(Vec::len), Some(2));

@@ -32,6 +32,7 @@ pub fn start(claim: &Claim, store: &Store, pid: u32) -> Start {
         at: store.now(),
         lease: LEASE,
         pid,
+        waiting: None,
     }
 }
 

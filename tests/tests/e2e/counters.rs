@@ -361,7 +361,7 @@ async fn counts_are_exact_up_to_a_bound_and_read_no_more() -> anyhow::Result<()>
     assert_eq!(completed().await?, 10_500);
     assert_eq!(dci.get(&count).await?["count"], 10_500);
     let page = dci.request(reqwest::Method::GET, &count).header("Accept", "text/html").send().await?;
-    assert!(page.text().await?.contains("10500 tasks"));
+    assert!(page.text().await?.contains("10,500 tasks"));
     let node = format!("/tasks?queue={queue}&node=&.count=1");
     assert_eq!(dci.get(&node).await?["count"], 10_500, "what has no counter is counted");
     // A program that knows of no counters makes it small again: exact at once, as soon as it is counted again.

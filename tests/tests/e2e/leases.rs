@@ -34,6 +34,7 @@ async fn start(world: &World, claim: &Claim) -> anyhow::Result<Started> {
         at: store.now(),
         lease: LEASE,
         pid: 4_000_000,
+        waiting: None,
     };
     Ok(store.start_task(&start).await?)
 }

@@ -24,6 +24,7 @@ mod output;
 mod pages;
 mod perl;
 mod runner;
+mod series;
 mod survival;
 mod tls;
 mod upkeep;

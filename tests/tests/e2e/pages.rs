@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, QueueId, TaskId};
 use disbatch_core::store::Store;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
@@ -192,16 +192,63 @@ async fn the_api_and_the_page_turn_pages() -> anyhow::Result<()> {
         anyhow::Ok(answer.text().await?)
     };
     let html = page("").await?;
-    assert!(
-        html.contains(&id(24)) && html.contains(&format!("name=\".after\" value=\"{}\"", id(15))),
-        "{html}"
-    );
+    assert!(html.contains(&id(24)) && html.contains(&format!(".after={}\">Next</a>", id(15))), "{html}");
     let html = page(&format!("&.after={}", id(15))).await?;
-    assert!(
-        html.contains(&id(14)) && html.contains(&format!("name=\".before\" value=\"{}\"", id(14))),
-        "{html}"
-    );
+    assert!(html.contains(&id(14)) && html.contains(&format!(".before={}\">Previous</a>", id(14))), "{html}");
     let html = page("&.skip=20").await?;
-    assert!(html.contains("name=\".skip\" value=\"10\""), "{html}");
+    assert!(html.contains(".skip=10\">Previous</a>"), "{html}");
+    world.end().await
+}
+
+/// The ids of the tasks on a page, in order, and the address of the page that follows.
+fn read(html: &str) -> (Vec<String>, Option<String>) {
+    let rows = html.split("<tr id=\"task-").skip(1).filter_map(|rest| rest.split('"').next());
+    let next = html.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next());
+    (rows.map(str::to_owned).collect(), next.map(|address| address.replace("&#38;", "&")))
+}
+
+#[tokio::test]
+async fn a_status_is_found_in_all_queues_and_text_in_params_a_stretch_at_a_time() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.store().ensure_indexes().await?;
+    let mut failed = Vec::new();
+    for name in ["one", "two", "three"] {
+        let queue = world.queue("Disbatch::Plugin::Demo", doc! { "name": name }).await?;
+        let tasks: Vec<Document> = (0..40)
+            .map(|n| {
+                let params = doc! { "customer": format!("C-{}", n % 10), "queue": name };
+                let status = if n % 4 == 0 { 2 } else { -2 };
+                doc! { "_id": ObjectId::new(), "queue": queue, "status": status, "node": Bson::Null, "params": params }
+            })
+            .collect();
+        world.tasks().insert_many(&tasks).await?;
+        let of_queue = tasks.iter().filter(|task| task.get_i32("status").is_ok_and(|status| status == 2));
+        failed.extend(of_queue.filter_map(|task| task.get_object_id("_id").ok()));
+    }
+    failed.sort_unstable_by(|a, b| b.cmp(a));
+    let failed: Vec<String> = failed.into_iter().map(ObjectId::to_hex).collect();
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let page = async |path: &str| {
+        let answer = dci.request(Method::GET, path).header("Accept", "text/html").send().await?;
+        ensure!(answer.status() == 200, "{path}: {}", answer.status());
+        anyhow::Ok(read(&answer.text().await?))
+    };
+    let (first, next) = page("/tasks?status=2&.limit=8").await?;
+    assert_eq!(first, failed[..8]);
+    let (second, _) = page(&next.context("no next page")?).await?;
+    assert_eq!(second, failed[8..16]);
+    let (back, _) = page(&format!("/tasks?status=2&.limit=8&.before={}", failed[8])).await?;
+    assert_eq!(back, failed[..8]);
+
+    let mut found = Vec::new();
+    let mut address = Some("/tasks?.text=%22c-7%22&.limit=5".to_owned());
+    while let Some(path) = address {
+        let (some, next) = page(&path).await?;
+        found.extend(some);
+        address = next;
+    }
+    assert_eq!(found.len(), 12, "four of each queue: {found:?}");
+    let with_node = page("/tasks?status=2&.text=%22c-4%22&.columns=params").await?;
+    assert_eq!(with_node.0.len(), 6, "each twentieth: {with_node:?}");
     world.end().await
 }

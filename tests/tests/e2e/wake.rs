@@ -109,6 +109,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
         at: store.now(),
         lease: LEASE,
         pid: 4_000_000,
+        waiting: None,
     };
     let Started::Running(_, run) = store.start_task(&start).await? else { anyhow::bail!("not started") };
     store.renew_lease(&run, LEASE).await?;

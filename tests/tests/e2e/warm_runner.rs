@@ -90,6 +90,7 @@ impl Den {
             at: assignment.at,
             lease: self.lease,
             pid: self.pid()?,
+            waiting: None,
         };
         match world.store().start_task(&start).await? {
             Started::Running(..) => Ok(()),

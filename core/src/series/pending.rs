@@ -1,0 +1,173 @@
+//! What was noted and is not written, added up. Pure.
+
+use std::collections::BTreeMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+
+use super::numbers::Numbers;
+use crate::model::{NodeName, QueueId};
+
+/// So many documents wait at most. Beyond that, the oldest minutes are forgotten.
+pub(super) const MOST: usize = 10_000;
+
+/// What a node was like.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Sample {
+    /// How many runners it had.
+    pub running: usize,
+    /// See [`crate::node::Stats`].
+    pub load: Option<f64>,
+    /// Bytes.
+    pub memory_available: Option<u64>,
+}
+
+/// By minute first, so that the oldest can be forgotten.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Pending {
+    queues: BTreeMap<(i64, ObjectId), Numbers>,
+    nodes: BTreeMap<(i64, NodeName), Sample>,
+}
+
+impl Pending {
+    /// The numbers of a queue and a minute, to be added to.
+    pub(super) fn of_queue(&mut self, minute: i64, queue: QueueId) -> &mut Numbers {
+        let key = (minute, queue.0);
+        if self.queues.len() >= MOST && !self.queues.contains_key(&key) {
+            self.queues.pop_first();
+        }
+        self.queues.entry(key).or_default()
+    }
+
+    /// What a node is like in a minute.
+    pub(super) fn of_node(&mut self, minute: i64, node: &NodeName, sample: Sample) {
+        if self.nodes.len() >= MOST {
+            self.nodes.pop_first();
+        }
+        self.nodes.insert((minute, node.clone()), sample);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.is_empty() && self.nodes.is_empty()
+    }
+
+    /// Takes back what could not be written. What was noted meanwhile stays.
+    pub(super) fn put_back(&mut self, other: Self) {
+        for ((minute, queue), numbers) in other.queues {
+            self.of_queue(minute, QueueId(queue)).merge(&numbers);
+        }
+        for ((minute, node), sample) in other.nodes {
+            self.of_node(minute, &node, sample);
+        }
+    }
+
+    /// The updates that write it, as the command takes them.
+    pub(super) fn statements(&self) -> Vec<Document> {
+        let mut together: BTreeMap<i64, Numbers> = BTreeMap::new();
+        for ((minute, _), numbers) in &self.queues {
+            together.entry(*minute).or_default().merge(numbers);
+        }
+        let of_all = together.iter().map(|(minute, numbers)| added(Bson::Null, *minute, numbers));
+        let of_each =
+            self.queues.iter().map(|((minute, queue), numbers)| added((*queue).into(), *minute, numbers));
+        let of_nodes = self.nodes.iter().map(|((minute, node), sample)| sampled(node, *minute, sample));
+        of_all.chain(of_each).chain(of_nodes).collect()
+    }
+}
+
+/// The id of the document of a queue and a minute; null for all queues.
+pub(super) fn id_of_queue(queue: impl Into<Bson>, minute: i64) -> Document {
+    doc! { "queue": queue.into(), "at": DateTime::from_millis(minute) }
+}
+
+/// The id of the document of a node and a minute.
+pub(super) fn id_of_node(node: &NodeName, minute: i64) -> Document {
+    doc! { "node": node, "at": DateTime::from_millis(minute) }
+}
+
+fn added(queue: Bson, minute: i64, numbers: &Numbers) -> Document {
+    let mut increments = Document::new();
+    for (name, number) in numbers.fields() {
+        increments.insert(name, stored(number));
+    }
+    let update = doc! { "$inc": increments, "$setOnInsert": { "at": DateTime::from_millis(minute) } };
+    doc! { "q": { "_id": id_of_queue(queue, minute) }, "u": update, "upsert": true }
+}
+
+fn sampled(node: &NodeName, minute: i64, sample: &Sample) -> Document {
+    let running = u64::try_from(sample.running).unwrap_or(u64::MAX);
+    let mut fields = doc! { "at": DateTime::from_millis(minute), "running": stored(running) };
+    if let Some(load) = sample.load {
+        fields.insert("load", load);
+    }
+    if let Some(bytes) = sample.memory_available {
+        fields.insert("memory_available", stored(bytes));
+    }
+    doc! { "q": { "_id": id_of_node(node, minute) }, "u": { "$set": fields }, "upsert": true }
+}
+
+fn stored(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::Status;
+
+    fn queue(number: u8) -> QueueId {
+        QueueId(ObjectId::from_bytes([number; 12]))
+    }
+
+    fn increments(statement: &Document) -> &Document {
+        statement.get_document("u").unwrap().get_document("$inc").unwrap()
+    }
+
+    #[test]
+    fn a_minute_has_a_document_for_each_queue_and_one_for_all() {
+        let mut pending = Pending::default();
+        for (number, tasks) in [(1, 2), (2, 3), (1, 5)] {
+            pending.of_queue(60_000, queue(number)).ended.add(Status::Succeeded, tasks);
+        }
+        pending.of_queue(60_000, queue(2)).ran.add(Duration::from_millis(4), 1);
+        let statements = pending.statements();
+        let ids: Vec<&Document> = statements
+            .iter()
+            .map(|one| one.get_document("q").unwrap().get_document("_id").unwrap())
+            .collect();
+        let of = |id: Bson| doc! { "queue": id, "at": DateTime::from_millis(60_000) };
+        assert_eq!(ids, [&of(Bson::Null), &of(queue(1).into()), &of(queue(2).into())]);
+        assert_eq!(increments(&statements[0]), &doc! { "succeeded": 10_i64, "run_ms": 4_i64, "r5": 1_i64 });
+        assert_eq!(increments(&statements[1]), &doc! { "succeeded": 7_i64 });
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_added_to_what_was_noted_since() {
+        let (node, sample) = (NodeName::new("n"), Sample { running: 2, ..Sample::default() });
+        let mut before = Pending::default();
+        before.of_queue(0, queue(1)).ended.add(Status::Failed, 1);
+        before.of_node(0, &node, sample);
+        let mut pending = Pending::default();
+        pending.of_queue(0, queue(1)).ended.add(Status::Failed, 2);
+        pending.put_back(before);
+        let statements = pending.statements();
+        assert_eq!(statements.len(), 3);
+        assert_eq!(increments(&statements[1]), &doc! { "failed": 3_i64 });
+        let set = doc! { "at": DateTime::from_millis(0), "running": 2_i64 };
+        assert_eq!(statements[2].get_document("u").unwrap(), &doc! { "$set": set });
+    }
+
+    #[test]
+    fn no_more_waits_than_fits_and_the_oldest_is_forgotten() {
+        let mut pending = Pending::default();
+        let most = i64::try_from(MOST).unwrap();
+        for minute in 0..most + 5 {
+            pending.of_queue(minute, queue(1)).ended.add(Status::Succeeded, 1);
+        }
+        pending.of_queue(most, queue(1)).ended.add(Status::Succeeded, 1);
+        assert_eq!(pending.queues.len(), MOST, "what is known takes no place from others");
+        assert_eq!(pending.queues.first_key_value().unwrap().0.0, 5);
+    }
+}
