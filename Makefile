@@ -1,6 +1,6 @@
 # `make` lists what there is.
 
-# What `make demo`, `make faults` and `make bench` pass on.
+# What `make demo`, `make screenshots`, `make faults` and `make bench` pass on.
 ARGS ?=
 # Where the DCI of `make demo` listens on 127.0.0.1.
 PORT ?= 8080
@@ -13,13 +13,17 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare release demo test faults lint fmt-check clippy deny advisories bench fuzz fmt clean-data
+.PHONY: help prepare prepare-browser release demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 prepare:
 	@scripts/prepare
+
+# Apart, because programs can be built and used without a browser.
+prepare-browser:
+	@scripts/prepare browser
 
 release: prepare ## Build everything for use, into target/release
 	cargo build --locked --release --workspace
@@ -31,10 +35,14 @@ demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=-
 
 # All targets at once: the tests ask for other features of some dependencies than the programs alone, and
 # everything that uses those would be built twice.
-test: prepare ## Run all tests against real MongoDB servers
+test: prepare-browser ## Run all tests against real MongoDB servers, and the pages in Chromium
 	cargo build --locked --release --workspace --all-targets
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ARGS)
+
+screenshots: prepare-browser ## Make pictures of all pages, into docs/images (ARGS=--help)
+	cargo build --locked --release --workspace --all-targets
+	target/release/disbatch-screenshots $(ARGS)
 
 # Its short form is among the tests. Here the limits are tested with more tasks, too.
 faults: prepare ## Break everything at random for minutes and check what must hold (ARGS=--help)

@@ -22,7 +22,7 @@ const OF_TASK: [&str; 10] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 11] = [
+const OF_NODE: [&str; 12] = [
     "attention",
     "draining",
     "instance",
@@ -33,6 +33,7 @@ const OF_NODE: [&str; 11] = [
     "serves",
     "started",
     "state",
+    "stats",
     "version",
 ];
 
@@ -125,7 +126,8 @@ mod tests {
         let shown: Vec<String> = of_task(task.clone(), false).into_iter().map(|(name, _)| name).collect();
         assert_eq!(shown, ["_id", "status", "result", "run_at", "unique", "someone_elses"]);
         assert_eq!(of_task(task.clone(), true), task);
-        let node = doc! { "node": "n", "maxthreads": 1, "seen": 1, "state": "alive", "draining": true };
+        let node =
+            doc! { "node": "n", "maxthreads": 1, "seen": 1, "state": "alive", "draining": true, "stats": {} };
         assert_eq!(of_node(node.clone(), false), doc! { "node": "n", "maxthreads": 1 });
         assert_eq!(of_node(node.clone(), true), node);
     }

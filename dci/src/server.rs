@@ -63,7 +63,7 @@ pub async fn run(arguments: Arguments) -> ExitCode {
     store.doubt_counters();
     let served = serve(State::new(&config, store.clone()), address).await;
     watch.abort();
-    let _written = tokio::time::timeout(LAST_MOMENT, store.flush_counters()).await;
+    let _written = tokio::time::timeout(LAST_MOMENT, store.flush()).await;
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(CANNOT_LISTEN, &format!("cannot listen on {address}: {error}")),
@@ -101,7 +101,7 @@ async fn await_database(store: Store) {
 
 async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
     let lifecycle = Lifecycle::listen()?;
-    let watch = Arc::clone(&state.watch);
+    let (watch, feeds) = (Arc::clone(&state.watch), Arc::clone(&state.feeds));
     let bulk = state.bulk.clone();
     let server = listen(state, address)?;
     let followed = tokio::spawn(bulk::follow(bulk.clone()));
@@ -110,6 +110,7 @@ async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
         lifecycle.draining().await;
         tracing::info!("stopping: answering what has been asked");
         watch.close();
+        feeds.close();
         tokio::select! {
             () = handle.stop(true) => {}
             () = lifecycle.ending() => handle.stop(false).await,
@@ -172,28 +173,28 @@ fn actions(app: &mut ServiceConfig) {
 fn routes(app: &mut ServiceConfig) {
     const GET: &str = "GET, HEAD";
     const GET_POST: &str = "GET, HEAD, POST";
-    app.service(resource("/", GET).route(get().to(ui::overview::handle)))
-        .service(resource("/assets/disbatch.css", GET).route(get().to(ui::assets::handle)))
-        .service(resource("/assets/live.js", GET).route(get().to(ui::assets::live)))
-        .service(resource("/docs", GET).route(get().to(ui::docs::handle)))
+    app.configure(pages)
         .service(resource("/openapi.json", GET).route(get().to(openapi::handle)))
-        .service(resource("/plugins", GET).route(get().to(api::list_plugins::handle)))
-        .service(resource("/nodes", GET).route(get().to(api::list_nodes::handle)))
+        .service(resource("/plugins", GET).route(get().to(api::list_plugins::handle)).wrap(by_accept()))
+        .service(resource("/nodes", GET).route(get().to(api::list_nodes::handle)).wrap(by_accept()))
         .service(
             resource("/nodes/{node:.+}", GET_POST)
                 .route(get().to(api::get_node::handle))
-                .route(web::post().to(api::update_node::handle)),
+                .route(web::post().to(api::update_node::handle))
+                .wrap(by_accept()),
         )
         .service(
             resource("/queues", GET_POST)
                 .route(get().to(api::list_queues::handle))
-                .route(web::post().to(api::create_queue::handle)),
+                .route(web::post().to(api::create_queue::handle))
+                .wrap(by_accept()),
         )
         .service(
             resource("/queues/{queue:.+}", "GET, HEAD, POST, DELETE")
                 .route(get().to(api::get_queue::handle))
                 .route(web::post().to(api::update_queue::handle))
-                .route(web::delete().to(api::delete_queue::handle)),
+                .route(web::delete().to(api::delete_queue::handle))
+                .wrap(by_accept()),
         )
         .service(
             resource("/tasks", GET_POST)
@@ -220,10 +221,48 @@ fn routes(app: &mut ServiceConfig) {
         )
         .service(resource("/tasks/{id:[0-9a-f]{24}}/explain", GET).route(get().to(api::explain_task::handle)))
         .configure(bulk)
-        .service(resource("/audit", GET).route(get().to(api::list_audit::handle)))
+        .service(resource("/audit", GET).route(get().to(api::list_audit::handle)).wrap(by_accept()))
         .service(resource("/counters", GET).route(get().to(api::list_counters::handle)))
         .service(resource("/counters/audit", "POST").route(web::post().to(api::audit_counters::handle)))
         .default_service(web::to(otherwise));
+}
+
+/// Routes that only pages need.
+fn pages(app: &mut ServiceConfig) {
+    const GET: &str = "GET, HEAD";
+    // What is no asset may be a file of the same folder.
+    let is_asset = guard::fn_guard(|context| ui::assets::is_at(context.head().uri.path()));
+    app.service(resource("/", GET).route(get().to(ui::overview::handle)))
+        .service(resource("/assets/{asset}", GET).guard(is_asset).route(get().to(ui::assets::handle)))
+        .service(resource("/docs", GET).route(get().to(ui::docs::handle)))
+        .service(resource("/about", GET).route(get().to(ui::about::handle)))
+        .configure(pages_of_things)
+        .service(resource("/ui/overview", GET).route(get().to(ui::overview::live)))
+        .service(resource("/ui/tasks", GET).route(get().to(ui::tasks::live)))
+        .service(resource("/ui/tasks/{id:[0-9a-f]{24}}", GET).route(get().to(ui::task::live)))
+        .service(resource("/ui/bulk", GET).route(get().to(ui::bulk::live)))
+        .service(resource("/ui/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(ui::bulk::job::live)))
+        .service(resource("/ui/throughput", GET).route(get().to(ui::overview::throughput)));
+}
+
+/// Those that the pages of queues, nodes and QueueBalance need.
+fn pages_of_things(app: &mut ServiceConfig) {
+    const GET: &str = "GET, HEAD";
+    const POST: &str = "POST";
+    app.service(resource("/ui/nodes", GET).route(get().to(ui::nodes::live)))
+        .service(resource("/ui/nodes/{id:[0-9a-f]{24}}", GET).route(get().to(ui::node::live)))
+        .service(resource("/ui/nodes/{id:[0-9a-f]{24}}/chart", GET).route(get().to(ui::node::chart)))
+        .service(resource("/ui/queues/{id:[0-9a-f]{24}}", GET).route(get().to(ui::queue::live)))
+        .service(resource("/ui/queues/{id:[0-9a-f]{24}}/chart", GET).route(get().to(ui::queue::chart)))
+        .service(
+            resource("/ui/queues/{id:[0-9a-f]{24}}/tasks", POST)
+                .route(web::post().to(ui::queue::submit::handle)),
+        )
+        .service(
+            resource("/ui/queues/{id:[0-9a-f]{24}}/delete", POST)
+                .route(web::post().to(ui::queue::remove::handle)),
+        )
+        .service(resource("/ui/balance/check", POST).route(web::post().to(ui::balance::check::handle)));
 }
 
 /// Routes that go on while the task does.
@@ -245,7 +284,9 @@ fn bulk(app: &mut ServiceConfig) {
             .route(web::post().to(api::create_bulk::handle))
             .wrap(by_accept()),
     )
-    .service(resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)))
+    .service(
+        resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)).wrap(by_accept()),
+    )
     .service(
         resource("/bulk/{id:[0-9a-f]{24}}/cancel", "POST").route(web::post().to(api::cancel_bulk::handle)),
     );

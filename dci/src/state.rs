@@ -9,6 +9,9 @@ use disbatch_core::plugin::Plugins;
 use disbatch_core::store::Store;
 
 use crate::counts::QueueCounts;
+use crate::ui::about::Sizes;
+use crate::ui::live::Feeds;
+use crate::ui::overview::facts::Memory;
 use crate::watch::Watch;
 
 /// Shared by all requests.
@@ -20,10 +23,18 @@ pub struct State {
     pub counts: Arc<QueueCounts>,
     /// Who waits for which task.
     pub watch: Arc<Watch>,
+    /// Who looks at which page that changes by itself.
+    pub feeds: Arc<Feeds>,
+    /// What the overview keeps for a while.
+    pub overview: Arc<Memory>,
     /// Works on bulk jobs.
     pub bulk: Worker,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
+    /// What this host knows of plugins.
+    pub manifests: Arc<Plugins>,
+    /// How large collections are, for a while.
+    pub sizes: Arc<Sizes>,
     /// Whether `/monitoring` looks.
     pub monitoring: bool,
     /// The switches of `QueueBalance`.
@@ -60,9 +71,10 @@ impl Extension {
 impl State {
     /// The state for `config`: its `plugins`, or every plugin that is found when there is no such key.
     pub fn new(config: &Config, store: Store) -> Self {
+        let manifests = Plugins::discover(config);
         let plugins = match &config.plugins {
             Some(allowed) => allowed.0.clone(),
-            None => Plugins::discover(config).names().map(ToString::to_string).collect(),
+            None => manifests.names().map(ToString::to_string).collect(),
         };
         let known = |name: &String| {
             let extension = Extension::named(name);
@@ -76,7 +88,11 @@ impl State {
             store,
             counts: Arc::default(),
             watch: Arc::default(),
+            feeds: Arc::default(),
+            overview: Arc::default(),
             plugins,
+            manifests: Arc::new(manifests),
+            sizes: Arc::default(),
             monitoring: config.monitoring.0,
             balance: config.balance,
             extensions: config.web_extensions.0.iter().filter_map(known).collect(),

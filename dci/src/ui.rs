@@ -1,11 +1,24 @@
-//! The pages for people. One typed struct for each template, nothing from other hosts, and one script of our own: it
-//! shows a running task.
+//! The pages for people. One typed struct for each template, and nothing from other hosts. They can be read and used
+//! without script; with it they change by themselves ([`live`]).
 
+pub mod about;
 pub mod assets;
+pub mod audit;
 pub mod balance;
 pub mod bulk;
 pub mod docs;
+pub mod host;
+pub mod kept;
+pub mod live;
+pub mod node;
+pub mod node_state;
+pub mod nodes;
 pub mod overview;
+pub mod parts;
+pub mod plugins;
+pub mod queue;
+pub mod schema;
+pub mod spans;
 pub mod task;
 pub mod tasks;
 
@@ -13,19 +26,19 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_SECURITY_POLICY;
 use askama::Template;
+use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::model::{Moment, Status};
 
 use crate::error::HttpError;
 use crate::json::date_text;
 
-/// Pages may load this server's style sheet, send forms to this server, and nothing else.
-const POLICY: &str =
-    "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-
-/// The page of a task that has not ended may also run this server's script, and ask this server.
-const LIVE_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; \
+/// Pages may load what this server has, ask this server, and send forms to it. Nothing in them is style or script.
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// The release, for the foot of pages.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A rendered page.
 pub type Rendered = Result<(StatusCode, String), HttpError>;
@@ -40,10 +53,6 @@ struct ErrorPage<'a> {
 
 /// The response for a page, or for the error that there is instead.
 pub fn page(rendered: Rendered) -> HttpResponse {
-    page_with(rendered, POLICY)
-}
-
-fn page_with(rendered: Rendered, policy: &'static str) -> HttpResponse {
     let (mut response, html) = match rendered {
         Ok((status, html)) => (HttpResponse::build(status), html),
         Err(error) => {
@@ -57,27 +66,32 @@ fn page_with(rendered: Rendered, policy: &'static str) -> HttpResponse {
         }
     };
     // The character set is named in the page itself: Perl Disbatch sends the bare type.
-    response.insert_header((CONTENT_SECURITY_POLICY, policy));
+    response.insert_header((CONTENT_SECURITY_POLICY, POLICY));
     response.content_type("text/html").body(html)
 }
 
 fn render(status: StatusCode, template: &impl Template) -> Rendered {
-    match template.render() {
-        Ok(html) => Ok((status, html)),
-        Err(error) => {
-            tracing::error!(%error, "a page cannot be rendered");
-            let body = serde_json::json!({ "error": "internal error, see the server's log" });
-            Err(HttpError::with_body(StatusCode::INTERNAL_SERVER_ERROR, body))
-        }
-    }
+    html(template).map(|html| (status, html))
 }
 
-/// A status for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A page, or a part of one.
+fn html(template: &impl Template) -> Result<String, HttpError> {
+    template.render().map_err(|error| {
+        tracing::error!(%error, "a page cannot be rendered");
+        let body = serde_json::json!({ "error": "internal error, see the server's log" });
+        HttpError::with_body(StatusCode::INTERNAL_SERVER_ERROR, body)
+    })
+}
+
+/// A status for people. As `{{ status }}` in a template it is a symbol and a word.
+#[derive(Debug, Clone, PartialEq, Eq, Template)]
+#[template(path = "parts/status.html")]
 struct StatusView {
     code: String,
     word: &'static str,
 }
+
+impl HtmlSafe for StatusView {}
 
 impl StatusView {
     fn of(task: &Document) -> Self {
@@ -135,6 +149,23 @@ mod tests {
     }
 
     #[test]
+    fn the_frame_of_pages_has_neither_script_nor_style_in_it() {
+        let page = ErrorPage { status: 404, reason: "Not Found", message: "none" };
+        let html = page.render().unwrap();
+        for script in html.split("<script").skip(1) {
+            assert!(script.starts_with(" src=\"/assets/") && script.contains("></script>"), "{script}");
+        }
+        let handlers = [" style=", "<style", " onclick=", " onload=", "javascript:", "http://", "https://"];
+        for odd in handlers {
+            assert!(!html.contains(odd), "{odd} is in {html}");
+        }
+        for name in html.split("/assets/").skip(1).filter_map(|rest| rest.split('"').next()) {
+            assert!(name.contains("?v="), "{name} is no asset");
+        }
+        assert!(html.contains("<main id=\"main\"") && html.contains("href=\"#main\""), "{html}");
+    }
+
+    #[test]
     fn odd_values_are_shown_too() {
         let task =
             doc! { "status": "done", "ctime": 1_795_163_067_i64, "mtime": bson::DateTime::from_millis(0) };
@@ -142,6 +173,11 @@ mod tests {
         assert_eq!(time(task.get("ctime")), "2026-11-20 08:24:27");
         assert_eq!(time(task.get("mtime")), "1970-01-01 00:00:00");
         assert_eq!(time(Some(&Bson::from("soon"))), "soon");
-        assert_eq!(StatusView::of(&doc! { "status": 7_i64 }).word, "finished");
+        let finished = StatusView::of(&doc! { "status": 7_i64 });
+        assert_eq!(
+            finished.render().unwrap(),
+            "<span class=\"status finished\" title=\"status 7\">finished</span>"
+        );
+        assert_eq!(StatusView::of(&doc! {}).render().unwrap(), "<span class=\"status \">no status</span>");
     }
 }

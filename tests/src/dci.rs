@@ -40,9 +40,7 @@ impl Dci {
             Ok(address.map(str::to_owned))
         })
         .await?;
-        // Fails when a provider is installed already, which is as good.
-        let _already_installed = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+        let http = http_client().redirect(reqwest::redirect::Policy::none()).build()?;
         Ok(Self { _child: child, url: format!("http://{address}"), http })
     }
 
@@ -83,6 +81,13 @@ impl Dci {
         ensure!(status == 200, "POST {path} {body}: {status} {answer}");
         Ok(answer)
     }
+}
+
+/// A client to be, which needs to know who does its cryptography.
+pub(crate) fn http_client() -> reqwest::ClientBuilder {
+    // Fails when a provider is installed already, which is as good.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder()
 }
 
 async fn answer(request: RequestBuilder) -> anyhow::Result<(u16, Value)> {

@@ -12,7 +12,7 @@ mod fault;
 mod inject;
 mod node;
 mod processes;
-mod random;
+pub(crate) mod random;
 mod report;
 mod submit;
 mod watch;

@@ -1,12 +1,14 @@
 //! What the end-to-end tests share: a database of one's own on a real server, and the built binaries.
 //!
-//! The tests drive `den`, `dtr`, `dci` and `disbatch` as users do. Build them first in the same profile
-//! (`cargo build --workspace --release` before `cargo nextest run --release`); `make test` does.
+//! The tests drive `den`, `dtr`, `dci` and `disbatch` as users do, and look at the pages in a browser. Build them first
+//! in the same profile (`cargo build --workspace --release` before `cargo nextest run --release`); `make test` does.
 
+pub mod browser;
 mod dci;
 pub mod faults;
 mod plugins;
 mod process;
+pub mod screenshots;
 mod world;
 
 pub use dci::Dci;

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::process::binary;
 
@@ -23,11 +23,18 @@ impl Script<'_> {
     /// # Errors
     /// The files cannot be written.
     pub fn install(&self, plugins: &Path) -> anyhow::Result<()> {
+        self.install_as(plugins, &json!({ "name": self.name, "command": ["./run"] }))
+    }
+
+    /// Installs it with this manifest, whose command has to be `./run`, with arguments or without.
+    ///
+    /// # Errors
+    /// The files cannot be written.
+    pub fn install_as(&self, plugins: &Path, manifest: &Value) -> anyhow::Result<()> {
         let folder = plugins.join(self.name.replace("::", "-"));
         fs::create_dir_all(&folder)?;
         fs::write(folder.join("run"), self.text)?;
         fs::set_permissions(folder.join("run"), Permissions::from_mode(0o755))?;
-        let manifest = json!({ "name": self.name, "command": ["./run"] });
         fs::write(folder.join("plugin.json"), manifest.to_string())?;
         Ok(())
     }

@@ -75,7 +75,15 @@ impl World {
     /// # Errors
     /// The address is not valid, or there is no temporary folder.
     pub async fn at(uri: String) -> anyhow::Result<Self> {
-        let world = Self { database: TestDatabase::create(uri).await?, folder: tempfile::tempdir()? };
+        Self::with(TestDatabase::create(uri).await?)
+    }
+
+    /// A world with this database.
+    ///
+    /// # Errors
+    /// There is no temporary folder.
+    pub fn with(database: TestDatabase) -> anyhow::Result<Self> {
+        let world = Self { database, folder: tempfile::tempdir()? };
         std::fs::create_dir(world.plugins())?;
         world.configure(json!({}))?;
         Ok(world)

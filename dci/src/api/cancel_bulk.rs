@@ -23,7 +23,7 @@ use crate::{accept, bulk, json, ui};
             status = 200, description = "Stopped.", body = Object,
             example = json!({"id": "6b0003bb686c8275d8014444", "state": "cancelled"}),
         ),
-        (status = 303, description = "To the page with all jobs, if `Accept` asks for HTML."),
+        (status = 303, description = "To the job's page, if `Accept` asks for HTML."),
         (status = 404, description = "There is no such job.", body = ErrorBody),
         (status = 409, description = "It is over.", body = ErrorBody),
         OfWrite,
@@ -39,7 +39,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) 
     };
     if accept::wants_html(&request) {
         return Ok(match cancelled {
-            Ok(_) => HttpResponse::SeeOther().insert_header((LOCATION, "/bulk")).finish(),
+            Ok(_) => HttpResponse::SeeOther().insert_header((LOCATION, format!("/bulk/{id}"))).finish(),
             Err(error) => ui::page(Err(error)),
         });
     }

@@ -29,7 +29,7 @@ use crate::{accept, bulk, json, ui};
             description = "With `.preview`: how many tasks match; a page if `Accept` asks for HTML.",
         ),
         (status = 202, description = "The job's id. Its progress is at `GET /bulk/{id}`.", body = NewBulkAnswer),
-        (status = 303, description = "To the page with all jobs, if `Accept` asks for HTML."),
+        (status = 303, description = "To the job's page, if `Accept` asks for HTML."),
         (
             status = 400, content((ErrorBody = "application/json"), (String = "text/html")),
             description = "A parameter is wrong, or the filter is for everything.",
@@ -55,7 +55,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) ->
     let id = job.id.to_hex();
     state.bulk.start(job);
     if html {
-        return Ok(HttpResponse::SeeOther().insert_header((LOCATION, "/bulk")).finish());
+        return Ok(HttpResponse::SeeOther().insert_header((LOCATION, format!("/bulk/{id}"))).finish());
     }
     let body = json::compact(&json!({ "id": id }));
     Ok(HttpResponse::build(StatusCode::ACCEPTED)

@@ -5,7 +5,7 @@ use actix_web::web::Data;
 use disbatch_core::queue::new_queue_id;
 use serde_json::{Value, json};
 
-use crate::api::Answer;
+use crate::api::{Answer, then};
 use crate::error::HttpError;
 use crate::openapi::{CreatedQueue, ErrorBody, NewQueue, OfWrite};
 use crate::params::Params;
@@ -32,11 +32,18 @@ use crate::{json, legacy};
     ),
 )]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
-    let (name, plugin) = checked(&state, &params)?;
+    then::or_page(then::is_form(&params), create(&state, &params).await)
+}
+
+async fn create(state: &State, params: &Params) -> Answer {
+    let (name, plugin) = checked(state, params)?;
     let id = new_queue_id();
     let created = state.store.create_queue(id, json::to_bson(name), json::to_bson(plugin)).await;
     match created {
-        Ok(()) => Ok(json::ok(&legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0)))),
+        Ok(()) => {
+            let result = legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0));
+            then::answer(params, json::ok(&result))
+        }
         Err(error) => match error.write_failure() {
             Some(failure) if failure.is_duplicate_key() => {
                 let body = legacy::duplicate_on_insert(&failure, id.0, name, plugin);

@@ -11,7 +11,7 @@ use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use futures::stream;
 use serde_json::{Map, Value};
 
-use crate::api::Answer;
+use crate::api::{Answer, then};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
@@ -45,28 +45,49 @@ const AT_ONCE: usize = 1_000;
     ),
 )]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
-    let queue = find_queue(&state, params.fields.get("queue")).await?;
-    let options = options::parse(&params)?;
-    let once = options::once(&params, queue.id)?;
-    if !queue.is_accepting() && !is_repetition(&state, &params).await? {
+    if then::is_form(&params) {
+        return then::or_page(true, from_form(&state, params).await);
+    }
+    answer(create(&state, &params).await?)
+}
+
+/// For a page's form: `params` is text that is JSON, and `{id}` in `.then` stands for the first new task.
+async fn from_form(state: &State, mut params: Params) -> Answer {
+    if let Some(Value::String(text)) = params.fields.get("params") {
+        let value = serde_json::from_str(text);
+        let value =
+            value.map_err(|error| HttpError::bad_request(format!("'params' is not JSON: {error}")))?;
+        params.fields.insert("params".to_owned(), value);
+    }
+    let ids = create(state, &params).await?;
+    if let (Some(id), Some(Value::String(then))) = (ids.first(), params.options.get_mut("then")) {
+        *then = then.replace("{id}", &id.to_string());
+    }
+    then::answer(&params, answer(ids)?)
+}
+
+async fn create(state: &State, params: &Params) -> Result<Vec<TaskId>, HttpError> {
+    let queue = find_queue(state, params.fields.get("queue")).await?;
+    let options = options::parse(params)?;
+    let once = options::once(params, queue.id)?;
+    if !queue.is_accepting() && !is_repetition(state, params).await? {
         return Err(accepts_nothing(&queue));
     }
     let queue = queue.id;
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
-    let ids = match names[..] {
+    match names[..] {
         ["params", "queue"] => {
             let tasks = task_params(&params.fields["params"])?;
-            match &once {
+            Ok(match &once {
                 Some(once) => state.store.submit_tasks_once(queue, tasks, &options, once).await?.ids,
                 None => state.store.submit_tasks(queue, tasks, &options).await?.ids,
-            }
+            })
         }
         ["collection", "filter", "params", "queue"] => {
-            from_collection::submit(&state.store, queue, &params.fields, (&options, once.as_ref())).await?
+            from_collection::submit(&state.store, queue, &params.fields, (&options, once.as_ref())).await
         }
-        _ => return Err(invalid()),
-    };
-    answer(ids)
+        _ => Err(invalid()),
+    }
 }
 
 /// The answer that tells the ids of new tasks.

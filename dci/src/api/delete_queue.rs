@@ -3,6 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use disbatch_core::model::Selector;
+use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
@@ -27,11 +28,19 @@ use crate::{json, legacy};
     ),
 )]
 pub async fn handle(state: Data<State>, name: Path<String>) -> Answer {
-    let deleted = state.store.delete_queue(&Selector::parse(&name)).await?;
+    Ok(json::ok(&delete(&state, &name).await?))
+}
+
+/// Deletes the queue with this name or id. Returns the result as clients see it.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn delete(state: &State, name: &str) -> Result<Value, HttpError> {
+    let deleted = state.store.delete_queue(&Selector::parse(name)).await?;
     let result = legacy::delete_result(deleted);
     if deleted == 0 {
         let body = legacy::with(result, "error", format!("no queue '{name}'"));
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
-    Ok(json::ok(&result))
+    Ok(result)
 }

@@ -5,11 +5,13 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING};
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use disbatch_core::model::TaskId;
+use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::events::{Events, Resume};
 use crate::openapi::{ErrorBody, OfRead};
+use crate::params::Params;
 use crate::state::State;
 
 /// What happens to a task, as Server-Sent Events, each with JSON as its data:
@@ -20,7 +22,7 @@ use crate::state::State;
 /// bytes that are not kept. `end`, with the keys of `status`, is the last one.
 ///
 /// When a task is tried again, the events go on with the next attempt. A client that comes back with
-/// `Last-Event-ID` gets the output from there on.
+/// `Last-Event-ID`, or the same as the option `.resume`, gets the output from there on.
 ///
 /// # Errors
 /// There is no such task, or the database cannot be reached.
@@ -32,6 +34,10 @@ use crate::state::State;
             "Last-Event-ID" = Option<String>, Header, example = "attempt:1,stdout:123,stderr:0",
             description = "The id of the last `output` that the client has.",
         ),
+        (
+            ".resume" = Option<String>, Query, example = "attempt:1,stdout:123,stderr:0",
+            description = "The same, for clients that cannot set the header, which goes before it.",
+        ),
     ),
     responses(
         (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
@@ -39,7 +45,12 @@ use crate::state::State;
         OfRead,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    id: Path<String>,
+    params: Result<Params, HttpError>,
+) -> Answer {
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let task: TaskId = id.parse().map_err(|_| not_found())?;
     // Interest is registered before the first look, so that no change is missed.
@@ -56,6 +67,8 @@ pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) 
         return Ok(response.finish());
     }
     let last = request.headers().get("Last-Event-ID").and_then(|id| id.to_str().ok());
-    let events = Events::new(state, waiter, task, last.and_then(Resume::parse));
-    Ok(response.streaming(events.stream()))
+    let params = params.unwrap_or_default();
+    let asked = params.options.get("resume").and_then(Value::as_str);
+    let resume = last.and_then(Resume::parse).or_else(|| asked.and_then(Resume::parse));
+    Ok(response.streaming(Events::new(state, waiter, task, resume).stream()))
 }

@@ -1,6 +1,8 @@
 //! `GET /nodes/:node`
 
+use actix_web::HttpRequest;
 use actix_web::web::{Data, Path};
+use bson::Document;
 use disbatch_core::model::Selector;
 
 use crate::api::{Answer, list_nodes};
@@ -9,8 +11,9 @@ use crate::json;
 use crate::openapi::{self, Details, ErrorBody, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::State;
+use crate::{accept, ui};
 
-/// One node, by name or id.
+/// One node, by name or id. Browsers get a page.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
@@ -24,13 +27,31 @@ use crate::state::State;
         Details,
     ),
     responses(
-        (status = 200, description = "The node.", body = openapi::Node),
+        (
+            status = 200, content((openapi::Node = "application/json"), (String = "text/html")),
+            description = "The node; a page if `Accept` asks for HTML.",
+        ),
         (status = 404, description = "There is no such node.", body = ErrorBody),
         OfRead,
     ),
 )]
-pub async fn handle(state: Data<State>, name: Path<String>, params: Result<Params, HttpError>) -> Answer {
-    let node = state.store.find_node(&Selector::parse(&name)).await?;
-    let node = node.ok_or_else(|| HttpError::not_found(format!("no node '{name}'")))?;
-    Ok(json::ok(&list_nodes::node(node, wants_details(params))))
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    name: Path<String>,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::node::render(&state, &name, &params.unwrap_or_default()).await));
+    }
+    Ok(json::ok(&list_nodes::node(find(&state, &name).await?, wants_details(params))))
+}
+
+/// The node with this name or id, as stored.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn find(state: &State, name: &str) -> Result<Document, HttpError> {
+    let node = state.store.find_node(&Selector::parse(name)).await?;
+    node.ok_or_else(|| HttpError::not_found(format!("no node '{name}'")))
 }

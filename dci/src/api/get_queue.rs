@@ -1,7 +1,8 @@
 //! `GET /queues/:queue`
 
+use actix_web::HttpRequest;
 use actix_web::web::{Data, Path};
-use disbatch_core::model::Selector;
+use disbatch_core::model::{Queue, Selector};
 
 use crate::api::{Answer, list_queues};
 use crate::error::HttpError;
@@ -9,8 +10,10 @@ use crate::json;
 use crate::openapi::{self, Details, ErrorBody, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::State;
+use crate::{accept, ui};
 
 /// One queue with its tasks counted, by name or id. Numbers beyond 10,000 come from counters, as those of `GET /queues`.
+/// Browsers get a page.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
@@ -24,15 +27,34 @@ use crate::state::State;
         Details,
     ),
     responses(
-        (status = 200, description = "The queue.", body = openapi::Queue),
+        (
+            status = 200, content((openapi::Queue = "application/json"), (String = "text/html")),
+            description = "The queue; a page if `Accept` asks for HTML.",
+        ),
         (status = 404, description = "There is no such queue.", body = ErrorBody),
         OfRead,
     ),
 )]
-pub async fn handle(state: Data<State>, name: Path<String>, params: Result<Params, HttpError>) -> Answer {
-    let queue = state.store.find_queue(&Selector::parse(&name)).await?;
-    let queue = queue.ok_or_else(|| HttpError::not_found(format!("no queue '{name}'")))?;
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    name: Path<String>,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::queue::render(&state, &name, &params.unwrap_or_default()).await));
+    }
+    let queue = find(&state, &name).await?;
     let counts = state.counts.of(&state.store, vec![queue.id]).await?;
     let counts = counts.get(&queue.id).copied().unwrap_or_default();
     Ok(json::ok(&list_queues::view(&queue, counts, wants_details(params))))
+}
+
+/// The queue with this name or id.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn find(state: &State, name: &str) -> Result<Queue, HttpError> {
+    let queue = state.store.find_queue(&Selector::parse(name)).await?;
+    queue.ok_or_else(|| HttpError::not_found(format!("no queue '{name}'")))
 }

@@ -1,27 +1,37 @@
 //! `GET /nodes`
 
+use actix_web::HttpRequest;
 use actix_web::web::Data;
 use bson::{Bson, Document};
 use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::fields;
 use crate::json::{self, Dates};
 use crate::openapi::{self, Details, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::State;
+use crate::{accept, fields, ui};
 
-/// All nodes in order of name. With the option `.details`, also what their DENs say of themselves.
+/// All nodes in order of name. With the option `.details`, also what their DENs say of themselves. Browsers get a page.
 ///
 /// # Errors
 /// The database cannot be reached.
 #[utoipa::path(
     get, path = "/nodes", tag = "nodes", operation_id = "listNodes",
     params(Details),
-    responses((status = 200, description = "All nodes.", body = Vec<openapi::Node>), OfRead),
+    responses(
+        (
+            status = 200, content((Vec<openapi::Node> = "application/json"), (String = "text/html")),
+            description = "All nodes; a page if `Accept` asks for HTML.",
+        ),
+        OfRead,
+    ),
 )]
-pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::nodes::render(&state).await));
+    }
     let (nodes, details) = (state.store.list_nodes().await?, wants_details(params));
     Ok(json::ok(&nodes.into_iter().map(|document| node(document, details)).collect()))
 }

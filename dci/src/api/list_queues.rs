@@ -1,5 +1,6 @@
 //! `GET /queues`
 
+use actix_web::HttpRequest;
 use actix_web::web::Data;
 use disbatch_core::model::Queue;
 use disbatch_core::queue::Counts;
@@ -8,23 +9,41 @@ use serde_json::{Value, json};
 
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::fields;
 use crate::json::{self, Dates};
 use crate::openapi::{self, Details, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::State;
+use crate::{accept, fields, ui};
 
 /// All queues with their tasks counted, in the order of the database. Numbers up to 10,000 are counted (up to 1,000 with
 /// 20 queues and more); larger ones come from counters and may be a few seconds old. With the option `.details`, also what applies to its tasks.
+/// Browsers get the overview.
 ///
 /// # Errors
 /// The database cannot be reached.
 #[utoipa::path(
     get, path = "/queues", tag = "queues", operation_id = "listQueues",
     params(Details),
-    responses((status = 200, description = "All queues.", body = Vec<openapi::Queue>), OfRead),
+    responses(
+        (
+            status = 200, content((Vec<openapi::Queue> = "application/json"), (String = "text/html")),
+            description = "All queues; a page if `Accept` asks for HTML.",
+        ),
+        OfRead,
+    ),
 )]
-pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::overview::render(&state, &params.unwrap_or_default()).await));
+    }
+    programs(state, params).await
+}
+
+/// The answer for programs, whatever they accept.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn programs(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
     let (queues, details) = (counted(&state).await?, wants_details(params));
     Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect()))
 }

@@ -6,6 +6,7 @@ use actix_web::web::Data;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::balance::BalanceDocument;
 use disbatch_core::model::whole_number;
+use disbatch_core::store::StoreError;
 use serde_json::{Value, json};
 
 use crate::api::Answer;
@@ -38,9 +39,17 @@ const STALE_SECONDS: i64 = 60;
     ),
 )]
 pub async fn handle(state: Data<State>) -> Answer {
+    Ok(json::ok(&find(&state).await?))
+}
+
+/// The state of both.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn find(state: &State) -> Result<Value, StoreError> {
     if !state.monitoring {
         let disabled = check("OK", "monitoring disabled");
-        return Ok(json::ok(&json!({ "disbatch": disabled, "queuebalance": disabled })));
+        return Ok(json!({ "disbatch": disabled, "queuebalance": disabled }));
     }
     let now = state.store.now();
     let nodes = state.store.list_nodes().await?;
@@ -49,7 +58,7 @@ pub async fn handle(state: Data<State>) -> Answer {
     } else {
         check("OK", "queuebalance disabled")
     };
-    Ok(json::ok(&json!({ "disbatch": disbatch(&nodes, now), "queuebalance": balance })))
+    Ok(json!({ "disbatch": disbatch(&nodes, now), "queuebalance": balance }))
 }
 
 fn check(status: &str, message: &str) -> Value {

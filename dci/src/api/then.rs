@@ -2,6 +2,7 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
+use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
@@ -11,6 +12,17 @@ use crate::ui;
 /// Whether the client is a page's form.
 pub fn is_form(params: &Params) -> bool {
     params.options.contains_key("then")
+}
+
+/// A number that a page's form sends, which is text, as the number that it is; a field that was left empty as null. What
+/// programs send stays as it is.
+pub fn number(params: &Params, value: &Value) -> Value {
+    let Some(text) = value.as_str().filter(|_| is_form(params)) else { return value.clone() };
+    if text.is_empty() {
+        Value::Null
+    } else {
+        text.parse::<u64>().map_or_else(|_| value.clone(), Value::from)
+    }
 }
 
 /// `answer`, or for a page's form the way to the next page.
@@ -57,6 +69,11 @@ mod tests {
         }
         let options: Map<_, _> = [("then".to_owned(), json!("/"))].into_iter().collect();
         let params = Params { options, ..Params::default() };
+        assert_eq!(
+            [json!("7"), json!(""), json!("x")].map(|value| number(&params, &value)),
+            [json!(7), json!(null), json!("x")]
+        );
+        assert_eq!(number(&Params::default(), &json!("7")), json!("7"));
         assert_eq!(answer(&params, HttpResponse::Ok().finish()).unwrap().status(), 303);
         assert_eq!(answer(&Params::default(), HttpResponse::Ok().finish()).unwrap().status(), 200);
     }

@@ -55,11 +55,11 @@ fn change(params: &Params) -> Result<NodeChange, HttpError> {
     if params.fields.is_empty() {
         return Err(HttpError::bad_request("No params"));
     }
-    let maxthreads = params.fields.get("maxthreads");
-    if maxthreads.is_some_and(|value| !value.is_null() && !legacy::is_non_negative_integer(value)) {
+    let maxthreads = params.fields.get("maxthreads").map(|value| then::number(params, value));
+    if maxthreads.as_ref().is_some_and(|value| !value.is_null() && !legacy::is_non_negative_integer(value)) {
         return Err(HttpError::bad_request("maxthreads must be a non-negative integer or null"));
     }
     let draining = params.fields.get("draining");
     let draining = draining.map(|value| values::flag("draining", value)).transpose()?;
-    Ok(NodeChange { maxthreads: maxthreads.map(json::to_bson), draining })
+    Ok(NodeChange { maxthreads: maxthreads.as_ref().map(json::to_bson), draining })
 }

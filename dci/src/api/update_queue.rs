@@ -1,10 +1,12 @@
 //! `POST /queues/:queue`
 
+use std::collections::BTreeMap;
+
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::{Bson, Document};
 use disbatch_core::model::Selector;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api::{Answer, then};
 use crate::error::HttpError;
@@ -32,8 +34,12 @@ const FIELDS: [&str; 15] = [
     "retention",
 ];
 
+/// What has parts that may be given one by one: `backoff.base`.
+const GROUPS: [&str; 2] = ["backoff", "retention"];
+
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
-/// null, or with an empty field of a form: then the default applies.
+/// null, or with an empty field of a form: then the default applies. The parts of `backoff` and `retention` may also be
+/// given one by one, as `backoff.base`: they take the place of all parts that there were.
 ///
 /// # Errors
 /// A parameter is wrong, there is no such queue, the new name is taken, or the database cannot be reached.
@@ -86,11 +92,12 @@ fn checked(state: &State, params: &Params) -> Result<Document, HttpError> {
     if params.fields.is_empty() {
         return Err(HttpError::bad_request("no params"));
     }
-    if let Some(param) = params.unknown(&FIELDS) {
+    let given = gathered(&params.fields)?;
+    if let Some(param) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         return Err(HttpError::bad_param("unknown param", param));
     }
     let mut fields = Document::new();
-    for (field, value) in &params.fields {
+    for (field, value) in &given {
         let value = match field.as_str() {
             "threads" if !legacy::is_non_negative_integer(value) => {
                 return Err(HttpError::bad_request("threads must be a non-negative integer"));
@@ -100,13 +107,38 @@ fn checked(state: &State, params: &Params) -> Result<Document, HttpError> {
                 let body = json!({ "error": "unknown plugin", "plugin": value });
                 return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
             }
-            "threads" | "name" | "plugin" => json::to_bson(value),
+            "threads" => json::to_bson(&then::number(params, value)),
+            "name" | "plugin" => json::to_bson(value),
             _ if values::is_unset(value) => Bson::Null,
             control => control_value(control, value)?,
         };
         fields.insert(field, value);
     }
     Ok(fields)
+}
+
+/// The fields with those that were given in parts as wholes: null if no part has a value.
+fn gathered(fields: &Map<String, Value>) -> Result<Map<String, Value>, HttpError> {
+    let mut given = Map::new();
+    let mut groups: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for (field, value) in fields {
+        match field.split_once('.').filter(|(group, _)| GROUPS.contains(group)) {
+            Some((group, part)) => {
+                let parts = groups.entry(group).or_default();
+                if !values::is_unset(value) {
+                    parts.insert(part.to_owned(), value.clone());
+                }
+            }
+            None => drop(given.insert(field.clone(), value.clone())),
+        }
+    }
+    for (group, parts) in groups {
+        if given.contains_key(group) {
+            return Err(HttpError::bad_request(format!("{group} and its parts exclude each other")));
+        }
+        given.insert(group.to_owned(), if parts.is_empty() { Value::Null } else { Value::Object(parts) });
+    }
+    Ok(given)
 }
 
 /// A control of a queue that Perl Disbatch does not have.
@@ -142,6 +174,19 @@ mod tests {
         assert_eq!(stored("grace", json!(0.5)), Bson::Double(0.5));
         assert_eq!(stored("reason", json!("maintenance")), Bson::from("maintenance"));
         assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
+    }
+
+    #[test]
+    fn wholes_may_be_given_in_parts() {
+        let of = |fields: Value| gathered(fields.as_object().unwrap()).map(Value::Object);
+        let parts = json!({"grace": 1, "backoff.base": "2", "backoff.max": null, "backoff.jitter": ""});
+        assert_eq!(of(parts).unwrap(), json!({"grace": 1, "backoff": {"base": "2"}}));
+        assert_eq!(of(json!({"retention.delete_after": ""})).unwrap(), json!({"retention": null}));
+        assert_eq!(of(json!({"a.b": 1})).unwrap(), json!({"a.b": 1}));
+        let both = of(json!({"backoff": {"base": 1}, "backoff.max": 2})).unwrap_err();
+        assert_eq!(both.to_string(), "backoff and its parts exclude each other");
+        let odd = of(json!({"backoff.bases": 1})).unwrap();
+        assert!(control_value("backoff", &odd["backoff"]).is_err());
     }
 
     #[test]

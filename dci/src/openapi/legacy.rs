@@ -117,7 +117,7 @@ pub struct SearchTasks {
 pub struct BalanceChange {
     /// From when in the week how many tasks may run: `<0-6 or *> HH:MM`, with 0 for Sundays.
     max_tasks: Object,
-    /// Names of queues, in tiers of which the last goes first.
+    /// Names of queues, in tiers: the second goes first, then the next ones, and the first gets what these leave.
     queues: Vec<Vec<String>>,
     /// Pauses until then, in seconds since 1970.
     disabled: Option<u64>,

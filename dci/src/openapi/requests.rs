@@ -44,7 +44,7 @@ pub struct QueueChange {
     /// `requeue`.
     #[schema(minimum = 1)]
     max_attempts: Option<u32>,
-    /// How long to wait between attempts.
+    /// How long to wait between attempts. Its parts may also be given one by one, as `backoff.base`.
     backoff: Option<BackoffRule>,
     /// How long an attempt may take, in seconds.
     timeout: Option<f64>,
@@ -53,7 +53,7 @@ pub struct QueueChange {
     grace: Option<f64>,
     /// After how many seconds a running task is given up whose runner renews no lease, as Perl's.
     unleased_limit: Option<f64>,
-    /// When ended tasks go.
+    /// When ended tasks go. Its parts may also be given one by one, as `retention.delete_after`.
     retention: Option<Retention>,
 }
 

@@ -39,6 +39,24 @@ pub struct Node {
     timestamp: Option<Value>,
     /// How many tasks may run on it at once; null for no limit. As stored.
     maxthreads: Option<Value>,
+    /// What its host was like at that time, with `.details`.
+    stats: Option<NodeStats>,
+}
+
+/// What the host of a node is like. What its system does not tell is missing.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "cpus": 4, "load": 0.52, "memory": 8_342_396_928_i64, "memory_available": 4_108_640_256_i64,
+}))]
+pub struct NodeStats {
+    /// The load average of one minute.
+    load: Option<f64>,
+    /// Processors.
+    cpus: Option<u64>,
+    /// Bytes.
+    memory: Option<u64>,
+    /// How much of it could be given to new processes without swapping: bytes.
+    memory_available: Option<u64>,
 }
 
 /// A queue with its tasks counted.

@@ -66,7 +66,11 @@ async fn served() -> BTreeSet<Route> {
     assert!(patterns.len() > 20, "routes are added in another way: {patterns:?}");
     let mut served = BTreeSet::new();
     for pattern in patterns {
-        let sample = |name: &str| if name == "id" { "6b0003bb686c8275d8013333" } else { "sample" }.to_owned();
+        let sample = |name: &str| match name {
+            "id" => "6b0003bb686c8275d8013333".to_owned(),
+            "asset" => "app.css".to_owned(),
+            _ => "sample".to_owned(),
+        };
         let address = filled(&pattern, sample);
         for method in METHODS {
             let request = server::TestRequest::with_uri(&address).method(method.clone()).to_request();

@@ -27,7 +27,7 @@ fn tasks(app: &mut ServiceConfig) {
 
 fn v3(app: &mut ServiceConfig) {
     use api::v3;
-    app.service(only_get("/scheduler-json", get().to(api::list_queues::handle)))
+    app.service(only_get("/scheduler-json", get().to(api::list_queues::programs)))
         .service(only_get("/queue-prototypes-json", get().to(v3::queue_prototypes::handle)))
         .service(only_post("/set-queue-attr-json", web::post().to(v3::set_queue_attr::handle)))
         .service(only_post("/start-queue-json", web::post().to(v3::start_queue::handle)))

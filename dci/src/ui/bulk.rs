@@ -1,34 +1,46 @@
 //! `GET /bulk` for people: the bulk jobs, and a form that first says how many tasks it is about.
 
+pub mod job;
+
 use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
+use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
-use bson::{Bson, Document};
-use disbatch_core::bulk::{Action, BulkJob, BulkRequest, State as JobState};
+use disbatch_core::bulk::{Action, BulkRequest};
 use disbatch_core::model::Queue;
+use futures::FutureExt;
+use serde_json::Value;
 
 use crate::api::list_bulk::DEFAULT_LIMIT;
 use crate::bulk;
 use crate::error::HttpError;
+use crate::openapi::OfFixed;
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::{self, Rendered, text, time};
+use crate::ui::live::{self, Part};
+use crate::ui::tasks::statuses::{Statuses, given};
+use crate::ui::tasks::title;
+use crate::ui::{self, Rendered, text};
+use job::{Row, conditions};
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
 struct BulkPage {
     form: Form,
     message: Option<String>,
-    jobs: Vec<Row>,
+    jobs: Jobs,
 }
 
 #[derive(Template)]
 #[template(path = "bulk_confirm.html")]
 struct ConfirmPage {
     action: &'static str,
-    count: Option<i64>,
+    title: &'static str,
+    count: Option<u64>,
     conditions: Vec<(&'static str, String)>,
     /// Every parameter again.
     hidden: Vec<(String, String)>,
@@ -38,32 +50,23 @@ struct ConfirmPage {
 
 /// What the form's fields hold.
 struct Form {
-    actions: Vec<(&'static str, bool)>,
+    actions: Vec<(&'static str, &'static str, bool)>,
     queues: Vec<(String, String, bool)>,
     all: bool,
-    status: String,
+    statuses: Statuses,
     older_than: String,
     ids: String,
     reason: String,
 }
 
-struct Row {
-    id: String,
-    action: &'static str,
-    conditions: Vec<(&'static str, String)>,
-    reason: String,
-    by: String,
-    state: &'static str,
-    running: bool,
-    seen: i64,
-    done: i64,
-    skipped: i64,
-    total: Option<i64>,
-    errors: Vec<(String, String)>,
-    failure: Option<String>,
-    created: String,
-    updated: String,
+/// The latest jobs.
+#[derive(Debug, Template)]
+#[template(path = "bulk/jobs.html")]
+struct Jobs {
+    rows: Vec<Row>,
 }
+
+impl HtmlSafe for Jobs {}
 
 /// The page.
 ///
@@ -92,9 +95,38 @@ async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rend
     let page = BulkPage {
         form: form(&queues, params),
         message: error.map(|error| error.message().to_owned()),
-        jobs: jobs.iter().map(|job| row(job, &names)).collect(),
+        jobs: Jobs { rows: jobs.iter().map(|job| Row::of(job, &names)).collect() },
     };
     ui::render(error.map_or(StatusCode::OK, HttpError::status), &page)
+}
+
+/// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
+/// same ids.
+#[utoipa::path(
+    get, path = "/ui/bulk", tag = "service", operation_id = "bulkEvents",
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
+    live::respond(&request, &state, "bulk", |state| async move { parts(&state).await }.boxed_local())
+}
+
+async fn parts(state: &State) -> Result<Vec<Part>, HttpError> {
+    let (queues, jobs) = futures::try_join!(state.store.list_queues(), state.store.list_bulk(DEFAULT_LIMIT))?;
+    let names = names(&queues);
+    Jobs { rows: jobs.iter().map(|job| Row::of(job, &names)).collect() }.parts()
+}
+
+impl Jobs {
+    /// The list, whenever there are others, and each of them.
+    fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let ids: Vec<&str> = self.rows.iter().map(Row::id).collect();
+        let list = Part::keyed("jobs", self, &ids.join(","));
+        let rows = self.rows.iter().map(|row| Part::new(format!("bulk-{}", row.id()), row));
+        std::iter::once(list).chain(rows).collect()
+    }
 }
 
 /// The page that asks whether these tasks are meant.
@@ -112,13 +144,21 @@ fn confirmation(
     count: Option<i64>,
     names: &HashMap<ObjectId, String>,
 ) -> ConfirmPage {
-    let fields = params.fields.iter().map(|(name, value)| (name.clone(), text(Some(value))));
-    let hidden: Vec<(String, String)> = fields.filter(|(_, value)| !value.is_empty()).collect();
+    let each = |(name, value): (&String, &Value)| -> Vec<(String, String)> {
+        let values = match value {
+            Value::Array(values) => values.iter().map(|value| text(Some(value))).collect(),
+            value => vec![text(Some(value))],
+        };
+        values.into_iter().map(|value| (name.clone(), value)).collect()
+    };
+    let all = params.fields.iter().flat_map(each);
+    let hidden: Vec<(String, String)> = all.filter(|(_, value)| !value.is_empty()).collect();
     let pairs = hidden.iter().filter(|(name, _)| name != "ids");
     let pairs: Vec<String> = pairs.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     ConfirmPage {
         action: wanted.action.as_str(),
-        count,
+        title: title(wanted.action),
+        count: count.map(|count| u64::try_from(count).unwrap_or(0)),
         conditions: conditions(&wanted.filter.document(), names),
         hidden,
         back: format!("/bulk?{}", pairs.join("&")),
@@ -148,105 +188,55 @@ fn form(queues: &[Queue], params: &Params) -> Form {
         let selected = id == queue || (!name.is_empty() && name == queue);
         (id, name, selected)
     };
+    let ids = params.fields.get("ids").map(|ids| given(Some(ids)).join(" "));
     Form {
-        actions: Action::ALL.map(|known| (known.as_str(), known.as_str() == action)).to_vec(),
+        actions: Action::ALL.map(|known| (known.as_str(), title(known), known.as_str() == action)).to_vec(),
         queues: queues.iter().map(option).collect(),
         all: queue == "*",
-        status: field("status"),
+        statuses: Statuses::of(&given(params.fields.get("status"))),
         older_than: field("older_than"),
-        ids: field("ids"),
+        ids: ids.unwrap_or_default(),
         reason: field("reason"),
     }
 }
 
-fn row(job: &BulkJob, names: &HashMap<ObjectId, String>) -> Row {
-    Row {
-        id: job.id.to_hex(),
-        action: job.action.as_str(),
-        conditions: conditions(&job.filter, names),
-        reason: job.reason.clone().unwrap_or_default(),
-        by: job.by.clone(),
-        state: job.state.as_str(),
-        running: job.state == JobState::Running,
-        seen: job.done + job.skipped,
-        done: job.done,
-        skipped: job.skipped,
-        total: job.total,
-        errors: job.errors.iter().map(|error| (error.id.to_string(), error.error.clone())).collect(),
-        failure: job.failure.clone(),
-        created: time(Some(&job.created.into())),
-        updated: time(Some(&job.updated.into())),
-    }
-}
-
-/// A filter for people.
-fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(&'static str, String)> {
-    let queue = filter.get("queue").map(|queue| match queue {
-        Bson::ObjectId(id) => names.get(id).cloned().unwrap_or_else(|| id.to_hex()),
-        _ => "all".to_owned(), // `*` is the only other.
-    });
-    let status = filter
-        .get_array("status")
-        .ok()
-        .map(|statuses| statuses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
-    let age = filter.get_f64("older_than").ok().map(|age| format!("{age} s"));
-    let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
-    let all = [("queue", queue), ("status", status), ("unchanged for", age), ("ids", ids)];
-    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use bson::{DateTime, doc};
-    use disbatch_core::bulk::{BulkError, BulkFilter, Queues};
-    use disbatch_core::model::{QueueId, TaskId};
-    use serde_json::{Value, json};
+    use disbatch_core::bulk::{BulkFilter, Queues, State as JobState};
+    use disbatch_core::model::QueueId;
+    use serde_json::json;
 
+    use super::job::tests::{QUEUE, job};
     use super::*;
 
-    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
-
-    fn params() -> Params {
-        let fields: Value = json!({"action": "retry", "queue": QUEUE, "status": "2", "reason": "a \"b\""});
+    fn params(fields: Value) -> Params {
         Params { fields: fields.as_object().unwrap().clone(), ..Params::default() }
+    }
+
+    fn filled() -> Params {
+        params(json!({"action": "retry", "queue": QUEUE, "status": ["2", "17"], "reason": "a \"b\""}))
     }
 
     fn queue() -> Queue {
         let id = ObjectId::parse_str(QUEUE).unwrap();
-        bson::deserialize_from_document(doc! { "_id": id, "name": "q<1>" }).unwrap()
+        bson::deserialize_from_document(bson::doc! { "_id": id, "name": "q<1>" }).unwrap()
     }
 
-    fn job(state: JobState) -> BulkJob {
-        let id = ObjectId::parse_str("6b0003bb686c8275d8014444").unwrap();
-        BulkJob {
-            id,
-            action: Action::Cancel,
-            filter: doc! { "queue": ObjectId::parse_str(QUEUE).unwrap(), "status": [-2_i64] },
-            reason: Some("<why>".into()),
-            by: "someone".into(),
-            state,
-            total: Some(500),
-            done: 200,
-            skipped: 3,
-            errors: vec![BulkError { id: TaskId(id), error: "bad & worse".into() }],
-            failure: None,
-            position: None,
-            pending: vec![],
-            newest: id,
-            created: DateTime::from_millis(0),
-            updated: DateTime::from_millis(0),
-            instance: String::new(),
-        }
+    fn jobs(states: &[JobState]) -> Jobs {
+        let names = names(&[queue()]);
+        Jobs { rows: states.iter().map(|state| Row::of(&job(*state), &names)).collect() }
     }
 
     #[test]
     fn the_page_shows_jobs_and_keeps_the_form() {
-        let queues = [queue()];
-        let rows = [JobState::Running, JobState::Done].map(|state| row(&job(state), &names(&queues)));
-        let page =
-            BulkPage { form: form(&queues, &params()), message: Some("no & no".into()), jobs: rows.into() };
+        let page = BulkPage {
+            form: form(&[queue()], &filled()),
+            message: Some("no & no".into()),
+            jobs: jobs(&[JobState::Running, JobState::Done]),
+        };
         let html = page.render().unwrap();
         for part in [
+            "data-live=\"/ui/bulk\"",
             "<progress max=\"500\" value=\"203\"",
             "q&#60;1&#62;",
             "&#60;why&#62;",
@@ -254,13 +244,26 @@ mod tests {
             "no &#38; no",
             "/bulk/6b0003bb686c8275d8014444/cancel",
             "<option value=\"retry\" selected>",
+            "name=\"status\" value=\"2\" checked",
+            "name=\"status\" value=\"17\"",
             "value=\"a &#34;b&#34;\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert_eq!(html.matches("/cancel\"").count(), 1, "only what runs can be stopped");
-        let nothing = BulkPage { form: form(&[], &Params::default()), message: None, jobs: vec![] };
-        assert!(nothing.render().unwrap().contains("There are no bulk jobs yet."));
+        assert_eq!(html.matches("hx-post=").count(), 1, "only what runs can be stopped");
+        let nothing = BulkPage { form: form(&[], &Params::default()), message: None, jobs: jobs(&[]) }
+            .render()
+            .unwrap();
+        assert!(nothing.contains("There are no bulk jobs yet.") && !nothing.contains(" style="));
+    }
+
+    #[test]
+    fn the_list_is_sent_again_when_there_are_others_only() {
+        let stamps = |jobs: Jobs| jobs.parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>();
+        let (running, done) = (stamps(jobs(&[JobState::Running])), stamps(jobs(&[JobState::Done])));
+        assert_eq!((running.len(), running[0] == done[0], running[1] == done[1]), (2, true, false));
+        let parts = jobs(&[JobState::Done]).parts().unwrap();
+        assert!(parts.iter().all(|part| part.html().contains(&format!("id=\"{}\"", part.id()))), "{parts:?}");
     }
 
     #[test]
@@ -272,13 +275,34 @@ mod tests {
             ids: None,
         };
         let wanted = BulkRequest { action: Action::Retry, filter, reason: None, by: "someone".into() };
-        let show = |count| confirmation(&params(), &wanted, count, &names(&[queue()])).render().unwrap();
-        let html = show(Some(17));
-        for part in ["Retry 17 tasks?", "q&#60;1&#62;", "60 s", "name=\"status\" value=\"2\"", "a%20%22b%22"]
-        {
+        let show = |count| confirmation(&filled(), &wanted, count, &names(&[queue()])).render().unwrap();
+        let html = show(Some(1700));
+        for part in [
+            "Retry 1,700 tasks?",
+            "q&#60;1&#62;",
+            "60 s",
+            "name=\"status\" value=\"2\"",
+            "name=\"status\" value=\"17\"",
+            "status=2&#38;status=17",
+            "a%20%22b%22",
+        ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
+        assert!(show(Some(1)).contains("Retry 1 task?"));
         assert!(show(None).contains("too long"));
         assert!(!show(Some(0)).contains("<form"), "there is nothing to do");
+    }
+
+    #[test]
+    fn odd_values_are_kept_as_text() {
+        let nasty = "<script>\"".repeat(10_000);
+        let odd =
+            params(json!({"ids": [&nasty, "b"], "status": {"$gt": 1}, "queue": 5, "older_than": &nasty}));
+        let page = BulkPage { form: form(&[queue()], &odd), message: Some(nasty), jobs: jobs(&[]) };
+        let html = page.render().unwrap();
+        let scripts = html.matches("<script").count();
+        let plain = BulkPage { form: form(&[], &Params::default()), message: None, jobs: jobs(&[]) };
+        assert_eq!(scripts, plain.render().unwrap().matches("<script").count());
+        assert!(html.contains("&#60;script&#62;&#34;"));
     }
 }

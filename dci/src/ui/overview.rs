@@ -1,211 +1,290 @@
-//! `GET /`: all queues and nodes.
+//! `GET /`: what there is to do, all queues and nodes, and how many tasks end.
 
-use actix_web::HttpResponse;
+mod attention;
+pub mod facts;
+mod nodes;
+mod queues;
+pub mod throughput;
+
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use bson::{Bson, DateTime, Document};
-use disbatch_core::model::{Count, Moment, Node, Queue};
-use disbatch_core::queue::Counts;
+use askama::filters::HtmlSafe;
+use disbatch_core::series::Ended;
+use futures::FutureExt;
 
-use crate::api::list_queues;
-use crate::openapi::OfRead;
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::json;
+use crate::openapi::{OfFixed, OfRead};
+use crate::params::Params;
 use crate::state::State;
-use crate::ui::{self, Rendered, plain, time};
-
-/// A node that was not seen for so many seconds is shown as gone, as `/monitoring` counts.
-const STALE_SECONDS: i64 = 60;
+use crate::ui::live::{self, Part};
+use crate::ui::node_state::NodeState;
+use crate::ui::parts::{Spark, grouped};
+use crate::ui::{self, Rendered, text};
+use attention::Attention;
+use facts::{Facts, QueueFacts};
+use nodes::NodeTable;
+use queues::QueueTable;
+use throughput::Span;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Overview {
     database: String,
-    queues: Vec<QueueRow>,
-    nodes: Vec<NodeRow>,
+    plugins: Vec<String>,
+    shown: Shown,
+    span: &'static str,
+    spans: [(&'static str, bool); Span::ALL.len()],
+    picture: Spark,
+    words: String,
 }
 
-struct QueueRow {
-    id: String,
-    name: String,
-    plugin: String,
+/// What changes by itself.
+#[derive(Debug)]
+struct Shown {
+    attention: Attention,
+    figures: Figures,
+    queues: QueueTable,
+    nodes: NodeTable,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Template)]
+#[template(path = "overview/figures.html")]
+struct Figures {
+    queues: usize,
+    queued: u64,
+    running: u64,
     threads: u64,
-    counts: Counts,
-    paused: bool,
-    accepting: bool,
-    reason: String,
+    completed: u64,
+    ended: u64,
+    failed: u64,
+    share: String,
+    nodes: usize,
+    alive: u64,
 }
 
-struct NodeRow {
-    id: String,
-    name: String,
-    seen: String,
-    state: NodeState,
-    /// What its DEN said; nothing for one of Perl's.
-    running: String,
-    limit: Option<u64>,
-    /// Whether an operator wants it to claim nothing more.
-    draining: bool,
-    /// Whether a DEN works there that knows how to drain.
-    changeable: bool,
-}
-
-/// How a node is doing, and how that is shown.
-struct NodeState {
-    word: &'static str,
-    class: &'static str,
-}
+impl HtmlSafe for Figures {}
 
 /// The page.
 #[utoipa::path(
     get, path = "/", tag = "service", operation_id = "overview",
+    params(("span" = Option<String>, Query, description = "Of which time the chart is: 1h, 24h or 7d.")),
     responses(
         (status = 200, description = "Queues and nodes.", body = String, content_type = "text/html"),
         OfRead,
     ),
 )]
-pub async fn handle(state: Data<State>) -> HttpResponse {
-    ui::page(show(&state).await)
+pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> HttpResponse {
+    ui::page(render(&state, &params.unwrap_or_default()).await)
 }
 
-async fn show(state: &State) -> Rendered {
-    let (queues, nodes, server) =
-        futures::try_join!(list_queues::counted(state), state.store.list_nodes(), state.store.server_time())?;
-    let now = Now { server, host: state.store.now() };
+/// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
+/// same ids. What cannot be found out is told as `trouble`.
+#[utoipa::path(
+    get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
+    live::respond(&request, &state, "overview", |state| async move { parts(&state).await }.boxed_local())
+}
+
+/// How many tasks ended, and how many of these failed, in the steps of a stretch of time up to now.
+///
+/// # Errors
+/// The database cannot be reached.
+#[utoipa::path(
+    get, path = "/ui/throughput", tag = "service", operation_id = "showThroughput",
+    params(("span" = Option<String>, Query, description = "1h, 24h or 7d.")),
+    responses((status = 200, description = "What the chart shows.", body = serde_json::Value), OfRead),
+)]
+pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+    let span = span(&params.unwrap_or_default());
+    let points = state.overview.throughput(&state.store, span).await?;
+    Ok(json::ok(&throughput::chart(span, &points)))
+}
+
+/// The page, or what there is instead.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn render(state: &State, params: &Params) -> Rendered {
+    let span = span(params);
+    let (facts, points) =
+        futures::try_join!(Facts::gather(state), state.overview.throughput(&state.store, span))?;
     let overview = Overview {
         database: state.store.database_name().to_owned(),
-        queues: queues.iter().map(|(queue, counts)| queue_row(queue, *counts)).collect(),
-        nodes: nodes.iter().map(|node| node_row(node, &now)).collect(),
+        plugins: state.plugins.clone(),
+        shown: shown(&facts),
+        span: span.name(),
+        spans: Span::ALL.map(|other| (other.name(), other == span)),
+        picture: throughput::picture(span, &points),
+        words: throughput::words(&throughput::ends(&points), span.words()),
     };
     ui::render(StatusCode::OK, &overview)
 }
 
-fn queue_row(queue: &Queue, counts: Counts) -> QueueRow {
-    QueueRow {
-        id: queue.id.to_string(),
-        name: queue.display_name(),
-        plugin: plain(queue.plugin.as_ref()),
-        threads: queue.thread_limit(),
-        counts,
-        paused: queue.is_paused(),
-        accepting: queue.is_accepting(),
-        reason: queue.reason().unwrap_or_default().to_owned(),
+/// The stretch of time that is asked for.
+fn span(params: &Params) -> Span {
+    Span::named(&text(params.fields.get("span"))).unwrap_or(Span::Hour)
+}
+
+async fn parts(state: &State) -> Result<Vec<Part>, HttpError> {
+    let shown = shown(&Facts::gather(state).await?);
+    let mut parts = vec![Part::new("attention", &shown.attention)?, Part::new("figures", &shown.figures)?];
+    parts.extend(shown.queues.parts()?);
+    parts.extend(shown.nodes.parts()?);
+    Ok(parts)
+}
+
+fn shown(facts: &Facts) -> Shown {
+    Shown {
+        attention: Attention::of(facts),
+        figures: figures(facts),
+        queues: QueueTable::of(&facts.queues),
+        nodes: NodeTable::of(&facts.nodes, &facts.now),
     }
 }
 
-/// The time by the two clocks that nodes' times are of.
-struct Now {
-    server: DateTime,
-    host: DateTime,
-}
-
-fn node_row(document: &Document, now: &Now) -> NodeRow {
-    let seen = document.get("timestamp");
-    // An entry without a usable id is shown as far as it goes.
-    let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
-    let id = document.get_object_id("_id").map(|id| id.to_hex());
-    NodeRow {
-        changeable: id.is_ok() && node.as_ref().is_some_and(Node::is_ours),
-        id: id.unwrap_or_default(),
-        name: plain(document.get("node")),
-        seen: time(seen),
-        state: state(node.as_ref(), seen, now),
-        running: plain(document.get("running")),
-        limit: document.get("maxthreads").and_then(|limit| Count(limit.clone()).get()),
-        draining: node.is_some_and(|node| node.is_draining()),
+fn figures(facts: &Facts) -> Figures {
+    let sum =
+        |number: fn(&QueueFacts) -> u64| facts.queues.iter().map(number).fold(0_u64, u64::saturating_add);
+    let hour = facts.queues.iter().map(QueueFacts::last_hour).fold(Ended::default(), |mut sum, queue| {
+        sum.merge(queue);
+        sum
+    });
+    let alive = facts.nodes.iter().filter(|node| NodeState::of(node, &facts.now).is_up());
+    Figures {
+        queues: facts.queues.len(),
+        queued: sum(|queue| queue.counts.queued),
+        running: sum(|queue| queue.counts.running),
+        threads: sum(|queue| queue.queue.claim_limit()),
+        completed: sum(|queue| queue.counts.completed),
+        ended: hour.total(),
+        failed: hour.failed,
+        share: share(hour),
+        nodes: facts.nodes.len(),
+        alive: alive.count() as u64,
     }
 }
 
-/// By its heartbeat and the clock of the server; by the time that it told for one of Perl's.
-fn state(node: Option<&Node>, seen: Option<&Bson>, now: &Now) -> NodeState {
-    let ours = node.filter(|node| node.is_ours());
-    let alive = match (ours, ours.and_then(Node::last_beat)) {
-        (_, Some((seen, lease))) => {
-            let silence = now.server.timestamp_millis().saturating_sub(seen.timestamp_millis());
-            silence <= i64::try_from(lease.as_millis()).unwrap_or(i64::MAX)
-        }
-        (Some(_), None) => return NodeState { word: "stopped", class: "ended" },
-        (None, None) => {
-            let at = seen.and_then(|value| Moment(value.clone()).get());
-            let age = at.map(|at| (now.host.timestamp_millis() - at.timestamp_millis()) / 1000);
-            age.is_some_and(|age| age <= STALE_SECONDS)
-        }
-    };
-    let draining = ours.is_some_and(|node| node.is_draining() || node.state() == Some("draining"));
-    match (alive, draining) {
-        (false, _) if ours.is_none() => NodeState { word: "gone", class: "failed" },
-        (false, _) => NodeState { word: "dead", class: "failed" },
-        (true, true) => NodeState { word: "draining", class: "running" },
-        (true, false) => NodeState { word: "alive", class: "succeeded" },
+/// Which part of what ended has failed.
+fn share(ended: Ended) -> String {
+    let all = u128::from(ended.total());
+    match u128::from(ended.failed) * 1000 / all.max(1) {
+        _ if ended.failed == 0 => "none".to_owned(),
+        0 => format!("{} of {}", grouped(ended.failed), grouped(ended.total())),
+        tenths => format!("{}.{} %", tenths / 10, tenths % 10),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
+    use bson::{DateTime, doc};
+    use disbatch_core::queue::Counts;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::ui::node_state::Now;
 
-    #[test]
-    fn the_page_shows_queues_and_nodes_and_escapes_names() {
-        let now = DateTime::from_millis(1_795_163_067_344);
-        let queue: Queue = bson::deserialize_from_document(doc! {
+    const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
+    fn facts() -> Facts {
+        let queue = bson::deserialize_from_document(doc! {
             "_id": bson::oid::ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap(),
-            "name": "<mail>", "plugin": "My::Plugin", "threads": "3", "paused": true, "reason": "a <move>",
-        })
-        .unwrap();
-        let both = Now { server: now, host: now };
-        let counts = Counts { queued: 17, running: 2, completed: 5 };
-        let html = Overview {
-            database: "disbatch".into(),
-            queues: vec![queue_row(&queue, counts)],
-            nodes: vec![
-                node_row(&doc! { "node": "vm", "timestamp": now, "maxthreads": 5 }, &both),
-                node_row(&doc! { "node": "old" }, &both),
-            ],
-        }
-        .render()
-        .unwrap();
-        for part in [
-            "&#60;mail&#62;",
-            "/tasks?queue=6b0003bb686c8275d70dc2f1",
-            "My::Plugin",
-            ">17<",
-            "2026-11-20 08:24:27",
-            "old",
-            "<span class=\"badge\">paused</span>",
-            "a &#60;move&#62;",
-            "<button name=\"paused\" value=\"\">Resume</button>",
-            "<button name=\"accepting\" value=\"false\">Refuse new tasks</button>",
-            "<html lang=\"en\">",
-        ] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
+            "name": "<mail>", "plugin": "My::Plugin", "threads": 3,
+        });
+        let queue = QueueFacts {
+            queue: queue.unwrap(),
+            counts: Counts { queued: 17, running: 2, completed: 1500 },
+            failed: Some(5),
+            hour: vec![Ended { succeeded: 995, failed: 5, other: 0 }],
+            oldest: None,
+        };
+        let now = Now { server: NOW, host: NOW };
+        Facts { queues: vec![queue], nodes: vec![doc! { "node": "vm", "timestamp": NOW }], now }
+    }
+
+    fn page(facts: &Facts, plugins: &[&str]) -> String {
+        let overview = Overview {
+            database: "<db>".into(),
+            plugins: plugins.iter().map(|name| (*name).to_owned()).collect(),
+            shown: shown(facts),
+            span: Span::Day.name(),
+            spans: Span::ALL.map(|span| (span.name(), span == Span::Day)),
+            picture: throughput::picture(Span::Day, &[]),
+            words: throughput::words(&[], Span::Day.words()),
+        };
+        overview.render().unwrap()
     }
 
     #[test]
-    fn a_node_is_as_its_den_says_and_the_server_counts() {
-        let (now, late) = (DateTime::from_millis(1_795_163_067_344), DateTime::from_millis(0));
-        let both = Now { server: now, host: now };
-        let word = |fields: Document| {
-            let mut node = doc! { "_id": bson::oid::ObjectId::new(), "node": "n", "timestamp": now };
-            node.extend(fields);
-            node_row(&node, &both).state.word
-        };
-        let ours =
-            |seen: DateTime| doc! { "instance": "i", "seen": seen, "lease_ms": 30_000, "state": "alive" };
-        assert_eq!(word(ours(now)), "alive");
-        assert_eq!(word(ours(late)), "dead");
-        let mut draining = ours(now);
-        draining.insert("draining", true);
-        assert_eq!(word(draining), "draining");
-        assert_eq!(word(doc! { "instance": "i", "state": "stopped" }), "stopped");
-        assert_eq!(word(doc! {}), "alive");
-        assert_eq!(word(doc! { "timestamp": late }), "gone");
+    fn the_page_shows_queues_and_nodes_and_escapes_names() {
+        let html = page(&facts(), &["My::Plugin", "<Odd>"]);
+        for part in [
+            "<html lang=\"en\">",
+            "<a href=\"/\" aria-current=\"page\">Overview</a>",
+            "data-live=\"/ui/overview\"",
+            "&#60;db&#62;",
+            "&#60;mail&#62;",
+            "Nothing needs attention.",
+            "<span class=\"status alive\">alive</span>",
+            "<option>My::Plugin</option>",
+            "<option>&#60;Odd&#62;</option>",
+            "data-chart=\"/ui/throughput?span=24h\"",
+            "data-span=\"/ui/throughput?span=24h\" aria-current=\"true\"",
+            "No task ended within the last 24 hours.",
+            "0.5 %",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<mail>") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn every_part_is_on_the_page_under_its_id() {
+        let facts = facts();
+        let html = page(&facts, &[]);
+        let shown = shown(&facts);
+        let parts = [
+            vec![
+                Part::new("attention", &shown.attention).unwrap(),
+                Part::new("figures", &shown.figures).unwrap(),
+            ],
+            shown.queues.parts().unwrap(),
+            shown.nodes.parts().unwrap(),
+        ];
+        for part in parts.iter().flatten() {
+            let id = format!(" id=\"{}\"", part.id());
+            assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
+            assert!(part.html().contains(&id), "{part:?}");
+        }
     }
 
     #[test]
     fn an_empty_database_says_so() {
-        let html = Overview { database: "d".into(), queues: vec![], nodes: vec![] }.render().unwrap();
-        assert!(html.contains("There are no queues yet.") && html.contains("No node has been seen yet."));
+        let facts = Facts { queues: vec![], nodes: vec![], now: Now { server: NOW, host: NOW } };
+        let html = page(&facts, &[]);
+        for part in ["There are no queues yet.", "No node has been seen yet.", "No plugin is known"] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert_eq!(figures(&facts), Figures { share: "none".into(), ..Figures::default() });
+    }
+
+    #[test]
+    fn odd_spans_are_an_hour() {
+        let of = |value: Value| {
+            let fields = [("span".to_owned(), value)].into_iter().collect();
+            span(&Params { fields, ..Params::default() })
+        };
+        assert_eq!([of(json!("7d")), of(json!("<8d>")), of(json!([]))], [Span::Week, Span::Hour, Span::Hour]);
+        let share = |succeeded, failed| share(Ended { succeeded, failed, other: 0 });
+        assert_eq!([share(1, 1), share(5000, 1), share(0, 0)], ["50.0 %", "1 of 5,001", "none"]);
+        assert_eq!(share(u64::MAX, u64::MAX), "100.0 %");
     }
 }

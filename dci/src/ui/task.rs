@@ -1,248 +1,314 @@
-//! `GET /tasks/:id` for people: one task with its output.
+//! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
+mod facts;
 mod life;
+mod output;
+mod timeline;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use bson::{Bson, Document};
+use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Selector, Status};
+use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
+use futures::FutureExt;
 
-use crate::api::get_task;
+use crate::api::{explain_task, get_task, task_action};
 use crate::error::HttpError;
-use crate::json::{self, Dates};
-use crate::output::{self, Excerpt};
+use crate::openapi::OfFixed;
 use crate::state::State;
-use crate::ui::{self, StatusView, plain, time};
-use life::Life;
-
-/// Output is shown up to so many bytes.
-const SHOWN_BYTES: usize = 64 * 1024;
-
-/// Fields that have a place of their own on the page.
-const KNOWN: [&str; 13] = [
-    "_id",
-    "queue",
-    "status",
-    "node",
-    "ctime",
-    "mtime",
-    "params",
-    "parameters",
-    "stdout",
-    "stderr",
-    "complete",
-    "exit",
-    "history",
-];
+use crate::ui::live::{self, Part};
+use crate::ui::tasks::params_of;
+use crate::ui::{self, Rendered, plain};
+use facts::{Facts, Outcome, QueueLink, Shown};
+use life::{Head, Progress, Why, status};
+use output::Output;
+use timeline::Timeline;
 
 #[derive(Template)]
 #[template(path = "task.html")]
 struct TaskPage {
     id: String,
     queue: QueueLink,
-    status: StatusView,
-    node: String,
-    created: String,
-    changed: String,
-    incomplete: bool,
-    params: String,
-    others: Vec<(String, String)>,
+    look: Look,
+    params: Shown,
     outputs: [Output; 2],
-    /// There until the task has ended.
-    live: Option<Progress>,
-    life: Life,
+    /// From where on the output is to be told; nothing while there is none.
+    resume: String,
+    again: Again,
 }
 
-/// How far the plugin says it is.
-#[derive(Debug, Default, PartialEq)]
-struct Progress {
-    percent: Option<f64>,
-    message: String,
+/// What changes by itself.
+struct Look {
+    head: Head,
+    progress: Progress,
+    why: Why,
+    facts: Facts,
+    timeline: Timeline,
+    outcome: Outcome,
 }
 
-/// The queue's name, and its id if it has one.
-struct QueueLink {
-    id: Option<String>,
-    name: String,
+/// The form that submits the task again.
+struct Again {
+    params: String,
+    timeout: String,
+    max_attempts: String,
 }
 
-struct Output {
-    title: &'static str,
-    /// The last part of the address that has all of it.
-    stream: &'static str,
-    /// Nothing when the task wrote nothing.
-    excerpt: Option<Excerpt>,
-}
-
-/// The page, or the error that there is instead. Only the page of a task that has not ended may run a script.
+/// The page, or the error that there is instead.
 pub async fn respond(state: &State, id: &str) -> HttpResponse {
-    match render(state, id).await {
-        Ok((page, true)) => ui::page_with(Ok(page), ui::LIVE_POLICY),
-        Ok((page, false)) => ui::page(Ok(page)),
-        Err(error) => ui::page(Err(error)),
-    }
+    ui::page(render(state, id).await)
 }
 
-/// The page, and whether it is live.
-async fn render(state: &State, id: &str) -> Result<((StatusCode, String), bool), HttpError> {
+async fn render(state: &State, id: &str) -> Rendered {
     let task = get_task::find(state, id).await?;
-    let outputs = [
-        Output { title: "Output", stream: "stdout", excerpt: excerpt(state, task.get("stdout")).await? },
-        Output { title: "Errors", stream: "stderr", excerpt: excerpt(state, task.get("stderr")).await? },
-    ];
-    let queue = queue_link(state, task.get("queue")).await?;
-    let mut view = view(id, &task, queue, outputs);
-    view.life = view.life.with_more(state, id, &task).await?;
-    Ok((ui::render(StatusCode::OK, &view)?, view.live.is_some()))
+    let task_id = task_action::id(id)?;
+    let attempt = running_attempt(&task);
+    let live = status(&task).is_some_and(|status| !status.has_ended());
+    let output = |stream| Output::read(&state.store, (task_id, &task), stream, (attempt, live));
+    let (stdout, stderr, look) = futures::try_join!(
+        async { output(StreamName::Stdout).await.map_err(HttpError::from) },
+        async { output(StreamName::Stderr).await.map_err(HttpError::from) },
+        look(state, id, &task),
+    )?;
+    let (look, queue) = look;
+    ui::render(StatusCode::OK, &page(id, &task, queue, look, [stdout, stderr]))
 }
 
-/// Progress so far of a task that has not ended.
-fn live(task: &Document) -> Option<Progress> {
-    let status = bson::deserialize_from_bson::<Status>(task.get("status")?.clone()).ok()?;
-    if status.has_ended() {
-        return None;
-    }
-    let Some(Bson::Document(progress)) = task.get("progress") else { return Some(Progress::default()) };
-    Some(Progress {
-        percent: progress.get("percent").and_then(Bson::as_f64),
-        message: progress.get_str("message").unwrap_or_default().to_owned(),
+/// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
+/// same ids. What the task writes is told by `/tasks/:id/events`.
+#[utoipa::path(
+    get, path = "/ui/tasks/{id}", tag = "service", operation_id = "taskEvents",
+    params(("id" = String, Path, description = "The task's id.")),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
+    let id = id.into_inner();
+    live::respond(&request, &state, format!("task {id}"), move |state| {
+        let id = id.clone();
+        async move {
+            let task = get_task::find(&state, &id).await?;
+            look(&state, &id, &task).await?.0.parts()
+        }
+        .boxed_local()
     })
 }
 
-async fn excerpt(state: &State, value: Option<&Bson>) -> Result<Option<Excerpt>, StoreError> {
-    let excerpt = match value {
-        None | Some(Bson::Null) => return Ok(None),
-        Some(Bson::ObjectId(id)) => output::excerpt(&state.store, *id, SHOWN_BYTES).await?,
-        Some(Bson::String(text)) => output::cut(text.clone().into_bytes(), SHOWN_BYTES),
-        Some(other) => output::cut(plain(Some(other)).into_bytes(), SHOWN_BYTES),
+impl Look {
+    fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        Ok(vec![
+            Part::new("task-head", &self.head)?,
+            Part::new("task-progress", &self.progress)?,
+            Part::new("task-why", &self.why)?,
+            Part::new("task-facts", &self.facts)?,
+            Part::new("task-timeline", &self.timeline)?,
+            Part::new("task-outcome", &self.outcome)?,
+        ])
+    }
+}
+
+/// What is known of the task at this moment.
+async fn look(state: &State, id: &str, task: &Document) -> Result<(Look, QueueLink), HttpError> {
+    let store = &state.store;
+    let task_id = task_action::id(id)?;
+    // A status that is no number cannot be explained.
+    let waits = status(task).is_some_and(|status| !status.has_ended());
+    let explained = async {
+        if !waits {
+            return Ok(None);
+        }
+        match explain_task::find(state, id).await {
+            Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(None), // It has gone meanwhile.
+            other => other.map(Some),
+        }
     };
-    let empty = excerpt.text.is_empty() && excerpt.damage.is_none();
-    Ok(Some(excerpt).filter(|_| !empty))
+    let (explained, queue, attempts, now) = futures::try_join!(
+        explained,
+        async { queue_link(state, task.get("queue")).await.map_err(HttpError::from) },
+        async { store.list_attempts(task_id).await.map_err(HttpError::from) },
+        async { store.server_time().await.map_err(HttpError::from) },
+    )?;
+    let mut look = view(id, task, &queue, now);
+    look.why = Why::of(explained);
+    look.outcome = Outcome::of(id, task, &attempts);
+    Ok((look, queue))
 }
 
-async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, StoreError> {
-    let Some(Bson::ObjectId(id)) = value else { return Ok(QueueLink { id: None, name: plain(value) }) };
-    let queue = state.store.find_queue(&Selector::Id(*id)).await?;
-    let name = queue.map_or_else(|| format!("{id} (deleted)"), |queue| queue.display_name());
-    Ok(QueueLink { id: Some(id.to_hex()), name })
+/// What the task itself tells.
+fn view(id: &str, task: &Document, queue: &QueueLink, now: DateTime) -> Look {
+    Look {
+        head: Head::of(id, task, queue.there),
+        progress: Progress::of(task),
+        why: Why::default(),
+        facts: Facts::of(task, queue.clone()),
+        timeline: Timeline::of(task, now),
+        outcome: Outcome::of(id, task, &[]),
+    }
 }
 
-fn view(id: &str, task: &Document, queue: QueueLink, outputs: [Output; 2]) -> TaskPage {
-    let pretty = |value: &Bson| json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned();
-    let params = task.get("params").or_else(|| task.get("parameters"));
-    let live = live(task);
-    let is_shown = |key: &str| KNOWN.contains(&key) || (key == "progress" && live.is_some());
-    let others = task.iter().filter(|(key, _)| !is_shown(key));
+fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Output; 2]) -> TaskPage {
+    let params = params_of(task).map(Shown::of).unwrap_or_default();
+    let [stdout, stderr] = &outputs;
+    let resume = running_attempt(task)
+        .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end(), stderr.end()));
     TaskPage {
         id: id.to_owned(),
         queue,
-        status: StatusView::of(task),
-        node: plain(task.get("node")),
-        created: time(task.get("ctime")),
-        changed: time(task.get("mtime")),
-        incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
-        params: params.map(pretty).unwrap_or_default(),
-        others: others.map(|(key, value)| (key.clone(), pretty(value))).collect(),
+        look,
+        again: Again {
+            // What is not shown as a whole is not to be sent again in part.
+            params: if params.cut { String::new() } else { params.text.clone() },
+            timeout: plain(task.get("timeout")),
+            max_attempts: plain(task.get("max_attempts")),
+        },
+        params,
         outputs,
-        live,
-        life: Life::of(task),
+        resume: resume.unwrap_or_default(),
     }
+}
+
+/// The number of the attempt that runs, 0 if nobody has counted.
+fn running_attempt(task: &Document) -> Option<i64> {
+    let attempt = task.get("attempt").and_then(disbatch_core::model::whole_number).unwrap_or(0);
+    (status(task) == Some(Status::Running)).then_some(attempt)
+}
+
+async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, StoreError> {
+    let Some(Bson::ObjectId(id)) = value else {
+        return Ok(QueueLink { name: plain(value), ..QueueLink::default() });
+    };
+    let queue = state.store.find_queue(&Selector::Id(*id)).await?;
+    let there = queue.is_some();
+    let name = queue.map_or_else(|| format!("{id} (deleted)"), |queue| queue.display_name());
+    Ok(QueueLink { id: Some(id.to_hex()), name, there })
 }
 
 #[cfg(test)]
 mod tests {
     use bson::doc;
+    use disbatch_core::output::OutputEnd;
 
     use super::*;
+
+    const ID: &str = "6b0003bb686c8275d8013333";
+    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
+
+    fn outputs(stdout: &str, live: bool) -> [Output; 2] {
+        let of = |stream, text: &str| {
+            let end = OutputEnd { offset: 0, bytes: text.as_bytes().to_vec() };
+            Output::of(ID, stream, end, None, live)
+        };
+        [of(StreamName::Stdout, stdout), of(StreamName::Stderr, "")]
+    }
+
+    fn shown(task: &Document, stdout: &str) -> String {
+        let queue = QueueLink { id: Some(QUEUE.into()), name: "q<1>".into(), there: true };
+        let look = view(ID, task, &queue, DateTime::from_millis(1_795_163_167_344));
+        let live = status(task).is_some_and(|status| !status.has_ended());
+        page(ID, task, queue, look, outputs(stdout, live)).render().unwrap()
+    }
 
     #[test]
     fn the_page_shows_everything_about_a_task() {
         let task = doc! {
             "status": 2, "node": "vm", "params": { "commands": "<ab>" }, "complete": false,
-            "ctime": bson::DateTime::from_millis(1_795_163_067_344), "progress": { "percent": 50 },
+            "ctime": DateTime::from_millis(1_795_163_067_344), "progress": { "percent": 50 }, "odd": "<odd>",
+            "history": [{ "at": DateTime::from_millis(1_795_163_067_344), "status": 2, "note": "its <time> has come" }],
+            "exit": { "code": 3 }, "timeout": 90, "result": { "rows": 17 },
         };
-        let outputs = [
-            Output { title: "Output", stream: "stdout", excerpt: Some(output::cut("a <b> c".into(), 5)) },
-            Output { title: "Errors", stream: "stderr", excerpt: None },
-        ];
-        let queue = QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "q1".into() };
-        let html = view("6b0003bb686c8275d8013333", &task, queue, outputs).render().unwrap();
+        let html = shown(&task, "a <b>");
         for part in [
-            "6b0003bb686c8275d8013333",
+            ID,
             "/tasks?queue=6b0003bb686c8275d70dc2f1",
+            "q&#60;1&#62;",
             "failed",
             "2026-11-20 08:24:27",
             "&#34;commands&#34; : &#34;&#60;ab&#62;&#34;",
             "a &#60;b&#62;",
-            "Only the first 64 KiB are shown.",
             "Storing the output failed.",
-            "progress",
+            "its &#60;time&#62; has come",
+            "<dt>Exit code</dt><dd>3</dd>",
+            "&#34;rows&#34; : 17",
+            "&#60;odd&#62;",
             "None.",
-            "<a href=\"/tasks/6b0003bb686c8275d8013333/stdout\">All of it</a>",
+            "href=\"/tasks/6b0003bb686c8275d8013333/stdout\"",
+            "data-ended=\"true\"",
+            "data-resume=\"\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert!(!html.contains("<script"), "{html}");
+        assert!(!html.contains(" style=") && !html.contains("<ab>"), "{html}");
     }
 
     #[test]
     fn the_page_of_a_running_task_follows_it() {
-        let task = doc! { "status": 0, "progress": { "percent": 12.5, "message": "a <b>" } };
-        let outputs = ["stdout", "stderr"].map(|stream| Output { title: "Output", stream, excerpt: None });
-        let queue = QueueLink { id: None, name: String::new() };
-        let html = view("6b0003bb686c8275d8013333", &task, queue, outputs).render().unwrap();
+        let task = doc! { "status": 0, "attempt": 2, "progress": { "percent": 12.5, "message": "a <b>" } };
+        let html = shown(&task, "so far\n");
         for part in [
-            "<script src=\"/assets/live.js\" defer></script>",
+            "<script src=\"/assets/task.js?v=",
+            "data-live=\"/ui/tasks/6b0003bb686c8275d8013333\"",
             "data-events=\"/tasks/6b0003bb686c8275d8013333/events\"",
+            "data-resume=\"attempt:2,stdout:7,stderr:0\"",
             "value=\"12.5\"",
             "a &#60;b&#62;",
+            "None so far.",
             "href=\"/tasks/6b0003bb686c8275d8013333/stderr\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("Further fields"), "{html}");
-        assert_eq!(live(&doc! { "status": -7 }), Some(Progress::default()));
-        assert_eq!(live(&doc! { "status": "odd" }), None);
     }
 
     #[test]
-    fn the_page_tells_a_tasks_life() {
-        let task = doc! {
-            "status": -2, "history": [{ "status": -2, "note": "its <time> has come" }], "exit": { "code": 3 },
-        };
-        let outputs = ["Output", "Errors"].map(|title| Output { title, stream: "stdout", excerpt: None });
-        let mut page =
-            view("6b0003bb686c8275d8013333", &task, QueueLink { id: None, name: "q".into() }, outputs);
-        page.life.attempts = vec![life::Attempt {
-            number: "1".into(),
-            status: StatusView::from_code(2),
-            node: "vm".into(),
-            started: String::new(),
-            ended: String::new(),
-            note: "timed <out>".into(),
-            outputs: vec!["stdout"],
-        }];
-        page.life.explained = Some(life::Explained {
-            question: "Why is it not running?",
-            summary: "The queue <q> is paused.".into(),
-            gates: vec![(true, "It is there.".into()), (false, "It is paused.".into())],
-        });
-        let html = page.render().unwrap();
+    fn what_can_be_done_has_a_form_without_script() {
+        let html = shown(&doc! { "status": -2, "params": { "a": "</textarea><script>" }, "timeout": 90 }, "");
         for part in [
-            "action=\"/tasks/6b0003bb686c8275d8013333/cancel\"",
+            "action=\"/tasks/6b0003bb686c8275d8013333/cancel\" method=\"post\"",
+            "action=\"/tasks/6b0003bb686c8275d8013333/retry\" method=\"post\"",
             "name=\".then\" value=\"/tasks/6b0003bb686c8275d8013333\"",
-            "its &#60;time&#62; has come",
-            "<dt>Exit code</dt><dd>3</dd>",
-            "/tasks/6b0003bb686c8275d8013333/stdout?.attempt=1",
-            "timed &#60;out&#62;",
-            "The queue &#60;q&#62; is paused.",
-            "✗</span> It is paused.",
-            "✓</span> It is there.",
+            "action=\"/tasks\" method=\"post\"",
+            "name=\".then\" value=\"/tasks/{id}\"",
+            "name=\"queue\" value=\"6b0003bb686c8275d70dc2f1\"",
+            "name=\".timeout\" value=\"90\"",
+            "&#60;/textarea&#62;&#60;script&#62;",
+            "href=\"#cancel\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert!(!html.contains("Further fields") && !html.contains("/retry"), "{html}");
+        assert!(!html.contains("href=\"#retry\""), "it has not ended: {html}");
+    }
+
+    #[test]
+    fn every_part_is_on_the_page_under_its_id() {
+        let task = doc! { "status": 0, "ctime": DateTime::from_millis(0), "cancel": { "reason": "<x>" } };
+        let html = shown(&task, "");
+        let queue = QueueLink::default();
+        for part in view(ID, &task, &queue, DateTime::from_millis(1000)).parts().unwrap() {
+            let id = format!(" id=\"{}\"", part.id());
+            assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
+            assert!(part.html().contains(&id), "{part:?}");
+        }
+    }
+
+    #[test]
+    fn tasks_of_any_shape_have_a_page() {
+        let nasty = "<script>alert('1')</script>\"".repeat(10_000);
+        let frame = shown(&doc! {}, "").matches("<script").count();
+        for task in [
+            doc! { "status": &nasty, "node": &nasty, "params": &nasty, "ctime": &nasty, "exit": &nasty },
+            doc! { "status": 0, "progress": &nasty, "history": &nasty, "cancel": { "by": &nasty }, &nasty: 1 },
+            doc! { "status": 2.5, "params": Bson::Null, "parameters": [1], "attempt": "x", "result": &nasty },
+        ] {
+            let html = shown(&task, &nasty);
+            assert_eq!(html.matches("<script").count(), frame);
+            assert!(html.contains("&#60;script&#62;alert(&#39;1&#39;)"));
+        }
+        assert_eq!(running_attempt(&doc! { "status": 0 }), Some(0));
+        assert_eq!(running_attempt(&doc! { "status": -1, "attempt": 2 }), None);
     }
 }

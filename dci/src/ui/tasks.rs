@@ -1,304 +1,359 @@
-//! `GET /tasks` for people: a form, and the tasks that it finds.
+//! `GET /tasks` for people: a search, the tasks that it finds, and what can be done to them. The address is the search.
+
+mod actions;
+mod columns;
+mod find;
+mod search;
+pub mod statuses;
+mod table;
 
 use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::doc;
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use disbatch_core::bulk::Action;
 use disbatch_core::model::{Queue, TaskId};
-use disbatch_core::store::StoreError;
-use futures::{Stream, TryStreamExt};
-use serde_json::Value;
+use futures::{FutureExt, TryStreamExt};
 
-use crate::counts;
 use crate::error::HttpError;
+use crate::openapi::OfFixed;
 use crate::params::Params;
-use crate::query::{Listing, Refusal};
+use crate::query::Refusal;
 use crate::state::State;
-use crate::ui::{self, Rendered, StatusView, plain, text, time};
+use crate::ui::live::{self, Part};
+use crate::ui::{self, Rendered, parts, text};
+use actions::Actions;
+use columns::Column;
+use find::{Found, Plan};
+use search::{Chip, Search, address};
+use statuses::{Statuses, words};
+use table::{Row, Table};
 
-/// How many tasks a page shows unless it is told.
-const DEFAULT_LIMIT: i64 = 100;
+pub use actions::title;
+pub use columns::params as params_of;
 
-/// Parameters are shown up to so many characters.
-const EXCERPT: usize = 120;
+/// So many rows change by themselves. Their ids are in the address of what tells it.
+const MOST_LIVE: usize = 100;
 
 #[derive(Template)]
 #[template(path = "tasks.html")]
 struct TasksPage {
     form: Form,
+    chips: Vec<Chip>,
     message: Option<String>,
-    result: Option<Found>,
+    result: Option<Shown>,
 }
 
 /// What the form's fields hold.
 struct Form {
-    queues: Vec<QueueOption>,
-    id: String,
-    status: String,
-    node: String,
-    archive: bool,
-    limit: String,
+    search: Search,
+    queues: Vec<(String, String, bool)>,
+    statuses: Statuses,
+    /// Fields of other indexes.
+    others: Vec<(String, String)>,
+    columns: Vec<(Column, bool)>,
+    /// The names of those that are shown unless somebody chooses.
+    usual: String,
+    chosen: bool,
 }
 
-struct QueueOption {
-    id: String,
-    name: String,
-    selected: bool,
+/// What was found.
+struct Shown {
+    table: Table,
+    count: Option<String>,
+    looked_at: Option<u64>,
+    /// The actions for those that are selected, and whether they are for good.
+    selected: Vec<(&'static str, &'static str, bool)>,
+    actions: Actions,
+    previous: String,
+    next: String,
+    /// Where the first page is.
+    first: String,
+    /// Where the changes are told; nothing if they are not.
+    live: String,
+    newer: Newer,
 }
 
-enum Found {
-    Count(String),
-    Tasks(Tasks),
+/// Whether there are tasks that are newer than those shown.
+#[derive(Debug, Template)]
+#[template(path = "tasks/newer.html")]
+struct Newer {
+    there: bool,
+    first: String,
 }
 
-struct Tasks {
-    rows: Vec<Row>,
-    /// Where to act on all that match, if what was asked for can be said there.
-    bulk: Option<String>,
-    /// Every parameter again, for the forms that turn pages.
-    hidden: Vec<(String, String)>,
-    previous: Option<Turn>,
-    next: Option<Turn>,
-}
-
-/// What another page is asked for with.
-struct Turn {
-    option: &'static str,
-    value: String,
-}
-
-impl Turn {
-    fn skip(tasks: u64) -> Self {
-        Self { option: ".skip", value: tasks.to_string() }
-    }
-}
-
-struct Row {
-    id: String,
-    queue: String,
-    status: StatusView,
-    node: String,
-    created: String,
-    changed: String,
-    params: String,
-}
+impl HtmlSafe for Newer {}
 
 /// The page.
 ///
 /// # Errors
 /// The database cannot be reached.
 pub async fn render(state: &State, params: &Params) -> Rendered {
-    let queues = state.store.list_queues().await?;
-    let names: HashMap<ObjectId, String> =
-        queues.iter().map(|queue| (queue.id.0, queue.display_name())).collect();
-    let form = form(&queues, params);
-    let (status, message, result) = match find(state, params, &names).await {
+    let (queues, indexes) = futures::try_join!(state.store.list_queues(), state.store.task_index_fields())?;
+    let (search, names) = (Search::of(params), names(&queues));
+    let found = match Plan::of(&search, params, &indexes, &queues) {
+        Ok(plan) => plan.find(&state.store).await,
+        Err(refusal) => Err(in_words(refusal)),
+    };
+    let (status, message, found) = match found {
         Ok(found) => (StatusCode::OK, None, Some(found)),
-        // Nothing was asked yet: the form alone is the answer.
-        Err(Refusal::Everything { .. }) if params.fields.is_empty() && params.options.is_empty() => {
-            (StatusCode::OK, None, None)
+        Err(error) if error.status() != StatusCode::BAD_REQUEST => return Err(error),
+        Err(error) => (error.status(), Some(error.message().to_owned()), None),
+    };
+    let others = indexes.iter().flatten().filter(|name| *name != "_id" && !search::is_usual(name));
+    let page = TasksPage {
+        chips: search.chips(&names),
+        message,
+        result: found.map(|found| shown(&search, found, &names)),
+        form: form(search, &queues, others.cloned().collect()),
+    };
+    ui::render(status, &page)
+}
+
+/// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
+/// same ids. The parameters are those of the page; the option `.ids` names the tasks that it shows.
+#[utoipa::path(
+    get, path = "/ui/tasks", tag = "service", operation_id = "tasksEvents",
+    params((".ids" = Option<String>, Query, description = "Ids with commas between them.")),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(
+    request: HttpRequest,
+    state: Data<State>,
+    params: Result<Params, HttpError>,
+) -> HttpResponse {
+    let params = params.unwrap_or_default();
+    live::respond(&request, &state, format!("tasks {}", request.query_string()), move |state| {
+        let params = params.clone();
+        async move { changes(&state, &params).await }.boxed_local()
+    })
+}
+
+async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
+    let search = Search::of(params);
+    let ids = words(&text(params.options.get("ids")));
+    let ids: Vec<TaskId> = ids.iter().filter_map(|id| id.parse().ok()).take(MOST_LIVE).collect();
+    let (queues, indexes) = futures::try_join!(state.store.list_queues(), state.store.task_index_fields())?;
+    let names = names(&queues);
+    let projection = Some(Column::projection(&search.columns));
+    let tasks = state.store.stream_page(&ids, doc! {}, projection).await?;
+    let tasks: Vec<bson::Document> = tasks.try_collect().await?;
+    let mut rows: HashMap<ObjectId, Row> = HashMap::new();
+    for task in &tasks {
+        if let Ok(id) = task.get_object_id("_id") {
+            rows.insert(id, Row::of(task, &search.columns, &names));
         }
-        Err(Refusal::Wrong(error)) if error.status() != StatusCode::BAD_REQUEST => return Err(error),
-        Err(Refusal::Wrong(error)) => (error.status(), Some(error.message().to_owned()), None),
-        Err(refusal) => (StatusCode::OK, Some(HttpError::from(refusal).message().to_owned()), None),
+    }
+    let mut parts = Vec::new();
+    for TaskId(id) in &ids {
+        let row = rows.remove(id).unwrap_or_else(|| Row::of_gone(*id, &search.columns));
+        parts.push(Part::new(format!("task-{id}"), &row)?);
+    }
+    if params.is_on("newest") {
+        let plan = Plan::of(&search, params, &indexes, &queues).map_err(in_words)?;
+        let there = plan.has_newer(&state.store, ids.first().copied()).await?;
+        parts.push(Part::new("newer", &Newer { there, first: search.address(None) })?);
+    }
+    Ok(parts)
+}
+
+/// Why a search is not made, for people.
+fn in_words(refusal: Refusal) -> HttpError {
+    match refusal {
+        Refusal::NotIndexed { invalid, .. } => HttpError::bad_request(format!(
+            "There is no index for {} with these other fields, so that all tasks would have to be read. Search by queue, node or id, \
+             or say what the params contain.",
+            invalid.join(" and ")
+        )),
+        refusal => refusal.into(),
+    }
+}
+
+fn names(queues: &[Queue]) -> HashMap<ObjectId, String> {
+    queues.iter().map(|queue| (queue.id.0, queue.display_name())).collect()
+}
+
+fn form(search: Search, queues: &[Queue], mut others: Vec<String>) -> Form {
+    let option = |queue: &Queue| {
+        let id = queue.id.to_string();
+        let chosen = id == search.queue;
+        (id, queue.display_name(), chosen)
     };
-    ui::render(status, &TasksPage { form, message, result })
-}
-
-async fn find(state: &State, params: &Params, names: &HashMap<ObjectId, String>) -> Result<Found, Refusal> {
-    let indexes = state.store.task_index_fields().await.map_err(HttpError::from)?;
-    let mut params = params.clone();
-    if pages_by_id(&params) {
-        params.options.insert("order".to_owned(), "-id".into());
-    }
-    let Listing { mut query, shape, page } = Listing::parse(&params, &indexes, Some(DEFAULT_LIMIT))?;
-    if shape.count {
-        let count = counts::about(&state.store, query).await.map_err(HttpError::from_search)?;
-        return Ok(Found::Count(count));
-    }
-    // A list shows no output, which may be large.
-    query.projection.get_or_insert_with(|| doc! { "stdout": 0, "stderr": 0, "history": 0, "result": 0 });
-    if let Some(page) = page {
-        let found = state.store.find_page(&page).await.map_err(HttpError::from)?;
-        let tasks = state.store.stream_page(&found.ids, query.filter, query.projection).await;
-        let rows = rows(tasks.map_err(HttpError::from_search)?, names).await?;
-        let turn = |option, id: Option<TaskId>| id.map(|id| Turn { option, value: id.to_string() });
-        return Ok(Found::Tasks(Tasks {
-            rows,
-            bulk: bulk(&params),
-            hidden: hidden(&params),
-            previous: turn(".before", page.preceding(&found)),
-            next: turn(".after", page.following(&found)),
-        }));
-    }
-    let skip = query.skip;
-    let limit = query.limit.and_then(|limit| u64::try_from(limit).ok());
-    let tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
-    let rows = rows(tasks, names).await?;
-    let full = limit.filter(|limit| u64::try_from(rows.len()).is_ok_and(|found| found >= *limit));
-    Ok(Found::Tasks(Tasks {
-        rows,
-        bulk: bulk(&params),
-        hidden: hidden(&params),
-        previous: (skip > 0).then(|| Turn::skip(skip.saturating_sub(limit.unwrap_or(skip)))),
-        next: full.map(|limit| Turn::skip(skip.saturating_add(limit))),
-    }))
-}
-
-/// Whether to show the newest tasks first, a page at a time: where there are such pages, and nobody has asked for
-/// something else.
-fn pages_by_id(params: &Params) -> bool {
-    let given = |name: &str| params.fields.get(name).is_some_and(|value| *value != "");
-    let only =
-        params.fields.iter().all(|(name, value)| *value == "" || matches!(name.as_str(), "queue" | "status"));
-    let is_plain = |value: &Value| value.is_array() || value.is_string() || value.is_number();
-    let options = ["skip", "archive", "order", "count"];
-    only && (given("queue") || !given("status"))
-        && params.fields.get("status").is_none_or(is_plain)
-        && options.iter().all(|name| params.options.get(*name).is_none_or(|value| *value == ""))
-}
-
-/// The page for bulk jobs with the form filled in. It knows nothing of nodes and other fields.
-fn bulk(params: &Params) -> Option<String> {
-    let given: Vec<(&str, &Value)> =
-        params.fields.iter().map(|(name, value)| (name.as_str(), value)).filter(|(_, v)| *v != "").collect();
-    let is_whole = given.iter().any(|(name, _)| matches!(*name, "queue" | "id"))
-        && given.iter().all(|(name, _)| matches!(*name, "queue" | "id" | "status"));
-    let pair = |(name, value): &(&str, &Value)| {
-        let name = if *name == "id" { "ids" } else { name };
-        let value = match value {
-            Value::Array(values) => values.iter().map(|v| text(Some(v))).collect::<Vec<_>>().join(","),
-            single => text(Some(single)),
-        };
-        format!("{name}={}", ui::bulk::encoded(&value))
-    };
-    is_whole.then(|| format!("/bulk?{}", given.iter().map(pair).collect::<Vec<_>>().join("&")))
-}
-
-fn form(queues: &[Queue], params: &Params) -> Form {
-    let field = |name: &str| text(params.fields.get(name));
-    let queue = field("queue");
-    let option = |found: &Queue| QueueOption {
-        id: found.id.to_string(),
-        name: found.display_name(),
-        selected: found.id.to_string() == queue,
+    others.sort();
+    others.dedup();
+    let given = |name: String| {
+        let value = search.others.iter().find(|(known, _)| *known == name);
+        (name, value.map(|(_, value)| value.clone()).unwrap_or_default())
     };
     Form {
         queues: queues.iter().map(option).collect(),
-        id: field("id"),
-        status: field("status"),
-        node: field("node"),
-        archive: params.is_on("archive"),
-        limit: Some(text(params.options.get("limit")))
-            .filter(|limit| !limit.is_empty())
-            .unwrap_or_else(|| DEFAULT_LIMIT.to_string()),
+        statuses: Statuses::of(&search.statuses),
+        others: others.into_iter().map(given).collect(),
+        columns: Column::ALL.map(|column| (column, search.columns.contains(&column))).to_vec(),
+        usual: Column::USUAL.map(Column::name).join(","),
+        chosen: search.columns != Column::USUAL,
+        search,
     }
 }
 
-/// All that was asked for except where to start.
-fn hidden(params: &Params) -> Vec<(String, String)> {
-    let options = params.options.iter().map(|(name, value)| (format!(".{name}"), value));
-    let fields = params.fields.iter().map(|(name, value)| (name.clone(), value));
-    let each = |(name, value): (String, &Value)| match value {
-        Value::Array(values) => values.iter().map(|value| (name.clone(), text(Some(value)))).collect(),
-        value => vec![(name, text(Some(value)))],
+fn shown(search: &Search, found: Found, names: &HashMap<ObjectId, String>) -> Shown {
+    let table = Table::of(&found.tasks, &search.columns, names);
+    let ids = table.ids();
+    let is_live = ids.len() <= MOST_LIVE && !search.archive && (found.is_newest || !ids.is_empty());
+    let live = if is_live {
+        let mut pairs = search.pairs();
+        pairs.push((".ids".to_owned(), ids.join(",")));
+        if found.is_newest {
+            pairs.push((".newest".to_owned(), "1".to_owned()));
+        }
+        address("/ui/tasks", pairs)
+    } else {
+        String::new()
     };
-    let turns = [".skip", ".after", ".before"];
-    fields.chain(options).filter(|(name, _)| !turns.contains(&name.as_str())).flat_map(each).collect()
-}
-
-/// The rows of tasks as they come in, since only the beginning of what may be large is shown.
-async fn rows(
-    tasks: impl Stream<Item = Result<Document, StoreError>>,
-    names: &HashMap<ObjectId, String>,
-) -> Result<Vec<Row>, HttpError> {
-    tasks.map_ok(|task| row(&task, names)).try_collect().await.map_err(HttpError::from_search)
-}
-
-fn row(task: &Document, names: &HashMap<ObjectId, String>) -> Row {
-    let queue = match task.get("queue") {
-        Some(Bson::ObjectId(id)) => names.get(id).cloned().unwrap_or_else(|| id.to_hex()),
-        other => plain(other),
+    let place = |place: Option<(&'static str, String)>| {
+        place.map_or_else(String::new, |place| search.address(Some(place)))
     };
-    let params = plain(task.get("params").or_else(|| task.get("parameters")));
-    let cut = params.char_indices().nth(EXCERPT).map(|(at, _)| format!("{}…", &params[..at]));
-    Row {
-        id: task.get_object_id("_id").map(ObjectId::to_hex).unwrap_or_default(),
-        queue,
-        status: StatusView::of(task),
-        node: plain(task.get("node")),
-        created: time(task.get("ctime")),
-        changed: time(task.get("mtime")),
-        params: cut.unwrap_or(params),
+    let count = found.count.map(|count| count.parse::<u64>().map_or(count, parts::grouped));
+    Shown {
+        actions: Actions::of(search, count.as_deref()),
+        selected: Action::ALL
+            .map(|action| (action.as_str(), title(action), action == Action::Delete))
+            .to_vec(),
+        looked_at: found.looked_at.map(|tasks| tasks as u64),
+        previous: place(found.previous),
+        next: place(found.next),
+        first: search.address(None),
+        newer: Newer { there: false, first: search.address(None) },
+        count,
+        table,
+        live,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use bson::Document;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn params() -> Params {
+    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
+    const TASK: &str = "6b0003bb686c8275d8013333";
+
+    fn search(fields: Value, options: Value) -> Search {
         let map = |value: Value| value.as_object().unwrap().clone();
-        Params {
-            fields: map(json!({"queue": "6b0003bb686c8275d70dc2f1", "status": ["1", "2"]})),
-            options: map(json!({"limit": "1", "skip": "5"})),
-        }
+        Search::of(&Params { fields: map(fields), options: map(options) })
     }
 
     fn queue() -> Queue {
-        bson::deserialize_from_document(doc! {
-            "_id": ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap(), "name": "q<1>",
-        })
-        .unwrap()
+        let id = ObjectId::parse_str(QUEUE).unwrap();
+        bson::deserialize_from_document(doc! { "_id": id, "name": "q<1>" }).unwrap()
+    }
+
+    fn task() -> Document {
+        doc! {
+            "_id": ObjectId::parse_str(TASK).unwrap(), "queue": ObjectId::parse_str(QUEUE).unwrap(),
+            "status": 1, "node": "vm", "params": { "text": "<x>".repeat(99) }, "stdout": null,
+        }
+    }
+
+    fn page(search: Search, message: Option<&str>, found: Option<Found>) -> String {
+        let names = names(&[queue()]);
+        let page = TasksPage {
+            chips: search.chips(&names),
+            message: message.map(str::to_owned),
+            result: found.map(|found| shown(&search, found, &names)),
+            form: form(search, &[queue()], vec!["params.<to>".into()]),
+        };
+        page.render().unwrap()
     }
 
     #[test]
     fn the_page_lists_tasks_and_turns_pages() {
-        let queue = queue();
-        let names = HashMap::from([(queue.id.0, queue.display_name())]);
-        let task = doc! {
-            "_id": ObjectId::parse_str("6b0003bb686c8275d8013333").unwrap(), "queue": queue.id,
-            "status": 1, "node": "vm", "params": { "text": "<x>".repeat(99) }, "stdout": null,
+        let found = Found {
+            tasks: vec![task()],
+            previous: Some(("skip", "4".into())),
+            next: Some(("after", TASK.into())),
+            count: Some("1234".into()),
+            is_newest: true,
+            ..Found::default()
         };
-        let page = TasksPage {
-            form: form(&[queue], &params()),
-            message: Some("careful & slow".into()),
-            result: Some(Found::Tasks(Tasks {
-                rows: vec![row(&task, &names)],
-                bulk: bulk(&params()),
-                hidden: hidden(&params()),
-                previous: Some(Turn::skip(4)),
-                next: Some(Turn { option: ".after", value: "6b0003bb686c8275d8013333".into() }),
-            })),
-        };
-        let html = page.render().unwrap();
+        let search =
+            search(json!({"queue": QUEUE, "status": ["1", "2"], "params.<to>": "\"me\""}), json!({}));
+        let html = page(search, Some("careful & slow"), Some(found));
         for part in [
             "/tasks/6b0003bb686c8275d8013333",
             "q&#60;1&#62;",
             "succeeded",
             "careful &#38; slow",
             "…",
-            "name=\".after\" value=\"6b0003bb686c8275d8013333\"",
-            "name=\".skip\" value=\"4\"",
-            "/bulk?queue=6b0003bb686c8275d70dc2f1&#38;status=1%2C2",
-            "name=\"status\" value=\"2\"",
-            "selected",
+            "&#38;.after=6b0003bb686c8275d8013333\">Next</a>",
+            "&#38;.skip=4\">Previous</a>",
+            "name=\"status\" value=\"2\" checked",
+            "<option value=\"6b0003bb686c8275d70dc2f1\" selected>",
+            "name=\"params.&#60;to&#62;\" value=\"&#34;me&#34;\"",
+            "1,234 tasks",
+            "data-live=\"/ui/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=1&#38;status=2&#38;",
+            ".ids=6b0003bb686c8275d8013333&#38;.newest=1\"",
+            "id=\"selected\" action=\"/bulk\" method=\"post\"",
+            "id=\"newer\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert!(!html.contains("<x>") && !html.contains("value=\"5\""));
+        assert!(!html.contains("<x>") && !html.contains(" style=") && !html.contains("<to>"), "{html}");
+    }
+
+    #[test]
+    fn restrictions_are_shown_and_can_be_taken_away() {
+        let html = page(search(json!({"queue": QUEUE, "status": "2"}), json!({"text": "<you>"})), None, None);
+        for part in [
+            "href=\"/tasks?status=2&#38;.text=%3Cyou%3E\"",
+            "q&#60;1&#62;",
+            "failed",
+            "&#60;you&#62;",
+            "<a class=\"chip\" href=\"/tasks\">Start again</a>",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!page(search(json!({}), json!({})), None, None).contains("Start again"));
     }
 
     #[test]
     fn the_page_shows_a_count_or_that_there_is_nothing() {
-        let with = |result| TasksPage { form: form(&[], &Params::default()), message: None, result };
-        assert!(with(Some(Found::Count("10,000+".into()))).render().unwrap().contains("10,000+ tasks"));
-        let none = Tasks { rows: vec![], bulk: None, hidden: vec![], previous: None, next: None };
-        assert!(with(Some(Found::Tasks(none))).render().unwrap().contains("No task matches."));
-        assert!(!with(None).render().unwrap().contains("No task matches."));
+        let many = Found { tasks: vec![task()], count: Some("10,000+".into()), ..Found::default() };
+        let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(many));
+        assert!(html.contains("10,000+ tasks") && html.contains("All 10,000+ that match"), "{html}");
+        let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(Found::default()));
+        assert!(html.contains("No task matches.") && !html.contains("<tbody"), "{html}");
+        let html = page(search(json!({}), json!({})), None, Some(Found::default()));
+        assert!(html.contains("There are no tasks yet."), "{html}");
+        assert!(!page(search(json!({}), json!({})), Some("no"), None).contains("No task matches."));
+    }
+
+    #[test]
+    fn a_search_in_params_says_how_far_it_looked() {
+        let found = Found { looked_at: Some(5_000), next: Some(("after", TASK.into())), ..Found::default() };
+        let html = page(search(json!({"queue": QUEUE}), json!({"text": "x"})), None, Some(found));
+        for part in ["Looked at 5,000 tasks", "Look further", ".text=x&#38;.after=6b0003bb686c8275d8013333"] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("All "), "what is not known is not acted on: {html}");
+    }
+
+    #[test]
+    fn refusals_are_in_words() {
+        let refused =
+            in_words(Refusal::NotIndexed { indexes: vec![], invalid: vec!["a".into(), "b".into()] });
+        assert!(refused.message().starts_with("There is no index for a and b with"), "{refused}");
+        let wrong = in_words(HttpError::bad_request("'x' is not an id").into());
+        assert_eq!((wrong.status().as_u16(), wrong.message()), (400, "'x' is not an id"));
     }
 }

@@ -27,7 +27,7 @@ const PATHS: [&str; 30] = [
     "/",
     "/docs",
     "/openapi.json",
-    "/assets/disbatch.css",
+    "/assets/app.css",
     "/nope/{}",
     "/info",
     "/monitoring",

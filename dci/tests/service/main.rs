@@ -140,11 +140,17 @@ async fn pages_show_queues_tasks_and_output() -> anyhow::Result<()> {
     assert!(html.contains("&#60;mail&#62;") && html.contains(&format!("/tasks?queue={queue}")), "{html}");
     let (_, html) = page(&server, &format!("/tasks?queue={queue}")).await?;
     assert!(html.contains(&format!("/tasks/{task}")) && html.contains("succeeded"), "{html}");
-    let (_, html) = page(&server, "/tasks?status=1").await?;
-    assert!(html.contains("non-indexed params given"), "{html}");
+    for found in ["/tasks", "/tasks?status=1", "/tasks?.text=%3CYOU%3E", "/tasks?node=vm"] {
+        let (status, html) = page(&server, found).await?;
+        assert!(status == StatusCode::OK && html.contains(&format!("/tasks/{task}")), "{found}: {html}");
+    }
+    let (_, html) = page(&server, &format!("/tasks?queue={queue}&status=2")).await?;
+    assert!(html.contains("No task matches.") && !html.contains(&format!("/tasks/{task}")), "{html}");
+    let (status, html) = page(&server, "/tasks?params.to=x").await?;
+    assert!(status == StatusCode::BAD_REQUEST && html.contains("There is no index for params.to"), "{html}");
     let (_, html) = page(&server, &format!("/tasks/{task}")).await?;
-    assert!(html.contains(&"0123456789abcdef".repeat(4096)), "the first 64 KiB are missing");
-    assert!(!html.contains(&output) && html.contains("Only the first 64 KiB are shown."));
+    assert!(html.contains(&"0123456789abcdef".repeat(4096)), "the last 64 KiB are missing");
+    assert!(!html.contains(&output) && html.contains("This is the end, after 14 KiB."), "{html}");
     assert!(html.contains("careful &#60;b&#62;"), "{html}");
     let (status, html) = page(&server, "/tasks/000000000000000000000000").await?;
     assert_eq!((status, html.contains("no task with id 0000")), (StatusCode::NOT_FOUND, true));

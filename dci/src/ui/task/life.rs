@@ -1,127 +1,164 @@
-//! A task's life on its page: what can be done with it, what it waits for, what has happened to it, how its plugin
-//! ended, and its earlier attempts.
+//! A task's life on its page: what can be done with it, what it waits for, how its plugin ended, and its earlier attempts.
 
+use askama::Template;
+use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
+use disbatch_core::explain::Explanation;
 use disbatch_core::model::Status;
 
-use crate::api::{explain_task, task_action};
-use crate::error::HttpError;
-use crate::state::State;
-use crate::ui::{StatusView, plain, time};
+use crate::ui::spans::precise;
+use crate::ui::{StatusView, parts, plain, time};
 
-/// All of it.
-#[derive(Default)]
-pub(super) struct Life {
-    /// Whether it can be cancelled.
-    pub may_be_cancelled: bool,
-    /// Whether it can be queued again.
-    pub may_be_retried: bool,
-    /// What it waits for, or how it runs, and the question that this answers.
-    pub explained: Option<Explained>,
-    /// What has happened, the newest first.
-    pub history: Vec<Entry>,
-    /// How its plugin ended: what, and how much of it.
-    pub exit: Vec<(&'static str, String)>,
-    /// Attempts before this one.
-    pub attempts: Vec<Attempt>,
+/// What it is called, how it is, and what can be done with it.
+#[derive(Debug, Clone, PartialEq, Eq, Template)]
+#[template(path = "task/head.html")]
+pub struct Head {
+    id: String,
+    status: StatusView,
+    attempt: String,
+    ended: bool,
+    waiting: bool,
+    /// Whether somebody has asked for its end, and why.
+    asked: Option<String>,
+    may_be_cancelled: bool,
+    may_be_retried: bool,
+    may_be_changed: bool,
 }
+
+impl HtmlSafe for Head {}
 
 /// Why a task does not run, or how it does.
-pub(super) struct Explained {
-    pub question: &'static str,
-    pub summary: String,
-    pub gates: Vec<(bool, String)>,
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(path = "task/why.html")]
+pub struct Why {
+    question: &'static str,
+    summary: String,
+    gates: Vec<(bool, String)>,
 }
 
-/// A change of its status.
-pub(super) struct Entry {
-    pub at: String,
-    pub status: StatusView,
-    pub attempt: String,
-    pub node: String,
-    pub note: String,
+impl HtmlSafe for Why {}
+
+/// How far the plugin says it is.
+#[derive(Debug, Clone, Default, PartialEq, Template)]
+#[template(path = "task/progress.html")]
+pub struct Progress {
+    /// Whether that is still to be told.
+    live: bool,
+    percent: Option<f64>,
+    message: String,
 }
+
+impl HtmlSafe for Progress {}
 
 /// An earlier attempt.
-pub(super) struct Attempt {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
     pub number: String,
     pub status: StatusView,
     pub node: String,
     pub started: String,
     pub ended: String,
     pub note: String,
+    pub exit: String,
     /// The parts of addresses under which its output is.
     pub outputs: Vec<&'static str>,
 }
 
-impl Life {
-    /// What the task itself tells.
-    pub fn of(task: &Document) -> Self {
+impl Head {
+    /// That of a task. `queue_is_there`: another one can be submitted to its queue.
+    pub fn of(id: &str, task: &Document, queue_is_there: bool) -> Self {
         let status = status(task);
         let has_ended = status.is_some_and(Status::has_ended);
-        let history = task.get_array("history").map(Vec::as_slice).unwrap_or_default();
         let running = status == Some(Status::Running);
         let live = status.is_some_and(|status| Status::LIVE.contains(&status));
+        let asked = task.get_document("cancel").ok().filter(|_| running);
+        let asked = asked.map(who_and_why);
         Self {
+            id: id.to_owned(),
+            status: StatusView::of(task),
+            attempt: plain(task.get("attempt")),
+            ended: has_ended,
+            waiting: !has_ended && !running && status != Some(Status::Claimed),
             // Asking twice changes nothing.
-            may_be_cancelled: live && !(running && task.get_document("cancel").is_ok()),
-            may_be_retried: has_ended,
-            history: history.iter().rev().filter_map(Bson::as_document).map(entry).collect(),
-            exit: task.get_document("exit").map(exit).unwrap_or_default(),
-            ..Self::default()
+            may_be_cancelled: live && asked.is_none(),
+            // What is in the archive stays as it is.
+            may_be_retried: has_ended && !task.contains_key("archived"),
+            may_be_changed: queue_is_there,
+            asked,
         }
-    }
-
-    /// With what has to be asked for.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the task is gone.
-    pub async fn with_more(mut self, state: &State, id: &str, task: &Document) -> Result<Self, HttpError> {
-        let attempts = state.store.list_attempts(task_action::id(id)?).await?;
-        self.attempts = attempts.iter().map(attempt).collect();
-        // A status that is no number cannot be explained.
-        let Some(status) = status(task).filter(|status| !status.has_ended()) else { return Ok(self) };
-        let question =
-            if status == Status::Running { "How is it running?" } else { "Why is it not running?" };
-        let explanation = explain_task::find(state, id).await?;
-        let gates = explanation.gates.into_iter().map(|gate| (gate.open, gate.text)).collect();
-        self.explained = Some(Explained { question, summary: explanation.summary, gates });
-        Ok(self)
     }
 }
 
-fn status(task: &Document) -> Option<Status> {
+/// Who has asked for a task's end, and why.
+pub(super) fn who_and_why(cancel: &Document) -> String {
+    let (by, reason) = (plain(cancel.get("by")), plain(cancel.get("reason")));
+    [by, reason].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+impl Why {
+    /// What keeps a task of this status from running, or how it runs. Nothing of one that has ended.
+    pub fn of(explanation: Option<Explanation>) -> Self {
+        let Some(explanation) = explanation.filter(|explained| !explained.status.has_ended()) else {
+            return Self::default();
+        };
+        let question = match explanation.status {
+            Status::Running => "How is it running?",
+            _ => "Why is it not running?", // Nothing else runs.
+        };
+        let gates = explanation.gates.into_iter().map(|gate| (gate.open, gate.text)).collect();
+        Self { question, summary: explanation.summary, gates }
+    }
+}
+
+impl Progress {
+    /// So far, of a task that has not ended.
+    pub fn of(task: &Document) -> Self {
+        let progress = task.get_document("progress").ok();
+        let percent =
+            progress.and_then(|progress| progress.get("percent")).and_then(disbatch_core::model::number);
+        Self {
+            live: status(task).is_some_and(|status| !status.has_ended()),
+            percent: percent.filter(|percent| percent.is_finite()),
+            message: plain(progress.and_then(|progress| progress.get("message"))),
+        }
+    }
+}
+
+impl Attempt {
+    /// One as it is kept.
+    pub fn of(attempt: &Document) -> Self {
+        let has_output = |stream: &&str| !matches!(attempt.get(stream), None | Some(Bson::Null));
+        let exit = attempt.get_document("exit").map(exit).unwrap_or_default();
+        Self {
+            number: plain(attempt.get("attempt")),
+            status: StatusView::of(attempt),
+            node: plain(attempt.get("node")),
+            started: time(attempt.get("started")),
+            ended: time(attempt.get("ended")),
+            note: plain(attempt.get("note")),
+            exit: exit.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", "),
+            outputs: ["stdout", "stderr"].into_iter().filter(has_output).collect(),
+        }
+    }
+}
+
+/// The status of a task, if it is a number.
+pub fn status(task: &Document) -> Option<Status> {
     task.get("status").and_then(disbatch_core::model::whole_number).map(Status::from_code)
 }
 
-fn entry(entry: &Document) -> Entry {
-    Entry {
-        at: time(entry.get("at")),
-        status: StatusView::of(entry),
-        attempt: plain(entry.get("attempt")),
-        node: plain(entry.get("node")),
-        note: plain(entry.get("note")),
-    }
-}
-
-fn attempt(attempt: &Document) -> Attempt {
-    let has_output = |stream: &&str| !matches!(attempt.get(stream), None | Some(Bson::Null));
-    Attempt {
-        number: plain(attempt.get("attempt")),
-        status: StatusView::of(attempt),
-        node: plain(attempt.get("node")),
-        started: time(attempt.get("started")),
-        ended: time(attempt.get("ended")),
-        note: plain(attempt.get("note")),
-        outputs: ["stdout", "stderr"].into_iter().filter(has_output).collect(),
-    }
-}
-
-fn exit(exit: &Document) -> Vec<(&'static str, String)> {
+/// How a plugin ended: what, and how much of it.
+pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
     let number = |field: &str| exit.get(field).and_then(disbatch_core::model::number);
-    let seconds = |field: &str| number(field).map(|seconds| format!("{seconds:.1} s"));
+    #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
+    let seconds = |field: &str| number(field).map(|seconds| precise((seconds * 1000.0) as i64));
     let text = |field: &str| exit.get(field).map(|value| plain(Some(value))).filter(|text| !text.is_empty());
-    let memory = number("peak_memory").map(|bytes| format!("{:.1} MiB", bytes / 1_048_576.0));
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates, which is what is wanted"
+    )]
+    let memory = number("peak_memory").map(|bytes| parts::bytes(bytes as u64));
     let no_memory = exit.get("oom").and_then(Bson::as_bool).filter(|oom| *oom).map(|_| "yes".to_owned());
     let facts = [
         ("Exit code", text("code")),
@@ -138,14 +175,18 @@ fn exit(exit: &Document) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
+    use disbatch_core::explain::Gate;
 
     use super::*;
 
     #[test]
     fn what_can_be_done_depends_on_the_status() {
         let can = |task: Document| {
-            let life = Life::of(&task);
-            (life.may_be_cancelled, life.may_be_retried)
+            let head = Head::of("6b0003bb686c8275d8013333", &task, true);
+            let html = head.render().unwrap();
+            assert_eq!(html.contains("href=\"#cancel\""), head.may_be_cancelled, "{html}");
+            assert_eq!(html.contains("href=\"#retry\""), head.may_be_retried, "{html}");
+            (head.may_be_cancelled, head.may_be_retried)
         };
         for live in [-7, -4, -2, -1, 0] {
             assert_eq!(can(doc! { "status": live }), (true, false), "{live}");
@@ -154,26 +195,81 @@ mod tests {
             assert_eq!(can(doc! { "status": ended }), (false, true), "{ended}");
         }
         assert_eq!(can(doc! { "status": 0, "cancel": {} }), (false, false));
+        assert_eq!(can(doc! { "status": 1, "archived": DateTime::MAX }), (false, false));
         assert_eq!(can(doc! { "status": "odd" }), (false, false));
     }
 
     #[test]
-    fn history_and_exit_are_in_words() {
-        let at = DateTime::from_millis(1_795_163_067_344);
-        let life = Life::of(&doc! {
-            "status": 2,
-            "history": [{ "at": at, "status": -1, "node": "vm" }, { "at": at, "status": 2, "note": "late" }],
-            "exit": { "signal": 9, "reason": "timeout", "oom": false, "duration": 1.26, "peak_memory": 3_145_728 },
+    fn the_head_tells_scripts_where_the_task_stands() {
+        let tells = |task: Document, wanted: &str| {
+            let html = Head::of("6b0003bb686c8275d8013333", &task, false).render().unwrap();
+            assert!(html.contains(wanted), "{wanted} is not in {html}");
+            assert!(!html.contains("#again"), "its queue is gone: {html}");
+        };
+        tells(doc! { "status": -2 }, "data-ended=\"false\" data-waiting=\"true\"");
+        tells(doc! { "status": -1 }, "data-ended=\"false\" data-waiting=\"false\"");
+        tells(
+            doc! { "status": 2, "attempt": 3 },
+            "data-ended=\"true\" data-waiting=\"false\" data-attempt=\"3\"",
+        );
+        tells(
+            doc! { "status": 0, "cancel": { "by": "<me>", "reason": "why" } },
+            "asked for by &#60;me&#62;: why",
+        );
+    }
+
+    #[test]
+    fn how_a_plugin_ended_is_in_words() {
+        let exit = exit(&doc! {
+            "signal": 9, "reason": "timeout", "oom": false, "duration": 1.26, "peak_memory": 3_145_728,
         });
-        assert_eq!((life.history[0].note.as_str(), life.history[1].node.as_str()), ("late", "vm"));
-        assert_eq!(life.history[0].at, "2026-11-20 08:24:27");
-        let exit: Vec<(&str, &str)> = life.exit.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let exit: Vec<(&str, &str)> = exit.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let expected = [
             ("Ended by signal", "9"),
             ("Ended because of", "timeout"),
-            ("Took", "1.3 s"),
+            ("Took", "1.2 s"),
             ("Most memory", "3.0 MiB"),
         ];
         assert_eq!(exit, expected);
+        assert!(self::exit(&doc! { "duration": "x", "peak_memory": -5.0, "oom": 1 }).len() <= 1);
+    }
+
+    #[test]
+    fn attempts_tell_what_came_of_them() {
+        let attempt = Attempt::of(&doc! {
+            "attempt": 1, "status": 2, "started": DateTime::from_millis(1_795_163_067_344), "stdout": "x",
+            "stderr": Bson::Null, "exit": { "code": 3, "duration": 2 },
+        });
+        assert_eq!((attempt.number.as_str(), attempt.started.as_str()), ("1", "2026-11-20 08:24:27"));
+        assert_eq!(
+            (attempt.exit.as_str(), &attempt.outputs[..]),
+            ("Exit code: 3, Took: 2.0 s", &["stdout"][..])
+        );
+    }
+
+    #[test]
+    fn only_what_goes_on_is_explained() {
+        let explained = |status| {
+            let gates = vec![Gate { name: "x", open: false, text: "It is <paused>.".into() }];
+            Why::of(Some(Explanation { status, summary: "Because of &.".into(), gates })).render().unwrap()
+        };
+        let html = explained(Status::Queued);
+        for part in ["Why is it not running?", "Because of &#38;.", "✗</span> It is &#60;paused&#62;."] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(explained(Status::Running).contains("How is it running?"));
+        for none in [explained(Status::Failed), Why::of(None).render().unwrap()] {
+            assert!(none.contains("id=\"task-why\"") && !none.contains("<h2"), "{none}");
+        }
+    }
+
+    #[test]
+    fn progress_is_shown_until_the_end() {
+        let shown = |task: Document| Progress::of(&task).render().unwrap();
+        let html = shown(doc! { "status": 0, "progress": { "percent": 12.5, "message": "a <b>" } });
+        assert!(html.contains("value=\"12.5\"") && html.contains("a &#60;b&#62;"), "{html}");
+        assert!(!shown(doc! { "status": 1, "progress": { "percent": 12.5 } }).contains("<progress"));
+        assert!(!shown(doc! { "status": 0, "progress": { "percent": f64::NAN } }).contains("<progress"));
+        assert!(!shown(doc! { "status": -7 }).contains("<progress"));
     }
 }

@@ -1,0 +1,165 @@
+// Actions: forms with `hx-post` act without leaving the page, say what they did, and show what went wrong where it did.
+
+const hostOf = (element) => element.closest("form, [data-errors]") ?? element;
+const clearComplaint = (host) => findAll(".complaint", host).forEach((old) => old.remove());
+
+/** Says what is wrong where it was asked for. */
+const complain = (element, text) => {
+  const host = hostOf(element);
+  if (!host.isConnected) return toast(text, { tone: "bad" });
+  clearComplaint(host);
+  const words = make("p", { class: "message complaint", role: "alert", "data-client": "" }, text);
+  if (host.matches("form, [data-errors]")) host.append(words);
+  else host.after(words);
+};
+
+/** The words of an answer that is a failure. */
+const failure = (status, body, type = "") => {
+  if (type.includes("json")) {
+    try {
+      const { error, param, plugin, status: said } = JSON.parse(body);
+      if (typeof error === "string" && error.startsWith("MongoDB::DuplicateKeyError")) return "This name is taken.";
+      const about = param ?? plugin;
+      if (typeof error === "string") return about === undefined ? error : `${error}: ${about}`;
+      if (typeof said === "string") return said;
+    } catch { /* It is told as what it is. */ }
+  }
+  if (type.includes("html")) {
+    const words = find("main .message", new DOMParser().parseFromString(body, "text/html"))?.textContent.trim();
+    if (words) return words;
+  }
+  return { 0: "The server cannot be reached.", 400: "The server does not accept this.", 404: "It is not there any more.", 503: "The database cannot be reached." }[status] ?? `The server could not do it (${status}).`;
+};
+const failureOf = (xhr) => failure(xhr.status, xhr.responseText, xhr.getResponseHeader("content-type") ?? "");
+
+/** `{name}` in `text` becomes what was sent, or else what the answer has, under that name; of an empty field what it shows. */
+const filled = (text, form, sent, answer) => text.replace(/\{([\w.]+)\}/g, (whole, name) => {
+  const value = sent.get(name) ?? answer?.[name];
+  if (value === "") return form.elements?.namedItem(name)?.placeholder ?? "";
+  return value === undefined || value === null || typeof value === "object" ? whole : String(value);
+});
+
+// Forms with hx-ext="json" send JSON: numbers as numbers, and null for a number that is not given.
+const isJson = (form) => form.matches?.("[hx-ext~=json]") ?? false;
+const jsonOf = (form, pairs) => JSON.stringify(Object.fromEntries([...pairs].map(([name, value]) => {
+  const isNumber = find(`[name="${CSS.escape(name)}"]`, form)?.type === "number";
+  return [name, isNumber ? (value === "" ? null : Number(value)) : value];
+})));
+window.htmx?.defineExtension("json", {
+  onEvent(name, { detail }) {
+    if (name === "htmx:configRequest") detail.headers["Content-Type"] = "application/json";
+    return true;
+  },
+  encodeParameters(_, parameters, form) {
+    const data = parameters instanceof FormData ? parameters : Object.entries(parameters);
+    return jsonOf(form, data);
+  },
+});
+
+/** Sends fields, or text that is JSON, to `address`. Returns the answer, or throws an error whose message is for people. */
+const post = async (address, fields, method = "POST") => {
+  let answer;
+  const init = { method, headers: { Accept: "application/json" } };
+  if (typeof fields === "string") Object.assign(init, { body: fields, headers: { ...init.headers, "Content-Type": "application/json" } });
+  else if (fields) init.body = new URLSearchParams(fields);
+  try { answer = await fetch(address, init); } catch { throw new Error(failure(0)); }
+  const body = await answer.text();
+  if (!answer.ok) throw new Error(failure(answer.status, body, answer.headers.get("content-type") ?? ""));
+  try { return JSON.parse(body); } catch { return {}; }
+};
+
+/** What takes an action back: `data-undo` as a query string, or what the fields were before. */
+const undoOf = (form) => {
+  if (form.dataset.undo === undefined) return null;
+  const before = new URLSearchParams(form.dataset.undo || findAll("input[name]:not([type=hidden]), textarea[name]", form).map((field) => [field.name, field.defaultValue]));
+  const address = form.getAttribute("hx-post") ?? form.action;
+  return async () => {
+    try {
+      await post(address, isJson(form) ? jsonOf(form, before) : before);
+      toast("Taken back.");
+      for (const [name, value] of before) {
+        const field = form.elements?.namedItem(name);
+        if (field?.matches?.("input:not([type=hidden]), textarea")) field.value = field.defaultValue = value;
+      }
+      settled(form, null);
+    } catch (error) { toast(`It could not be taken back. ${error.message}`, { tone: "bad" }); }
+  };
+};
+
+/** After an action: on to another page, or this one brought up to date if it does not do that by itself. */
+const settled = (form, said) => {
+  const then = form.dataset?.then ?? find("input[name='.then']", form)?.value;
+  const next = then ? new URL(then, location.href) : null;
+  if (next && next.pathname !== location.pathname) {
+    if (said) toastNext(said);
+    location.assign(next);
+    return true;
+  }
+  if (!find("[data-live]")) refresh();
+  return false;
+};
+
+document.addEventListener("htmx:configRequest", ({ detail }) => {
+  if (detail.verb === "get") return;
+  // Only a browser without script is led to another page. Scripts get the answer that programs get.
+  delete detail.parameters[".then"];
+  detail.headers.Accept = "application/json";
+  const button = detail.elt.disbatchButton; // A dialog in between has taken the focus from it.
+  if (button?.name && detail.parameters[button.name] === undefined) detail.parameters[button.name] = button.value;
+  detail.elt.disbatchSent = new URLSearchParams([...detail.formData].map(([name, value]) => [name, String(value)]));
+  detail.elt.disbatchUndo = undoOf(detail.elt);
+});
+document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  clearComplaint(hostOf(detail.elt));
+  detail.elt.setAttribute("aria-busy", "true");
+});
+document.addEventListener("htmx:afterRequest", ({ detail }) => {
+  const { xhr, successful, requestConfig: { elt } } = detail;
+  elt.removeAttribute("aria-busy");
+  if (!successful || detail.requestConfig.verb === "get") return;
+  delete elt.dataset.dirty;
+  elt.disbatchButton = null;
+  let answer = {};
+  try { answer = JSON.parse(xhr.responseText); } catch { /* It has nothing to tell. */ }
+  const said = elt.dataset.done === undefined ? null : filled(elt.dataset.done, elt, elt.disbatchSent, answer);
+  elt.closest("dialog")?.close();
+  if (elt.hasAttribute("data-reset")) elt.reset();
+  else for (const field of findAll("input[name]:not([type=hidden], [type=checkbox], [type=radio]), textarea[name]", elt)) field.defaultValue = field.value;
+  elt.dispatchEvent(new CustomEvent("disbatch:done", { bubbles: true, detail: { answer, said } }));
+  if (!settled(elt, said) && said) toast(said, { undo: elt.disbatchUndo });
+});
+const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
+  elt.removeAttribute("aria-busy");
+  complain(elt, failureOf(xhr));
+};
+for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.addEventListener(name, failed);
+// Answers for programs are not to be shown as they are.
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (!(detail.xhr.getResponseHeader("content-type") ?? "").includes("html")) detail.shouldSwap = false;
+});
+document.addEventListener("htmx:afterSwap", () => { tellTimes(); document.dispatchEvent(new CustomEvent("disbatch:changed")); });
+
+// What somebody has typed is not to be lost to an update.
+on("input", "form", (event, form) => { if (isField(event.target)) form.dataset.dirty = ""; });
+on("reset", "form", (_, form) => { delete form.dataset.dirty; clearComplaint(form); });
+
+// A field that is saved where it stands: at once with Enter or when it is left, else when nothing has changed for a moment.
+const SAVE_AFTER = 700;
+const waiting = new WeakMap();
+const save = (form) => {
+  clearTimeout(waiting.get(form));
+  const changed = findAll("input[name]:not([type=hidden]), select[name]", form).some((field) => field.value !== field.defaultValue);
+  if (!changed) delete form.dataset.dirty;
+  else if (form.reportValidity()) form.requestSubmit();
+};
+on("change", "form[data-inplace]", (_, form) => { clearTimeout(waiting.get(form)); waiting.set(form, setTimeout(() => save(form), SAVE_AFTER)); });
+on("focusout", "form[data-inplace]", (_, form) => { if (form.dataset.dirty !== undefined) save(form); });
+on("keydown", "form[data-inplace] input", (event, field) => {
+  if (event.key === "Enter") { event.preventDefault(); save(field.form); }
+  if (event.key === "Escape") { clearTimeout(waiting.get(field.form)); field.form.reset(); }
+});
+// Twice is once.
+on("submit", "form[hx-post]", (event, form) => {
+  form.disbatchButton = event.submitter;
+  if (form.getAttribute("aria-busy") === "true" && !form.hasAttribute("data-inplace")) { event.preventDefault(); event.stopImmediatePropagation(); }
+}, true);

@@ -1,0 +1,275 @@
+//! `GET /about`: which releases work here, what the database is like, whether all is well, and whose scripts the pages use.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use askama::Template;
+use bson::Document;
+use disbatch_core::about::{Server, Size, Topology};
+use serde_json::Value;
+
+use crate::api::monitoring;
+use crate::openapi::OfRead;
+use crate::state::State;
+use crate::ui::kept::Kept;
+use crate::ui::node_state::{NodeState, Now};
+use crate::ui::parts::{Pill, bytes, grouped};
+use crate::ui::{self, Rendered, plain};
+
+/// How long it is kept how large collections are.
+const SIZES_KEPT: Duration = Duration::from_secs(30);
+
+/// How large collections are; nothing where the user of this server may not ask.
+pub type Sizes = Kept<Option<Vec<(&'static str, Size)>>>;
+
+/// Scripts of others, as `assets/vendor/README.md` has them.
+const VENDORED: [Vendored; 3] = [
+    Vendored {
+        name: "htmx",
+        version: "2.0.11",
+        license: "0BSD",
+        text: include_str!("../../assets/vendor/htmx.LICENSE"),
+    },
+    Vendored {
+        name: "idiomorph",
+        version: "0.7.4",
+        license: "0BSD",
+        text: include_str!("../../assets/vendor/idiomorph.LICENSE"),
+    },
+    Vendored {
+        name: "uPlot",
+        version: "1.6.32",
+        license: "MIT",
+        text: include_str!("../../assets/vendor/uplot.LICENSE"),
+    },
+];
+
+struct Vendored {
+    name: &'static str,
+    version: &'static str,
+    license: &'static str,
+    text: &'static str,
+}
+
+#[derive(Template)]
+#[template(path = "about.html")]
+struct AboutPage {
+    checks: Vec<Check>,
+    dens: Vec<Release>,
+    /// What the database is, line by line.
+    database: Vec<(&'static str, String)>,
+    /// None: this server may not ask.
+    sizes: Option<Vec<SizeRow>>,
+    total: String,
+    vendored: [Vendored; VENDORED.len()],
+}
+
+struct Check {
+    name: &'static str,
+    state: Pill,
+    message: String,
+}
+
+/// The nodes that have one release of the DEN.
+struct Release {
+    version: String,
+    nodes: Vec<(String, Pill)>,
+}
+
+struct SizeRow {
+    name: &'static str,
+    documents: String,
+    data: String,
+    stored: String,
+    indexes: String,
+}
+
+/// Which releases work here, what the database is like, and whether all is well.
+#[utoipa::path(
+    get, path = "/about", tag = "service", operation_id = "about",
+    responses((status = 200, description = "All of it.", body = String, content_type = "text/html"), OfRead),
+)]
+pub async fn handle(state: Data<State>) -> HttpResponse {
+    ui::page(render(&state).await)
+}
+
+async fn render(state: &State) -> Rendered {
+    let store = &state.store;
+    let sizes = state.sizes.get(SIZES_KEPT, store.sizes());
+    let (server, nodes, time, health, sizes) = futures::try_join!(
+        store.about_server(),
+        store.list_nodes(),
+        store.server_time(),
+        monitoring::find(state),
+        sizes,
+    )?;
+    let now = Now { server: time, host: store.now() };
+    let found =
+        Found { name: store.database_name(), server: &server, nodes: &nodes, now: &now, health: &health };
+    ui::render(StatusCode::OK, &page(&found, sizes.as_ref().as_deref()))
+}
+
+/// What was found out.
+struct Found<'a> {
+    name: &'a str,
+    server: &'a Server,
+    nodes: &'a [Document],
+    now: &'a Now,
+    health: &'a Value,
+}
+
+fn page(found: &Found<'_>, sizes: Option<&[(&'static str, Size)]>) -> AboutPage {
+    let all = sizes.into_iter().flatten().map(|(_, size)| size.stored.saturating_add(size.indexes));
+    AboutPage {
+        checks: checks(found),
+        dens: dens(found.nodes, found.now),
+        database: database(found.name, found.server),
+        sizes: sizes.map(|sizes| sizes.iter().map(size_row).collect()),
+        total: bytes(all.fold(0, u64::saturating_add)),
+        vendored: VENDORED,
+    }
+}
+
+fn checks(found: &Found<'_>) -> Vec<Check> {
+    let answered = found.server.answered_in;
+    let database = Check {
+        name: "Database",
+        state: Pill { tone: "good", word: "OK" },
+        message: format!("it answered within {:.1} ms", answered.as_secs_f64() * 1000.0),
+    };
+    let check = |name, key: &str| {
+        let text = |field: &str| found.health[key][field].as_str().unwrap_or_default().to_owned();
+        let state = match text("status").as_str() {
+            "OK" => Pill { tone: "good", word: "OK" },
+            "WARNING" => Pill { tone: "busy", word: "WARNING" },
+            _ => Pill { tone: "bad", word: "CRITICAL" },
+        };
+        Check { name, state, message: text("message") }
+    };
+    vec![database, check("Nodes", "disbatch"), check("QueueBalance", "queuebalance")]
+}
+
+/// The nodes by the release of their DEN.
+fn dens(nodes: &[Document], now: &Now) -> Vec<Release> {
+    let mut by_version: BTreeMap<String, Vec<(String, Pill)>> = BTreeMap::new();
+    for node in nodes {
+        let version = plain(node.get("version"));
+        let entry = (plain(node.get("node")), NodeState::of(node, now).pill());
+        by_version.entry(version).or_default().push(entry);
+    }
+    by_version.into_iter().rev().map(|(version, nodes)| Release { version, nodes }).collect()
+}
+
+fn database(name: &str, server: &Server) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("Database", name.to_owned()), ("MongoDB", server.version.clone())];
+    match &server.topology {
+        Topology::Standalone => lines.push(("Topology", "a standalone server".to_owned())),
+        Topology::Sharded => lines.push(("Topology", "a sharded cluster".to_owned())),
+        Topology::ReplicaSet { name, members, primary } => {
+            lines.push(("Topology", format!("the replica set {name}")));
+            lines.push(("Members", members.join(", ")));
+            lines.push(("Primary", primary.clone().unwrap_or_else(|| "none".to_owned())));
+        }
+    }
+    let changes = if server.topology.has_change_streams() {
+        "followed by change streams: a task starts as soon as it is submitted"
+    } else {
+        "looked for once a second, as such a server has no change streams"
+    };
+    lines.push(("Changes", changes.to_owned()));
+    lines
+}
+
+fn size_row((name, size): &(&'static str, Size)) -> SizeRow {
+    SizeRow {
+        name,
+        documents: grouped(size.documents),
+        data: bytes(size.data),
+        stored: bytes(size.stored),
+        indexes: bytes(size.indexes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{DateTime, doc};
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
+    fn html(topology: Topology, nodes: &[Document], sizes: Option<&[(&'static str, Size)]>) -> String {
+        let server = Server { version: "8.<0>".into(), topology, answered_in: Duration::from_micros(1_260) };
+        let health = json!({
+            "disbatch": { "status": "OK", "message": "runs" },
+            "queuebalance": { "status": "CRITICAL", "message": "not <running>" },
+        });
+        let now = Now { server: NOW, host: NOW };
+        let found = Found { name: "db<1>", server: &server, nodes, now: &now, health: &health };
+        page(&found, sizes).render().unwrap()
+    }
+
+    #[test]
+    fn the_page_tells_releases_database_and_health() {
+        let topology = Topology::ReplicaSet {
+            name: "rs0".into(),
+            members: vec!["a:27017".into(), "<b>:27017".into()],
+            primary: None,
+        };
+        let size = Size { documents: 1_234_567, data: 5 << 20, stored: 2 << 20, indexes: 1 << 20 };
+        let nodes = [
+            doc! { "node": "<vm>", "version": "1.2.3", "timestamp": NOW },
+            doc! { "node": "perl", "timestamp": NOW },
+        ];
+        let html = html(topology, &nodes, Some(&[("tasks", size)]));
+        for part in [
+            "<a href=\"/about\" aria-current=\"page\">About</a>",
+            crate::ui::VERSION,
+            "db&#60;1&#62;",
+            "8.&#60;0&#62;",
+            "the replica set rs0",
+            "a:27017, &#60;b&#62;:27017",
+            "followed by change streams",
+            "1,234,567",
+            "3.0 MiB",
+            "it answered within 1.3 ms",
+            "not &#60;running&#62;",
+            "<span class=\"status bad\">CRITICAL</span>",
+            "1.2.3",
+            "&#60;vm&#62;",
+            "another program",
+            "Zero-Clause BSD",
+            "Leon Sorokin",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<vm>") && !html.contains("<b>:") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn what_is_not_known_is_said() {
+        let nasty = "<script>'\"".repeat(1000);
+        let html = html(Topology::Standalone, &[doc! { "node": &nasty, "version": &nasty }], None);
+        let body = html.split("<main").nth(1).unwrap();
+        assert!(!body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"), "it is text");
+        for part in ["a standalone server", "looked for once a second", "disbatch create-users"] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(self::html(Topology::Sharded, &[], Some(&[])).contains("No node has been seen yet."));
+    }
+
+    #[test]
+    fn scripts_of_others_are_those_that_are_there() {
+        let listed = include_str!("../../assets/vendor/README.md");
+        for script in VENDORED {
+            let line = listed.lines().find(|line| line.contains(&format!("`{}", script.name.to_lowercase())));
+            let line = line.unwrap();
+            assert!(line.contains(script.version) && line.contains(script.license), "{line}");
+        }
+        assert_eq!(listed.lines().filter(|line| line.starts_with("| `")).count(), VENDORED.len());
+    }
+}

@@ -1,0 +1,270 @@
+//! A bulk job: as a row of the list, and `GET /bulk/:id` for people.
+
+use std::collections::HashMap;
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::oid::ObjectId;
+use bson::{Bson, Document};
+use disbatch_core::bulk::{BulkJob, State as JobState};
+use futures::FutureExt;
+
+use crate::bulk;
+use crate::error::HttpError;
+use crate::openapi::OfFixed;
+use crate::state::State;
+use crate::ui::live::{self, Part};
+use crate::ui::parts::{Pill, When, rough};
+use crate::ui::tasks::{statuses::word, title};
+use crate::ui::{self, Rendered};
+
+#[derive(Template)]
+#[template(path = "bulk/page.html")]
+struct JobPage {
+    id: String,
+    title: &'static str,
+    panel: Panel,
+    details: Details,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Template)]
+#[template(path = "bulk/panel.html")]
+pub struct Panel {
+    view: View,
+}
+
+impl HtmlSafe for Panel {}
+
+/// What there is to know of a job besides.
+#[derive(Debug, Clone, Template)]
+#[template(path = "bulk/details.html")]
+pub struct Details {
+    view: View,
+}
+
+impl HtmlSafe for Details {}
+
+/// A job in a list.
+#[derive(Debug, Clone, Template)]
+#[template(path = "bulk/row.html")]
+pub struct Row {
+    view: View,
+}
+
+impl HtmlSafe for Row {}
+
+/// A job for people.
+#[derive(Debug, Clone)]
+struct View {
+    id: String,
+    title: &'static str,
+    conditions: Vec<(&'static str, String)>,
+    reason: String,
+    by: String,
+    state: Pill,
+    running: bool,
+    seen: u64,
+    done: u64,
+    skipped: u64,
+    total: Option<u64>,
+    left: String,
+    errors: Vec<(String, String)>,
+    failure: Option<String>,
+    created: When,
+    updated: When,
+}
+
+impl Row {
+    /// The row of a job. `names` are those of queues.
+    pub fn of(job: &BulkJob, names: &HashMap<ObjectId, String>) -> Self {
+        Self { view: view(job, names) }
+    }
+
+    /// The id of the job.
+    pub fn id(&self) -> &str {
+        &self.view.id
+    }
+}
+
+/// The page of a job.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn render(state: &State, id: &str) -> Rendered {
+    let view = read(state, id).await?;
+    let page = JobPage {
+        id: view.id.clone(),
+        title: view.title,
+        panel: Panel { view: view.clone() },
+        details: Details { view },
+    };
+    ui::render(StatusCode::OK, &page)
+}
+
+/// What of a job's page changes, as Server-Sent Events: each message has elements that take the place of those with the
+/// same ids.
+#[utoipa::path(
+    get, path = "/ui/bulk/{id}", tag = "service", operation_id = "bulkJobEvents",
+    params(("id" = String, Path, description = "The job's id.")),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
+    let id = id.into_inner();
+    live::respond(&request, &state, format!("bulk {id}"), move |state| {
+        let id = id.clone();
+        async move { parts(read(&state, &id).await?) }.boxed_local()
+    })
+}
+
+fn parts(view: View) -> Result<Vec<Part>, HttpError> {
+    let panel = Part::new(format!("job-{}", view.id), &Panel { view: view.clone() })?;
+    Ok(vec![panel, Part::new(format!("details-{}", view.id), &Details { view })?])
+}
+
+async fn read(state: &State, id: &str) -> Result<View, HttpError> {
+    let (job, queues) = futures::try_join!(bulk::find(state, id), async {
+        state.store.list_queues().await.map_err(HttpError::from)
+    })?;
+    Ok(view(&job, &super::names(&queues)))
+}
+
+fn view(job: &BulkJob, names: &HashMap<ObjectId, String>) -> View {
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    let (done, skipped) = (count(job.done), count(job.skipped));
+    View {
+        id: job.id.to_hex(),
+        title: title(job.action),
+        conditions: conditions(&job.filter, names),
+        reason: job.reason.clone().unwrap_or_default(),
+        by: job.by.clone(),
+        state: Pill { tone: job.state.as_str(), word: job.state.as_str() },
+        running: job.state == JobState::Running,
+        seen: done.saturating_add(skipped),
+        done,
+        skipped,
+        total: job.total.map(count),
+        left: left(job).map(rough).unwrap_or_default(),
+        errors: job.errors.iter().map(|error| (error.id.to_string(), error.error.clone())).collect(),
+        failure: job.failure.clone(),
+        created: When::at(job.created),
+        updated: When::at(job.updated),
+    }
+}
+
+/// How many seconds it takes until it is done, if it goes on as it has so far.
+fn left(job: &BulkJob) -> Option<u64> {
+    let seen = u64::try_from(job.done + job.skipped).ok().filter(|seen| *seen > 0)?;
+    let rest = u64::try_from(job.total?).ok()?.checked_sub(seen)?;
+    let took = job.updated.timestamp_millis().saturating_sub(job.created.timestamp_millis());
+    let took = u128::from(u64::try_from(took).ok()?);
+    let seconds = took * u128::from(rest) / u128::from(seen) / 1000;
+    (job.state == JobState::Running && rest > 0).then(|| u64::try_from(seconds).unwrap_or(u64::MAX))
+}
+
+/// A filter for people.
+pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(&'static str, String)> {
+    let queue = filter.get("queue").map(|queue| match queue {
+        Bson::ObjectId(id) => names.get(id).cloned().unwrap_or_else(|| id.to_hex()),
+        _ => "all".to_owned(), // `*` is the only other.
+    });
+    let status = filter.get_array("status").ok();
+    let status =
+        status.map(|all| all.iter().map(|code| word(&code.to_string())).collect::<Vec<_>>().join(", "));
+    let age = filter.get_f64("older_than").ok().map(|age| format!("{age} s"));
+    let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
+    let all = [("queue", queue), ("status", status), ("unchanged for", age), ("ids", ids)];
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+#[cfg(test)]
+pub mod tests {
+    use bson::{DateTime, doc};
+    use disbatch_core::bulk::{Action, BulkError};
+    use disbatch_core::model::TaskId;
+
+    use super::*;
+
+    pub const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
+    pub const JOB: &str = "6b0003bb686c8275d8014444";
+
+    /// A job that has looked at 203 of 500 tasks in ten seconds.
+    pub fn job(state: JobState) -> BulkJob {
+        let id = ObjectId::parse_str(JOB).unwrap();
+        BulkJob {
+            id,
+            action: Action::Cancel,
+            filter: doc! { "queue": ObjectId::parse_str(QUEUE).unwrap(), "status": [-2_i64, 17] },
+            reason: Some("<why>".into()),
+            by: "someone".into(),
+            state,
+            total: Some(500),
+            done: 200,
+            skipped: 3,
+            errors: vec![BulkError { id: TaskId(id), error: "bad & worse".into() }],
+            failure: None,
+            position: None,
+            pending: vec![],
+            newest: id,
+            created: DateTime::from_millis(0),
+            updated: DateTime::from_millis(10_000),
+            instance: String::new(),
+        }
+    }
+
+    fn page(job: &BulkJob) -> String {
+        let names = HashMap::from([(ObjectId::parse_str(QUEUE).unwrap(), "q<1>".to_owned())]);
+        let view = view(job, &names);
+        let (id, title) = (view.id.clone(), view.title);
+        let panel = Panel { view: view.clone() };
+        JobPage { id, title, panel, details: Details { view } }.render().unwrap()
+    }
+
+    #[test]
+    fn the_page_shows_how_far_a_job_is() {
+        let html = page(&job(JobState::Running));
+        for part in [
+            "data-live=\"/ui/bulk/6b0003bb686c8275d8014444\"",
+            "id=\"job-6b0003bb686c8275d8014444\" data-state=\"running\" data-done=\"200\"",
+            "id=\"details-6b0003bb686c8275d8014444\"",
+            "<progress max=\"500\" value=\"203\"",
+            "about 14 s left",
+            "q&#60;1&#62;",
+            "queued, finished (17)",
+            "&#60;why&#62;",
+            "bad &#38; worse",
+            "hx-post=\"/bulk/6b0003bb686c8275d8014444/cancel\"",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains(" style=") && !html.contains("<why>"), "{html}");
+    }
+
+    #[test]
+    fn what_is_over_cannot_be_stopped() {
+        for state in [JobState::Done, JobState::Cancelled, JobState::Failed] {
+            let ended = BulkJob { total: None, failure: Some("<no>".repeat(10_000)), ..job(state) };
+            let html = page(&ended);
+            assert!(!html.contains("/cancel\"") && !html.contains("left"), "{html}");
+            assert!(
+                html.contains(&format!("<span class=\"status {0}\">{0}</span>", state.as_str())),
+                "{html}"
+            );
+            assert!(html.contains("&#60;no&#62;") && !html.contains("<no>"));
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_an_estimate() {
+        assert_eq!(left(&job(JobState::Running)), Some(14));
+        assert_eq!(left(&job(JobState::Done)), None);
+        let with = |total, done| left(&BulkJob { total, done, skipped: 0, ..job(JobState::Running) });
+        assert_eq!([with(None, 5), with(Some(5), 0), with(Some(5), 9), with(Some(5), 5)], [None; 4]);
+    }
+}

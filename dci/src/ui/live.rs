@@ -1,0 +1,388 @@
+//! Pages that change by themselves. A page is made of parts: elements with an id. What they look like is found out once a
+//! second for all who look at the page, by one task that ends when nobody does, and each of them is sent, as Server-Sent
+//! Events, the parts that differ from what it has.
+//!
+//! An event without a name has a part as its data, to take the place of the element with its id. `trouble` has words: the parts could not
+//! be found out. `version` is that of the assets, first.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use actix_web::http::Method;
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING};
+use actix_web::web::{Bytes, Data};
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+use futures::future::LocalBoxFuture;
+use futures::{Stream, stream};
+use tokio::sync::watch::{Receiver, Sender, channel};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::assets;
+use crate::error::HttpError;
+use crate::state::State;
+
+/// How often parts are found out at most.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Finding them out takes at most one part in so many of the time.
+const SHARE: u32 = 10;
+
+/// Something is sent at least so often, so that a connection that leads nowhere is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// An element of a page.
+#[derive(Debug, Clone)]
+pub struct Part {
+    id: String,
+    html: String,
+    stamp: u64,
+    within: Option<&'static str>,
+}
+
+impl Part {
+    /// The element with this id, sent whenever it has changed.
+    ///
+    /// # Errors
+    /// It cannot be rendered.
+    pub fn new(id: impl Into<String>, template: &impl Template) -> Result<Self, HttpError> {
+        let html = super::html(template)?;
+        Ok(Self { id: id.into(), stamp: assets::digest(html.as_bytes()), html, within: None })
+    }
+
+    /// The same as a part of the part with this id, which has it in it when it is sent itself.
+    pub fn within(self, id: &'static str) -> Self {
+        Self { within: Some(id), ..self }
+    }
+
+    /// One that is sent only when `key` has changed: a table, for instance, whose rows are parts by themselves, with
+    /// the ids of its rows as its key.
+    ///
+    /// # Errors
+    /// It cannot be rendered.
+    pub fn keyed(id: impl Into<String>, template: &impl Template, key: &str) -> Result<Self, HttpError> {
+        Ok(Self { stamp: assets::digest(key.as_bytes()), ..Self::new(id, template)? })
+    }
+}
+
+#[cfg(test)]
+impl Part {
+    /// The id of its element.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The element.
+    pub fn html(&self) -> &str {
+        &self.html
+    }
+
+    /// What tells whether it has changed.
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+}
+
+/// What a page looks like, or why that is not known.
+type Look = Result<Vec<Part>, String>;
+
+/// The pages that somebody looks at, by name.
+#[derive(Debug)]
+pub struct Feeds {
+    feeds: Mutex<HashMap<String, Sender<Arc<Look>>>>,
+    closing: Sender<bool>,
+    every: Duration,
+}
+
+impl Default for Feeds {
+    fn default() -> Self {
+        Self::every(EVERY)
+    }
+}
+
+impl Feeds {
+    fn every(every: Duration) -> Self {
+        Self { feeds: Mutex::default(), closing: channel(false).0, every }
+    }
+
+    /// Ends all streams: the process is about to stop.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    fn look_at<F>(self: &Arc<Self>, name: String, find: F) -> Viewer
+    where
+        F: Fn() -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
+    {
+        let mut feeds = self.feeds();
+        let looks = match feeds.get(&name) {
+            Some(feed) => feed.subscribe(),
+            None => {
+                let (sender, receiver) = channel(Arc::new(Ok(Vec::new())));
+                feeds.insert(name.clone(), sender);
+                actix_web::rt::spawn(Arc::clone(self).keep(name, find));
+                receiver
+            }
+        };
+        Viewer { looks, closing: self.closing.subscribe(), sent: HashMap::new(), is_new: true }
+    }
+
+    /// Finds out what a page looks like until nobody looks at it.
+    async fn keep<F>(self: Arc<Self>, name: String, find: F)
+    where
+        F: Fn() -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
+    {
+        let broken_off = Forget { feeds: &self, name: &name };
+        loop {
+            let began = Instant::now();
+            let look = find().await.map_err(|error| error.message().to_owned());
+            if !self.tell(&name, look) {
+                break;
+            }
+            sleep(self.every.max(began.elapsed() * SHARE)).await;
+        }
+        // It is forgotten already, and another may be there.
+        std::mem::forget(broken_off);
+    }
+
+    /// Passes on what a page looks like. Returns whether anybody looks at it; if not, it is forgotten.
+    fn tell(&self, name: &str, look: Look) -> bool {
+        let mut feeds = self.feeds();
+        let is_seen = feeds.get(name).is_some_and(|feed| feed.receiver_count() > 0);
+        if !is_seen {
+            // Under the same lock, so that whoever comes next begins anew.
+            feeds.remove(name);
+            return false;
+        }
+        if let Some(feed) = feeds.get(name) {
+            feed.send_replace(Arc::new(look));
+        }
+        true
+    }
+
+    fn feeds(&self) -> MutexGuard<'_, HashMap<String, Sender<Arc<Look>>>> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Forgets a page whose task is broken off: its viewers' streams end, and they come back.
+struct Forget<'a> {
+    feeds: &'a Feeds,
+    name: &'a str,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.feeds.feeds().remove(self.name);
+    }
+}
+
+/// One client, and what it has.
+struct Viewer {
+    looks: Receiver<Arc<Look>>,
+    closing: Receiver<bool>,
+    sent: HashMap<String, u64>,
+    is_new: bool,
+}
+
+impl Viewer {
+    async fn next(&mut self) -> Option<String> {
+        if std::mem::take(&mut self.is_new) {
+            return Some(frame(Some("version"), &assets::VERSION));
+        }
+        loop {
+            let look = Arc::clone(&self.looks.borrow_and_update());
+            if let Some(frame) = self.news(&look) {
+                return Some(frame);
+            }
+            tokio::select! {
+                _ = self.closing.wait_for(|closing| *closing) => return None,
+                changed = timeout(HEARTBEAT, self.looks.changed()) => match changed {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return None,
+                    Err(_) => return Some(":\n\n".to_owned()),
+                },
+            }
+        }
+    }
+
+    /// What is new to this client.
+    fn news(&mut self, look: &Look) -> Option<String> {
+        let parts = match look {
+            Ok(parts) => parts,
+            Err(trouble) => {
+                let stamp = assets::digest(trouble.as_bytes());
+                // When it is over, everything is sent again: that tells the page.
+                let told = self.sent.get("").copied();
+                self.sent = HashMap::from([(String::new(), stamp)]);
+                return (told != Some(stamp)).then(|| frame(Some("trouble"), trouble));
+            }
+        };
+        let is_new = |part: &&Part| self.sent.get(&part.id) != Some(&part.stamp);
+        let changed: Vec<&Part> = parts.iter().filter(is_new).collect();
+        let is_sent = |id: &str| changed.iter().any(|part| part.id == id);
+        let of_itself = |part: &&&Part| !part.within.is_some_and(is_sent);
+        let frames: String = changed.iter().filter(of_itself).map(|part| frame(None, &part.html)).collect();
+        self.sent = parts.iter().map(|part| (part.id.clone(), part.stamp)).collect();
+        (!frames.is_empty()).then_some(frames)
+    }
+}
+
+/// An event. Line breaks of any kind are of its data, and do not end it.
+fn frame(name: Option<&str>, data: &str) -> String {
+    let mut frame = name.map_or_else(String::new, |name| format!("event: {name}\n"));
+    for line in data.trim_end_matches('\n').split(['\n', '\r']) {
+        frame.push_str("data: ");
+        frame.push_str(line);
+        frame.push('\n');
+    }
+    frame.push('\n');
+    frame
+}
+
+/// The answer for a client that looks at the page `name`, of which `find` finds out the parts. The name tells pages apart, and
+/// has whatever `find` depends on.
+pub fn respond<F>(
+    request: &HttpRequest,
+    state: &Data<State>,
+    name: impl Into<String>,
+    find: F,
+) -> HttpResponse
+where
+    F: Fn(Data<State>) -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
+{
+    let mut response = HttpResponse::Ok();
+    response
+        .content_type("text/event-stream")
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        // Neither this server nor a proxy is to wait for more before it sends what there is.
+        .insert_header((CONTENT_ENCODING, "identity"))
+        .insert_header(("X-Accel-Buffering", "no"));
+    if request.method() == Method::HEAD {
+        return response.finish();
+    }
+    let shared = state.clone();
+    let viewer = state.feeds.look_at(name.into(), move || find(shared.clone()));
+    response.streaming(events(viewer))
+}
+
+fn events(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {
+    stream::unfold(viewer, async |mut viewer| {
+        let frame = viewer.next().await?;
+        Some((Ok(Bytes::from(frame)), viewer))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[derive(Template)]
+    #[template(source = "<p id=\"{{ id }}\">{{ text }}</p>", ext = "html")]
+    struct Paragraph {
+        id: &'static str,
+        text: String,
+    }
+
+    fn part(id: &'static str, text: &str) -> Part {
+        Part::new(id, &Paragraph { id, text: text.into() }).unwrap()
+    }
+
+    fn viewer() -> Viewer {
+        let closing = channel(false).1;
+        Viewer { looks: channel(Arc::new(Ok(vec![]))).1, closing, sent: HashMap::new(), is_new: false }
+    }
+
+    #[test]
+    fn each_client_is_sent_what_it_does_not_have() {
+        let mut viewer = viewer();
+        let first = vec![part("a", "1"), part("b", "1")];
+        assert_eq!(
+            viewer.news(&Ok(first.clone())).unwrap(),
+            "data: <p id=\"a\">1</p>\n\ndata: <p id=\"b\">1</p>\n\n"
+        );
+        assert_eq!(viewer.news(&Ok(first.clone())), None);
+        let second = vec![part("a", "1"), part("b", "2")];
+        assert_eq!(viewer.news(&Ok(second)).unwrap(), "data: <p id=\"b\">2</p>\n\n");
+        assert_eq!(viewer.news(&Err("away".into())).unwrap(), "event: trouble\ndata: away\n\n");
+        assert_eq!(viewer.news(&Err("away".into())), None);
+        assert!(viewer.news(&Ok(first)).unwrap().contains("id=\"a\""), "it tells that the trouble is over");
+    }
+
+    #[test]
+    fn parts_with_a_key_are_sent_when_the_key_has_changed() {
+        let keyed =
+            |text: &str, key| Part::keyed("a", &Paragraph { id: "a", text: text.into() }, key).unwrap();
+        let mut viewer = viewer();
+        assert!(viewer.news(&Ok(vec![keyed("1", "x")])).is_some());
+        assert!(viewer.news(&Ok(vec![keyed("2", "x")])).is_none());
+        assert!(viewer.news(&Ok(vec![keyed("3", "y")])).is_some());
+        let with_row = |text: &str, key, row: &str| Ok(vec![keyed(text, key), part("row", row).within("a")]);
+        let whole = viewer.news(&with_row("4", "z", "1")).unwrap();
+        assert_eq!(whole, "data: <p id=\"a\">4</p>\n\n", "it has its row in it");
+        assert_eq!(viewer.news(&with_row("4", "z", "1")), None);
+        assert_eq!(viewer.news(&with_row("4", "z", "2")).unwrap(), "data: <p id=\"row\">2</p>\n\n");
+    }
+
+    #[test]
+    fn nothing_that_a_part_shows_can_end_its_event() {
+        let mut viewer = viewer();
+        let sent = viewer.news(&Ok(vec![part("a", "x\r\rdata: y\n\nevent: end\u{2028}<script>")])).unwrap();
+        let lines: Vec<&str> = sent.split(['\r', '\n']).collect();
+        assert!(lines.iter().all(|line| line.is_empty() || line.starts_with("data: ")), "{sent:?}");
+        assert_eq!(sent.matches("\n\n").count(), 1, "{sent:?}");
+        assert!(!sent.contains("<script"), "{sent:?}");
+    }
+
+    #[actix_web::test]
+    async fn one_task_serves_all_who_look_and_ends_with_them() {
+        let every = Duration::from_millis(20);
+        let feeds = Arc::new(Feeds::every(every));
+        let looked = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&looked);
+        let find = move || {
+            let number = counter.fetch_add(1, Ordering::SeqCst);
+            async move { Ok(vec![part("a", &number.to_string())]) }.boxed_local()
+        };
+        let began = Instant::now();
+        let (mut one, mut other) =
+            (feeds.look_at("page".into(), find.clone()), feeds.look_at("page".into(), find.clone()));
+        for viewer in [&mut one, &mut other] {
+            assert!(viewer.next().await.unwrap().starts_with("event: version\n"));
+            while !viewer.next().await.unwrap().contains('5') {}
+        }
+        assert!(began.elapsed() >= 5 * every);
+        let most = began.elapsed().as_millis() / every.as_millis() + 1;
+        assert!(u128::from(looked.load(Ordering::SeqCst)) <= most, "one task for both");
+        drop((one, other));
+        while !feeds.feeds().is_empty() {
+            sleep(every).await;
+        }
+        let mut again = feeds.look_at("page".into(), find);
+        again.next().await.unwrap();
+        assert!(again.next().await.is_some());
+        feeds.close();
+        while again.next().await.is_some() {}
+    }
+
+    #[actix_web::test]
+    async fn a_page_that_cannot_be_found_out_says_why_and_goes_on() {
+        let feeds = Arc::new(Feeds::every(Duration::from_millis(1)));
+        let looked = AtomicU64::new(0);
+        let find = move || {
+            let fails = looked.fetch_add(1, Ordering::SeqCst) == 0;
+            let look =
+                if fails { Err(HttpError::not_found("it is <away>")) } else { Ok(vec![part("a", "1")]) };
+            async move { look }.boxed_local()
+        };
+        let mut viewer = feeds.look_at("page".into(), find);
+        viewer.next().await.unwrap();
+        assert_eq!(viewer.next().await.unwrap(), "event: trouble\ndata: it is <away>\n\n");
+        assert!(viewer.next().await.unwrap().starts_with("data: <p id="));
+    }
+}

@@ -1,0 +1,223 @@
+//! `GET /nodes/:node` for people: one machine, what runs there, and what it was like over time.
+
+mod charts;
+mod shown;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use askama::Template;
+use bson::{Bson, Document};
+use futures::FutureExt;
+
+use crate::api::{Answer, get_node};
+use crate::error::HttpError;
+use crate::json;
+use crate::openapi::{ErrorBody, OfRead};
+use crate::params::Params;
+use crate::state::State;
+use crate::ui::live::{self, Part};
+use crate::ui::overview::throughput::Span;
+use crate::ui::{self, Rendered, plain, text};
+use charts::{Chart, Of};
+use shown::{Facts, Shown};
+
+#[derive(Template)]
+#[template(path = "node.html")]
+struct NodePage {
+    /// Its own id; nothing if it has none that can be used.
+    id: String,
+    name: String,
+    shown: Shown,
+    plugins: Option<Vec<String>>,
+    span: &'static str,
+    spans: [(&'static str, bool); Span::ALL.len()],
+    charts: Vec<Chart>,
+}
+
+/// The page.
+///
+/// # Errors
+/// There is no such node, or the database cannot be reached.
+pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
+    let node = get_node::find(state, name).await?;
+    let span = span(params);
+    let (facts, points) =
+        futures::try_join!(Facts::gather(state, node.clone()), charts::points(&state.store, &node, span),)?;
+    let charts = Of::ALL.map(|of| Chart::of(of, span, &points));
+    ui::render(StatusCode::OK, &page(&facts, span, charts.into()))
+}
+
+fn page(facts: &Facts, span: Span, charts: Vec<Chart>) -> NodePage {
+    let node = &facts.node;
+    let plugins = node.get("plugins").and_then(Bson::as_array);
+    NodePage {
+        id: id_of(node),
+        name: plain(node.get("node")),
+        shown: Shown::of(facts),
+        plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
+        span: span.name(),
+        spans: Span::ALL.map(|other| (other.name(), other == span)),
+        charts,
+    }
+}
+
+fn id_of(node: &Document) -> String {
+    node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default()
+}
+
+fn span(params: &Params) -> Span {
+    Span::named(&text(params.fields.get("span"))).unwrap_or(Span::Hour)
+}
+
+/// What of the page of a node changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/nodes/{id}", tag = "service", operation_id = "nodeEvents",
+    params(("id" = String, Path, description = "The node's id.", example = "6b0003b956635706337b691a")),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        (status = 404, description = "There is no such node.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
+    get_node::find(&state, &id).await?;
+    let id = id.into_inner();
+    Ok(live::respond(&request, &state, format!("node {id}"), move |state| {
+        let id = id.clone();
+        async move { parts(&state, &id).await }.boxed_local()
+    }))
+}
+
+async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+    let node = get_node::find(state, id).await?;
+    Shown::of(&Facts::gather(state, node).await?).parts()
+}
+
+/// What a node was like over time: `of` is `running`, how many runners lived there, `load`, or `memory`, how much of it
+/// was available.
+///
+/// # Errors
+/// There is no such node, or the database cannot be reached.
+#[utoipa::path(
+    get, path = "/ui/nodes/{id}/chart", tag = "service", operation_id = "showNodeChart",
+    params(
+        ("id" = String, Path, description = "The node's id.", example = "6b0003b956635706337b691a"),
+        ("of" = Option<String>, Query, description = "running, load or memory."),
+        ("span" = Option<String>, Query, description = "1h, 24h or 7d."),
+    ),
+    responses(
+        (status = 200, description = "What the chart shows.", body = serde_json::Value),
+        (status = 404, description = "There is no such node.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, HttpError>) -> Answer {
+    let params = params.unwrap_or_default();
+    let node = get_node::find(&state, &id).await?;
+    let of = Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Running);
+    let points = charts::points(&state.store, &node, span(&params)).await?;
+    Ok(json::ok(&charts::chart(of, span(&params), &points)))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{DateTime, doc};
+    use disbatch_core::series::NodePoint;
+
+    use super::*;
+    use crate::ui::node_state::Now;
+
+    const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
+    fn facts(node: Document, tasks: Vec<Document>) -> Facts {
+        let queue = bson::oid::ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap();
+        Facts {
+            node,
+            tasks,
+            more: true,
+            queues: [(queue, "<mail>".to_owned())].into(),
+            now: Now { server: NOW, host: NOW },
+        }
+    }
+
+    fn node() -> Document {
+        doc! {
+            "_id": bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap(), "node": "<vm>",
+            "timestamp": NOW, "seen": NOW, "lease_ms": 30_000, "instance": "i", "running": 1, "version": "1.2.3",
+            "plugins": ["My::Plugin", "<odd>"], "serves": { "active": [1, 2] },
+            "stats": { "load": 0.5, "cpus": 2, "memory": 8_589_934_592_i64, "memory_available": 2_147_483_648_i64 },
+        }
+    }
+
+    fn tasks() -> Vec<Document> {
+        let queue = bson::oid::ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap();
+        let id = |hex| bson::oid::ObjectId::parse_str(hex).unwrap();
+        vec![
+            doc! {
+                "_id": id("6b0003bb686c8275d8013333"), "queue": queue, "status": 0, "started": NOW,
+                "progress": { "percent": 41.7, "message": "<half>" },
+            },
+            doc! { "_id": id("6b0003bb686c8275d8013334"), "queue": "odd", "status": -1 },
+        ]
+    }
+
+    fn html(facts: &Facts) -> String {
+        let point = NodePoint { at: NOW, running: Some(2.0), load: None, memory_available: Some(1e9) };
+        page(
+            facts,
+            Span::Hour,
+            Of::ALL.map(|of| Chart::of(of, Span::Hour, std::slice::from_ref(&point))).into(),
+        )
+        .render()
+        .unwrap()
+    }
+
+    #[test]
+    fn the_page_shows_the_node_and_what_runs_there() {
+        let html = html(&facts(node(), tasks()));
+        for part in [
+            "data-live=\"/ui/nodes/6b0003b956635706337b691a\"",
+            "&#60;vm&#62;</h1>",
+            "<span class=\"status alive\">alive</span>",
+            "<a href=\"/tasks/6b0003bb686c8275d8013333\">",
+            "<a class=\"name\" href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
+            "<progress max=\"100\" value=\"41.7\"",
+            "&#60;half&#62;",
+            "only the first",
+            "href=\"/plugins#My::Plugin\"",
+            "&#60;odd&#62;",
+            "only 2 queues",
+            "data-chart=\"/ui/nodes/6b0003b956635706337b691a/chart?of=memory&amp;span=1h\"",
+            "1.2.3",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<vm>") && !html.contains("<mail>") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn odd_nodes_and_those_of_perl_are_shown_too() {
+        let nasty = "<script>'\"".repeat(1000);
+        let html = html(&facts(doc! { "node": &nasty, "stats": 5, "timestamp": "soon" }, vec![]));
+        let body = html.split("<main").nth(1).unwrap();
+        assert!(!body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"), "it is text");
+        assert!(
+            !body.contains(" data-live=") && html.contains("It is not known which plugins it has"),
+            "{html}"
+        );
+        assert!(html.contains("No task runs here."), "{html}");
+    }
+
+    #[test]
+    fn every_part_is_on_the_page_under_its_id() {
+        let facts = facts(node(), tasks());
+        let html = html(&facts);
+        let parts = Shown::of(&facts).parts().unwrap();
+        assert!(parts.len() >= 4);
+        for part in parts {
+            let id = format!(" id=\"{}\"", part.id());
+            assert!(html.matches(&id).count() == 1 && part.html().contains(&id), "{id} in {html}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `GET /nodes` for people: the machines, how they are doing, and how much they may run.
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::{Bson, Document};
+use disbatch_core::model::{Count, Node};
+use disbatch_core::node::Stats;
+use futures::FutureExt;
+
+use crate::error::HttpError;
+use crate::openapi::OfFixed;
+use crate::state::State;
+use crate::ui::host::{self, Memory};
+use crate::ui::live::{self, Part};
+use crate::ui::node_state::{NodeState, Now};
+use crate::ui::parts::When;
+use crate::ui::{self, Rendered, plain};
+
+#[derive(Template)]
+#[template(path = "nodes.html")]
+struct NodesPage {
+    table: Table,
+}
+
+#[derive(Template)]
+#[template(path = "nodes/table.html")]
+struct Table {
+    rows: Vec<Row>,
+}
+
+#[derive(Template)]
+#[template(path = "nodes/row.html")]
+struct Row {
+    /// The id of its element.
+    key: String,
+    /// Where its page is; nothing if it has no name and no id.
+    place: Option<String>,
+    name: String,
+    state: NodeState,
+    running: String,
+    limit: Option<u64>,
+    load: String,
+    memory: Option<Memory>,
+    /// How many plugins it has, if it says so.
+    plugins: Option<usize>,
+    version: String,
+    seen: When,
+    draining: bool,
+    /// Whether a DEN works there that knows how to drain.
+    changeable: bool,
+}
+
+impl HtmlSafe for Table {}
+impl HtmlSafe for Row {}
+
+/// The page.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn render(state: &State) -> Rendered {
+    ui::render(StatusCode::OK, &NodesPage { table: table(state).await? })
+}
+
+/// What of the page of nodes changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/nodes", tag = "service", operation_id = "nodesEvents",
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
+    live::respond(&request, &state, "nodes", |state| {
+        async move { table(&state).await?.parts() }.boxed_local()
+    })
+}
+
+async fn table(state: &State) -> Result<Table, HttpError> {
+    let (nodes, server) = futures::try_join!(state.store.list_nodes(), state.store.server_time())?;
+    Ok(Table::of(&nodes, &Now { server, host: state.store.now() }))
+}
+
+impl Table {
+    fn of(nodes: &[Document], now: &Now) -> Self {
+        Self { rows: nodes.iter().enumerate().map(|(number, node)| row(number, node, now)).collect() }
+    }
+
+    /// The table, whenever there are others, and each of them.
+    fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let keys: Vec<&str> = self.rows.iter().map(|row| row.key.as_str()).collect();
+        let table = Part::keyed("nodes", self, &keys.join(","));
+        let rows = self.rows.iter().map(|row| Part::new(row.key.clone(), row));
+        std::iter::once(table).chain(rows).collect()
+    }
+}
+
+/// Where the page of a node is: by its id, or else by its name.
+pub(super) fn place(document: &Document) -> Option<String> {
+    let name = || document.get_str("node").ok().filter(|name| !name.is_empty()).map(ui::bulk::encoded);
+    let id = document.get_object_id("_id").ok().map(|id| id.to_hex()).or_else(name)?;
+    Some(format!("/nodes/{id}"))
+}
+
+fn row(number: usize, document: &Document, now: &Now) -> Row {
+    let seen = document.get("timestamp");
+    // An entry without a usable id is shown as far as it goes.
+    let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
+    let id = document.get_object_id("_id").map(|id| id.to_hex());
+    let stats = Stats::of_node(document);
+    Row {
+        key: id.as_ref().map_or_else(|_| format!("node-odd-{number}"), |id| format!("node-{id}")),
+        changeable: id.is_ok() && node.as_ref().is_some_and(Node::is_ours),
+        place: place(document),
+        name: plain(document.get("node")),
+        state: NodeState::of_node(node.as_ref(), seen, now),
+        running: plain(document.get("running")),
+        limit: document.get("maxthreads").and_then(|limit| Count(limit.clone()).get()),
+        load: host::load(&stats),
+        memory: Memory::of(&stats),
+        plugins: document.get("plugins").and_then(Bson::as_array).map(Vec::len),
+        version: plain(document.get("version")),
+        seen: When::of(seen),
+        draining: node.is_some_and(|node| node.is_draining()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{DateTime, doc};
+
+    use super::*;
+
+    const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
+    fn html(nodes: &[Document]) -> String {
+        NodesPage { table: Table::of(nodes, &Now { server: NOW, host: NOW }) }.render().unwrap()
+    }
+
+    fn node() -> Document {
+        doc! {
+            "_id": bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap(), "node": "<vm>",
+            "timestamp": NOW, "seen": NOW, "lease_ms": 30_000, "instance": "i", "maxthreads": "5", "running": 3,
+            "version": "1.2.3", "plugins": ["A", "B"],
+            "stats": { "load": 1.256, "cpus": 4, "memory": 8_589_934_592_i64, "memory_available": 2_147_483_648_i64 },
+        }
+    }
+
+    #[test]
+    fn the_page_shows_each_node_and_what_can_be_changed() {
+        let html = html(&[node()]);
+        for part in [
+            "<a href=\"/nodes\" aria-current=\"page\">Nodes</a>",
+            "data-live=\"/ui/nodes\"",
+            "<tr id=\"node-6b0003b956635706337b691a\">",
+            "<a class=\"name\" href=\"/nodes/6b0003b956635706337b691a\">&#60;vm&#62;</a>",
+            "<span class=\"status alive\">alive</span>",
+            "name=\"maxthreads\" value=\"5\"",
+            "1.26 of 4",
+            "<meter min=\"0\" max=\"100\" high=\"90\" value=\"75\"",
+            "1.2.3",
+            "aria-checked=\"true\" name=\"draining\" value=\"true\">Claim<",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<vm>") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn odd_nodes_are_shown_as_far_as_they_go() {
+        let nasty = format!("<script>'\"{}", "x".repeat(10_000));
+        let html = html(&[doc! { "node": &nasty, "plugins": "none" }, doc! { "node": 5 }]);
+        assert!(html.contains("<tr id=\"node-odd-0\">") && html.contains(">never<"), "{html}");
+        assert!(
+            html.contains("&#60;script&#62;&#39;&#34;x") && html.contains("href=\"/nodes/%3Cscript%3E"),
+            "{html}"
+        );
+        assert!(!html.split("<main").nth(1).unwrap().contains("<script"), "it is text");
+        assert!(!html.contains("<form class=\"change\""), "nobody knows how to change it: {html}");
+    }
+
+    #[test]
+    fn every_part_is_on_the_page_under_its_id() {
+        let table = Table::of(&[node(), doc! { "node": "b" }], &Now { server: NOW, host: NOW });
+        let parts = table.parts().unwrap();
+        let html = NodesPage { table }.render().unwrap();
+        assert_eq!(parts.len(), 3);
+        for part in parts {
+            let id = format!(" id=\"{}\"", part.id());
+            assert!(html.matches(&id).count() == 1 && part.html().contains(&id), "{id} in {html}");
+        }
+    }
+
+    #[test]
+    fn no_nodes_is_said_with_what_to_do() {
+        assert!(html(&[]).contains("No node has been seen yet."));
+    }
+}

@@ -1,0 +1,235 @@
+//! What somebody should look at, found from what the overview knows anyway. Pure.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::{Bson, DateTime, Document};
+use disbatch_core::model::Queue;
+
+use super::facts::{Facts, QueueFacts};
+use crate::ui::node_state::NodeState;
+use crate::ui::parts::{cut, grouped, rough};
+use crate::ui::plain;
+
+/// A task that waits for so long while none of its queue runs is stuck.
+const STUCK_SECONDS: u64 = 300;
+
+/// From so many ends on within the last hour, it matters when half of them are failures.
+const MANY: u64 = 10;
+
+/// So many of a kind are told one by one.
+const TOLD: usize = 5;
+
+/// All of it.
+#[derive(Debug, Template)]
+#[template(path = "overview/attention.html")]
+pub struct Attention {
+    notices: Vec<Notice>,
+}
+
+impl HtmlSafe for Attention {}
+
+/// One thing.
+#[derive(Debug, PartialEq, Eq)]
+struct Notice {
+    /// Whether it is as somebody wanted it.
+    meant: bool,
+    text: String,
+    /// Where to go on.
+    link: Option<(String, &'static str)>,
+}
+
+impl Attention {
+    /// What there is.
+    pub fn of(facts: &Facts) -> Self {
+        let nodes: Vec<(NodeState, &Document)> =
+            facts.nodes.iter().map(|node| (NodeState::of(node, &facts.now), node)).collect();
+        let mut notices = of_nodes(&nodes);
+        let of_queues: Vec<Notice> =
+            facts.queues.iter().filter_map(|queue| of_queue(queue, &nodes, facts.now.server)).collect();
+        let more = of_queues.len().saturating_sub(4 * TOLD);
+        notices.extend(of_queues.into_iter().take(4 * TOLD));
+        if more > 0 {
+            notices.push(Notice { meant: false, text: format!("And {more} further queues."), link: None });
+        }
+        if nodes.iter().all(|(state, _)| !state.is_up()) && facts.queues.iter().any(|q| q.oldest.is_some()) {
+            let text = "No node is alive: nothing runs the tasks that wait.".to_owned();
+            notices.insert(0, Notice { meant: false, text, link: None });
+        }
+        // What nobody wanted comes first.
+        notices.sort_by_key(|notice| notice.meant);
+        Self { notices }
+    }
+}
+
+fn of_nodes(nodes: &[(NodeState, &Document)]) -> Vec<Notice> {
+    let dead = |(state, _): &&(NodeState, &Document)| matches!(state, NodeState::Dead | NodeState::Gone);
+    let name = |(_, node): &(NodeState, &Document)| cut(&plain(node.get("node")), 80);
+    let names: Vec<String> = nodes.iter().filter(dead).map(name).collect();
+    let link = Some(("/nodes".to_owned(), "Nodes"));
+    if names.len() > TOLD {
+        let text = format!("{} nodes have not been heard of: {}, …", names.len(), names[..TOLD].join(", "));
+        return vec![Notice { meant: false, text, link }];
+    }
+    let notice = |name: &String| Notice {
+        meant: false,
+        text: format!("Node {name} has not been heard of for a while: it may be dead or cut off."),
+        link: link.clone(),
+    };
+    names.iter().map(notice).collect()
+}
+
+/// What is wrong with a queue in which tasks wait, or most of whose tasks fail. The first thing only.
+fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime) -> Option<Notice> {
+    let queue = &facts.queue;
+    let name = short(queue);
+    let notice = |meant, text, link| Some(Notice { meant, text, link });
+    let settings = || Some((format!("/queues/{}", queue.id), "The queue"));
+    let tasks = |status: &str| Some((format!("/tasks?queue={}&status={status}", queue.id), "The tasks"));
+    if let Some(since) = facts.oldest {
+        let waited = now.timestamp_millis().saturating_sub(since.timestamp_millis()) / 1000;
+        let waited = u64::try_from(waited).unwrap_or(0);
+        if queue.is_paused() {
+            return notice(true, format!("{name} is paused, and tasks wait in it."), settings());
+        }
+        if queue.thread_limit() == 0 {
+            return notice(false, format!("Tasks wait in {name}, whose threads are 0."), settings());
+        }
+        if let Some(text) = without_node(queue, &name, nodes) {
+            return notice(false, text, settings());
+        }
+        if facts.counts.running == 0 && waited > STUCK_SECONDS {
+            let text = format!("Nothing of {name} runs, though a task has waited for {}.", rough(waited));
+            return notice(false, text, tasks("-2"));
+        }
+    }
+    let ended = facts.last_hour();
+    if ended.total() >= MANY && ended.failed >= ended.total().div_ceil(2) {
+        let (failed, all) = (grouped(ended.failed), grouped(ended.total()));
+        let text = format!("{failed} of the {all} tasks of {name} that ended within the last hour failed.");
+        return notice(false, text, tasks("2"));
+    }
+    None
+}
+
+/// Why no node that is alive can run the queue's tasks, if that is known. What Perl's nodes have is not.
+fn without_node(queue: &Queue, name: &str, nodes: &[(NodeState, &Document)]) -> Option<String> {
+    let plugin = match queue.plugin_name() {
+        Ok(Some(plugin)) => plugin,
+        Ok(None) | Err(_) => return Some(format!("Tasks wait in {name}, which has no usable plugin.")),
+    };
+    let mut up = nodes.iter().filter(|(state, _)| *state == NodeState::Alive).peekable();
+    up.peek()?;
+    let may_have = |node: &Document| match node.get("plugins").and_then(Bson::as_array) {
+        Some(plugins) => plugins.iter().any(|found| found.as_str() == Some(plugin.as_str())),
+        None => true,
+    };
+    let has_one = up.any(|(_, node)| may_have(node));
+    (!has_one).then(|| format!("Tasks wait in {name}, and no node that is alive has its plugin {plugin}."))
+}
+
+/// The queue's name, or its id if it has none.
+pub fn label(queue: &Queue) -> String {
+    let name = queue.display_name();
+    if name.is_empty() { queue.id.to_string() } else { name }
+}
+
+/// So much of it that it is recognised.
+pub fn short(queue: &Queue) -> String {
+    cut(&label(queue), 80)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use bson::oid::ObjectId;
+    use disbatch_core::queue::Counts;
+    use disbatch_core::series::Ended;
+
+    use super::*;
+    use crate::ui::node_state::Now;
+
+    const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
+    fn queue(fields: Document) -> QueueFacts {
+        let mut document = doc! { "_id": ObjectId::new(), "name": "q", "plugin": "P", "threads": 1 };
+        document.extend(fields);
+        QueueFacts {
+            queue: bson::deserialize_from_document(document).unwrap(),
+            counts: Counts { queued: 1, ..Counts::default() },
+            failed: None,
+            hour: Vec::new(),
+            oldest: Some(DateTime::from_millis(NOW.timestamp_millis() - 1000)),
+        }
+    }
+
+    fn node(fields: Document) -> Document {
+        let mut node = doc! {
+            "_id": ObjectId::new(), "node": "n", "instance": "i", "seen": NOW, "lease_ms": 30_000, "plugins": ["P"],
+        };
+        node.extend(fields);
+        node
+    }
+
+    fn texts(queues: Vec<QueueFacts>, nodes: Vec<Document>) -> Vec<String> {
+        let facts = Facts { queues, nodes, now: Now { server: NOW, host: NOW } };
+        Attention::of(&facts).notices.into_iter().map(|notice| notice.text).collect()
+    }
+
+    #[test]
+    fn all_is_well_while_tasks_run_or_wait_for_a_moment() {
+        let mut idle = queue(doc! { "plugin": "Nobody::Has::It", "paused": true });
+        idle.oldest = None;
+        let mut long = queue(doc! {});
+        (long.oldest, long.counts.running) = (Some(DateTime::from_millis(0)), 1);
+        assert_eq!(texts(vec![queue(doc! {}), idle, long], vec![node(doc! {})]), [""; 0]);
+        assert_eq!(texts(vec![], vec![]), [""; 0]);
+        let perl = doc! { "_id": ObjectId::new(), "node": "perl", "timestamp": NOW };
+        assert_eq!(texts(vec![queue(doc! {})], vec![perl]), [""; 0], "what it has is not known");
+    }
+
+    #[test]
+    fn each_queue_says_what_keeps_its_tasks_waiting() {
+        let told = |queue| texts(vec![queue], vec![node(doc! {})]).join(" ");
+        assert_eq!(told(queue(doc! { "paused": true })), "q is paused, and tasks wait in it.");
+        assert_eq!(told(queue(doc! { "threads": 0 })), "Tasks wait in q, whose threads are 0.");
+        let other = told(queue(doc! { "plugin": "Other" }));
+        assert_eq!(other, "Tasks wait in q, and no node that is alive has its plugin Other.");
+        assert_eq!(
+            told(queue(doc! { "plugin": "no; name" })),
+            "Tasks wait in q, which has no usable plugin."
+        );
+        let mut stuck = queue(doc! { "name": "<b>" });
+        stuck.oldest = Some(DateTime::from_millis(NOW.timestamp_millis() - 7_300_000));
+        assert_eq!(told(stuck), "Nothing of <b> runs, though a task has waited for 2 h.");
+        let mut failing = queue(doc! {});
+        (failing.oldest, failing.hour) = (None, vec![Ended { succeeded: 4, failed: 3, other: 0 }; 2]);
+        assert_eq!(told(failing), "");
+        let mut failing = queue(doc! {});
+        failing.hour = vec![Ended { succeeded: 900, failed: 1000, other: 0 }; 2];
+        assert_eq!(told(failing), "2,000 of the 3,800 tasks of q that ended within the last hour failed.");
+    }
+
+    #[test]
+    fn nodes_that_are_gone_come_first() {
+        let dead = |name: String| node(doc! { "node": name, "seen": DateTime::from_millis(0) });
+        let told = texts(vec![queue(doc! { "paused": true })], vec![dead("a".into())]);
+        assert_eq!(told.len(), 3);
+        assert!(told[0].starts_with("No node is alive") && told[1].starts_with("Node a"), "{told:?}");
+        let many = (0..9).map(|number| dead(format!("n{number}"))).collect();
+        assert_eq!(texts(vec![], many), ["9 nodes have not been heard of: n0, n1, n2, n3, n4, …"]);
+    }
+
+    #[test]
+    fn names_are_shown_as_text() {
+        let facts = Facts {
+            queues: vec![queue(doc! { "name": "<script>\"'".repeat(1000), "paused": true })],
+            nodes: vec![node(doc! {})],
+            now: Now { server: NOW, host: NOW },
+        };
+        let html = Attention::of(&facts).render().unwrap();
+        assert!(html.contains("&#60;script&#62;&#34;&#39;") && !html.contains("<script"), "{html}");
+        assert!(html.contains('…') && html.len() < 2000, "a notice stays short: {html}");
+        let none = Attention { notices: Vec::new() }.render().unwrap();
+        assert!(none.contains("Nothing needs attention."), "{none}");
+    }
+}

@@ -1,0 +1,156 @@
+//! The queues of the overview.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use disbatch_core::queue::Counts;
+
+use super::attention::{label, short};
+use super::facts::QueueFacts;
+use super::throughput::{Span, spark};
+use crate::error::HttpError;
+use crate::ui::live::Part;
+use crate::ui::parts::{Spark, When};
+use crate::ui::plain;
+
+/// All of them.
+#[derive(Debug, Template)]
+#[template(path = "overview/queues.html")]
+pub struct QueueTable {
+    rows: Vec<QueueRow>,
+}
+
+impl HtmlSafe for QueueTable {}
+
+#[derive(Debug, Template)]
+#[template(path = "overview/queue.html")]
+struct QueueRow {
+    id: String,
+    name: String,
+    /// For labels and messages.
+    short: String,
+    plugin: String,
+    threads: u64,
+    counts: Counts,
+    failed: Option<u64>,
+    paused: bool,
+    accepting: bool,
+    reason: String,
+    oldest: When,
+    spark: Spark,
+}
+
+impl HtmlSafe for QueueRow {}
+
+impl QueueTable {
+    /// A table of `queues`.
+    pub fn of(queues: &[QueueFacts]) -> Self {
+        Self { rows: queues.iter().map(row).collect() }
+    }
+
+    /// The table, whenever there are others, and each of them.
+    ///
+    /// # Errors
+    /// They cannot be rendered.
+    pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let ids: Vec<&str> = self.rows.iter().map(|row| row.id.as_str()).collect();
+        let table = Part::keyed("queues", self, &ids.join(","));
+        let rows =
+            self.rows.iter().map(|row| Ok(Part::new(format!("queue-{}", row.id), row)?.within("queues")));
+        std::iter::once(table).chain(rows).collect()
+    }
+}
+
+fn row(facts: &QueueFacts) -> QueueRow {
+    let queue = &facts.queue;
+    QueueRow {
+        id: queue.id.to_string(),
+        name: label(queue),
+        short: short(queue),
+        plugin: plain(queue.plugin.as_ref()),
+        threads: queue.thread_limit(),
+        counts: facts.counts,
+        failed: facts.failed,
+        paused: queue.is_paused(),
+        accepting: queue.is_accepting(),
+        reason: queue.reason().unwrap_or_default().to_owned(),
+        oldest: facts.oldest.map(When::at).unwrap_or_default(),
+        spark: spark(&facts.hour, Span::Hour.words()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{DateTime, Document, doc};
+    use disbatch_core::series::Ended;
+
+    use super::*;
+
+    const ID: &str = "6b0003bb686c8275d70dc2f1";
+
+    fn facts(fields: Document) -> QueueFacts {
+        let mut document = doc! { "_id": bson::oid::ObjectId::parse_str(ID).unwrap() };
+        document.extend(fields);
+        QueueFacts {
+            queue: bson::deserialize_from_document(document).unwrap(),
+            counts: Counts { queued: 17_000, running: 2, completed: 0 },
+            failed: Some(5),
+            hour: vec![Ended { succeeded: 1200, failed: 3, other: 0 }; 60],
+            oldest: Some(DateTime::from_millis(1_795_163_067_344)),
+        }
+    }
+
+    #[test]
+    fn a_row_shows_a_queue_and_what_can_be_changed() {
+        let fields = doc! {
+            "name": "<mail>", "plugin": "My::\"Plugin\"", "threads": "3", "paused": true, "reason": "a <move>",
+        };
+        let html = QueueTable::of(&[facts(fields)]).render().unwrap();
+        for part in [
+            "<tr id=\"queue-6b0003bb686c8275d70dc2f1\">",
+            "<a class=\"name\" href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
+            "My::&#34;Plugin&#34;",
+            "name=\"threads\" value=\"3\"",
+            "/tasks?queue=6b0003bb686c8275d70dc2f1&amp;status=-2\">17,000<",
+            "datetime=\"2026-11-20T08:24:27Z\"",
+            "<span class=\"status paused\">paused</span>",
+            "value=\"a &#60;move&#62;\"",
+            "aria-checked=\"false\" name=\"paused\" value=\"\">Run<",
+            "aria-checked=\"true\" name=\"accepting\" value=\"false\">Accept<",
+            "72,180 ended within the last hour, 180 failed.",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<mail>") && !html.contains("accepts no tasks"), "{html}");
+    }
+
+    #[test]
+    fn odd_queues_are_shown_too() {
+        let nasty = "<script>alert('1')</script>\"".repeat(400);
+        let html = QueueTable::of(&[facts(doc! { "name": &nasty, "plugin": 5, "accepting": false })]);
+        let html = html.render().unwrap();
+        assert!(!html.contains("<script") && html.contains("&#60;script&#62;"), "it is text");
+        assert!(
+            html.len() < 3 * nasty.len() * "&#60;".len(),
+            "the name is there in full once: {}",
+            html.len()
+        );
+        assert!(html.contains("<span class=\"status closed\">accepts no tasks</span>"), "{html}");
+        let mut bare = facts(doc! {});
+        (bare.failed, bare.oldest, bare.hour) = (None, None, Vec::new());
+        let html = QueueTable::of(&[bare]).render().unwrap();
+        assert!(html.contains(&format!(">{ID}</a>")), "a queue without a name has its id: {html}");
+        assert!(html.contains("No task ended within the last hour.") && html.contains("–"), "{html}");
+    }
+
+    #[test]
+    fn the_table_is_sent_again_when_there_are_others_only() {
+        let parts = |queues: &[QueueFacts]| {
+            QueueTable::of(queues).parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
+        };
+        let one = parts(&[facts(doc! { "name": "a" })]);
+        let renamed = parts(&[facts(doc! { "name": "b" })]);
+        assert_eq!((one.len(), one[0] == renamed[0], one[1] == renamed[1]), (2, true, false));
+        assert_ne!(parts(&[])[0], one[0]);
+        assert!(QueueTable::of(&[]).render().unwrap().contains("There are no queues yet."));
+    }
+}

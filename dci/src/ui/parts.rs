@@ -1,0 +1,200 @@
+//! Pieces of pages that are shown as markup of their own: `{{ piece }}` in a template. What they show is text.
+
+use std::fmt::Write as _;
+
+use askama::Template;
+use askama::filters::{HtmlSafe, HtmlSafeOutput};
+use bson::{Bson, DateTime};
+use disbatch_core::model::Moment;
+
+use crate::json::date_text;
+use crate::ui::plain;
+
+/// A time. Pages with script tell how long ago it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(path = "parts/when.html")]
+pub struct When {
+    iso: Option<String>,
+    text: String,
+}
+
+impl HtmlSafe for When {}
+
+impl When {
+    /// What is stored: also a time that is an integer, and text that is none.
+    pub fn of(value: Option<&Bson>) -> Self {
+        let at = value.and_then(|value| Moment(value.clone()).get());
+        at.map_or_else(|| Self { iso: None, text: plain(value) }, Self::at)
+    }
+
+    /// A time.
+    pub fn at(at: DateTime) -> Self {
+        let Some(text) = date_text(at) else { return Self { iso: None, text: at.to_string() } };
+        Self { iso: Some(format!("{text}Z")), text: text.replace('T', " ") }
+    }
+
+    /// Whether there is nothing to show.
+    pub fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+}
+
+/// A state as a symbol and a word; the style sheet has the symbols of tones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Template)]
+#[template(path = "parts/pill.html")]
+pub struct Pill {
+    /// A class of the style sheet: a tone (`good`, `bad`, `busy`, `info`, `idle`) or a word that has one.
+    pub tone: &'static str,
+    /// What is shown.
+    pub word: &'static str,
+}
+
+impl HtmlSafe for Pill {}
+
+/// A small picture of numbers over time: what ended as an area, what failed of it as bars.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(path = "parts/spark.html")]
+pub struct Spark {
+    width: usize,
+    height: usize,
+    label: String,
+    area: String,
+    bars: String,
+}
+
+impl HtmlSafe for Spark {}
+
+impl Spark {
+    /// One with a place for each of the pairs: how many ended, and how many of these failed. `label` says it in words.
+    pub fn new(numbers: &[(u64, u64)], label: String) -> Self {
+        const HEIGHT: usize = 24;
+        let most = numbers.iter().map(|(ended, _)| *ended).max().unwrap_or(0).max(1);
+        let y = |number: u64| HEIGHT as f64 * (1.0 - number.min(most) as f64 / most as f64);
+        let mut spark = Self { width: numbers.len().max(2) - 1, height: HEIGHT, label, ..Self::default() };
+        if numbers.iter().all(|(ended, _)| *ended == 0) {
+            return spark;
+        }
+        let _infallible = write!(spark.area, "M0 {HEIGHT}");
+        for (at, (ended, failed)) in numbers.iter().enumerate() {
+            let _infallible = write!(spark.area, "L{at} {:.1}", y(*ended));
+            if *failed > 0 {
+                // A failure among very many is to be seen all the same.
+                let top = y(*failed).min(HEIGHT as f64 - 2.0);
+                let left = (at as f64 - 0.4).max(0.0);
+                let _infallible = write!(spark.bars, "M{left:.1} {HEIGHT}V{top:.1}h.8V{HEIGHT}z");
+            }
+        }
+        let _infallible = write!(spark.area, "L{} {HEIGHT}z", numbers.len() - 1);
+        spark
+    }
+}
+
+/// A whole number, by however many references a template has it.
+pub trait Figure {
+    /// The number.
+    fn figure(&self) -> u64;
+}
+
+impl Figure for u64 {
+    fn figure(&self) -> u64 {
+        *self
+    }
+}
+
+impl<T: Figure> Figure for &T {
+    fn figure(&self) -> u64 {
+        (**self).figure()
+    }
+}
+
+/// 1234567 as 1,234,567.
+pub fn grouped(number: impl Figure) -> String {
+    let mut rest = number.figure();
+    let mut groups = Vec::new();
+    while rest >= 1000 {
+        groups.push(format!(",{:03}", rest % 1000));
+        rest /= 1000;
+    }
+    groups.into_iter().rev().fold(rest.to_string(), |text, group| text + &group)
+}
+
+/// A number in a table: nothing is not to catch the eye.
+pub fn number(number: impl Figure) -> HtmlSafeOutput<String> {
+    HtmlSafeOutput(match number.figure() {
+        0 => "<span class=\"zero\">0</span>".to_owned(),
+        number => grouped(number),
+    })
+}
+
+/// The beginning of a text that may be long, for where it is only to be recognised.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// A length of time in its largest unit, for people: `3 min`.
+pub fn rough(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3600, "h"), (60, "min")];
+    let (length, unit) = units.into_iter().find(|(length, _)| seconds >= *length).unwrap_or((1, "s"));
+    format!("{} {unit}", seconds / length)
+}
+
+/// Bytes in the largest binary unit that leaves a whole part.
+pub fn bytes(count: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let step = count.max(1).ilog2() / 10;
+    let whole = count >> (10 * step);
+    let unit = units[step as usize % units.len()];
+    if step > 0 && whole < 10 {
+        let tenths = ((count >> (10 * (step - 1))) & 1023) * 10 / 1024;
+        return format!("{whole}.{tenths} {unit}");
+    }
+    format!("{whole} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_to_machines_too() {
+        let at = Bson::DateTime(DateTime::from_millis(1_795_163_067_344));
+        let html = When::of(Some(&at)).render().unwrap();
+        assert_eq!(html, "<time datetime=\"2026-11-20T08:24:27Z\">2026-11-20 08:24:27 UTC</time>");
+        assert_eq!(When::of(Some(&Bson::Int64(1_795_163_067))).render().unwrap(), html);
+        assert_eq!(When::of(Some(&Bson::from("<soon>"))).render().unwrap(), "&#60;soon&#62;");
+        assert!(When::of(None).is_empty() && !When::of(Some(&at)).is_empty());
+    }
+
+    #[test]
+    fn pictures_are_of_what_they_are_given() {
+        let spark = Spark::new(&[(0, 0), (4, 1), (2, 0)], "6 ended, <1> failed".into());
+        assert_eq!((spark.width, spark.area.as_str()), (2, "M0 24L0 24.0L1 0.0L2 12.0L2 24z"));
+        assert_eq!(spark.bars, "M0.6 24V18.0h.8V24z");
+        assert!(spark.render().unwrap().contains("aria-label=\"6 ended, &#60;1&#62; failed\""));
+        for empty in [&[][..], &[(0, 0)], &[(0, 0), (0, 0)]] {
+            let spark = Spark::new(empty, String::new());
+            assert!(spark.area.is_empty() && spark.width > 0, "{spark:?}");
+        }
+        let extreme = Spark::new(&[(u64::MAX, u64::MAX), (1, 1)], String::new());
+        assert!(!extreme.area.contains("NaN"), "{extreme:?}");
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        let numbers = [0_u64, 7, 1_000, 1_234_007];
+        assert_eq!(numbers.map(grouped), ["0", "7", "1,000", "1,234,007"]);
+        assert_eq!(
+            numbers.each_ref().map(|n| number(n).to_string())[..2],
+            ["<span class=\"zero\">0</span>", "7"]
+        );
+        assert_eq!([cut("ééé", 2), cut("éé", 2), cut("", 0)], ["éé…", "éé", ""]);
+        assert_eq!([0, 59, 60, 7_199, 200_000].map(rough), ["0 s", "59 s", "1 min", "1 h", "2 d"]);
+        assert_eq!(
+            [0, 1023, 1024, 1536, 20 << 30, u64::MAX].map(bytes),
+            ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB", "20 GiB", "15 EiB"]
+        );
+    }
+}

@@ -1,0 +1,218 @@
+//! `GET /plugins` for people: what each plugin does, which parameters it takes, and where it can run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use actix_web::http::StatusCode;
+use askama::Template;
+use bson::{Bson, Document};
+use disbatch_core::model::{PluginName, Queue};
+use disbatch_core::plugin::{Plugins, Warm};
+
+use crate::state::State;
+use crate::ui::node_state::{NodeState, Now};
+use crate::ui::parts::{Pill, bytes};
+use crate::ui::schema::{Form, Row};
+use crate::ui::{self, Rendered, nodes, plain};
+
+#[derive(Template)]
+#[template(path = "plugins.html")]
+struct PluginsPage {
+    plugins: Vec<View>,
+    /// What looks like a plugin on this host and cannot run.
+    problems: Vec<String>,
+}
+
+/// A plugin.
+struct View {
+    name: String,
+    /// Whether it can be led to: names of plugins may be anything that somebody has stored.
+    legal: bool,
+    /// What its author says of it, if this host has its manifest.
+    described: Option<Described>,
+    /// Whether queues may be created with it here.
+    allowed: bool,
+    nodes: Vec<Place>,
+    queues: Vec<Place>,
+}
+
+struct Described {
+    about: String,
+    version: String,
+    warm: Option<String>,
+    /// None: the manifest does not describe them.
+    params: Option<Vec<Row>>,
+}
+
+/// Something with a page.
+struct Place {
+    name: String,
+    address: Option<String>,
+    state: Option<Pill>,
+}
+
+/// The page.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn render(state: &State) -> Rendered {
+    let store = &state.store;
+    let (queues, nodes, server) =
+        futures::try_join!(store.list_queues(), store.list_nodes(), store.server_time())?;
+    let now = Now { server, host: store.now() };
+    ui::render(StatusCode::OK, &page((&state.manifests, &state.plugins), &queues, (&nodes, &now)))
+}
+
+fn page(
+    (known, allowed): (&Plugins, &[String]),
+    queues: &[Queue],
+    (nodes, now): (&[Document], &Now),
+) -> PluginsPage {
+    let mut on: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+    for node in nodes {
+        for plugin in names_on(node) {
+            on.entry(plugin).or_default().push(node_place(node, now));
+        }
+    }
+    let mut used: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+    for queue in queues {
+        used.entry(plain(queue.plugin.as_ref())).or_default().push(queue_place(queue));
+    }
+    let mut names: BTreeSet<String> = known.names().map(ToString::to_string).collect();
+    names.extend(allowed.iter().cloned());
+    names.extend(on.keys().chain(used.keys()).filter(|name| !name.is_empty()).cloned());
+    let view = |name: String| View {
+        legal: name.parse::<PluginName>().is_ok(),
+        described: described(known, &name),
+        allowed: allowed.contains(&name),
+        nodes: on.remove(&name).unwrap_or_default(),
+        queues: used.remove(&name).unwrap_or_default(),
+        name,
+    };
+    PluginsPage {
+        plugins: names.into_iter().map(view).collect(),
+        problems: known.problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// The plugins that a node says it has, each once.
+fn names_on(node: &Document) -> BTreeSet<String> {
+    let plugins = node.get("plugins").and_then(Bson::as_array);
+    plugins.into_iter().flatten().filter_map(Bson::as_str).map(str::to_owned).collect()
+}
+
+fn node_place(node: &Document, now: &Now) -> Place {
+    let state = NodeState::of(node, now);
+    Place { name: plain(node.get("node")), address: nodes::place(node), state: Some(state.pill()) }
+}
+
+fn queue_place(queue: &Queue) -> Place {
+    let name = queue.display_name();
+    let id = queue.id.to_string();
+    Place {
+        name: if name.is_empty() { id.clone() } else { name },
+        address: Some(format!("/queues/{id}")),
+        state: None,
+    }
+}
+
+fn described(known: &Plugins, name: &str) -> Option<Described> {
+    let manifest = &known.get(&name.parse().ok()?)?.manifest;
+    Some(Described {
+        about: manifest.description.clone(),
+        version: manifest.version.clone(),
+        warm: manifest.warm.as_ref().map(kept),
+        params: manifest.params.as_ref().map(|schema| Form::of(schema).rows()),
+    })
+}
+
+/// How long a process of a warm plugin is kept.
+fn kept(warm: &Warm) -> String {
+    let memory = warm.memory.map_or_else(
+        || "until it has four times the memory of its first task".to_owned(),
+        |most| format!("up to {}", bytes(most)),
+    );
+    format!("for {} tasks, {memory}, and {} s without one", warm.tasks, warm.idle.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use bson::{DateTime, doc};
+    use disbatch_core::config::Config;
+
+    use super::*;
+
+    const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
+    /// A host with one plugin of these words, and one that cannot run.
+    fn host(folder: &std::path::Path) -> Plugins {
+        let manifest = serde_json::json!({
+            "name": "My::Plugin", "command": ["./run"], "description": "Does <b>it</b>", "version": "1.\"2\"",
+            "warm": { "tasks": 7, "memory_mb": 64 }, "params": {
+                "required": ["to"],
+                "properties": { "to": { "type": "string", "description": "<who>", "default": "\"me\"" } },
+            },
+        });
+        for (name, text) in [("one", manifest.to_string()), ("two", "{".to_owned())] {
+            std::fs::create_dir_all(folder.join(name)).unwrap();
+            std::fs::write(folder.join(name).join("plugin.json"), text).unwrap();
+        }
+        let program = folder.join("one/run");
+        std::fs::write(&program, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let text = r#"{"mongohost":"h","database":"d","plugin_dirs":["."]}"#;
+        Plugins::discover(&Config::parse(text, &folder.join("config.json")).unwrap())
+    }
+
+    fn html(known: &Plugins, allowed: &[&str], queues: &[Document], nodes: &[Document]) -> String {
+        let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        let queues: Vec<Queue> =
+            queues.iter().map(|queue| bson::deserialize_from_document(queue.clone()).unwrap()).collect();
+        page((known, &allowed), &queues, (nodes, &Now { server: NOW, host: NOW })).render().unwrap()
+    }
+
+    #[test]
+    fn each_plugin_says_what_it_does_and_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = doc! { "_id": bson::oid::ObjectId::new(), "name": "<mail>", "plugin": "My::Plugin" };
+        let node = doc! {
+            "_id": bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap(), "node": "vm<1>",
+            "plugins": ["My::Plugin", "Perl::Only", 5], "timestamp": NOW,
+        };
+        let html = html(&host(folder.path()), &["My::Plugin", "Gone"], &[queue], &[node]);
+        for part in [
+            "<a href=\"/plugins\" aria-current=\"page\">Plugins</a>",
+            "<section class=\"panel plugin\" id=\"My::Plugin\"",
+            "Does &#60;b&#62;it&#60;/b&#62;",
+            "1.&#34;2&#34;",
+            "for 7 tasks, up to 64 MiB, and 60 s without one",
+            "&#60;who&#62;",
+            "&#34;\\&#34;me\\&#34;&#34;",
+            "&#60;mail&#62;</a>",
+            "vm&#60;1&#62;</a>",
+            "<section class=\"panel plugin\" id=\"Perl::Only\"",
+            "<section class=\"panel plugin\" id=\"Gone\"",
+            "No node has it.",
+            "two/plugin.json",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<mail>") && !html.contains("<who>") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn whatever_a_queue_or_a_node_names_is_text() {
+        let nasty = "<script>'\"".repeat(1000);
+        let queue = doc! { "_id": bson::oid::ObjectId::new(), "plugin": &nasty };
+        let html = html(&Plugins::default(), &[], &[queue], &[doc! { "node": 7, "plugins": [&nasty] }]);
+        let body = html.split("<main").nth(1).unwrap();
+        assert!(!body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"), "it is text");
+        assert!(
+            super::page((&Plugins::default(), &[]), &[], (&[], &Now { server: NOW, host: NOW }))
+                .render()
+                .unwrap()
+                .contains("No plugin is known.")
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! `GET /queues/:queue` for people: what a queue has to do and how it gets on, its settings, and forms for new tasks.
+
+mod charts;
+mod facts;
+pub mod remove;
+mod settings;
+mod shown;
+pub mod submit;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use askama::Template;
+use disbatch_core::model::Queue;
+use futures::FutureExt;
+use serde_json::{Map, Value};
+
+use crate::api::{Answer, get_queue};
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::openapi::{ErrorBody, OfRead};
+use crate::params::Params;
+use crate::state::State;
+use crate::ui::live::{self, Part};
+use crate::ui::overview::throughput::Span;
+use crate::ui::schema::{Field, Form};
+use crate::ui::{self, Rendered, plain, text};
+use charts::{Chart, Of};
+use facts::Facts;
+use settings::Settings;
+use shown::Shown;
+
+#[derive(Template)]
+#[template(path = "queue.html")]
+struct QueuePage {
+    id: String,
+    name: String,
+    plugin: String,
+    shown: Shown,
+    settings: Settings,
+    /// Of the plugin's parameters; none if they are not described.
+    fields: Vec<Field>,
+    /// What the field for JSON has at first.
+    json: String,
+    span: &'static str,
+    spans: [(&'static str, bool); Span::ALL.len()],
+    charts: Vec<Chart>,
+}
+
+/// The page.
+///
+/// # Errors
+/// There is no such queue, or the database cannot be reached.
+pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
+    let queue = get_queue::find(state, name).await?;
+    let span = span(params);
+    let (facts, points) = futures::try_join!(
+        Facts::gather(state, queue.clone()),
+        charts::points(&state.store, queue.id, span),
+    )?;
+    let again = again(state, params).await?;
+    let charts = Of::ALL.map(|of| Chart::of(of, span, &points));
+    let settings = Settings::of(&queue, &state.plugins);
+    ui::render(StatusCode::OK, &page(&facts, settings, (form_of(state, &queue), again), (span, charts)))
+}
+
+/// The parameters of the task that is to be run again with others, if the address names one.
+async fn again(state: &State, params: &Params) -> Result<Option<Map<String, Value>>, HttpError> {
+    let Ok(id) = text(params.fields.get("task")).parse() else { return Ok(None) };
+    let task = state.store.find_task_anywhere(id).await?;
+    let of_task =
+        |task: bson::Document| Some(json::from_document(task.get_document("params").ok()?, Dates::Text));
+    Ok(task.and_then(of_task))
+}
+
+fn page(
+    facts: &Facts,
+    settings: Settings,
+    (form, again): (Option<Form>, Option<Map<String, Value>>),
+    (span, charts): (Span, [Chart; 3]),
+) -> QueuePage {
+    let form = match (form, &again) {
+        (Some(form), Some(params)) => Some(form.with(params)),
+        (form, _) => form,
+    };
+    QueuePage {
+        json: again.map(|params| json::pretty(&Value::Object(params))).unwrap_or_default(),
+        id: facts.queue.id.to_string(),
+        name: facts.name(),
+        plugin: plain(facts.queue.plugin.as_ref()),
+        shown: Shown::of(facts),
+        settings,
+        fields: form.map(|form| form.fields).unwrap_or_default(),
+        span: span.name(),
+        spans: Span::ALL.map(|other| (other.name(), other == span)),
+        charts: charts.into(),
+    }
+}
+
+/// The form that the plugin of a queue describes, as far as this host knows the plugin.
+fn form_of(state: &State, queue: &Queue) -> Option<Form> {
+    let plugin = queue.plugin_name().ok()??;
+    let schema = state.manifests.get(&plugin)?.manifest.params.as_ref()?;
+    Some(Form::of(schema))
+}
+
+fn span(params: &Params) -> Span {
+    Span::named(&text(params.fields.get("span"))).unwrap_or(Span::Hour)
+}
+
+/// What of the page of a queue changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/queues/{id}", tag = "service", operation_id = "queueEvents",
+    params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
+    get_queue::find(&state, &id).await?;
+    let id = id.into_inner();
+    Ok(live::respond(&request, &state, format!("queue {id}"), move |state| {
+        let id = id.clone();
+        async move { parts(&state, &id).await }.boxed_local()
+    }))
+}
+
+async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+    let queue = get_queue::find(state, id).await?;
+    Shown::of(&Facts::gather(state, queue).await?).parts()
+}
+
+/// What happened in a queue over time: `of` is `ended`, how many tasks ended, `waited`, how long those had waited that
+/// were started, or `ran`, how long those took that ended.
+///
+/// # Errors
+/// There is no such queue, or the database cannot be reached.
+#[utoipa::path(
+    get, path = "/ui/queues/{id}/chart", tag = "service", operation_id = "showQueueChart",
+    params(
+        ("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1"),
+        ("of" = Option<String>, Query, description = "ended, waited or ran."),
+        ("span" = Option<String>, Query, description = "1h, 24h or 7d."),
+    ),
+    responses(
+        (status = 200, description = "What the chart shows.", body = serde_json::Value),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, HttpError>) -> Answer {
+    let params = params.unwrap_or_default();
+    let queue = get_queue::find(&state, &id).await?;
+    let of = Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Ended);
+    let points = charts::points(&state.store, queue.id, span(&params)).await?;
+    Ok(json::ok(&charts::chart(of, span(&params), &points)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! How long the tasks of a queue wait and run, and how many end, over time.
+
+use std::time::Duration;
+
+use disbatch_core::model::QueueId;
+use disbatch_core::series::{Histogram, Point};
+use disbatch_core::store::{Store, StoreError};
+use serde_json::{Value, json};
+
+use crate::ui::overview::throughput::{self, Span};
+use crate::ui::parts::{Spark, grouped};
+
+/// The percentiles that are shown, with what their lines look like.
+const PERCENTILES: [(u8, &str, &str, &str); 3] =
+    [(50, "Half", "area", "accent"), (95, "95 %", "line", "busy"), (99, "99 %", "line", "bad")];
+
+/// Units of durations: from so many milliseconds on, and how many of them one is.
+const UNITS: [(f64, f64, &str); 4] = [
+    (7_200_000.0, 3_600_000.0, "hours"),
+    (120_000.0, 60_000.0, "minutes"),
+    (1_000.0, 1_000.0, "seconds"),
+    (0.0, 1.0, "milliseconds"),
+];
+
+/// What a chart is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// How many tasks ended.
+    Ended,
+    /// How long they waited.
+    Waited,
+    /// How long they ran.
+    Ran,
+}
+
+impl Of {
+    pub const ALL: [Self; 3] = [Self::Ended, Self::Waited, Self::Ran];
+
+    /// As addresses have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Waited => "waited",
+            Self::Ran => "ran",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|of| of.name() == name)
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Ended => "Throughput",
+            Self::Waited => "Waiting time",
+            Self::Ran => "Running time",
+        }
+    }
+}
+
+/// A chart as a page has it at first.
+#[derive(Debug)]
+pub(super) struct Chart {
+    /// What it is of.
+    pub of: &'static str,
+    /// What it is called.
+    pub title: &'static str,
+    /// What is seen without script.
+    pub picture: Spark,
+    /// The same in words.
+    pub words: String,
+}
+
+impl Chart {
+    /// The chart of what happened.
+    pub fn of(of: Of, span: Span, points: &[Point]) -> Self {
+        let words = words(of, span, points);
+        let picture = match of {
+            Of::Ended => throughput::picture(span, points),
+            Of::Waited | Of::Ran => {
+                let slow = |point: &Point| {
+                    let slow = times(of, point).percentile(95).unwrap_or_default().as_millis();
+                    (u64::try_from(slow).unwrap_or(u64::MAX), 0)
+                };
+                Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words.clone())
+            }
+        };
+        Self { of: of.name(), title: of.title(), picture, words }
+    }
+}
+
+/// What happened in a queue within a stretch of time up to now.
+///
+/// # Errors
+/// The database cannot be reached.
+pub(super) async fn points(store: &Store, queue: QueueId, span: Span) -> Result<Vec<Point>, StoreError> {
+    store.series(Some(queue), span.since(store.now()), span.step()).await
+}
+
+/// What the chart shows.
+pub(super) fn chart(of: Of, span: Span, points: &[Point]) -> Value {
+    if of == Of::Ended {
+        return throughput::chart(span, points);
+    }
+    let lines = PERCENTILES.map(|(percent, label, kind, tone)| {
+        let value =
+            |point: &Point| times(of, point).percentile(percent).map(|time| time.as_secs_f64() * 1000.0);
+        (label, kind, tone, points.iter().map(value).collect::<Vec<_>>())
+    });
+    let most = lines.iter().flat_map(|(.., values)| values.iter().flatten()).copied().fold(0.0, f64::max);
+    let (_, size, unit) =
+        UNITS.into_iter().find(|(from, ..)| most >= *from).unwrap_or((0.0, 1.0, "milliseconds"));
+    let series = lines.map(|(label, kind, tone, values)| {
+        let values: Vec<Option<f64>> = values.into_iter().map(|value| value.map(|ms| ms / size)).collect();
+        json!({ "label": label, "kind": kind, "tone": tone, "values": values })
+    });
+    let seconds = |point: &Point| point.at.timestamp_millis().div_euclid(1000);
+    json!({
+        "times": points.iter().map(seconds).collect::<Vec<_>>(),
+        "unit": unit,
+        "every": span.every().as_secs().max(10),
+        "words": words(of, span, points),
+        "series": series,
+    })
+}
+
+fn times(of: Of, point: &Point) -> &Histogram {
+    match of {
+        Of::Ran => &point.numbers.ran,
+        Of::Ended | Of::Waited => &point.numbers.waited,
+    }
+}
+
+fn words(of: Of, span: Span, points: &[Point]) -> String {
+    if of == Of::Ended {
+        return throughput::words(&throughput::ends(points), span.words());
+    }
+    let mut all = Histogram::default();
+    points.iter().for_each(|point| all.merge(times(of, point)));
+    let (did, had) = if of == Of::Waited { ("was started", "had waited") } else { ("ended", "had run") };
+    match PERCENTILES.map(|(percent, ..)| all.percentile(percent)) {
+        [Some(half), Some(most), Some(nearly_all)] => format!(
+            "Of {} tasks within {}, half {had} for at most {}, 95 % for at most {}, 99 % for at most {}.",
+            grouped(all.count()),
+            span.words(),
+            length(half),
+            length(most),
+            length(nearly_all)
+        ),
+        _ => format!("No task {did} within {}.", span.words()),
+    }
+}
+
+/// A length of time for people.
+pub(super) fn length(time: Duration) -> String {
+    let ms = time.as_secs_f64() * 1000.0;
+    match ms {
+        ..1.0 => "1 ms".to_owned(),
+        ..1_000.0 => format!("{ms:.0} ms"),
+        ..60_000.0 => format!("{:.1} s", ms / 1000.0),
+        ..7_200_000.0 => format!("{:.1} min", ms / 60_000.0),
+        ..172_800_000.0 => format!("{:.1} h", ms / 3_600_000.0),
+        _ => format!("{:.1} d", ms / 86_400_000.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+    use disbatch_core::series::Numbers;
+
+    use super::*;
+
+    fn point(at: i64, waited: &[u64]) -> Point {
+        let mut numbers = Numbers::default();
+        waited.iter().for_each(|ms| numbers.waited.add(Duration::from_millis(*ms), 1));
+        Point { at: DateTime::from_millis(at * 1000), numbers }
+    }
+
+    #[test]
+    fn times_are_shown_in_a_unit_that_fits() {
+        let unit = |waited: &[u64]| chart(Of::Waited, Span::Hour, &[point(60, waited)])["unit"].clone();
+        assert_eq!([unit(&[]), unit(&[5]), unit(&[3_000])], ["milliseconds", "milliseconds", "seconds"]);
+        assert_eq!([unit(&[300_000]), unit(&[90_000_000])], ["minutes", "hours"]);
+    }
+
+    #[test]
+    fn what_nobody_noted_is_a_gap_and_not_zero() {
+        let chart = chart(Of::Waited, Span::Hour, &[point(60, &[2_000, 2_000]), point(120, &[])]);
+        assert_eq!(chart["times"], json!([60, 120]));
+        let half = chart["series"][0]["values"].as_array().unwrap();
+        assert!((1.4..2.9).contains(&half[0].as_f64().unwrap()) && half[1].is_null(), "{chart}");
+        assert_eq!(chart["series"].as_array().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn the_same_is_told_in_words() {
+        let told = words(Of::Waited, Span::Day, &[point(0, &[4; 10]), point(60, &[])]);
+        assert!(
+            told.starts_with("Of 10 tasks within the last 24 hours, half had waited for at most "),
+            "{told}"
+        );
+        assert_eq!(words(Of::Ran, Span::Hour, &[]), "No task ended within the last hour.");
+        assert_eq!(words(Of::Waited, Span::Hour, &[]), "No task was started within the last hour.");
+        let lengths =
+            [0, 250, 2_500, 90_000, 9_000_000, 200_000_000].map(|ms| length(Duration::from_millis(ms)));
+        assert_eq!(lengths, ["1 ms", "250 ms", "2.5 s", "1.5 min", "2.5 h", "2.3 d"]);
+        for of in Of::ALL {
+            assert_eq!(Of::named(of.name()), Some(of));
+            assert_eq!(Chart::of(of, Span::Hour, &[]).words, words(of, Span::Hour, &[]));
+        }
+    }
+}

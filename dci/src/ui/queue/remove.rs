@@ -1,0 +1,29 @@
+//! `POST /ui/queues/:id/delete`: deletes a queue for browsers that run no script. HTML forms know no `DELETE`.
+
+use actix_web::HttpResponse;
+use actix_web::http::header::LOCATION;
+use actix_web::web::{Data, Path};
+
+use crate::api::{Answer, delete_queue, then};
+use crate::error::HttpError;
+use crate::openapi::{ErrorBody, OfWrite};
+use crate::state::State;
+
+/// Deletes a queue, whose tasks stay, and leads to the overview.
+#[utoipa::path(
+    post, path = "/ui/queues/{id}/delete", tag = "service", operation_id = "deleteQueueByForm",
+    params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
+    responses(
+        (status = 303, description = "Deleted; the overview is next."),
+        (status = 400, description = "There is no such queue. The error is a page.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn handle(state: Data<State>, id: Path<String>) -> Answer {
+    then::or_page(true, remove(&state, &id).await)
+}
+
+async fn remove(state: &State, id: &str) -> Result<HttpResponse, HttpError> {
+    delete_queue::delete(state, id).await?;
+    Ok(HttpResponse::SeeOther().insert_header((LOCATION, "/")).finish())
+}

@@ -1,0 +1,169 @@
+use std::time::Duration;
+
+use bson::{DateTime, Document, doc};
+use disbatch_core::counters::count::Amount;
+use disbatch_core::series::{Ended, Numbers, Point};
+use serde_json::json;
+
+use super::facts::Statuses;
+use super::*;
+use crate::ui::node_state::Now;
+
+const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+const ID: &str = "6b0003bb686c8275d70dc2f1";
+
+fn queue(fields: Document) -> Queue {
+    let mut document = doc! { "_id": bson::oid::ObjectId::parse_str(ID).unwrap() };
+    document.extend(fields);
+    bson::deserialize_from_document(document).unwrap()
+}
+
+fn facts(fields: Document) -> Facts {
+    let mut hour = Numbers { ended: Ended { succeeded: 7, failed: 2, other: 0 }, ..Numbers::default() };
+    hour.waited.add(Duration::from_millis(250), 1);
+    let node = doc! {
+        "_id": bson::oid::ObjectId::new(), "node": "n", "instance": "i", "seen": NOW, "lease_ms": 30_000,
+        "plugins": ["My::Plugin"],
+    };
+    Facts {
+        queue: queue(fields),
+        tallies: vec![
+            (Statuses::One(-2), Amount::Exactly(17_000)),
+            (Statuses::One(0), Amount::Exactly(2)),
+            (Statuses::One(2), Amount::MoreThan(1000)),
+            (Statuses::Finished, Amount::Exactly(0)),
+        ],
+        oldest: Some(NOW),
+        hour,
+        nodes: vec![node],
+        now: Now { server: NOW, host: NOW },
+    }
+}
+
+fn html(facts: &Facts, form: Option<Form>) -> String {
+    let settings = Settings::of(&facts.queue, &["My::Plugin".to_owned(), "<Other>".to_owned()]);
+    let point = Point { at: NOW, numbers: Numbers::default() };
+    let charts = Of::ALL.map(|of| Chart::of(of, Span::Day, std::slice::from_ref(&point)));
+    page(facts, settings, (form, None), (Span::Day, charts)).render().unwrap()
+}
+
+fn form() -> Form {
+    Form::of(&json!({
+        "properties": { "to": { "type": "string", "description": "<who>" } }, "required": ["to"],
+    }))
+}
+
+#[test]
+fn the_page_shows_what_the_queue_has_to_do() {
+    let html = html(
+        &facts(
+            doc! { "name": "<mail>", "plugin": "My::Plugin", "threads": "3", "paused": true, "reason": "a <move>" },
+        ),
+        Some(form()),
+    );
+    for part in [
+        "data-live=\"/ui/queues/6b0003bb686c8275d70dc2f1\"",
+        "<span class=\"hidden\">Queue </span>&#60;mail&#62;</h1>",
+        "<span class=\"status paused\">paused</span>",
+        "Nothing of it is claimed, as it is paused: a &#60;move&#62;",
+        "name=\"threads\" value=\"3\"",
+        "value=\"a &#60;move&#62;\"",
+        "17,000",
+        "more than 1,000",
+        "/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=-2",
+        "<span class=\"status finished\" title=\"status 3 and above\">finished</span>",
+        "data-chart=\"/ui/queues/6b0003bb686c8275d70dc2f1/chart?of=waited&amp;span=24h\"",
+        "No task was started within the last 24 hours.",
+        "name=\"/to\"",
+        "&#60;who&#62;",
+        "<textarea id=\"params-json\" name=\"json\"",
+        "id=\"file-form\"",
+        "hx-delete=\"/queues/6b0003bb686c8275d70dc2f1\"",
+        "action=\"/ui/queues/6b0003bb686c8275d70dc2f1/delete\"",
+        "Its tasks stay in the database",
+    ] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
+    assert!(!html.contains("<mail>") && !html.contains("<who>") && !html.contains(" style="), "{html}");
+}
+
+#[test]
+fn every_setting_is_there_with_what_it_means() {
+    let html = html(
+        &facts(doc! {
+            "name": "q", "plugin": "Gone", "sort": "lifo", "max_attempts": 4, "timeout": 90.5, "grace": "5",
+            "backoff": { "base": 2, "jitter": 0.5 }, "on_orphan": "requeue", "unleased_limit": 7_200,
+            "retention": { "archive_after": 604_800.0 },
+        }),
+        None,
+    );
+    for part in [
+        "name=\"name\" value=\"q\"",
+        "<option value=\"Gone\" selected>Gone (not known here)</option>",
+        "<option value=\"&#60;Other&#62;\">&#60;Other&#62;</option>",
+        "<option value=\"lifo\" selected>",
+        "name=\"max_attempts\" value=\"4\"",
+        "name=\"timeout\" value=\"90.5\"",
+        "name=\"grace\" value=\"5\"",
+        "name=\"backoff.base\" value=\"2\"",
+        "name=\"backoff.factor\" value=\"\"",
+        "name=\"backoff.jitter\" value=\"0.5\"",
+        "<option value=\"requeue\" selected>",
+        "name=\"on_lost_lease\"",
+        "name=\"unleased_limit\" value=\"7200\"",
+        "Now about 2 h.",
+        "name=\"retention.archive_after\" value=\"604800\"",
+        "Now about 7 d.",
+        "name=\"retention.delete_after\" value=\"\"",
+        "data-undo=\"retention.archive_after=604800&#38;retention.delete_after=\"",
+        "How long a plugin that is to end has between SIGTERM and SIGKILL.",
+        "No node that is alive has its plugin Gone.",
+    ] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
+    assert!(!html.contains("id=\"by-form\""), "nobody knows its parameters: {html}");
+}
+
+#[test]
+fn odd_queues_are_shown_too() {
+    let nasty = "<script>alert('1')</script>\"".repeat(400);
+    let odd = doc! {
+        "name": &nasty, "plugin": &nasty, "accepting": false, "reason": &nasty, "sort": 5, "backoff": "soon",
+        "retention": [], "grace": { "a": &nasty },
+    };
+    let form = Form::of(&json!({ "properties": { &nasty: { "type": "string", "default": &nasty } } }));
+    let html = html(&facts(odd), Some(form));
+    let body = html.split("<main").nth(1).unwrap();
+    assert!(!body.contains("<script") && body.contains("&#60;script&#62;alert(&#39;1&#39;)"), "it is text");
+    assert!(
+        body.contains("accepts no tasks") && body.contains("must be a valid perl package name"),
+        "{body}"
+    );
+    let mut bare = facts(doc! {});
+    (bare.oldest, bare.nodes, bare.tallies) = (None, Vec::new(), Vec::new());
+    let html = self::html(&bare, None);
+    assert!(html.contains(&format!("</span>{ID}</h1>")), "a queue without a name has its id: {html}");
+    assert!(html.contains("It has no plugin") && html.contains("its threads are 0"), "{html}");
+}
+
+#[test]
+fn a_task_can_be_run_again_with_other_parameters() {
+    let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
+    let again = json!({ "to": "you <b>", "more": 1 });
+    let settings = Settings::of(&facts.queue, &[]);
+    let charts = Of::ALL.map(|of| Chart::of(of, Span::Hour, &[]));
+    let page = page(&facts, settings, (Some(form()), again.as_object().cloned()), (Span::Hour, charts));
+    let html = page.render().unwrap();
+    assert!(html.contains("name=\"/to\" value=\"you &#60;b&#62;\""), "{html}");
+    assert!(html.contains("&#34;more&#34; : 1,") && !html.contains("<b>"), "{html}");
+}
+
+#[test]
+fn every_part_is_on_the_page_under_its_id() {
+    let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
+    let html = html(&facts, Some(form()));
+    for part in Shown::of(&facts).parts().unwrap() {
+        let id = format!(" id=\"{}\"", part.id());
+        assert!(html.matches(&id).count() == 1 && part.html().contains(&id), "{id} in {html}");
+    }
+}

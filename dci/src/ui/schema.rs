@@ -1,0 +1,198 @@
+//! A plugin's JSON Schema of `params` as a form, as a table, and as what a filled form is checked by. Whatever a form has
+//! no field for is given as JSON in one.
+//!
+//! Patterns are checked by the browser alone, with its own regular expressions, which are those of JSON Schema.
+
+mod parse;
+mod read;
+mod words;
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use serde_json::{Map, Value};
+
+/// The parameters of a plugin.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Form {
+    /// In the order of the schema's names.
+    pub fields: Vec<Field>,
+}
+
+/// One parameter.
+#[derive(Debug, Clone, PartialEq, Template)]
+#[template(path = "schema/field.html")]
+pub struct Field {
+    /// Where it is, as a JSON Pointer: also the name of its control.
+    pub pointer: String,
+    /// Its key.
+    key: String,
+    /// What it means.
+    description: String,
+    /// Whether it must be there, where that in which it is is there.
+    required: bool,
+    /// Whether it must be there in any case.
+    demanded: bool,
+    /// What it may be.
+    kind: Kind,
+    /// What the control has at first.
+    value: String,
+    /// What the schema says is meant when it is left out, as JSON.
+    default: Option<String>,
+    /// What it is, and what its values must be like, in words.
+    words: Vec<String>,
+}
+
+impl HtmlSafe for Field {}
+
+/// What a parameter may be.
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    Text(Text),
+    Number(Number),
+    Flag,
+    Choice(Vec<Choice>),
+    /// Any of them.
+    Several(Vec<Choice>),
+    /// One to a line.
+    Lines(Lines),
+    Group(Vec<Field>),
+    Json(Json),
+}
+
+/// Text.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Text {
+    /// The type of its control.
+    input: &'static str,
+    /// Whether it may have several lines.
+    long: bool,
+    least: Option<u64>,
+    most: Option<u64>,
+    pattern: Option<String>,
+}
+
+/// A number.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Number {
+    integer: bool,
+    /// The least, and whether it is that itself.
+    least: Option<(f64, bool)>,
+    /// The most, likewise.
+    most: Option<(f64, bool)>,
+    step: Option<f64>,
+}
+
+/// A value to choose.
+#[derive(Debug, Clone, PartialEq)]
+struct Choice {
+    /// As JSON.
+    value: String,
+    label: String,
+    chosen: bool,
+}
+
+/// Several values of one kind.
+#[derive(Debug, Clone, PartialEq)]
+struct Lines {
+    /// What each of them is: numbers, or text if that is none.
+    of: Option<Number>,
+    least: Option<u64>,
+    most: Option<u64>,
+}
+
+/// Any JSON of these types.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Json {
+    /// All types if there is none.
+    types: Vec<&'static str>,
+}
+
+/// What is wrong with a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where the field is.
+    pub pointer: String,
+    /// What is wrong.
+    pub text: String,
+}
+
+/// A parameter in a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Its key, after those in which it is: `address.city`.
+    pub name: String,
+    /// What it is, and what its values must be like.
+    pub words: String,
+    /// Whether it must be there.
+    pub required: bool,
+    /// What is meant when it is left out.
+    pub default: String,
+    /// What it means.
+    pub description: String,
+}
+
+impl Form {
+    /// The form for a schema. One that makes no sense has no fields.
+    pub fn of(schema: &Value) -> Self {
+        Self { fields: parse::fields(schema) }
+    }
+
+    /// The same with values of a task in place of the schema's defaults.
+    pub fn with(mut self, params: &Map<String, Value>) -> Self {
+        parse::fill(&mut self.fields, params);
+        self
+    }
+
+    /// What a filled form says: the names of its controls are the pointers of its fields. A control that is left empty is
+    /// no parameter.
+    ///
+    /// # Errors
+    /// What is wrong with which fields.
+    pub fn read(&self, filled: &Map<String, Value>) -> Result<Map<String, Value>, Vec<Problem>> {
+        let (params, problems) = read::all(&self.fields, filled);
+        if problems.is_empty() { Ok(params) } else { Err(problems) }
+    }
+
+    /// The same of one that is not filled to the end: without what is wrong.
+    pub fn draft(&self, filled: &Map<String, Value>) -> Map<String, Value> {
+        read::all(&self.fields, filled).0
+    }
+
+    /// The parameters as rows of a table.
+    pub fn rows(&self) -> Vec<Row> {
+        words::rows(&self.fields)
+    }
+}
+
+impl Field {
+    /// The id of its control, which must not have spaces.
+    fn id(&self) -> String {
+        self.pointer.chars().fold("param".to_owned(), |mut id, c| {
+            if c.is_ascii_alphanumeric() || "/_-".contains(c) {
+                id.push(c);
+            } else {
+                id.push_str(&format!(".{:x}", u32::from(c)));
+            }
+            id
+        })
+    }
+
+    /// How many lines its control has at first, if it has several.
+    fn lines(&self) -> usize {
+        self.value.lines().count().clamp(2, 12)
+    }
+}
+
+impl Number {
+    /// The step of a control.
+    fn steps(&self) -> String {
+        match self.step {
+            Some(step) => step.to_string(),
+            None if self.integer => "1".to_owned(),
+            None => "any".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! Lengths of time as people read them, as exactly as they want to know.
+
+/// Milliseconds in at most two units: `0.02 s`, `12.3 s`, `3 min 5 s`, `2 h 5 min`, `3 d 4 h`.
+pub fn precise(millis: i64) -> String {
+    let millis = millis.max(0).unsigned_abs();
+    let seconds = millis / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds % 86_400 / 3600, seconds % 3600 / 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) if millis < 1000 => format!("0.{:02} s", millis / 10),
+        (0, 0, 0) => format!("{seconds}.{} s", millis % 1000 / 100),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_have_two_units_at_most() {
+        let lengths = [-5, 0, 27, 1_000, 12_345, 61_000, 3_700_000, 90_000_000, i64::MAX];
+        let texts = lengths.map(precise);
+        let expected = ["0.00 s", "0.00 s", "0.02 s", "1.0 s", "12.3 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"];
+        assert_eq!(texts[..8], expected);
+        assert!(texts[8].ends_with(" h"), "{}", texts[8]);
+    }
+}

@@ -1,0 +1,245 @@
+//! What there is to know of a task: what is shown at its head, and everything else that is stored.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::{Bson, Document};
+use disbatch_core::model::Moment;
+
+use super::life::{Attempt, exit, who_and_why};
+use crate::json::{self, Dates};
+use crate::ui::parts::When;
+use crate::ui::spans::precise;
+use crate::ui::{bulk::encoded, plain};
+
+/// Values are shown up to so many bytes.
+const SHOWN_BYTES: usize = 64 * 1024;
+
+/// Fields that have a place of their own on the page.
+const KNOWN: [&str; 26] = [
+    "_id",
+    "archived",
+    "attempt",
+    "cancel",
+    "complete",
+    "ctime",
+    "deadline",
+    "exit",
+    "failures",
+    "grace",
+    "history",
+    "max_attempts",
+    "mtime",
+    "node",
+    "parameters",
+    "params",
+    "progress",
+    "queue",
+    "result",
+    "run_at",
+    "started",
+    "status",
+    "stderr",
+    "stdout",
+    "timeout",
+    "unique",
+];
+
+/// The queue's name, and its id if it has one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueLink {
+    /// Its id.
+    pub id: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Whether it is still there.
+    pub there: bool,
+}
+
+/// What is shown at the head of the page.
+#[derive(Debug, Clone, PartialEq, Template)]
+#[template(path = "task/facts.html")]
+pub struct Facts {
+    queue: QueueLink,
+    node: String,
+    times: Vec<(&'static str, When)>,
+    others: Vec<(&'static str, String)>,
+    incomplete: bool,
+}
+
+impl HtmlSafe for Facts {}
+
+/// What came out, and what is known besides.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(path = "task/outcome.html")]
+pub struct Outcome {
+    id: String,
+    result: Option<Shown>,
+    attempts: Vec<Attempt>,
+    others: Vec<(String, Shown)>,
+}
+
+impl HtmlSafe for Outcome {}
+
+/// A value as JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Its text, or the beginning of it.
+    pub text: String,
+    /// Whether there is more.
+    pub cut: bool,
+}
+
+impl Shown {
+    /// A value over many lines.
+    pub fn of(value: &Bson) -> Self {
+        let text = json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned();
+        let cut = text.len() > SHOWN_BYTES;
+        let text = if cut { crate::output::cut(text.into_bytes(), SHOWN_BYTES).text } else { text };
+        Self { text, cut }
+    }
+}
+
+impl Facts {
+    /// Those of a task.
+    pub fn of(task: &Document, queue: QueueLink) -> Self {
+        let time = |name: &'static str, field: &str| {
+            let when = When::of(task.get(field));
+            (!when.is_empty()).then_some((name, when))
+        };
+        let text = |name: &'static str, field: &str| {
+            let text = plain(task.get(field));
+            (!text.is_empty()).then_some((name, text))
+        };
+        let seconds = |name: &'static str, field: &str| {
+            text(name, field).map(|(name, text)| (name, format!("{text} s")))
+        };
+        let times = [
+            time("Created", "ctime"),
+            time("Due", "run_at"),
+            time("Started", "started"),
+            time("Changed", "mtime"),
+            time("Deadline", "deadline"),
+            time("Archived", "archived"),
+        ];
+        let mut others: Vec<(&'static str, String)> = attempts(task).into_iter().collect();
+        others.extend(waited(task).map(|waited| ("Waited", waited)));
+        others.extend(task.get_document("exit").map(exit).unwrap_or_default());
+        others
+            .extend(task.get_document("cancel").map(|cancel| ("Cancel asked by", who_and_why(cancel))).ok());
+        let limits =
+            [seconds("Time limit", "timeout"), seconds("Grace", "grace"), text("Unique key", "unique")];
+        others.extend(limits.into_iter().flatten());
+        Self {
+            queue,
+            node: plain(task.get("node")),
+            times: times.into_iter().flatten().collect(),
+            others,
+            incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
+        }
+    }
+
+    /// Where its node is.
+    fn node_address(&self) -> String {
+        format!("/nodes/{}", encoded(&self.node))
+    }
+}
+
+impl Outcome {
+    /// What came of a task, and of its attempts before.
+    pub fn of(id: &str, task: &Document, attempts: &[Document]) -> Self {
+        let others = task.iter().filter(|(key, _)| !KNOWN.contains(&key.as_str()));
+        Self {
+            id: id.to_owned(),
+            result: task.get("result").filter(|result| **result != Bson::Null).map(Shown::of),
+            attempts: attempts.iter().map(Attempt::of).collect(),
+            others: others.map(|(key, value)| (key.clone(), Shown::of(value))).collect(),
+        }
+    }
+}
+
+/// The number of its attempt, of how many, and how many failed.
+fn attempts(task: &Document) -> Option<(&'static str, String)> {
+    let number = plain(task.get("attempt"));
+    let most = plain(task.get("max_attempts"));
+    let failures =
+        task.get("failures").and_then(disbatch_core::model::number).filter(|failures| *failures > 0.0);
+    let most = if most.is_empty() { most } else { format!(" of at most {most}") };
+    let failed = failures.map(|failures| format!(", {failures} failed")).unwrap_or_default();
+    let text = format!("{number}{most}{failed}");
+    (!text.is_empty()).then_some(("Attempt", text.trim().to_owned()))
+}
+
+/// How long it waited from when it could have started.
+fn waited(task: &Document) -> Option<String> {
+    let at = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
+    let ready = at("run_at").max(at("ctime"))?.timestamp_millis();
+    Some(precise(at("started")?.timestamp_millis().saturating_sub(ready)))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{DateTime, doc};
+
+    use super::*;
+
+    fn at(seconds: i64) -> DateTime {
+        DateTime::from_millis(1_795_163_067_344 + seconds * 1000)
+    }
+
+    #[test]
+    fn facts_are_in_words() {
+        let task = doc! {
+            "node": "a/<b>", "ctime": at(0), "started": at(5), "mtime": at(9), "attempt": 2, "max_attempts": 3,
+            "failures": 1, "timeout": 90_i64, "unique": "<k>", "complete": false, "exit": { "code": 3 },
+            "cancel": { "by": "ada", "reason": "<why>" },
+        };
+        let queue =
+            QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "<mail>".into(), there: true };
+        let html = Facts::of(&task, queue).render().unwrap();
+        for part in [
+            "<a href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
+            "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1\"",
+            "<a href=\"/nodes/a%2F%3Cb%3E\">a/&#60;b&#62;</a>",
+            "2 of at most 3, 1 failed",
+            "<dt>Waited</dt><dd>5.0 s</dd>",
+            "<dt>Cancel asked by</dt><dd>ada: &#60;why&#62;</dd>",
+            "<dt>Exit code</dt><dd>3</dd>",
+            "<dt>Time limit</dt><dd>90 s</dd>",
+            "&#60;k&#62;",
+            "datetime=\"2026-11-20T08:24:32Z\"",
+            "Storing the output failed.",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        let bare = Facts::of(&doc! {}, QueueLink { name: "q (deleted)".into(), ..QueueLink::default() });
+        let html = bare.render().unwrap();
+        assert!(
+            html.contains("none yet") && html.contains("q (deleted)") && !html.contains("failed."),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn everything_that_is_stored_is_shown_somewhere() {
+        let long = "x".repeat(100_000);
+        let task = doc! {
+            "someone_elses": { "a": "<b>" }, "pid": 7, "stdout": "not here", "result": { "long": &long, "<r>": 1 },
+        };
+        let attempts = [doc! { "attempt": 1, "status": 2, "note": "timed <out>", "stdout": "x" }];
+        let html = Outcome::of("6b0003bb686c8275d8013333", &task, &attempts).render().unwrap();
+        for part in [
+            "someone_elses",
+            "&#34;a&#34; : &#34;&#60;b&#62;&#34;",
+            "<dt>pid</dt>",
+            "timed &#60;out&#62;",
+            "/tasks/6b0003bb686c8275d8013333/stdout?.attempt=1",
+            "Only the first 64 KiB are shown.",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("not here") && html.len() < 90_000, "{}", html.len());
+        let nothing =
+            Outcome::of("6b0003bb686c8275d8013333", &doc! { "result": Bson::Null }, &[]).render().unwrap();
+        assert!(!nothing.contains("<h2") && nothing.contains("id=\"task-outcome\""), "{nothing}");
+    }
+}

@@ -1,0 +1,278 @@
+//! A task's history as a picture and as a table: which states it has been in, and for how long.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::{Bson, DateTime, Document};
+use disbatch_core::model::{Moment, Status, whole_number};
+
+use crate::ui::spans::precise;
+use crate::ui::{StatusView, plain, time};
+
+/// How wide the picture is, in its own units.
+const WIDTH: i64 = 1000;
+
+/// No state is narrower: it would not be seen.
+const LEAST: i64 = 8;
+
+/// The table, and the picture above it.
+#[derive(Debug, Clone, Default, PartialEq, Template)]
+#[template(path = "task/timeline.html")]
+pub struct Timeline {
+    stretches: Vec<Stretch>,
+    steps: Vec<Step>,
+    /// The picture in words.
+    words: String,
+}
+
+impl HtmlSafe for Timeline {}
+
+/// A state in the picture.
+#[derive(Debug, Clone, PartialEq)]
+struct Stretch {
+    left: i64,
+    width: i64,
+    tone: &'static str,
+    title: String,
+}
+
+/// A change of the status.
+#[derive(Debug, Clone, PartialEq)]
+struct Step {
+    at: String,
+    /// None: the task was made, and what it was then is not known.
+    status: Option<StatusView>,
+    lasted: String,
+    attempt: String,
+    node: String,
+    note: String,
+}
+
+/// A change, before it is known how long it lasted.
+struct Change<'a> {
+    at: Option<i64>,
+    code: Option<i64>,
+    entry: Option<&'a Document>,
+}
+
+impl Timeline {
+    /// That of a task at `now`.
+    pub fn of(task: &Document, now: DateTime) -> Self {
+        let changes = changes(task);
+        let has_ended =
+            changes.last().and_then(|last| last.code).map(Status::from_code).is_some_and(Status::has_ended);
+        let end = (!has_ended).then_some(now.timestamp_millis());
+        let mut lasted: Vec<Option<i64>> = Vec::new();
+        for (place, change) in changes.iter().enumerate() {
+            let until = changes.get(place + 1).map_or(end, |next| next.at);
+            lasted.push(change.at.zip(until).map(|(from, until)| until.saturating_sub(from).max(0)));
+        }
+        let pairs: Vec<(&Change<'_>, Option<i64>)> = changes.iter().zip(lasted).collect();
+        Self {
+            stretches: stretches(&pairs),
+            words: words(&pairs),
+            steps: pairs.iter().map(|(change, lasted)| step(change, *lasted, task)).collect(),
+        }
+    }
+}
+
+/// From its birth on, the oldest first.
+fn changes(task: &Document) -> Vec<Change<'_>> {
+    let history = task.get_array("history").map(Vec::as_slice).unwrap_or_default();
+    let entry = |entry| Change { at: millis(entry, "at"), code: code(entry), entry: Some(entry) };
+    let mut changes: Vec<Change<'_>> = history.iter().filter_map(Bson::as_document).map(entry).collect();
+    let first = changes.first().map(|first| (first.at, first.code));
+    if let Some(made) = millis(task, "ctime") {
+        let born = match first {
+            // Who has had no other status was born with it.
+            None => code(task).filter(|code| !Status::from_code(*code).has_ended() && *code < -1),
+            Some((_, Some(-2))) => Some(Status::Deferred.code()),
+            Some((_, Some(-1))) => Some(Status::Queued.code()),
+            Some(_) => None, // It may have been anything.
+        };
+        if first.is_none_or(|(at, _)| at.is_none_or(|at| at >= made)) {
+            changes.insert(0, Change { at: Some(made), code: born, entry: None });
+        }
+    }
+    let has_more = first.is_none() && changes.first().is_none_or(|born| born.code.is_none());
+    if has_more && let (Some(at), Some(code)) = (millis(task, "mtime"), code(task)) {
+        changes.push(Change { at: Some(at), code: Some(code), entry: None });
+    }
+    changes
+}
+
+fn millis(document: &Document, field: &str) -> Option<i64> {
+    let at = document.get(field).and_then(|value| Moment(value.clone()).get())?;
+    Some(at.timestamp_millis())
+}
+
+fn code(document: &Document) -> Option<i64> {
+    document.get("status").and_then(whole_number)
+}
+
+fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
+    let field = |name: &str| plain(change.entry.and_then(|entry| entry.get(name)));
+    let made = change.entry.is_none() && change.at == millis(task, "ctime");
+    Step {
+        at: match change.entry {
+            Some(entry) => time(entry.get("at")),
+            None => time(change.at.map(|at| Bson::DateTime(DateTime::from_millis(at))).as_ref()),
+        },
+        status: match (change.code, change.entry) {
+            (Some(code), _) => Some(StatusView::from_code(code)),
+            (None, Some(entry)) => Some(StatusView::of(entry)),
+            (None, None) => None,
+        },
+        lasted: lasted.map(precise).unwrap_or_default(),
+        attempt: field("attempt"),
+        node: field("node"),
+        note: if made { "it was made".to_owned() } else { field("note") },
+    }
+}
+
+/// The states side by side. Short ones are wider than their share, so that they can be seen.
+fn stretches(pairs: &[(&Change<'_>, Option<i64>)]) -> Vec<Stretch> {
+    let all: Vec<(&'static str, i64)> = pairs
+        .iter()
+        .filter_map(|(change, lasted)| Some((change.code.map_or("", word), (*lasted)?)))
+        .collect();
+    let total: i128 = all.iter().map(|(_, lasted)| i128::from(*lasted)).sum();
+    let count = i128::try_from(all.len()).unwrap_or(i128::MAX);
+    let free = (i128::from(WIDTH) - count * i128::from(LEAST)).max(0);
+    let mut left = 0;
+    let mut found = Vec::new();
+    for (tone, lasted) in all {
+        let share = i128::from(lasted) * free / total.max(1);
+        let width = i64::try_from(share).unwrap_or(WIDTH) + LEAST;
+        let title = format!("{}, {}", if tone.is_empty() { "made" } else { tone }, precise(lasted));
+        found.push(Stretch { left, width, tone, title });
+        left += width;
+    }
+    found
+}
+
+fn word(code: i64) -> &'static str {
+    Status::from_code(code).word()
+}
+
+/// How long it was in each state altogether.
+fn words(pairs: &[(&Change<'_>, Option<i64>)]) -> String {
+    let mut sums: Vec<(i64, i64)> = Vec::new();
+    for (change, lasted) in pairs {
+        let (Some(code), Some(lasted)) = (change.code, *lasted) else { continue };
+        match sums.iter_mut().find(|(known, _)| *known == code) {
+            Some((_, sum)) => *sum = sum.saturating_add(lasted),
+            None => sums.push((code, lasted)),
+        }
+    }
+    let of = |(code, lasted): &(i64, i64)| {
+        let verb = match Status::from_code(*code) {
+            Status::Queued => "waited",
+            Status::Deferred => "was deferred for",
+            Status::Claimed => "was claimed for",
+            Status::Running => "ran",
+            other => return format!("was {} for {}", other.word(), precise(*lasted)),
+        };
+        format!("{verb} {}", precise(*lasted))
+    };
+    let parts: Vec<String> = sums.iter().map(of).collect();
+    if parts.is_empty() { String::new() } else { format!("It {}.", parts.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    const MADE: i64 = 1_795_163_067_344;
+
+    fn at(seconds: i64) -> DateTime {
+        DateTime::from_millis(MADE + seconds * 1000)
+    }
+
+    fn of(task: Document) -> Timeline {
+        Timeline::of(&task, at(1000))
+    }
+
+    fn states(timeline: &Timeline) -> Vec<(&str, &str)> {
+        let word = |step: &Step| step.status.as_ref().map_or("", |status| status.word);
+        timeline.steps.iter().map(|step| (word(step), step.lasted.as_str())).collect()
+    }
+
+    #[test]
+    fn states_last_until_the_next_one() {
+        let timeline = of(doc! {
+            "ctime": at(0), "status": 2, "mtime": at(77),
+            "history": [
+                { "at": at(12), "status": -1, "attempt": 1, "node": "vm" }, { "at": at(12), "status": 0, "node": "vm" },
+                { "at": at(77), "status": 2, "note": "<late>" },
+            ],
+        });
+        let expected =
+            [("queued", "12.0 s"), ("claimed", "0.00 s"), ("running", "1 min 5 s"), ("failed", "")];
+        assert_eq!(states(&timeline), expected);
+        assert_eq!(timeline.words, "It waited 12.0 s, was claimed for 0.00 s, ran 1 min 5 s.");
+        assert_eq!((timeline.steps[0].note.as_str(), timeline.steps[1].node.as_str()), ("it was made", "vm"));
+        assert_eq!(timeline.steps[0].at, "2026-11-20 08:24:27");
+        let html = timeline.render().unwrap();
+        for part in [
+            "&#60;late&#62;",
+            "class=\"running\"",
+            "<title>running, 1 min 5 s</title>",
+            "aria-label=\"It waited",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert_eq!(html.matches("<rect").count(), 3, "{html}");
+    }
+
+    #[test]
+    fn what_goes_on_lasts_until_now() {
+        let waiting = of(doc! { "ctime": at(0), "mtime": at(0), "status": -2 });
+        assert_eq!(states(&waiting), [("queued", "16 min 40 s")]);
+        let history = doc! { "at": at(900), "status": -2, "note": "its time has come" };
+        let due = of(doc! { "ctime": at(0), "status": -2, "history": [history] });
+        assert_eq!(states(&due), [("deferred", "15 min 0 s"), ("queued", "1 min 40 s")]);
+        assert_eq!(due.words, "It was deferred for 15 min 0 s, waited 1 min 40 s.");
+    }
+
+    #[test]
+    fn tasks_without_a_history_have_a_beginning_and_an_end() {
+        let perl = of(doc! { "ctime": 1_795_163_067_i64, "mtime": 1_795_163_069_i64, "status": 1 });
+        assert_eq!(states(&perl), [("", "2.0 s"), ("succeeded", "")]);
+        assert_eq!(perl.words, "");
+        assert_eq!(perl.stretches.len(), 1);
+    }
+
+    #[test]
+    fn every_state_can_be_seen_and_none_is_beyond_the_end() {
+        let short = (0..49).map(|n| doc! { "at": at(n), "status": n % 3 - 2 });
+        let history: Vec<Document> = short.chain([doc! { "at": at(999_999), "status": 0 }]).collect();
+        let timeline =
+            Timeline::of(&doc! { "ctime": at(-5), "status": 0, "history": history }, at(9_999_999));
+        assert!(timeline.stretches.iter().all(|stretch| stretch.width >= LEAST));
+        let last = timeline.stretches.last().unwrap();
+        assert!(last.left + last.width <= WIDTH, "{last:?}");
+    }
+
+    #[test]
+    fn odd_histories_are_told_as_far_as_they_can_be() {
+        let nasty = "<script>".repeat(10_000);
+        for history in [
+            Bson::from("x"),
+            Bson::from(vec![
+                Bson::from(1),
+                Bson::Document(doc! { "at": "soon", "status": "odd", "note": &nasty }),
+            ]),
+            Bson::from(vec![Bson::Document(doc! { "at": DateTime::MAX, "status": 0 })]),
+            Bson::from(vec![
+                Bson::Document(doc! { "at": DateTime::MIN, "status": 0 }),
+                Bson::Document(doc! {}),
+            ]),
+        ] {
+            let html = of(doc! { "status": 0, "ctime": at(0), "history": history }).render().unwrap();
+            assert!(!html.contains("<script"), "{html}");
+        }
+        assert!(of(doc! {}).steps.is_empty());
+    }
+}

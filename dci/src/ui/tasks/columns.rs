@@ -1,0 +1,305 @@
+//! What a table of tasks shows of each, as its visitor chooses.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{Moment, number};
+use serde_json::Value;
+
+use super::statuses::words;
+use crate::ui::parts::When;
+use crate::ui::spans::precise;
+use crate::ui::{StatusView, plain, text};
+
+/// Params and results are shown up to so many characters.
+const EXCERPT: usize = 160;
+
+/// A column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// Its queue.
+    Queue,
+    /// Its status.
+    Status,
+    /// Where it runs.
+    Node,
+    /// When it was made.
+    Created,
+    /// When its status changed.
+    Changed,
+    /// How long it waited before its last attempt began.
+    Waited,
+    /// How long its plugin ran.
+    Ran,
+    /// How its plugin ended.
+    Exit,
+    /// How far its plugin says it is.
+    Progress,
+    /// The number of its attempt.
+    Attempt,
+    /// When it is to start.
+    Due,
+    /// Its result.
+    Result,
+    /// Its parameters.
+    Params,
+}
+
+/// A field of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Cell {
+    /// A queue, and its id if it has one.
+    Queue(Option<String>, String),
+    /// A status.
+    Status(StatusView),
+    /// A node.
+    Node(String),
+    /// A time.
+    Time(When),
+    /// A number, or nothing.
+    Number(String),
+    /// JSON.
+    Code(String),
+    /// Percents, if they are known, and words.
+    Progress(Option<f64>, String),
+}
+
+impl Column {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 13] = [
+        Self::Queue,
+        Self::Status,
+        Self::Node,
+        Self::Created,
+        Self::Changed,
+        Self::Waited,
+        Self::Ran,
+        Self::Exit,
+        Self::Progress,
+        Self::Attempt,
+        Self::Due,
+        Self::Result,
+        Self::Params,
+    ];
+
+    /// Those that are shown unless somebody chooses.
+    pub const USUAL: [Self; 6] =
+        [Self::Queue, Self::Status, Self::Node, Self::Created, Self::Changed, Self::Params];
+
+    /// As addresses name it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Status => "status",
+            Self::Node => "node",
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Waited => "waited",
+            Self::Ran => "ran",
+            Self::Exit => "exit",
+            Self::Progress => "progress",
+            Self::Attempt => "attempt",
+            Self::Due => "due",
+            Self::Result => "result",
+            Self::Params => "params",
+        }
+    }
+
+    /// As people read it.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Queue => "Queue",
+            Self::Status => "Status",
+            Self::Node => "Node",
+            Self::Created => "Created",
+            Self::Changed => "Changed",
+            Self::Waited => "Waited",
+            Self::Ran => "Ran",
+            Self::Exit => "Exit",
+            Self::Progress => "Progress",
+            Self::Attempt => "Attempt",
+            Self::Due => "Due",
+            Self::Result => "Result",
+            Self::Params => "Params",
+        }
+    }
+
+    /// Whether its cells are numbers.
+    pub const fn is_number(self) -> bool {
+        matches!(self, Self::Waited | Self::Ran | Self::Exit | Self::Attempt)
+    }
+
+    /// The fields of a task that it needs.
+    const fn fields(self) -> &'static [&'static str] {
+        match self {
+            Self::Queue => &["queue"],
+            Self::Status => &["status"],
+            Self::Node => &["node"],
+            Self::Created => &["ctime"],
+            Self::Changed => &["mtime"],
+            Self::Waited => &["ctime", "run_at", "started"],
+            Self::Ran | Self::Exit => &["exit"],
+            Self::Progress => &["progress"],
+            Self::Attempt => &["attempt"],
+            Self::Due => &["run_at"],
+            Self::Result => &["result"],
+            Self::Params => &["params", "parameters"],
+        }
+    }
+
+    /// Those that an option names, in their order; the usual ones if it names none.
+    pub fn chosen(option: Option<&Value>) -> Vec<Self> {
+        let named: Vec<String> = match option {
+            Some(Value::Array(values)) => values.iter().flat_map(|value| words(&text(Some(value)))).collect(),
+            option => words(&text(option)),
+        };
+        let chosen: Vec<Self> =
+            Self::ALL.into_iter().filter(|column| named.iter().any(|name| name == column.name())).collect();
+        if chosen.is_empty() { Self::USUAL.to_vec() } else { chosen }
+    }
+
+    /// What is to be read of tasks for `columns`.
+    pub fn projection(columns: &[Self]) -> Document {
+        let fields = columns.iter().flat_map(|column| column.fields());
+        fields.fold(doc! { "_id": 1 }, |mut projection, field| {
+            projection.insert(*field, 1);
+            projection
+        })
+    }
+
+    /// The cell of a task.
+    pub fn cell(self, task: &Document, names: &HashMap<ObjectId, String>) -> Cell {
+        match self {
+            Self::Queue => queue(task.get("queue"), names),
+            Self::Status => Cell::Status(StatusView::of(task)),
+            Self::Node => Cell::Node(plain(task.get("node"))),
+            Self::Created => Cell::Time(When::of(task.get("ctime"))),
+            Self::Changed => Cell::Time(When::of(task.get("mtime"))),
+            Self::Due => Cell::Time(When::of(task.get("run_at"))),
+            Self::Waited => Cell::Number(waited(task).map(precise).unwrap_or_default()),
+            Self::Ran => {
+                let seconds = in_document(task, "exit", "duration").and_then(number);
+                Cell::Number(seconds.map(|seconds| precise(millis(seconds))).unwrap_or_default())
+            }
+            Self::Exit => Cell::Number(exit(task)),
+            Self::Progress => {
+                let percent = in_document(task, "progress", "percent").and_then(number);
+                let message = plain(in_document(task, "progress", "message"));
+                Cell::Progress(percent.filter(|percent| percent.is_finite()), cut(message))
+            }
+            Self::Attempt => Cell::Number(plain(task.get("attempt"))),
+            Self::Result => Cell::Code(cut(plain(task.get("result")))),
+            Self::Params => Cell::Code(cut(plain(params(task)))),
+        }
+    }
+}
+
+/// The parameters of a task, under their old name if need be.
+pub fn params(task: &Document) -> Option<&Bson> {
+    task.get("params").filter(|params| **params != Bson::Null).or_else(|| task.get("parameters"))
+}
+
+fn queue(value: Option<&Bson>, names: &HashMap<ObjectId, String>) -> Cell {
+    match value {
+        Some(Bson::ObjectId(id)) => {
+            let name = names.get(id).cloned().unwrap_or_else(|| format!("{id} (deleted)"));
+            Cell::Queue(names.contains_key(id).then(|| id.to_hex()), name)
+        }
+        other => Cell::Queue(None, plain(other)),
+    }
+}
+
+fn in_document<'a>(task: &'a Document, field: &str, name: &str) -> Option<&'a Bson> {
+    task.get_document(field).ok()?.get(name)
+}
+
+/// From when it could have started to when it did.
+fn waited(task: &Document) -> Option<i64> {
+    let at = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
+    let ready = at("run_at").max(at("ctime")).map(DateTime::timestamp_millis)?;
+    Some(at("started")?.timestamp_millis().saturating_sub(ready).max(0))
+}
+
+fn exit(task: &Document) -> String {
+    let known = |name: &str| plain(in_document(task, "exit", name));
+    match (known("code"), known("signal")) {
+        (code, _) if !code.is_empty() => code,
+        (_, signal) if !signal.is_empty() => format!("signal {signal}"),
+        _ => String::new(), // It has not ended, or nobody noted how.
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
+fn millis(seconds: f64) -> i64 {
+    (seconds * 1000.0) as i64
+}
+
+fn cut(text: String) -> String {
+    match text.char_indices().nth(EXCERPT) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn columns_are_chosen_by_name_and_are_the_usual_ones_otherwise() {
+        let of = |value: Value| Column::chosen(Some(&value));
+        assert_eq!(of(json!("params,queue")), [Column::Queue, Column::Params]);
+        assert_eq!(of(json!(["ran", "exit", "nope"])), [Column::Ran, Column::Exit]);
+        for none in [json!(""), json!("<x>"), json!([]), json!({}), json!(5)] {
+            assert_eq!(of(none), Column::USUAL);
+        }
+        assert_eq!(Column::chosen(None), Column::USUAL);
+    }
+
+    #[test]
+    fn only_what_is_shown_is_read() {
+        let projection = Column::projection(&[Column::Queue, Column::Ran, Column::Exit]);
+        assert_eq!(projection, doc! { "_id": 1, "queue": 1, "exit": 1 });
+        for column in Column::ALL {
+            let fields = Column::projection(&[column]);
+            assert!(!fields.contains_key("stdout") && !fields.contains_key("history"), "{column:?}");
+        }
+    }
+
+    #[test]
+    fn cells_tell_what_there_is() {
+        let at = |seconds: i64| Bson::DateTime(DateTime::from_millis(1_795_163_067_344 + seconds * 1000));
+        let task = doc! {
+            "ctime": at(0), "started": at(90), "exit": { "duration": 2.5, "code": 3 }, "attempt": 2,
+            "progress": { "percent": 12.5, "message": "a <b>" }, "parameters": { "a": "x".repeat(999) },
+        };
+        let cell = |column: Column| column.cell(&task, &HashMap::new());
+        assert_eq!(cell(Column::Waited), Cell::Number("1 min 30 s".into()));
+        assert_eq!(cell(Column::Ran), Cell::Number("2.5 s".into()));
+        assert_eq!(cell(Column::Exit), Cell::Number("3".into()));
+        assert_eq!(cell(Column::Attempt), Cell::Number("2".into()));
+        assert_eq!(cell(Column::Progress), Cell::Progress(Some(12.5), "a <b>".into()));
+        let Cell::Code(params) = cell(Column::Params) else { panic!("no code") };
+        assert_eq!(params.chars().count(), EXCERPT + 1);
+        let killed =
+            doc! { "exit": { "code": Bson::Null, "signal": 9 }, "run_at": at(60), "started": at(61) };
+        assert_eq!(Column::Exit.cell(&killed, &HashMap::new()), Cell::Number("signal 9".into()));
+        assert_eq!(Column::Waited.cell(&killed, &HashMap::new()), Cell::Number("1.0 s".into()));
+    }
+
+    #[test]
+    fn tasks_of_whatever_shape_have_cells() {
+        let odd = doc! { "queue": 5, "exit": 1, "progress": "x", "started": "soon", "ctime": "then", "params": ["<"] };
+        for task in [&odd, &doc! {}] {
+            for column in Column::ALL {
+                let _shown = column.cell(task, &HashMap::new());
+            }
+        }
+        let gone = doc! { "queue": ObjectId::from_bytes([1; 12]) };
+        let Cell::Queue(None, name) = Column::Queue.cell(&gone, &HashMap::new()) else { panic!("a queue") };
+        assert!(name.ends_with("(deleted)"), "{name}");
+    }
+}

@@ -1,0 +1,227 @@
+//! What is looked for: read from an address, and written into others, so that an address is all that there is to keep.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use serde_json::json;
+
+use super::columns::Column;
+use super::statuses::{given, word};
+use crate::params::Params;
+use crate::ui::bulk::encoded;
+use crate::ui::text;
+
+/// How many tasks a page shows unless it is told.
+pub const DEFAULT_LIMIT: i64 = 100;
+
+/// The most that a page shows.
+pub const MOST: i64 = 1_000;
+
+/// What is looked for, and how it is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Search {
+    /// A queue's id.
+    pub queue: String,
+    /// Statuses.
+    pub statuses: Vec<String>,
+    /// A node.
+    pub node: String,
+    /// A task's id.
+    pub id: String,
+    /// Other fields that an index has.
+    pub others: Vec<(String, String)>,
+    /// What the params must contain.
+    pub text: String,
+    /// Whether archived tasks are looked for, too.
+    pub archive: bool,
+    /// So many are shown at most.
+    pub limit: i64,
+    /// What is shown of each.
+    pub columns: Vec<Column>,
+}
+
+/// A restriction that applies, and the address without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chip {
+    /// What it is about.
+    pub what: String,
+    /// What it must be.
+    pub value: String,
+    /// Where it is not.
+    pub without: String,
+}
+
+impl Search {
+    /// As the parameters of a request have it.
+    pub fn of(params: &Params) -> Self {
+        let field = |name: &str| text(params.fields.get(name)).trim().to_owned();
+        let others = params.fields.iter().filter(|(name, _)| !is_usual(name));
+        let others = others.map(|(name, value)| (name.clone(), text(Some(value))));
+        let limit = params.integer("limit").ok().flatten().filter(|limit| *limit != 0);
+        Self {
+            queue: field("queue"),
+            statuses: given(params.fields.get("status")),
+            node: field("node"),
+            id: field("id"),
+            others: others.filter(|(_, value)| !value.is_empty()).collect(),
+            text: text(params.options.get("text")).trim().to_owned(),
+            archive: params.is_on("archive"),
+            limit: limit.map_or(DEFAULT_LIMIT, i64::saturating_abs).min(MOST),
+            columns: Column::chosen(params.options.get("columns")),
+        }
+    }
+
+    /// The same as programs would ask for it: without what only pages know, and with a limit.
+    pub fn params(&self, params: &Params) -> Params {
+        let mut plain = params.clone();
+        for name in ["queue", "node", "id"] {
+            if let Some(value) = plain.fields.get_mut(name).filter(|value| value.is_string()) {
+                *value = text(Some(value)).trim().into();
+            }
+        }
+        let is_list = plain.fields.get("status").is_some_and(|value| !value.is_object());
+        if is_list {
+            let status = match &self.statuses[..] {
+                [] => json!(""),
+                [one] => json!(one),
+                several => json!(several),
+            };
+            plain.fields.insert("status".to_owned(), status);
+        }
+        plain.options.insert("limit".to_owned(), self.limit.into());
+        plain.options.remove("count");
+        plain
+    }
+
+    /// Whether nothing is asked for.
+    pub fn is_everything(&self) -> bool {
+        self.restrictions().is_empty()
+    }
+
+    /// The address of the page at a place: an option and its value.
+    pub fn address(&self, place: Option<(&str, String)>) -> String {
+        let place = place.map(|(option, value)| (format!(".{option}"), value));
+        address("/tasks", self.pairs().into_iter().chain(place))
+    }
+
+    /// The parameters as a query string has them, with what a place adds.
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        let mut pairs = self.restrictions();
+        if self.limit != DEFAULT_LIMIT {
+            pairs.push((".limit".to_owned(), self.limit.to_string()));
+        }
+        if self.columns != Column::USUAL {
+            let names: Vec<&str> = self.columns.iter().map(|column| column.name()).collect();
+            pairs.push((".columns".to_owned(), names.join(",")));
+        }
+        pairs
+    }
+
+    fn restrictions(&self) -> Vec<(String, String)> {
+        let one = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut all = vec![one("queue", &self.queue)];
+        all.extend(self.statuses.iter().map(|status| one("status", status)));
+        all.extend([one("node", &self.node), one("id", &self.id)]);
+        all.extend(self.others.iter().cloned());
+        all.push(one(".text", &self.text));
+        all.push(one(".archive", if self.archive { "1" } else { "" }));
+        all.retain(|(_, value)| !value.is_empty());
+        all
+    }
+
+    /// The restrictions for people. `names` are those of queues.
+    pub fn chips(&self, names: &HashMap<ObjectId, String>) -> Vec<Chip> {
+        let all = self.pairs();
+        let chip = |(place, (name, value)): (usize, &(String, String))| {
+            let others = all.iter().enumerate().filter(|(other, _)| *other != place);
+            let (what, value) = match name.as_str() {
+                "queue" => {
+                    let name = ObjectId::parse_str(value).ok().and_then(|id| names.get(&id).cloned());
+                    ("Queue", name.unwrap_or_else(|| value.clone()))
+                }
+                "status" => ("Status", word(value)),
+                "node" => ("Node", value.clone()),
+                "id" => ("Id", value.clone()),
+                ".text" => ("Params contain", value.clone()),
+                ".archive" => ("Archived", "too".to_owned()),
+                other => (other, value.clone()),
+            };
+            let without = address("/tasks", others.map(|(_, pair)| pair.clone()));
+            Chip { what: what.to_owned(), value, without }
+        };
+        all.iter().enumerate().take(self.restrictions().len()).map(chip).collect()
+    }
+}
+
+/// Fields that every database has an index for.
+pub fn is_usual(name: &str) -> bool {
+    matches!(name, "queue" | "status" | "node" | "id")
+}
+
+/// An address with parameters.
+pub fn address(path: &str, pairs: impl IntoIterator<Item = (String, String)>) -> String {
+    let pairs = pairs.into_iter().map(|(name, value)| format!("{}={}", encoded(&name), encoded(&value)));
+    let query: Vec<String> = pairs.collect();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
+
+    fn params(fields: Value, options: Value) -> Params {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        Params { fields: map(fields), options: map(options) }
+    }
+
+    fn search(fields: Value, options: Value) -> Search {
+        Search::of(&params(fields, options))
+    }
+
+    #[test]
+    fn an_address_is_all_that_there_is_to_keep() {
+        let fields = json!({"queue": QUEUE, "status": ["-2", "17"], "node": "a&b", "params.to": "é x"});
+        let options = json!({"text": "<you>", "archive": "1", "limit": "7", "columns": "ran,queue"});
+        let found = search(fields, options);
+        let kept = found.address(Some(("after", "6b0003bb686c8275d8013333".into())));
+        assert_eq!(
+            kept,
+            format!(
+                "/tasks?queue={QUEUE}&status=-2&status=17&node=a%26b&params.to=%C3%A9%20x&.text=%3Cyou%3E\
+                 &.archive=1&.limit=7&.columns=queue%2Cran&.after=6b0003bb686c8275d8013333"
+            )
+        );
+        assert_eq!(search(json!({}), json!({})).address(None), "/tasks");
+        assert!(search(json!({"queue": "", "status": ["", " "]}), json!({"text": " "})).is_everything());
+    }
+
+    #[test]
+    fn each_restriction_can_be_taken_away() {
+        let names = HashMap::from([(ObjectId::parse_str(QUEUE).unwrap(), "<mail>".to_owned())]);
+        let found = search(json!({"queue": QUEUE, "status": "2 -2"}), json!({"text": "x", "limit": 5}));
+        let chips = found.chips(&names);
+        let shown: Vec<(&str, &str)> = chips.iter().map(|c| (c.what.as_str(), c.value.as_str())).collect();
+        let expected =
+            [("Queue", "<mail>"), ("Status", "failed"), ("Status", "queued"), ("Params contain", "x")];
+        assert_eq!(shown, expected);
+        assert_eq!(chips[0].without, "/tasks?status=2&status=-2&.text=x&.limit=5");
+        assert_eq!(chips[2].without, format!("/tasks?queue={QUEUE}&status=2&.text=x&.limit=5"));
+    }
+
+    #[test]
+    fn programs_would_ask_for_the_same() {
+        let given = params(json!({"queue": " q ", "status": ["2", ""], "node": ""}), json!({"count": "1"}));
+        let plain = Search::of(&given).params(&given);
+        assert_eq!((&plain.fields["queue"], &plain.fields["status"]), (&json!("q"), &json!("2")));
+        assert_eq!((plain.options.get("count"), &plain.options["limit"]), (None, &json!(100)));
+        let several = params(json!({"status": "2,-2"}), json!({"limit": "-99999"}));
+        let plain = Search::of(&several).params(&several);
+        assert_eq!((&plain.fields["status"], &plain.options["limit"]), (&json!(["2", "-2"]), &json!(MOST)));
+        let odd = params(json!({"status": {"$gt": 1}}), json!({"limit": "x"}));
+        assert_eq!(Search::of(&odd).params(&odd).fields["status"], json!({"$gt": 1}));
+    }
+}

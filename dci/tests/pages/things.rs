@@ -1,0 +1,168 @@
+//! The pages of queues, nodes, QueueBalance and the audit, and what their forms do.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, ensure};
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, doc};
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+
+use super::{World, until};
+
+impl World {
+    async fn page(&self, path: &str) -> anyhow::Result<String> {
+        Ok(self.get(path, "identity").await?.text().await?)
+    }
+
+    async fn sent(&self, path: &str, form: &[(&str, &str)]) -> anyhow::Result<Response> {
+        Ok(self.server.request(Method::POST, path).form(form).send().await?)
+    }
+
+    async fn json(&self, path: &str) -> anyhow::Result<Value> {
+        let request = self.server.request(Method::GET, path);
+        Ok(serde_json::from_str(&request.send().await?.error_for_status()?.text().await?)?)
+    }
+}
+
+fn next(response: &Response) -> anyhow::Result<String> {
+    let location = response.headers().get("location").context("it leads nowhere")?;
+    Ok(location.to_str()?.to_owned())
+}
+
+#[tokio::test]
+async fn programs_get_json_where_browsers_get_pages() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = format!("/queues/{}", world.queue);
+    let node = doc! { "_id": ObjectId::new(), "node": "<vm>", "timestamp": DateTime::from_millis(0) };
+    world.database.database.collection::<Document>("nodes").insert_one(&node).await?;
+    let of_node = format!("/nodes/{}", node.get_object_id("_id")?);
+    for path in ["/queues/%3Cmail%3E", &queue, "/nodes", "/nodes/%3Cvm%3E", &of_node, "/plugins", "/audit"] {
+        let request = world.server.request(Method::GET, path).header("accept", "*/*");
+        let answer = request.send().await?.error_for_status()?;
+        assert_eq!(answer.headers()["content-type"], "application/json", "{path}");
+        assert_eq!(answer.headers()["vary"], "Accept", "{path}");
+        let html = world.page(path).await?;
+        assert!(
+            html.starts_with("<!DOCTYPE html>") && !html.contains("<mail>") && !html.contains("<vm>"),
+            "{path}"
+        );
+    }
+    let missing =
+        world.server.request(Method::GET, "/queues/nosuch").header("accept", "text/html").send().await?;
+    assert_eq!((missing.status().as_u16(), &missing.headers()["content-type"]), (404, &"text/html".parse()?));
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn tasks_are_made_by_forms_without_script() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let path = format!("/ui/queues/{}/tasks", world.queue);
+    let then = (".then", "/");
+    let one = world.sent(&path, &[then, ("json", "{\"to\": \"<you>\"}"), (".delay", "3600")]).await?;
+    assert_eq!(one.status(), 303);
+    let task = next(&one)?;
+    assert_eq!(world.json(&task).await?["params"], json!({ "to": "<you>" }));
+    let several = world.sent(&path, &[("json", "{\"a\":1}\n{\"b\":2}\n")]).await?;
+    let several: Value = serde_json::from_str(&several.text().await?)?;
+    assert_eq!((&several["count"], &several["said"]), (&json!(2), &json!("2 tasks are submitted.")));
+    let wrong = world.sent(&path, &[then, ("json", "{\"a\":1}\n{")]).await?;
+    assert_eq!(wrong.status(), 400);
+    assert!(wrong.text().await?.contains("line 2 is not JSON"));
+    let unknown = world.sent(&path, &[("/to", "you")]).await?;
+    assert!(unknown.text().await?.contains("give them as JSON"), "this host does not have the plugin");
+    let page = world.page(&format!("/queues/{}?{}", world.queue, task.replace("/tasks/", "task="))).await?;
+    assert!(page.contains("&#34;to&#34; : &#34;&#60;you&#62;&#34;"), "{page}");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn a_queue_is_changed_and_deleted_by_forms_without_script() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let path = format!("/queues/{}", world.queue);
+    let form = [(".then", path.as_str()), ("backoff.base", "2"), ("backoff.max", ""), ("timeout", "90")];
+    assert_eq!(world.sent(&path, &form).await?.status(), 303);
+    let queue = world.json(&format!("{path}?.details=1")).await?;
+    assert_eq!((&queue["backoff"]["base"], &queue["timeout"]), (&json!(2), &json!(90)));
+    let mut told = world.server.request(Method::GET, &format!("/ui{path}")).send().await?;
+    until(&mut told, "queue-statuses").await?;
+    let change = [("paused", "true"), ("reason", "a <move>")];
+    assert_eq!(world.sent(&path, &change).await?.status(), 200);
+    until(&mut told, "as it is paused: a &#60;move&#62;").await?;
+    let deleted = world.sent(&format!("/ui{path}/delete"), &[]).await?;
+    assert_eq!((deleted.status().as_u16(), next(&deleted)?.as_str()), (303, "/"));
+    until(&mut told, "event: trouble").await?;
+    let again = world.sent(&format!("/ui{path}/delete"), &[]).await?;
+    assert_eq!(again.status(), 400);
+    assert!(again.text().await?.contains("<!DOCTYPE html>"));
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn balance_is_checked_before_it_is_saved() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let check = |body: Value| world.server.request(Method::POST, "/ui/balance/check").json(&body).send();
+    let times =
+        json!([{ "day": "*", "time": "07:00", "most": "5" }, { "day": "0", "time": "x", "most": "5" }]);
+    let wrong = check(json!({ "times": times, "tiers": [["gone"]], "default": ["<mail>"] })).await?;
+    let wrong: Value = serde_json::from_str(&wrong.text().await?)?;
+    let places: Vec<&str> =
+        wrong["problems"].as_array().context("none")?.iter().filter_map(|p| p["at"].as_str()).collect();
+    assert_eq!(places, ["times/1/time", "queues/gone"]);
+    let right = check(json!({ "times": [times[0]], "default": ["<mail>"] })).await?;
+    let right: Value = serde_json::from_str(&right.text().await?)?;
+    assert_eq!(right["problems"], json!([]));
+    ensure!(
+        right["week"].as_str().is_some_and(|html| html.contains("5 tasks may run at any time.")),
+        "{right}"
+    );
+    let saved = world.server.request(Method::POST, "/balance").json(&right["document"]).send().await?;
+    assert_eq!(saved.status(), 200);
+    let html = world.page("/balance").await?;
+    assert!(html.contains("value=\"07:00\"") && html.contains("data-queue=\"&#60;mail&#62;\""), "{html}");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn pages_of_the_audit_have_each_entry_once() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let entry = |number: i64| {
+        // Many have the same time.
+        let at = DateTime::from_millis(1_795_163_067_000 + number / 50);
+        let by = if number % 2 == 0 { "the REST API from 10.0.0.1" } else { "(odd)" };
+        doc! { "_id": ObjectId::new(), "at": at, "by": by, "what": "bulk cancel", "job": ObjectId::new() }
+    };
+    let entries: Vec<Document> = (0..250).map(entry).collect();
+    world.database.database.collection::<Document>("audit").insert_many(&entries).await?;
+    let jobs = |html: &str| -> Vec<String> {
+        let rows = html.split("href=\"/bulk/").skip(1);
+        rows.filter_map(|rest| rest.get(..24)).map(str::to_owned).collect()
+    };
+    let address = |html: &str, rel: &str| {
+        let link = html.split(&format!("rel=\"{rel}\" href=\"")).nth(1)?.split('"').next()?;
+        Some(link.replace("&#38;", "&"))
+    };
+    let (mut html, mut seen) = (world.page("/audit").await?, Vec::new());
+    loop {
+        seen.extend(jobs(&html));
+        let Some(next) = address(&html, "next") else { break };
+        html = world.page(&next).await?;
+    }
+    assert_eq!((seen.len(), seen.iter().collect::<BTreeSet<_>>().len()), (250, 250));
+    let back = world.page(&address(&html, "prev").context("there is a page before")?).await?;
+    assert_eq!(jobs(&back), seen[100..200]);
+    assert_eq!(jobs(&world.page("/audit?by=%28odd").await?).len(), 100);
+    assert_eq!(jobs(&world.page(&format!("/audit?about={}", seen[7])).await?), seen[7..8]);
+    assert!(world.page("/audit?action=retry").await?.contains("No entry matches."));
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn about_tells_what_the_database_is() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let html = world.page("/about").await?;
+    for part in [world.database.name.as_str(), "<code>queues</code>", "MongoDB", "No Disbatch nodes found"] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
+    world.database.drop_database().await
+}

@@ -1,0 +1,309 @@
+//! A company's night: queues, nodes, and tasks in every state.
+
+use anyhow::{Context, ensure};
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{QueueId, TaskId};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::past::{self, Habit};
+use super::plugins;
+use crate::{Dci, Den, World, eventually};
+
+/// The nodes that are alive.
+const NODES: [&str; 3] = ["worker-1.example.com", "worker-2.example.com", "worker-3.example.com"];
+
+/// One that is not.
+const DEAD: &str = "worker-4.example.com";
+
+/// How many thumbnails are made at once.
+const THUMBNAIL_THREADS: u64 = 8;
+
+/// A page.
+#[derive(Debug, Clone)]
+pub(super) struct Page {
+    /// What its pictures are called.
+    pub name: &'static str,
+    /// Where it is.
+    pub path: String,
+}
+
+/// Queues by what they are for.
+struct Queues {
+    backups: QueueId,
+    thumbnails: QueueId,
+    invoices: QueueId,
+    imports: QueueId,
+    mail: QueueId,
+    reports: QueueId,
+}
+
+/// Tasks with a page that is worth a picture.
+struct Shown {
+    running: TaskId,
+    failed: TaskId,
+    waiting: TaskId,
+}
+
+/// The example, with everything that runs.
+pub(super) struct Example {
+    dci: Dci,
+    _dens: Vec<Den>,
+    queues: Queues,
+    shown: Shown,
+}
+
+impl Example {
+    /// Fills an empty database, and waits until everything is as it is to be shown.
+    pub async fn fill(world: &World) -> anyhow::Result<Self> {
+        plugins::install(&world.plugins())?;
+        world.store().ensure_indexes().await?;
+        let queues = Queues::make(world).await?;
+        past::fill(world, &queues.habits(), &NODES).await?;
+        let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+        let mut dens = Vec::new();
+        for node in NODES {
+            dens.push(world.den_at_work(node).await?);
+        }
+        prepare_nodes(world, &dci).await?;
+        balance(&dci).await?;
+        let shown = present(world, &dci, &queues).await?;
+        oddities(world, &queues).await?;
+        bulk(&dci).await?;
+        Ok(Self { dci, _dens: dens, queues, shown })
+    }
+
+    /// The address of a page.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.dci.url())
+    }
+
+    /// All pages.
+    pub fn pages(&self) -> Vec<Page> {
+        let page = |name, path: &str| Page { name, path: path.to_owned() };
+        let task = |name, id: TaskId| Page { name, path: format!("/tasks/{id}") };
+        vec![
+            page("overview", "/"),
+            Page { name: "queue", path: format!("/queues/{}", self.queues.thumbnails) },
+            page("tasks", "/tasks"),
+            task("task-running", self.shown.running),
+            task("task-failed", self.shown.failed),
+            task("task-waiting", self.shown.waiting),
+            page("nodes", "/nodes"),
+            page("node", &format!("/nodes/{}", NODES[0])),
+            page("plugins", "/plugins"),
+            page("bulk", "/bulk"),
+            page("balance", "/balance"),
+            page("audit", "/audit"),
+            page("api", "/docs"),
+            page("about", "/about"),
+        ]
+    }
+}
+
+impl Queues {
+    async fn make(world: &World) -> anyhow::Result<Self> {
+        let moved =
+            doc! { "name": "mail", "threads": 4, "paused": true, "reason": "the mail relay is being moved" };
+        let threads = i64::try_from(THUMBNAIL_THREADS)?;
+        let thumbnails = doc! { "name": "thumbnails", "threads": threads };
+        Ok(Self {
+            backups: world.queue("Backup::Database", doc! { "name": "backups", "threads": 3 }).await?,
+            thumbnails: world.queue("Media::Thumbnails", thumbnails).await?,
+            invoices: world.queue("Billing::Invoices", doc! { "name": "invoices", "threads": 2 }).await?,
+            imports: world.queue("Import::Orders", doc! { "name": "imports", "threads": 2 }).await?,
+            mail: world.queue("Mail::Send", moved).await?,
+            // No node has its plugin.
+            reports: world.queue("Report::Monthly", doc! { "name": "reports", "threads": 1 }).await?,
+        })
+    }
+
+    fn habits(&self) -> [Habit; 5] {
+        let habit = |queue, hourly, failing, run_ms, params, stdout| Habit {
+            queue,
+            hourly,
+            failing,
+            run_ms,
+            params,
+            stdout,
+        };
+        [
+            habit(self.thumbnails, 14, 3, 700, image, "✔  160 px      3,657 bytes  webp\n"),
+            habit(
+                self.invoices,
+                6,
+                6,
+                2_500,
+                |n| doc! { "customer": format!("C-{}", 10_000 + n), "month": "2026-10" },
+                "✔ 1,284.60 EUR\n",
+            ),
+            habit(
+                self.imports,
+                8,
+                2,
+                1_200,
+                |n| doc! { "shop": "shop-eu", "since": format!("2026-11-{:02}", 1 + n % 28) },
+                "214 orders\n",
+            ),
+            habit(
+                self.backups,
+                1,
+                1,
+                140_000,
+                |_| doc! { "database": "crm", "target": "s3://backups/nightly" },
+                "done\n",
+            ),
+            habit(
+                self.mail,
+                9,
+                1,
+                300,
+                |n| doc! { "to": format!("customer{n}@example.com"), "template": "reminder" },
+                "sent\n",
+            ),
+        ]
+    }
+}
+
+fn image(number: u64) -> Document {
+    doc! { "image": format!("products/{number:05}.tif"), "sizes": [160, 480, 1200], "format": "webp" }
+}
+
+/// Limits, one that is to be upgraded, and one that has died.
+async fn prepare_nodes(world: &World, dci: &Dci) -> anyhow::Result<()> {
+    for (node, most) in [(NODES[0], 8), (NODES[1], 8)] {
+        dci.posted(&format!("/nodes/{node}"), &json!({ "maxthreads": most })).await?;
+    }
+    dci.posted(&format!("/nodes/{}", NODES[2]), &json!({ "draining": true })).await?;
+    let silent = DateTime::from_millis(world.store().now().timestamp_millis() - 47 * 60_000);
+    let dead = doc! {
+        "_id": ObjectId::new(), "node": DEAD, "timestamp": silent, "seen": silent, "instance": "7f31", "state": "dead",
+        "lease_ms": 30_000_i64, "running": 0_i64, "version": env!("CARGO_PKG_VERSION"), "plugins": ["Media::Thumbnails"],
+        "serves": {},
+    };
+    world.database().collection::<Document>("nodes").insert_one(dead).await?;
+    Ok(())
+}
+
+async fn balance(dci: &Dci) -> anyhow::Result<()> {
+    let document = json!({
+        "max_tasks": {
+            "* 07:00": 8, "* 19:00": 24, "0 00:00": 40, "6 00:00": 40, "6 12:00": 32, "1 06:00": 8, "5 18:00": 30,
+        },
+        "queues": [["thumbnails", "imports"], ["backups"], ["mail", "invoices"]],
+    });
+    dci.posted("/balance", &document).await?;
+    Ok(())
+}
+
+/// Submits as a client does. Gives the ids.
+async fn submit(dci: &Dci, queue: QueueId, params: Value, options: Value) -> anyhow::Result<Vec<TaskId>> {
+    let mut body = json!({ "queue": queue.to_string(), "params": params });
+    for (name, value) in options.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    let answer = dci.posted("/tasks", &body).await?;
+    let inserted = answer["MongoDB::InsertManyResult"]["inserted"].as_array().context("no tasks")?;
+    inserted
+        .iter()
+        .map(|task| Ok(task["_id"]["$oid"].as_str().context("a task without an id")?.parse()?))
+        .collect()
+}
+
+/// What goes on now.
+async fn present(world: &World, dci: &Dci, queues: &Queues) -> anyhow::Result<Shown> {
+    for (numbers, format) in [(40_211..40_219, "webp"), (40_219..40_230, "avif")] {
+        let image =
+            |n| json!({ "image": format!("products/{n}.tif"), "sizes": [160, 480, 1200], "format": format });
+        submit(dci, queues.thumbnails, numbers.map(image).collect(), json!({})).await?;
+    }
+    let shops =
+        json!([{ "shop": "shop-us", "since": "2026-11-20" }, { "shop": "shop-eu", "since": "2026-11-20" }]);
+    let shops = submit(dci, queues.imports, shops, json!({})).await?;
+    let bills =
+        json!([{ "customer": "C-20816", "month": "2026-10" }, { "customer": "C-20817", "month": "2026-10" }]);
+    let bills = submit(dci, queues.invoices, bills, json!({})).await?;
+    let backup = |database: &str| json!([{ "database": database, "target": "s3://backups/nightly", "compress": true }]);
+    let running = submit(dci, queues.backups, backup("warehouse"), json!({ ".timeout": 7200 })).await?;
+    let stopped = submit(dci, queues.backups, backup("archive"), json!({})).await?;
+    submit(dci, queues.backups, backup("crm"), json!({ ".delay": 6 * 3600 })).await?;
+    let letters: Vec<Value> = ["ada", "grace", "edsger", "barbara"]
+        .map(|name| json!({ "to": format!("{name}@example.com"), "template": "welcome" }))
+        .into();
+    let letters = submit(dci, queues.mail, json!(letters), json!({})).await?;
+    let waiting = submit(dci, queues.reports, json!([{ "month": "2026-10" }]), json!({})).await?;
+    cancel(dci, &letters, "no longer a customer").await?;
+    world.until_status(one(&shops)?, 3).await?;
+    for (ids, status) in [(&running, 0), (&stopped, 0)] {
+        world.until_status(one(ids)?, status).await?;
+    }
+    let failed = *bills.last().context("no invoice")?;
+    world.until_status(failed, 2).await?;
+    cancel(dci, &stopped, "the wrong target").await?;
+    world.until_status(one(&stopped)?, -3).await?;
+    let running = one(&running)?;
+    until_far(dci, running).await?;
+    until_busy(world, queues).await?;
+    Ok(Shown { running, failed, waiting: one(&waiting)? })
+}
+
+fn one(ids: &[TaskId]) -> anyhow::Result<TaskId> {
+    ids.first().copied().context("no task was made")
+}
+
+async fn cancel(dci: &Dci, ids: &[TaskId], reason: &str) -> anyhow::Result<()> {
+    let path = format!("/tasks/{}/cancel", one(ids)?);
+    dci.posted(&path, &json!({ "reason": reason })).await.map(drop)
+}
+
+/// Waits until the output has come that is to be seen.
+async fn until_far(dci: &Dci, task: TaskId) -> anyhow::Result<()> {
+    eventually("the output of a backup", || async {
+        let output = dci.request(Method::GET, &format!("/tasks/{task}/stdout")).send().await?.text().await?;
+        Ok(output.contains("shipments").then_some(()))
+    })
+    .await
+}
+
+/// Waits until the thumbnails that take long are being made.
+async fn until_busy(world: &World, queues: &Queues) -> anyhow::Result<()> {
+    let slow = doc! { "status": 0, "params.format": "avif" };
+    eventually("all threads of a queue to be used", || async {
+        Ok((world.count(queues.thumbnails, slow.clone()).await? == THUMBNAIL_THREADS).then_some(()))
+    })
+    .await
+}
+
+/// States that nobody sees for long.
+async fn oddities(world: &World, queues: &Queues) -> anyhow::Result<()> {
+    let template = "reminder";
+    let params = |name: &str| doc! { "to": format!("{name}@example.com"), "template": template };
+    let ids = world.submit(queues.mail, vec![params("alan"), params("kurt"), params("emmy")]).await?;
+    let states = [
+        doc! { "status": -6, "node": DEAD, "attempt": 1, "complete": false },
+        doc! { "status": -4, "node": Bson::Null },
+        doc! { "status": -1, "node": DEAD, "attempt": 1 },
+    ];
+    for (id, state) in ids.into_iter().zip(states) {
+        world.set(id, state).await?;
+    }
+    Ok(())
+}
+
+/// Runs again what had failed, all at once.
+async fn bulk(dci: &Dci) -> anyhow::Result<()> {
+    let job = json!({
+        "action": "retry",
+        "filter": { "queue": "imports", "status": 2 },
+        "reason": "the shop's server was down",
+    });
+    let (status, job) = dci.post("/bulk", &job).await?;
+    ensure!(status == 202, "{status} {job}");
+    let id = job["id"].as_str().context("a job without an id")?.to_owned();
+    eventually("the bulk job to end", || async {
+        let job = dci.get(&format!("/bulk/{id}")).await?;
+        Ok((job["state"] == "done").then_some(()))
+    })
+    .await
+}

@@ -1,0 +1,58 @@
+//! Pages can be used by everybody, as far as axe-core can tell.
+
+use bson::doc;
+use disbatch_core::model::TaskId;
+use disbatch_tests::browser::{Theme, visit};
+
+use crate::site::Site;
+
+/// Queues, a node, and tasks that wait, have succeeded and have failed. Gives the last one.
+async fn furnish(site: &Site) -> anyhow::Result<TaskId> {
+    let world = &site.world;
+    let queue = world.queue("Disbatch::Plugin::Shell", doc! { "name": "reports", "threads": 2 }).await?;
+    world
+        .queue("Disbatch::Plugin::Demo", doc! { "name": "mail", "paused": true, "reason": "moving" })
+        .await?;
+    let commands = ["echo all is well", "echo something is wrong >&2; exit 3"];
+    let ids = world.submit(queue, commands.map(|command| doc! { "command": command }).into()).await?;
+    world.until_status(ids[0], 1).await?;
+    world.until_status(ids[1], 2).await?;
+    let later = doc! { "command": "true" };
+    world.update_queue(queue, doc! { "paused": true }).await?;
+    world.submit(queue, vec![later]).await?;
+    Ok(ids[1])
+}
+
+/// What axe-core finds on all pages, narrow and wide.
+async fn all_violations(theme: Theme) -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let _den = site.world.den_at_work("node1").await?;
+    let task = format!("/tasks/{}", furnish(&site).await?);
+    visit(async |browser| {
+        browser.theme(theme).await?;
+        let mut found = Vec::new();
+        for width in [360, 1440] {
+            browser.resize(width, 900).await?;
+            let more = ["/queues/reports", "/nodes", "/nodes/node1", "/plugins", "/audit", "/about"];
+            for path in ["/", "/tasks", "/balance", "/docs", &task].into_iter().chain(more) {
+                browser.open(&site.url(path)).await?;
+                let violations = browser.violations().await?;
+                found.extend(violations.iter().map(|text| format!("{path}, {width} px: {text}")));
+            }
+        }
+        assert!(found.is_empty(), "{} in {theme:?}:\n{}", found.len(), found.join("\n"));
+        Ok(())
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn pages_are_accessible_in_the_light() -> anyhow::Result<()> {
+    all_violations(Theme::Light).await
+}
+
+#[tokio::test]
+async fn pages_are_accessible_in_the_dark() -> anyhow::Result<()> {
+    all_violations(Theme::Dark).await
+}

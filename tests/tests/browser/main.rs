@@ -1,0 +1,14 @@
+//! The pages in a real browser, in front of a real DCI, DEN and MongoDB. [`disbatch_tests::browser`] says what a test
+//! can do with one.
+
+mod accessible;
+mod balance;
+mod follow;
+mod hostile;
+mod keyboard;
+mod output;
+mod overview;
+mod site;
+mod submit;
+mod tasks;
+mod theme;

@@ -1,0 +1,132 @@
+//! What a task writes: colours, search, bounds, and another run with changes.
+
+use bson::doc;
+use disbatch_tests::Script;
+use disbatch_tests::browser::{Browser, visit};
+use serde_json::json;
+
+use crate::site::Site;
+
+/// Prints what terminals understand, then many lines as soon as a file is there, and ends when another one is.
+const LOUD: Script<'_> = Script {
+    name: "Loud",
+    text: r#"#!/usr/bin/env python3
+import json, os, sys, time
+params = json.load(sys.stdin)["params"]
+def until(name):
+    while not os.path.exists(os.path.join(params["folder"], name)):
+        time.sleep(0.02)
+print("plain \x1b[1;31mred <script>alert(1)</script>\x1b[0m \x1b]8;;http://elsewhere.example\x07link\x1b]8;;\x07", flush=True)
+print("10%\r50%\r100%", flush=True)
+print("on stderr", file=sys.stderr, flush=True)
+until("many")
+for number in range(12000):
+    print("line", number)
+print("all lines are there", flush=True)
+until("end")
+"#,
+};
+
+/// A script's expression for the output.
+const LOG: &str = "document.querySelector('#log-stdout pre')";
+
+async fn shows(browser: &Browser, what: &str, script: &str) -> anyhow::Result<()> {
+    browser.until(what, &format!("const log = {LOG}; return {script}")).await.map(drop)
+}
+
+#[tokio::test]
+async fn output_is_coloured_searched_and_never_too_much() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.script_queue(LOUD, 1).await?;
+    let folder = world.path().display().to_string();
+    let id = world.submit(queue, vec![doc! { "folder": folder }]).await?[0];
+    let _den = world.den_at_work("node1").await?;
+    world.until_status(id, 0).await?;
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        let page = browser.page();
+        page.until_text("plain red <script>alert(1)</script> link").await?;
+        shows(
+            browser,
+            "a colour",
+            "log.querySelector('.ansi-bold.ansi-red').textContent.startsWith('red <script>')",
+        )
+        .await?;
+        // What a bar overwrites is not seen.
+        page.until_text("100%").await?;
+        page.until_no_text("50%").await?;
+        page.until_no_text("elsewhere.example").await?;
+        page.until_text("on stderr").await?;
+
+        std::fs::write(world.path().join("many"), "")?;
+        page.until_text("all lines are there").await?;
+        shows(browser, "a bounded number of lines", "log.childElementCount === 10000").await?;
+        shows(browser, "the end", "log.scrollTop + log.clientHeight >= log.scrollHeight - 8").await?;
+        page.until_text("Only the newest lines are kept here").await?;
+
+        let log = browser.part("#log-stdout", "all lines are there");
+        log.fill("Search in Output", "line 11999").await?;
+        log.until_text("1 of 1").await?;
+        log.fill("Search in Output", "LINE 1199").await?;
+        log.until_text("10 of 10").await?;
+        browser.press("Enter").await?;
+        log.until_text("1 of 10").await?;
+        shows(
+            browser,
+            "no more following",
+            "!document.querySelector('#log-stdout [data-is=follow]').checked",
+        )
+        .await?;
+        log.click("checkbox", "Wrap lines").await?;
+        shows(browser, "lines as they are", "getComputedStyle(log).whiteSpace === 'pre'").await?;
+
+        std::fs::write(world.path().join("end"), "")?;
+        page.until_text("succeeded").await?;
+        // What is stored is shown from its end.
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        page.until_text("all lines are there").await?;
+        page.until_text("See all of it.").await?;
+        let count = "return document.querySelector('#log-stdout pre').childElementCount";
+        let shown = browser.script(count, json!([])).await?;
+        page.click("button", "Show more of it").await?;
+        page.until_text("plain red <script>alert(1)</script> link").await?;
+        shows(browser, "more lines", &format!("log.childElementCount > {shown}")).await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn a_task_is_run_again_with_changes() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.queue("Disbatch::Plugin::Shell", doc! { "name": "shell", "threads": 1 }).await?;
+    let id = world.submit(queue, vec![doc! { "command": "exit 3" }]).await?[0];
+    let _den = world.den_at_work("node1").await?;
+    world.until_status(id, 2).await?;
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        let page = browser.page();
+        page.until_text("exit 3").await?;
+        page.click("link", "Run again with changes").await?;
+        let dialog = browser.part("dialog[open]", "Run again with changes");
+        dialog.fill("Params as JSON", "{\"command\":").await?;
+        dialog.click("button", "Submit it").await?;
+        dialog.until_text("The params are not JSON").await?;
+        dialog.fill("Params as JSON", "{\"command\": \"echo changed\"}").await?;
+        dialog.click("button", "Submit it").await?;
+        page.until_text("This is the new task.").await?;
+        page.until_text("succeeded").await?;
+        page.until_text("echo changed").await?;
+        browser.part("#log-stdout", "changed").until_text("changed").await?;
+        // And the old one once more, as it was.
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        page.click("link", "Retry").await?;
+        page.click("button", "Yes, queue it again").await?;
+        page.until_text("Earlier attempts").await?;
+        page.until_text("failed").await
+    })
+    .await?;
+    site.end().await
+}

@@ -1,0 +1,59 @@
+//! What is looked at: a database, and a DCI in front of it.
+
+use anyhow::ensure;
+use disbatch_tests::browser::Browser;
+use disbatch_tests::{Dci, World};
+
+/// A DCI with a database of its own.
+pub struct Site {
+    /// The database, and what works on it.
+    pub world: World,
+    dci: Dci,
+}
+
+impl Site {
+    /// A site where nothing has happened yet.
+    ///
+    /// # Errors
+    /// MongoDB or the DCI does not start.
+    pub async fn new() -> anyhow::Result<Self> {
+        Self::with(|_| Ok(())).await
+    }
+
+    /// A site whose DCI starts when `prepare` has been there: it reads descriptions of plugins when it starts.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and those of `prepare`.
+    pub async fn with(prepare: impl FnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<Self> {
+        let world = World::new().await?;
+        prepare(&world)?;
+        world.store().ensure_indexes().await?;
+        let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+        Ok(Self { world, dci })
+    }
+
+    /// The address of a page.
+    pub fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.dci.url())
+    }
+
+    /// Removes the database. A test that fails leaves it for a look.
+    ///
+    /// # Errors
+    /// MongoDB is gone.
+    pub async fn end(self) -> anyhow::Result<()> {
+        self.world.end().await
+    }
+}
+
+/// Checks that the server has refused something, as it was meant to, and nothing worse was in the console.
+///
+/// # Errors
+/// Nothing was refused, or there were other errors.
+pub async fn was_refused(browser: &Browser) -> anyhow::Result<()> {
+    let complaints = browser.complaints().await?;
+    let others =
+        complaints.iter().any(|text| !text.contains("status of 400") && !text.contains("Error Code 400"));
+    ensure!(!others && !complaints.is_empty(), "{complaints:?}");
+    Ok(())
+}
