@@ -37,6 +37,9 @@ const AT_ONCE: usize = 4;
 /// The server is asked for what it knows anyway. It may still have to wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A collection and its size, which may not be known.
+pub type Measured = (&'static str, Option<Size>);
+
 /// How MongoDB is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topology {
@@ -131,21 +134,26 @@ impl Store {
     }
 
     /// How large our collections are, in an order that does not change; those that are not there are left out. The server
-    /// knows it without reading them. `None`: this user may not ask.
+    /// knows it without reading them, but does not tell it while a collection is locked: its size is unknown then, after a
+    /// few seconds. `None`: this user may not ask.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn sizes(&self) -> Result<Option<Vec<(&'static str, Size)>>, StoreError> {
-        let size = async |name| Ok::<_, StoreError>((name, self.size(name).await?));
+    pub async fn sizes(&self) -> Result<Option<Vec<Measured>>, StoreError> {
+        let size = async |name| match self.size(name).await {
+            Err(error) if error.is_out_of_time() => Ok(Some((name, None))),
+            size => size.map(|size| size.map(|size| (name, Some(size)))),
+        };
         let sizes =
             futures::stream::iter(COLLECTIONS).map(size).buffered(AT_ONCE).try_collect::<Vec<_>>().await;
         match sizes {
             Err(error) if error.is_forbidden() => Ok(None),
-            sizes => Ok(Some(sizes?.into_iter().filter_map(|(name, size)| Some((name, size?))).collect())),
+            sizes => Ok(Some(sizes?.into_iter().flatten().collect())),
         }
     }
 
+    /// `None`: there is no such collection.
     async fn size(&self, collection: &str) -> Result<Option<Size>, StoreError> {
         let sum = |field: &str| doc! { "$sum": format!("$storageStats.{field}") };
         let pipeline = [

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
@@ -9,6 +10,9 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 
 use crate::store::{Store, StoreError};
+
+/// How long a search may take. What is seldom found is found by reading all entries.
+pub const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Where an entry is among all: they are in the order of their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +70,8 @@ pub struct AuditQuery {
     pub what: Option<String>,
     /// Only of those whose name has this text.
     pub by: Option<String>,
+    /// Only about this queue.
+    pub queue: Option<ObjectId>,
     /// Only about this queue or bulk job.
     pub about: Option<ObjectId>,
     /// Where the page is.
@@ -75,7 +81,7 @@ pub struct AuditQuery {
 }
 
 /// A page of entries that was found.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct AuditPage {
     /// As stored, the latest first.
     pub entries: Vec<Document>,
@@ -93,6 +99,9 @@ impl AuditQuery {
         }
         if let Some(by) = &self.by {
             all.push(doc! { "by": { "$regex": literal(by), "$options": "i" } });
+        }
+        if let Some(queue) = self.queue {
+            all.push(doc! { "filter.queue": queue });
         }
         if let Some(id) = self.about {
             all.push(doc! { "$or": [{ "filter.queue": id }, { "job": id }] });
@@ -173,17 +182,22 @@ impl Store {
         Ok(found.try_collect().await?)
     }
 
-    /// A page of the entries that are asked for.
+    /// A page of the entries that are asked for. `None`: that would take longer than [`PATIENCE`].
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn find_audit(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
+    pub async fn find_audit(&self, query: &AuditQuery) -> Result<Option<AuditPage>, StoreError> {
         let way = if query.is_backwards() { 1 } else { -1 };
         let one_more = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
         let audit = self.audit();
-        let found = audit.find(query.filter()).sort(doc! { "at": way, "_id": way }).limit(one_more);
-        Ok(query.page(found.await?.try_collect().await?))
+        let find = audit.find(query.filter()).sort(doc! { "at": way, "_id": way }).limit(one_more);
+        let found = async { find.max_time(PATIENCE).await?.try_collect::<Vec<Document>>().await };
+        match found.await.map_err(StoreError::from) {
+            Ok(entries) => Ok(Some(query.page(entries))),
+            Err(error) if error.is_out_of_time() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn audit(&self) -> Collection<Document> {
@@ -248,5 +262,13 @@ mod tests {
         assert_eq!(all[1], doc! { "by": { "$regex": "10\\.0\\.", "$options": "i" } }.into());
         assert_eq!(all[2], doc! { "at": { "$lte": DateTime::from_millis(5) } }.into());
         assert_eq!(AuditQuery::default().filter(), doc! {});
+    }
+
+    #[test]
+    fn a_queue_and_an_id_are_both_looked_for() {
+        let [queue, about] = [[1; 12], [2; 12]].map(ObjectId::from_bytes);
+        let query = AuditQuery { queue: Some(queue), about: Some(about), ..AuditQuery::default() };
+        let of_about = doc! { "$or": [{ "filter.queue": about }, { "job": about }] };
+        assert_eq!(query.filter(), doc! { "$and": [{ "filter.queue": queue }, of_about] });
     }
 }

@@ -1,6 +1,7 @@
 //! `QueueBalance`: the one document that says how many tasks may run when, and in which order queues get
 //! them. Here it is read and saved; the loop works with it.
 
+pub mod change;
 pub mod lease;
 pub mod plan;
 pub mod run;

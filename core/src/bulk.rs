@@ -69,7 +69,7 @@ impl Action {
         }
     }
 
-    /// Whether it is for archived tasks too.
+    /// Whether it is for archived tasks too, unless its filter leaves these out.
     pub const fn reaches_archive(self) -> bool {
         matches!(self, Self::Delete)
     }
@@ -96,6 +96,17 @@ pub struct BulkFilter {
     pub older_than: Option<Duration>,
     /// One of these.
     pub ids: Option<Vec<TaskId>>,
+    /// Given to this node.
+    pub node: Option<String>,
+    /// Also archived ones, if the action is for these.
+    pub archive: bool,
+}
+
+impl Default for BulkFilter {
+    /// Nothing is asked for: neither a queue nor ids.
+    fn default() -> Self {
+        Self { queue: None, statuses: Vec::new(), older_than: None, ids: None, node: None, archive: true }
+    }
 }
 
 /// A job to be made.
@@ -187,6 +198,17 @@ pub struct BulkJob {
     pub instance: String,
 }
 
+/// Where a page of jobs begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BulkFrom {
+    /// With the latest.
+    Latest,
+    /// After this one: those that are older.
+    After(ObjectId),
+    /// Before this one, and next to it: those that are newer.
+    Before(ObjectId),
+}
+
 /// What became of a wish to stop a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BulkCancelled {
@@ -206,7 +228,7 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn create_bulk(&self, request: &BulkRequest, instance: &str) -> Result<BulkJob, StoreError> {
         let total = self.count_bulk(request.action, &request.filter).await?;
-        let newest = self.newest_task(request.action).await?;
+        let newest = self.newest_task(request.filter.reaches_archive(request.action)).await?;
         let literal = |value: Bson| doc! { "$literal": value };
         let fields = doc! {
             "action": request.action.as_str(),
@@ -235,10 +257,26 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn list_bulk(&self, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
-        let found = self.bulk().find(doc! {}).sort(doc! { "_id": -1 }).limit(limit).await?;
-        let documents: Vec<Document> = found.try_collect().await?;
+        self.list_bulk_from(BulkFrom::Latest, limit).await
+    }
+
+    /// A page of the jobs, the latest first.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn list_bulk_from(&self, from: BulkFrom, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
+        let (filter, order) = match from {
+            BulkFrom::Latest => (doc! {}, -1),
+            BulkFrom::After(job) => (doc! { "_id": { "$lt": job } }, -1),
+            BulkFrom::Before(job) => (doc! { "_id": { "$gt": job } }, 1),
+        };
+        let found = self.bulk().find(filter).sort(doc! { "_id": order }).limit(limit).await?;
+        let mut documents: Vec<Document> = found.try_collect().await?;
+        if order > 0 {
+            documents.reverse();
+        }
         documents.into_iter().map(|document| typed("bulk", document)).collect()
     }
 

@@ -24,16 +24,16 @@ mod deltas;
 mod flush;
 mod totals;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bson::Document;
 use bson::oid::ObjectId;
 use mongodb::Collection;
 use mongodb::options::{Acknowledgment, CollectionOptions, WriteConcern};
-use tokio::time::Instant;
 
 use crate::model::{QueueId, Status};
-use crate::store::Store;
+use crate::notebook::{Notebook, Notes};
+use crate::store::{Store, StoreError};
 use deltas::Deltas;
 use flush::Flush;
 
@@ -55,50 +55,54 @@ pub(crate) struct Counters {
     process: ObjectId,
     /// The part that it writes.
     part: String,
-    /// Whether it goes on after a task, so that it can repeat a flush.
-    goes_on: bool,
-    state: Mutex<State>,
-    flushing: tokio::sync::Mutex<()>,
+    book: Notebook<Moves>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Moves {
     pending: Deltas,
     /// Sent, and not answered.
     sent: Option<Flush>,
     /// The number of the last flush.
     number: i64,
-    /// Somebody will flush within a second.
-    scheduled: bool,
-    /// Until when nothing is noted, as this user may not write counters.
-    silent_until: Option<Instant>,
+}
+
+impl Notes for Moves {
+    const EVERY: Duration = Duration::from_secs(1);
+
+    fn book(store: &Store) -> &Notebook<Self> {
+        &store.counters.book
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.sent.is_none()
+    }
+
+    fn give_up(&mut self) {
+        self.pending = Deltas::default();
+        self.sent = None;
+    }
+
+    async fn flush(store: &Store) -> Result<(), StoreError> {
+        store.flush_counters().await
+    }
 }
 
 impl Counters {
     /// Those of a process that goes on until it is told to end.
     pub(crate) fn of_daemon() -> Self {
-        Self::new(true)
+        Self::new(Notebook::of_daemon())
     }
 
     /// Those of a process that runs one task.
     pub(crate) fn of_runner() -> Self {
-        Self::new(false)
+        Self::new(Notebook::of_runner())
     }
 
-    fn new(goes_on: bool) -> Self {
+    fn new(book: Notebook<Moves>) -> Self {
         let process = ObjectId::new();
         let [.., last] = process.bytes();
-        Self {
-            process,
-            part: format!("part{}", last % PARTS),
-            goes_on,
-            state: Mutex::default(),
-            flushing: tokio::sync::Mutex::new(()),
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { process, part: format!("part{}", last % PARTS), book }
     }
 }
 
@@ -106,7 +110,7 @@ impl Store {
     /// Notes that `tasks` tasks of `queue` have moved from one status to another; `None` is not to be there. Ends are
     /// also noted in [`crate::series`].
     pub(crate) fn moved(&self, queue: QueueId, from: Option<Status>, to: Option<Status>, tasks: u64) {
-        self.note(|deltas| deltas.moved(queue.0, from, to, tasks));
+        self.note::<Moves>(|moves| moves.pending.moved(queue.0, from, to, tasks));
         if let (Some(from), Some(to)) = (from, to)
             && !from.has_ended()
             && to.has_ended()
@@ -118,23 +122,7 @@ impl Store {
     /// Notes that tasks may have moved of which nothing is known: an answer was lost, or a process has vanished. An audit
     /// comes soon.
     pub fn doubt_counters(&self) {
-        self.note(|deltas| deltas.doubt = true);
-    }
-
-    fn note(&self, change: impl FnOnce(&mut Deltas)) {
-        let mut state = self.counters.state();
-        if state.silent_until.is_some_and(|until| Instant::now() < until) {
-            return;
-        }
-        change(&mut state.pending);
-        // A runner writes once, at its end.
-        if !self.counters.goes_on || state.scheduled || state.pending.is_empty() {
-            return;
-        }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        state.scheduled = true;
-        drop(state);
-        runtime.spawn(flush::follow(self.clone()));
+        self.note::<Moves>(|moves| moves.pending.doubt = true);
     }
 
     /// What is lost with the server is mended by the audit, so that nobody has to wait for a majority.

@@ -18,6 +18,7 @@ pub mod link;
 pub mod live;
 pub mod model;
 pub mod node;
+mod notebook;
 pub mod observe;
 pub mod output;
 pub mod plugin;

@@ -125,14 +125,17 @@ async fn pack<R: AsyncRead + Unpin>(
 }
 
 fn chunk_bytes(id: ObjectId, expected: usize, mut chunk: Document) -> Result<Vec<u8>, StoreError> {
-    let damaged = |reason: String| StoreError::DamagedOutput { id, reason };
     let number = chunk.get("n").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from)));
     if number.and_then(|n| usize::try_from(n).ok()) != Some(expected) {
-        return Err(damaged(format!("chunk {expected} is missing")));
+        return Err(damaged(id, format!("chunk {expected} is missing")));
     }
     match chunk.remove("data") {
         Some(Bson::String(text)) => Ok(text.into_bytes()),
         Some(Bson::Binary(binary)) => Ok(binary.bytes),
-        _ => Err(damaged(format!("chunk {expected} holds neither text nor binary data"))),
+        _ => Err(damaged(id, format!("chunk {expected} holds neither text nor binary data"))),
     }
+}
+
+fn damaged(id: ObjectId, reason: String) -> StoreError {
+    StoreError::DamagedOutput { id, reason }
 }

@@ -21,6 +21,7 @@ pub use error::{StoreError, WriteFailure};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Role, Ssl};
 use crate::counters::Counters;
+use crate::notebook::Notebook;
 use crate::series::Series;
 
 /// How long an operation waits for a reachable server before it fails.
@@ -36,7 +37,7 @@ pub struct Store {
     database: Database,
     clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) series: Arc<Series>,
+    pub(crate) series: Arc<Notebook<Series>>,
 }
 
 impl Store {
@@ -55,9 +56,9 @@ impl Store {
         }
         let database = Client::with_options(options)?.database(&config.database);
         let (counters, series) = match role {
-            Role::TaskRunner => (Counters::of_runner(), Series::of_runner()),
+            Role::TaskRunner => (Counters::of_runner(), Notebook::of_runner()),
             Role::Disbatchd | Role::DisbatchWeb | Role::QueueBalance | Role::Plugin => {
-                (Counters::of_daemon(), Series::of_daemon())
+                (Counters::of_daemon(), Notebook::of_daemon())
             }
         };
         let clock = Arc::new(SystemClock);
@@ -66,7 +67,7 @@ impl Store {
 
     /// The operations of this module on `database`, with the time from `clock`.
     pub fn with_clock(database: Database, clock: Arc<dyn Clock>) -> Self {
-        let (counters, series) = (Counters::of_daemon(), Series::of_daemon());
+        let (counters, series) = (Counters::of_daemon(), Notebook::of_daemon());
         Self { database, clock, counters: Arc::new(counters), series: Arc::new(series) }
     }
 

@@ -12,6 +12,7 @@ mod candidates;
 mod claim;
 mod delete;
 mod finish;
+mod longest;
 mod on_node;
 mod orphan;
 pub mod pages;

@@ -1,39 +1,33 @@
 // The page of QueueBalance: tiers are moved by buttons or dragged, and everything is checked before it is saved.
 
-const { toast, post, complain, place, refresh } = window.disbatch;
-const form = document.querySelector("#balance-form");
-const find = (selector, root = form) => root.querySelector(selector);
-const findAll = (selector, root = form) => [...root.querySelectorAll(selector)];
-const part = (name) => find(`[data-is="${name}"]`);
+const { find, findAll, make, toast, post, place, refresh, clearComplaint, blame } = window.disbatch;
+const form = find("#balance-form");
+const part = (name) => find(`[data-is="${name}"]`, form);
 const say = (words) => { part("state").textContent = words; };
 
 // What is on the page
 
-const tiers = () => findAll("[data-tier]");
+const tiers = () => findAll("[data-tier]", form);
 const namesOf = (tier) => findAll("[data-queue]", tier).map((item) => item.dataset.queue);
 const read = () => ({
-  times: findAll("#times [data-time]").map((row) => Object.fromEntries(findAll("[data-field]", row).map((field) => [field.dataset.field, field.value]))),
+  times: findAll("#times [data-time]", form).map((row) => Object.fromEntries(findAll("[data-field]", row).map((field) => [field.dataset.field, field.value]))),
   tiers: tiers().filter((tier) => tier.dataset.tier === "tier").map(namesOf),
-  default: namesOf(find('[data-tier="default"]')),
+  default: namesOf(find('[data-tier="default"]', form)),
 });
-const clean = (root) => root.querySelectorAll(".complaint").forEach((old) => old.remove());
 
 /** Says what is wrong where it is. */
 const mark = (problems) => {
-  clean(form);
-  findAll("[aria-invalid]").forEach((field) => field.removeAttribute("aria-invalid"));
-  const rows = findAll("#times [data-time]");
+  clearComplaint(form);
+  const rows = findAll("#times [data-time]", form);
   for (const { at, text } of problems) {
-    const [kind, key, field] = at.split("/");
-    const cell = kind === "times" ? find(`[data-at="${field}"]`, rows[Number(key)] ?? form)
-      : findAll("[data-queue]").filter((item) => `queues/${item.dataset.queue}` === at).at(-1);
+    const [kind, key, name] = at.split("/");
+    const cell = kind === "times" ? find(`[data-at="${name}"]`, rows[Number(key)] ?? form)
+      : findAll("[data-queue]", form).filter((item) => `queues/${item.dataset.queue}` === at).at(-1);
     if (!cell) continue;
-    const words = document.createElement("p");
-    words.className = "message complaint";
-    words.dataset.client = "";
-    words.textContent = text;
+    const words = make("p", { class: "message complaint", "data-client": "" }, text);
     cell.append(words);
-    cell.querySelector("input")?.setAttribute("aria-invalid", "true");
+    const field = find("input", cell);
+    if (field) blame(field, words);
   }
 };
 
@@ -51,7 +45,9 @@ const check = async () => {
   place(answer.week);
   return answer;
 };
+let changes = 0;
 const changed = () => {
+  changes += 1;
   form.dataset.dirty = "";
   part("revert").hidden = false;
   say("Not saved yet.");
@@ -96,31 +92,28 @@ form.addEventListener("click", (event) => {
     const row = button.closest("[data-time]");
     const next = row.nextElementSibling ?? row.previousElementSibling;
     row.remove();
-    (next ? find("[data-remove]", next) : find("[data-add-time]"))?.focus();
+    (next ? find("[data-remove]", next) : find("[data-add-time]", form))?.focus();
     changed();
   }
   if (button.hasAttribute("data-add-time")) {
-    const row = find("#time-row").content.firstElementChild.cloneNode(true);
-    find("#times").append(row);
+    const row = find("#time-row", form).content.firstElementChild.cloneNode(true);
+    find("#times", form).append(row);
     find("select", row).focus();
     changed();
   }
   if (button.hasAttribute("data-add-tier")) {
-    const tier = document.createElement("section");
-    tier.className = "tier";
-    tier.dataset.tier = "tier";
-    tier.append(document.createElement("h3"), document.createElement("ol"));
-    find('[data-tier="default"]').before(tier);
+    const tier = make("section", { class: "tier", "data-tier": "tier" }, make("h3"), make("ol"));
+    find('[data-tier="default"]', form).before(tier);
     renumber();
     part("moved").textContent = `${find("h3", tier).textContent} is there.`;
     changed();
   }
 });
-form.addEventListener("input", (event) => { if (event.target.matches("[data-field]")) changed(); });
+for (const name of ["input", "change"]) form.addEventListener(name, (event) => { if (event.target.matches("[data-field]")) changed(); });
 
 // Dragging is an addition to the buttons
 let dragged = null;
-const makeDraggable = () => findAll("[data-queue]").forEach((item) => { item.draggable = true; });
+const makeDraggable = () => findAll("[data-queue]", form).forEach((item) => { item.draggable = true; });
 makeDraggable();
 document.addEventListener("disbatch:changed", makeDraggable);
 form.addEventListener("dragstart", (event) => {
@@ -146,54 +139,49 @@ form.addEventListener("dragend", () => {
 
 // Saving
 
-const saved = () => JSON.parse(form.dataset.saved);
-const save = async (document, said, undo) => {
-  await post("/balance", JSON.stringify(document));
+/** Saves a document if the settings still have the revision `base`. The page has what is saved then, and its revision. */
+const store = async (document, base, undoes = false) => {
+  const { revision } = await post("/ui/balance", JSON.stringify({ ...document, ".base": base, ".undo": undoes }));
+  Object.assign(form.dataset, { saved: JSON.stringify(document), revision });
+  return revision;
+};
+const takeBack = async (document, base) => {
+  try { await store(document, base, true); } catch (error) {
+    toast(`It could not be taken back. ${error.message}`, { tone: "bad" });
+    return;
+  }
+  toast("Taken back.");
+  refresh();
+};
+const save = async () => {
+  const number = changes;
+  const answer = await check();
+  if (!answer) return say("It has changed meanwhile. Save it again.");
+  if (answer.problems.length) {
+    say(`Not saved: ${answer.problems.length === 1 ? "one thing is" : `${answer.problems.length} things are`} wrong.`);
+    find(".complaint", form)?.scrollIntoView({ block: "center" });
+    return;
+  }
+  const { saved, revision } = form.dataset;
+  const now = await store(answer.document, revision);
+  toast("Balance: saved.", { undo: () => takeBack(JSON.parse(saved), now) });
+  if (number !== changes) return; // Something is not saved yet.
   delete form.dataset.dirty;
   part("revert").hidden = true;
   say("Everything is saved.");
-  toast(said, undo ? { undo } : {});
-  await refresh();
+  refresh();
 };
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const button = part("save");
   button.disabled = true;
-  try {
-    const answer = await check();
-    if (!answer) return say("It has changed meanwhile. Save it again.");
-    if (answer.problems.length) {
-      say(`Not saved: ${answer.problems.length === 1 ? "one thing is" : `${answer.problems.length} things are`} wrong.`);
-      find(".complaint")?.scrollIntoView({ block: "center" });
-      return;
-    }
-    const before = saved();
-    await save(answer.document, "Balance: saved.", () => save(before, "Taken back.").catch((error) => toast(error.message, { tone: "bad" })));
-  } catch (error) { say(`Not saved. ${error.message}`); } finally { button.disabled = false; }
+  try { await save(); } catch (error) { say(`Not saved. ${error.message}`); } finally { button.disabled = false; }
 });
 part("revert").addEventListener("click", () => { delete form.dataset.dirty; location.reload(); });
 window.addEventListener("beforeunload", (event) => { if (form.dataset.dirty !== undefined) event.preventDefault(); });
 
-// Pausing leaves what is not saved alone
-
-document.addEventListener("submit", async (event) => {
-  if (event.target.id !== "disable-form") return;
-  event.preventDefault();
-  disable(Math.floor(new Date(event.target.elements.until.value).getTime() / 1000));
+// Times are those of this browser's clock, and the server takes times without a zone for UTC
+document.addEventListener("htmx:configRequest", ({ detail: { elt, parameters } }) => {
+  const until = elt.id === "disable-form" ? new Date(parameters.until) : NaN;
+  if (!Number.isNaN(Number(until))) parameters.until = until.toISOString();
 });
-document.addEventListener("click", (event) => {
-  const button = event.target.closest?.("#disable-form button[type=button]");
-  if (!button) return;
-  if (button.hasAttribute("data-enable")) disable(null);
-  else disable(Math.floor(Date.now() / 1000) + Number(button.dataset.hours) * 3600);
-});
-const disable = async (until) => {
-  const pausing = document.querySelector("#disable-form");
-  clean(pausing);
-  if (until !== null && !(until > Date.now() / 1000)) return complain(pausing, "This time has passed already.");
-  try {
-    await post("/balance", JSON.stringify({ ...saved(), disabled: until }));
-    toast(until === null ? "QueueBalance works again." : `QueueBalance is disabled until ${new Date(until * 1000).toLocaleString()}.`);
-    await refresh();
-  } catch (error) { complain(pausing, error.message); }
-};

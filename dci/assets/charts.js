@@ -16,11 +16,18 @@
   const lighter = (color) => color.replace(/^rgb\((.*)\)$/, "rgba($1, 0.22)");
   const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
+  // A line begins with two points; one that has no neighbour would not be seen.
+  const alone = (plot, at) => {
+    const values = plot.data[at];
+    const is = (index) => values[index] !== null && values[index] !== undefined;
+    return values.flatMap((_, index) => (is(index) && !is(index - 1) && !is(index + 1) ? [index] : []));
+  };
+
   const series = (figure, { label, kind = "line", tone = "accent" }) => {
     const stroke = colour(figure, tone);
     const value = (_, at) => (at === null || at === undefined ? "–" : number.format(at));
-    const common = { label, value, stroke, points: { show: false } };
-    if (kind === "bars") return { ...common, fill: stroke, width: 0, paths: uPlot.paths.bars({ size: [0.7, 24] }) };
+    const common = { label, value, stroke, points: { show: true, size: 5, fill: stroke, filter: alone } };
+    if (kind === "bars") return { ...common, points: { show: false }, fill: stroke, width: 0, paths: uPlot.paths.bars({ size: [0.7, 24] }) };
     if (kind === "area") return { ...common, fill: lighter(stroke), width: 1.5 };
     return { ...common, width: 1.5 };
   };
@@ -53,6 +60,7 @@
     let shape = "";
     let every = EVERY;
     let last = 0;
+    let asking = null;
     const draw = () => {
       if (!data) return;
       const values = [data.times, ...data.series.map((one) => one.values)];
@@ -64,7 +72,11 @@
       chart = new uPlot(options(figure, data, plot), values, plot);
     };
     const load = async () => {
-      const answer = await fetch(figure.dataset.chart, { headers: { Accept: "application/json" } });
+      // What was asked for before is not to come later and take its place.
+      asking?.abort();
+      asking = new AbortController();
+      const { signal } = asking;
+      const answer = await fetch(figure.dataset.chart, { headers: { Accept: "application/json" }, signal });
       if (!answer.ok) throw new Error(`${answer.status}`);
       const fresh = await answer.json();
       every = Number(fresh.every) * 1000 || EVERY;
@@ -89,7 +101,8 @@
   // <a data-span="ADDRESS"> in the figure: another stretch of time, without leaving the page.
   document.addEventListener("click", (event) => {
     const link = event.target.closest?.("figure[data-chart] a[data-span]");
-    if (!link) return;
+    // With a key held it is for another tab or window.
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
     event.preventDefault();
     const figure = link.closest("figure");
     figure.dataset.chart = link.dataset.span;

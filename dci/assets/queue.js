@@ -1,24 +1,16 @@
 // The page of a queue: forms for new tasks, and files of them.
 
-const { toast, complain } = window.disbatch;
-const find = (selector, root = document) => root.querySelector(selector);
-
-/** An element with text. */
-const made = (name, text, attributes = {}) => {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.textContent = text;
-  return element;
-};
+const { find, findAll, make, toast, complain, clearComplaint, blame } = window.disbatch;
 
 // What was submitted, and where it is
 
 const MOST_LINKS = 10;
 document.addEventListener("disbatch:done", ({ target, detail: { answer } }) => {
   if (!target.matches?.("[data-submits]") || !Array.isArray(answer.ids)) return;
-  clearMarks(target);
-  const line = made("p", "Submitted: ", { class: "message good" });
-  for (const id of answer.ids.slice(0, MOST_LINKS)) line.append(made("a", id, { href: `/tasks/${encodeURIComponent(id)}` }), " ");
+  // What the field for JSON has begun with is submitted, too.
+  if (target !== paramsForm && filledIn) delete paramsForm?.dataset.dirty;
+  const line = make("p", { class: "message good" }, "Submitted: ");
+  for (const id of answer.ids.slice(0, MOST_LINKS)) line.append(make("a", { href: `/tasks/${encodeURIComponent(id)}` }, id), " ");
   if (answer.count > MOST_LINKS) line.append(`and ${answer.count - MOST_LINKS} more`);
   const place = find("#submitted");
   place.prepend(line);
@@ -27,17 +19,13 @@ document.addEventListener("disbatch:done", ({ target, detail: { answer } }) => {
 
 // What is wrong with a field is said at the field
 
-const clearMarks = (form) => {
-  form.querySelectorAll("[data-wrong]").forEach((mark) => mark.remove());
-  form.querySelectorAll("[aria-invalid]").forEach((field) => field.removeAttribute("aria-invalid"));
-};
 const mark = (form, fields) => {
-  clearMarks(form);
   for (const [pointer, text] of Object.entries(fields)) {
     const place = find(`[data-param="${CSS.escape(pointer)}"]`, form);
     if (!place) continue;
-    place.append(made("p", text, { class: "message complaint", "data-wrong": "", "data-client": "" }));
-    find("input, select, textarea", place)?.setAttribute("aria-invalid", "true");
+    const words = make("p", { class: "message complaint", "data-client": "" }, text);
+    place.append(words);
+    findAll("input, select, textarea", place).forEach((field) => blame(field, words));
   }
   find("[aria-invalid]", form)?.focus();
 };
@@ -50,7 +38,7 @@ document.addEventListener("htmx:responseError", ({ detail: { xhr, requestConfig 
 });
 
 // Patterns are those of JSON Schema: anywhere in the text, and not as HTML has them.
-for (const field of document.querySelectorAll("[data-pattern]")) {
+for (const field of findAll("[data-pattern]")) {
   let pattern = null;
   try { pattern = new RegExp(field.dataset.pattern, "u"); } catch { /* The plugin has to say it. */ }
   const check = () => field.setCustomValidity(pattern && field.value && !pattern.test(field.value) ? `This does not match ${field.dataset.pattern}` : "");
@@ -69,9 +57,11 @@ document.addEventListener("disbatch:tab", async ({ detail: { tab } }) => {
   body.set(".preview", "1");
   const answer = await fetch(paramsForm.action, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
   if (!answer?.ok || paramsJson.value !== filledIn) return;
-  const params = await answer.json();
-  filledIn = Object.keys(params).length ? JSON.stringify(params, null, 2) : "";
-  paramsJson.value = filledIn;
+  // It is taken as it is written: a number in it may be larger than this browser's.
+  const params = (await answer.text()).trim();
+  if (paramsJson.value !== filledIn) return;
+  paramsJson.value = params === "{}" ? "" : params;
+  filledIn = paramsJson.value;
 });
 
 // Files with an object on each line
@@ -151,14 +141,10 @@ const report = (said, share) => {
 };
 const showProblems = () => {
   const list = part("problems");
-  list.replaceChildren(...job.problems.slice(0, MOST_SHOWN).map(({ number, text }) => {
-    const item = document.createElement("li");
-    item.className = "message";
-    item.append(made("span", `Line ${number} ${text}`));
-    return item;
-  }));
+  const said = job.problems.slice(0, MOST_SHOWN).map(({ number, text }) => make("span", {}, `Line ${number} ${text}`));
+  list.replaceChildren(...said.map((words) => make("li", { class: "message" }, words)));
   const more = job.problems.length - MOST_SHOWN;
-  if (more > 0) list.append(made("li", `And ${more} more lines.`, { class: "message" }));
+  if (more > 0) list.append(make("li", { class: "message" }, `And ${more} more lines.`));
   list.hidden = !job.problems.length;
 };
 const offer = (words, act) => {
@@ -167,7 +153,9 @@ const offer = (words, act) => {
   button.textContent = words;
   button.onclick = act;
 };
+let isWorking = false; // On a file.
 const busy = (is) => {
+  isWorking = is;
   part("stop").hidden = !is;
   find("button.primary", file).disabled = is;
   if (is) offer("", null);
@@ -236,7 +224,7 @@ const run = (step) => async () => {
     showProblems();
     report(`Broken off after ${count(job.done)}`, job.good ? job.done / job.good : 0);
     complain(file, error.message);
-    if (error instanceof Trouble) offer("Go on", () => { file.querySelectorAll(".complaint").forEach((old) => old.remove()); run(step)(); });
+    if (error instanceof Trouble) offer("Go on", () => { clearComplaint(file); run(step)(); });
   }
 };
 
@@ -244,9 +232,12 @@ file?.addEventListener("submit", (event) => {
   event.preventDefault();
   const blob = file.elements.file.files[0];
   if (!blob) return;
-  file.querySelectorAll(".complaint").forEach((old) => old.remove());
+  clearComplaint(file);
   const key = `file ${crypto.getRandomValues(new Uint32Array(4)).join("-")}`;
   job = { blob, key, most: Number(file.elements.batch.value), bad: new Set(), problems: [], good: 0, done: 0, batches: 0, stopped: false };
   run(check)();
 });
 part("stop")?.addEventListener("click", () => { job.stopped = true; });
+
+// Neither the rest of a file nor what has been typed is to be lost by a key that leads elsewhere
+window.addEventListener("beforeunload", (event) => { if (isWorking || find("form[data-submits][data-dirty]")) event.preventDefault(); });

@@ -23,6 +23,10 @@ const VERBS = { cancel: "Cancel", retry: "Retry", archive: "Archive", delete: "D
 const PASSIVE = { cancel: "cancelled", retry: "retried", archive: "archived", delete: "deleted" };
 const counted = (count) => (count === null ? "these tasks" : `${count.toLocaleString("en")} task${count === 1 ? "" : "s"}`);
 
+const MOST_FOLLOWED = 3;
+const followed = new Map(); // What tells of the jobs whose panels are shown, by the panels' ids.
+const stopFollowing = (id) => { followed.get(id)?.end(); followed.delete(id); };
+
 /** Shows how far a job is, until it is over; on its own page where this one has no place for that. */
 const follow = (id, action) => {
   const here = document.getElementById("job-here");
@@ -30,16 +34,41 @@ const follow = (id, action) => {
   const panel = document.createElement("section");
   panel.id = `job-${id}`;
   here.prepend(panel);
-  while (here.children.length > 3) here.lastElementChild.remove();
+  while (here.children.length > MOST_FOLLOWED) {
+    const { lastElementChild: oldest } = here;
+    stopFollowing(oldest.id);
+    oldest.remove();
+  }
   const telling = stream(`/ui/bulk/${id}`, {
     message(html) {
       place(html);
       const { state, done } = document.getElementById(panel.id)?.dataset ?? {};
       if (!state || state === "running") return;
-      telling.end();
+      stopFollowing(panel.id);
       const good = state === "done";
       toast(`${counted(Number(done))} ${PASSIVE[action]}${good ? "." : `, then the job was ${state}.`}`, { tone: good ? "good" : "bad" });
     },
+  });
+  followed.set(panel.id, telling);
+};
+
+/** Asks, also for a reason where the page has a field for that. Resolves to whether the answer was yes; the reason is put into `fields`. */
+const agreed = (question, fields, options) => {
+  const dialog = document.getElementById("why");
+  if (!dialog || fields.get("reason")) return ask(question, options);
+  const part = (name) => dialog.querySelector(`[data-is=${name}]`);
+  part("question").textContent = question;
+  part("yes").textContent = options.yes;
+  part("yes").className = options.danger ? "danger" : "primary";
+  part("reason").value = "";
+  dialog.returnValue = "";
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      const yes = dialog.returnValue === "yes";
+      if (yes && part("reason").value.trim()) fields.set("reason", part("reason").value.trim());
+      resolve(yes);
+    }, { once: true });
+    dialog.showModal();
   });
 };
 
@@ -48,10 +77,11 @@ const act = async (form, fields) => {
   fields.set(".preview", "1");
   const { count } = await post("/bulk", fields);
   if (count === 0) return toast(`None of these tasks can be ${PASSIVE[action]}.`, { tone: "info" });
-  const warning = action === "delete" ? " They and their output cannot be brought back." : "";
+  const archived = fields.get("archive") === "0" ? " Archived tasks are left alone." : " Archived ones among them are deleted, too.";
+  const warning = action === "delete" ? `${archived} What is deleted cannot be brought back, nor its output.` : "";
   const unknown = count === null ? " There are so many that nobody has counted them." : "";
   const yes = `${VERBS[action]} ${count === 1 ? "it" : "them"}`;
-  if (!(await ask(`${VERBS[action]} ${counted(count)}?${warning}${unknown}`, { yes, danger: action === "cancel" || action === "delete" }))) return;
+  if (!(await agreed(`${VERBS[action]} ${counted(count)}?${warning}${unknown}`, fields, { yes, danger: action === "cancel" || action === "delete" }))) return;
   fields.delete(".preview");
   const { id } = await post("/bulk", fields);
   for (const box of document.querySelectorAll("[data-select]:checked")) box.checked = false;

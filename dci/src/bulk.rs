@@ -23,7 +23,7 @@ const MOST_IDS: usize = 100_000;
 const MOST: i64 = 1000;
 
 /// The keys of a filter. A form has them among the parameters.
-const FILTER: [&str; 4] = ["queue", "status", "older_than", "ids"];
+const FILTER: [&str; 6] = ["queue", "status", "older_than", "ids", "node", "archive"];
 
 /// Reads and checks a wish for a bulk job.
 ///
@@ -74,6 +74,8 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     let statuses = fields.get("status").map(statuses).transpose()?.unwrap_or_default();
     let older_than = fields.get("older_than").map(seconds).transpose()?;
     let ids = fields.get("ids").map(ids).transpose()?;
+    let node = fields.get("node").map(node).transpose()?;
+    let archive = fields.get("archive").map_or(Ok(true), archive)?;
     let queue = match fields.get("queue") {
         Some(Value::String(name)) => Some(queue(state, name).await?),
         Some(Value::Number(name)) => Some(queue(state, &name.to_string()).await?),
@@ -89,7 +91,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         let message = format!("there is nothing to {} about tasks with status {status}", action.as_str());
         return Err(HttpError::bad_request(message));
     }
-    Ok(BulkFilter { queue, statuses, older_than, ids })
+    Ok(BulkFilter { queue, statuses, older_than, ids, node, archive })
 }
 
 /// A queue that has been deleted may still have tasks, so an id need not be one of a queue that there is.
@@ -135,6 +137,20 @@ fn seconds(value: &Value) -> Result<Duration, HttpError> {
     seconds
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| HttpError::bad_request("older_than must be a number of seconds"))
+}
+
+fn node(value: &Value) -> Result<String, HttpError> {
+    value.as_str().map(str::to_owned).ok_or_else(|| HttpError::bad_request("node must be a name"))
+}
+
+/// Whoever means to spare archived tasks must not be misunderstood.
+fn archive(value: &Value) -> Result<bool, HttpError> {
+    match value {
+        Value::Bool(archive) => Ok(*archive),
+        value if *value == 1 || *value == "1" || *value == "true" => Ok(true),
+        value if *value == 0 || *value == "0" || *value == "false" => Ok(false),
+        _ => Err(HttpError::bad_request("archive must be true or false")),
+    }
 }
 
 fn ids(value: &Value) -> Result<Vec<TaskId>, HttpError> {
@@ -262,6 +278,21 @@ mod tests {
     }
 
     #[test]
+    fn archived_tasks_are_meant_or_not_and_nothing_between() {
+        for yes in [json!(true), json!(1), json!("1"), json!("true")] {
+            assert!(archive(&yes).unwrap(), "{yes}");
+        }
+        for no in [json!(false), json!(0), json!("0"), json!("false")] {
+            assert!(!archive(&no).unwrap(), "{no}");
+        }
+        for wrong in [json!("no"), json!(2), json!(["0", "1"]), json!({})] {
+            assert_eq!(archive(&wrong).unwrap_err().status(), 400, "{wrong}");
+        }
+        assert_eq!(node(&json!("n")).unwrap(), "n");
+        assert_eq!(node(&json!(5)).unwrap_err().status(), 400);
+    }
+
+    #[test]
     fn a_form_has_the_keys_of_the_filter_among_its_own() {
         let map = |value: Value| value.as_object().unwrap().clone();
         let params = |fields| Params { fields: map(fields), options: Map::new() };
@@ -269,7 +300,7 @@ mod tests {
         assert_eq!(flat, map(json!({"queue": "q"})));
         let nested = filter_fields(&params(json!({"filter": {"queue": "q", "ids": [ID]}}))).unwrap();
         assert_eq!(nested, map(json!({"queue": "q", "ids": [ID]})));
-        assert!(filter_fields(&params(json!({"filter": {"node": "n"}}))).is_err());
+        assert!(filter_fields(&params(json!({"filter": {"pid": 7}}))).is_err());
         assert!(filter_fields(&params(json!({"filter": "queue"}))).is_err());
     }
 }

@@ -88,6 +88,8 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         ui::queue::submit::handle,
         ui::queue::remove::handle,
         ui::balance::check::handle,
+        ui::balance::save::handle,
+        ui::balance::disable::handle,
         ui::overview::handle,
         ui::overview::live,
         ui::overview::throughput,

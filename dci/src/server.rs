@@ -262,7 +262,9 @@ fn pages_of_things(app: &mut ServiceConfig) {
             resource("/ui/queues/{id:[0-9a-f]{24}}/delete", POST)
                 .route(web::post().to(ui::queue::remove::handle)),
         )
-        .service(resource("/ui/balance/check", POST).route(web::post().to(ui::balance::check::handle)));
+        .service(resource("/ui/balance", POST).route(web::post().to(ui::balance::save::handle)))
+        .service(resource("/ui/balance/check", POST).route(web::post().to(ui::balance::check::handle)))
+        .service(resource("/ui/balance/disable", POST).route(web::post().to(ui::balance::disable::handle)));
 }
 
 /// Routes that go on while the task does.

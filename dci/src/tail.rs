@@ -105,7 +105,7 @@ impl Source {
                 let pieces: Vec<_> = bytes.chunks(AT_ONCE).map(|piece| Ok(piece.to_vec())).collect();
                 stream::iter(pieces).boxed()
             }
-            Self::File(id, _) => store.read_output_from(id, from).await?.boxed(),
+            Self::File(id, file) => store.read_output_from(id, file, from).await?.boxed(),
         })
     }
 }

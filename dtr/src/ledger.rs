@@ -34,8 +34,8 @@ const LARGEST_UPLOAD: u64 = 1024 * 1024;
 /// How long a runner looks for the database before it leaves its task to be given back.
 const START_PATIENCE: Patience = Patience::Until(Duration::from_secs(60));
 
-/// How long the end waits for the counters to be written.
-const COUNTING: Duration = Duration::from_secs(1);
+/// How long the end waits for what this process has noted to be written.
+const NOTING: Duration = Duration::from_secs(1);
 
 /// How long it is tried to remove output that nothing refers to. The database may be changing its primary.
 const REMOVAL: Patience = Patience::Until(Duration::from_secs(30));
@@ -265,11 +265,12 @@ impl Ledger {
         self.ask_for(Ask::LetGo).await;
     }
 
-    /// Writes what this process has to say to the counters and numbers over time, if it has moved tasks by itself.
-    pub async fn flush_counters(&self) {
-        if let Some(store) = self.0.store.get() {
-            // Should it not work, an audit will find it out.
-            let _counted = tokio::time::timeout(COUNTING, store.flush()).await;
+    /// Writes what this process has noted for the counters and for numbers over time, if it has moved tasks by itself. What
+    /// cannot be written is lost: an audit mends the counters, and the other numbers are for pictures.
+    pub async fn flush(&self) {
+        let Some(store) = self.0.store.get() else { return };
+        if tokio::time::timeout(NOTING, store.flush()).await.is_err() {
+            tracing::warn!("counters and numbers over time could not be written in time");
         }
     }
 

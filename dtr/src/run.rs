@@ -44,7 +44,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     let (outcome, delivered) = work.carry_out(&mut kit).await?;
     kit.warm.end().await;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
-    ledger.flush_counters().await;
+    ledger.flush().await;
     if !args.quiet && !args.no_echo {
         echo::echo(&outcome).await;
     }

@@ -101,7 +101,7 @@ impl Session {
         let work = Work { setup: &self.setup, ledger: &ledger, begun: &begun, folder: folder.path() };
         let (outcome, delivered) = work.carry_out(&mut self.kit).await?;
         tracing::info!(task = %begun.run.task, status = %outcome.status, ?delivered, "task ended");
-        ledger.flush_counters().await;
+        ledger.flush().await;
         if outcome.has_left {
             self.folders.keep(folder);
         }

@@ -181,6 +181,17 @@ impl Browser {
         Ok(Binary::from_base64(text, None)?.bytes)
     }
 
+    /// What is seen of the page, as a WebP file, which is a fraction of a PNG file and shows text as well.
+    ///
+    /// # Errors
+    /// The browser has ended.
+    pub async fn small_screenshot(&self) -> anyhow::Result<Vec<u8>> {
+        let how = json!({ "format": "webp", "quality": 85 });
+        let answer = self.session.devtools("Page.captureScreenshot", how).await?;
+        let text = answer["data"].as_str().context("a screenshot that is no text")?;
+        Ok(Binary::from_base64(text, None)?.bytes)
+    }
+
     /// Errors in the browser's console since the last call: of scripts, of requests, and violations of the
     /// Content-Security-Policy.
     ///

@@ -6,7 +6,7 @@ mod past;
 mod plugins;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
@@ -40,10 +40,11 @@ pub struct Args {
 /// # Errors
 /// There is no MongoDB or no browser, the example does not come about, or a page is missing.
 pub async fn run(args: Args) -> anyhow::Result<()> {
+    let names = example::names(&args.only)?;
     let server = testing::start_ephemeral(true).await?;
     let mut term = signal(SignalKind::terminate())?;
     let outcome = tokio::select! {
-        outcome = Box::pin(with_database(&args, server.uri())) => outcome,
+        outcome = Box::pin(with_database(&args.folder, &names, server.uri())) => outcome,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
         _ = term.recv() => Err(anyhow::anyhow!("told to end")),
     };
@@ -51,22 +52,18 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     outcome
 }
 
-async fn with_database(args: &Args, uri: String) -> anyhow::Result<()> {
+async fn with_database(folder: &Path, names: &[&str], uri: String) -> anyhow::Result<()> {
     let name = "disbatch".to_owned();
     let database = Client::with_uri_str(&uri).await?.database(&name);
     let world = World::with(TestDatabase { uri, name, database })?;
     let example = Example::fill(&world).await?;
-    let pages = example.pages();
-    let unknown: Vec<&String> =
-        args.only.iter().filter(|name| !pages.iter().any(|p| p.name == **name)).collect();
-    ensure!(unknown.is_empty(), "there is no page {unknown:?}");
-    std::fs::create_dir_all(&args.folder).with_context(|| args.folder.display().to_string())?;
-    let camera = Camera::new(&args.folder).await?;
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let camera = Camera::new(folder).await?;
     let mut failed = Vec::new();
-    for page in pages.iter().filter(|page| args.only.is_empty() || args.only.iter().any(|n| n == page.name)) {
-        match camera.picture(&example.url(&page.path), page.name).await {
-            Ok(()) => say(&format!("{}: {}", page.name, page.path)),
-            Err(error) => failed.push(format!("{}: {error:#}", page.name)),
+    for name in names {
+        match camera.picture(&example.url(name)?, name).await {
+            Ok(()) => say(name),
+            Err(error) => failed.push(format!("{name}: {error:#}")),
         }
     }
     ensure!(failed.is_empty(), "{}", failed.join("\n"));

@@ -23,9 +23,6 @@ const COUNTING: Duration = Duration::from_secs(5);
 /// So many are counted.
 const COUNTED: u64 = 10_000;
 
-/// MongoDB: the operation took longer than it was allowed to.
-const MAX_TIME_EXPIRED: i32 = 50;
-
 /// So many ids are fetched at once: they are used up before the server forgets the query.
 const FETCHED: u32 = 5_000;
 
@@ -47,7 +44,18 @@ impl BulkFilter {
         if let Some(ids) = &self.ids {
             document.insert("ids", ids.iter().map(|id| id.0).collect::<Vec<_>>());
         }
+        if let Some(node) = &self.node {
+            document.insert("node", node);
+        }
+        if !self.archive {
+            document.insert("archive", false);
+        }
         document
+    }
+
+    /// Whether `action` is for archived tasks too.
+    pub(super) const fn reaches_archive(&self, action: Action) -> bool {
+        action.reaches_archive() && self.archive
     }
 
     /// What [`BulkFilter::document`] made. `None`: something else made it.
@@ -74,8 +82,17 @@ impl BulkFilter {
             Some(age) => Some(number(age).and_then(|age| Duration::try_from_secs_f64(age).ok())?),
             None => None,
         };
+        let node = match document.get("node") {
+            Some(node) => Some(node.as_str()?.to_owned()),
+            None => None,
+        };
+        let archive = match document.get("archive") {
+            Some(archive) => archive.as_bool()?,
+            None => true,
+        };
         // Never everything by mistake.
-        (queue.is_some() || ids.is_some()).then_some(Self { queue, statuses, older_than, ids })
+        let is_meant = queue.is_some() || ids.is_some();
+        is_meant.then_some(Self { queue, statuses, older_than, ids, node, archive })
     }
 
     /// What the server looks for. Ages count from `now`.
@@ -86,6 +103,9 @@ impl BulkFilter {
         }
         if let Some(ids) = &self.ids {
             all.push(doc! { "_id": { "$in": ids.iter().map(|id| id.0).collect::<Vec<_>>() } });
+        }
+        if let Some(node) = &self.node {
+            all.push(doc! { "node": node });
         }
         if let Some(age) = self.older_than {
             all.push(doc! { "$expr": unchanged_since(server_time_before(now, age)) });
@@ -120,12 +140,12 @@ impl Store {
     pub async fn count_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
         let query = filter.query(action, "$$NOW".into());
         let mut total = 0;
-        for collection in self.bulk_collections(action) {
+        for collection in self.bulk_collections(filter.reaches_archive(action)) {
             let counted = collection.count_documents(query.clone()).limit(COUNTED + 1).max_time(COUNTING);
             match counted.await.map_err(StoreError::from) {
                 Ok(count) if count > COUNTED => return self.counted_bulk(action, filter).await,
                 Ok(count) => total += i64::try_from(count).unwrap_or(i64::MAX),
-                Err(error) if is_out_of_time(&error) => return Ok(None),
+                Err(error) if error.is_out_of_time() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
@@ -134,7 +154,8 @@ impl Store {
 
     /// The same as the counters say, which know of queues and statuses, and nothing of the archive.
     async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
-        if action.reaches_archive() || filter.older_than.is_some() || filter.ids.is_some() {
+        let more = filter.older_than.is_some() || filter.ids.is_some() || filter.node.is_some();
+        if more || filter.reaches_archive(action) {
             return Ok(None);
         }
         let Some(totals) = self.read_counters().await? else { return Ok(None) };
@@ -155,10 +176,10 @@ impl Store {
         Ok(tasks.map(|tasks| tasks.max(i64::try_from(COUNTED).unwrap_or(i64::MAX))))
     }
 
-    /// The newest task that there is.
-    pub(super) async fn newest_task(&self, action: Action) -> Result<ObjectId, StoreError> {
+    /// The newest task that there is, among archived ones too if `archive`.
+    pub(super) async fn newest_task(&self, archive: bool) -> Result<ObjectId, StoreError> {
         let mut newest = ObjectId::from_bytes([0; 12]);
-        for collection in self.bulk_collections(action) {
+        for collection in self.bulk_collections(archive) {
             let last = collection.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 });
             let last = last.await?.and_then(|task| task.get_object_id("_id").ok());
             newest = newest.max(last.unwrap_or(newest));
@@ -172,7 +193,7 @@ impl Store {
         job: &BulkJob,
     ) -> Result<impl Stream<Item = Result<TaskId, StoreError>> + Unpin + use<>, StoreError> {
         let mut stages = self.bulk_stages(job)?;
-        if job.action.reaches_archive() {
+        if job.reaches_archive()? {
             let pipeline = stages.clone();
             stages.push(doc! { "$unionWith": { "coll": archive::COLLECTION, "pipeline": pipeline } });
         }
@@ -207,7 +228,7 @@ impl Store {
         }
         let query = doc! { "$and": all };
         let mut still = BTreeSet::new();
-        for collection in self.bulk_collections(job.action) {
+        for collection in self.bulk_collections(job.reaches_archive()?) {
             let found = collection.find(query.clone()).projection(doc! { "_id": 1 }).await?;
             let found: Vec<Document> = found.try_collect().await?;
             still.extend(found.iter().filter_map(|task| task.get_object_id("_id").ok()));
@@ -215,8 +236,8 @@ impl Store {
         Ok(still)
     }
 
-    fn bulk_collections(&self, action: Action) -> Vec<mongodb::Collection<Document>> {
-        let archive = action.reaches_archive().then(|| self.archive());
+    fn bulk_collections(&self, archive: bool) -> Vec<mongodb::Collection<Document>> {
+        let archive = archive.then(|| self.archive());
         std::iter::once(self.tasks()).chain(archive).collect()
     }
 }
@@ -224,12 +245,19 @@ impl Store {
 impl BulkJob {
     /// Ages count from when the job was made, so that a task that was too young then stays so.
     fn query(&self) -> Result<Document, StoreError> {
-        let filter = BulkFilter::from_document(&self.filter).ok_or_else(|| StoreError::Document {
+        Ok(self.which()?.query(self.action, self.created.into()))
+    }
+
+    fn reaches_archive(&self) -> Result<bool, StoreError> {
+        Ok(self.which()?.reaches_archive(self.action))
+    }
+
+    fn which(&self) -> Result<BulkFilter, StoreError> {
+        BulkFilter::from_document(&self.filter).ok_or_else(|| StoreError::Document {
             collection: "bulk",
             id: self.id.to_hex(),
             source: Box::new(<bson::error::Error as serde::de::Error>::custom("its filter is none")),
-        })?;
-        Ok(filter.query(self.action, self.created.into()))
+        })
     }
 
     /// What the history of a task says that this job has retried.
@@ -237,10 +265,6 @@ impl BulkJob {
         let reason = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("tried again by {}{reason} (bulk job {})", self.by, self.id)
     }
-}
-
-fn is_out_of_time(error: &StoreError) -> bool {
-    error.write_failure().is_some_and(|failure| failure.code == MAX_TIME_EXPIRED)
 }
 
 #[cfg(test)]
@@ -254,24 +278,45 @@ mod tests {
             statuses: vec![-2, 7],
             older_than: Some(Duration::from_millis(1500)),
             ids: Some(vec![TaskId(ObjectId::new())]),
+            node: Some("n".into()),
+            archive: false,
         };
         assert_eq!(BulkFilter::from_document(&filter.document()), Some(filter));
-        let all = BulkFilter { queue: Some(Queues::All), statuses: vec![], older_than: None, ids: None };
+        let all = BulkFilter { queue: Some(Queues::All), ..BulkFilter::default() };
+        assert_eq!(all.document(), doc! { "queue": "*" }, "what is usual is not stored");
         assert_eq!(BulkFilter::from_document(&all.document()), Some(all));
-        for odd in
-            [doc! {}, doc! { "status": [1] }, doc! { "queue": "mail" }, doc! { "queue": "*", "ids": 1 }]
-        {
+        for odd in [
+            doc! {},
+            doc! { "status": [1] },
+            doc! { "node": "n" },
+            doc! { "queue": "mail" },
+            doc! { "queue": "*", "ids": 1 },
+            doc! { "queue": "*", "node": 1 },
+            doc! { "queue": "*", "archive": "no" },
+        ] {
             assert_eq!(BulkFilter::from_document(&odd), None, "{odd}");
         }
     }
 
     #[test]
     fn only_statuses_that_the_action_applies_to_are_looked_for() {
-        let filter = |statuses| BulkFilter { queue: None, statuses, older_than: None, ids: Some(vec![]) };
+        let filter = |statuses| BulkFilter { statuses, ids: Some(vec![]), ..BulkFilter::default() };
         let cancel = filter(vec![-2, 1]).status(Action::Cancel);
         assert_eq!(cancel, doc! { "status": { "$in": [-2_i64] } });
         let everything = filter(vec![]).status(Action::Retry);
         assert!(!everything.to_string().contains("$gte\": 1"), "{everything}");
         assert_eq!(filter(vec![1]).status(Action::Retry), doc! { "status": { "$in": [1_i64] } });
+    }
+
+    #[test]
+    fn only_deleting_reaches_archived_tasks_and_only_if_it_is_to() {
+        let (usual, without) =
+            (BulkFilter::default(), BulkFilter { archive: false, ..BulkFilter::default() });
+        for action in Action::ALL {
+            assert_eq!(usual.reaches_archive(action), action == Action::Delete, "{action:?}");
+            assert!(!without.reaches_archive(action), "{action:?}");
+        }
+        let on_node = BulkFilter { node: Some("n".into()), ..BulkFilter::default() };
+        assert!(on_node.query(Action::Cancel, Bson::Null).to_string().contains("\"node\": \"n\""));
     }
 }

@@ -5,19 +5,13 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use tokio::time::Instant;
 
-use super::Counters;
+use super::Moves;
 use super::deltas::Deltas;
 use crate::model::whole_number;
 use crate::store::{Store, StoreError};
 
-/// How often a process writes at most.
-const EVERY: Duration = Duration::from_secs(1);
-
 /// Moves that could not be written for so long may have been taken for drift, so that an audit has to come.
 const LATE: Duration = Duration::from_secs(2);
-
-/// How long a user without the right to write counters notes nothing.
-const SILENCE: Duration = Duration::from_secs(600);
 
 /// A flush is given up before its number may be forgotten (see [`Store::forget_flushes`]).
 const GIVEN_UP: Duration = Duration::from_secs(1_800);
@@ -33,60 +27,15 @@ pub(super) struct Flush {
     since: Instant,
 }
 
-/// Flushes until there is nothing left to write.
-pub(super) async fn follow(store: Store) {
-    let mut scheduled = Scheduled { store: store.clone(), ended: false };
-    while !scheduled.ended {
-        tokio::time::sleep(EVERY).await;
-        match store.flush_counters().await {
-            Ok(()) => scheduled.look(),
-            Err(error) => tracing::debug!(%error, "cannot write counters yet"),
+impl Moves {
+    /// What was sent without an answer; else, with a number, what is to be written next, if there is anything.
+    fn send(&mut self) -> Option<Flush> {
+        if self.sent.is_none() && !self.pending.is_empty() {
+            self.number += 1;
+            let deltas = std::mem::take(&mut self.pending);
+            self.sent = Some(Flush { number: self.number, deltas, since: Instant::now() });
         }
-    }
-}
-
-/// Lets another take over when the one that was to flush is broken off.
-struct Scheduled {
-    store: Store,
-    ended: bool,
-}
-
-impl Scheduled {
-    /// Under one lock, so that what is noted from now on is flushed by the next one.
-    fn look(&mut self) {
-        let mut state = self.store.counters.state();
-        self.ended = state.pending.is_empty() && state.sent.is_none();
-        state.scheduled = !self.ended;
-    }
-}
-
-impl Drop for Scheduled {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.store.counters.state().scheduled = false;
-        }
-    }
-}
-
-impl Counters {
-    fn silence(&self) {
-        let mut state = self.state();
-        state.pending = Deltas::default();
-        state.sent = None;
-        state.silent_until = Some(Instant::now() + SILENCE);
-    }
-
-    /// Numbers what is to be written next, if there is anything.
-    fn send(&self) -> Option<Flush> {
-        let mut state = self.state();
-        if state.pending.is_empty() {
-            return None;
-        }
-        state.number += 1;
-        let deltas = std::mem::take(&mut state.pending);
-        let flush = Flush { number: state.number, deltas, since: Instant::now() };
-        state.sent = Some(flush.clone());
-        Some(flush)
+        self.sent.clone()
     }
 }
 
@@ -97,41 +46,36 @@ impl Store {
     /// The database cannot be reached: what was noted is kept, and written later.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn flush_counters(&self) -> Result<(), StoreError> {
-        let _one_at_a_time = self.counters.flushing.lock().await;
-        loop {
-            let unanswered = self.counters.state().sent.clone();
-            let flush = match unanswered {
-                Some(flush) => flush,
-                None => match self.counters.send() {
-                    Some(flush) => flush,
-                    None => return Ok(()),
-                },
-            };
+        let book = &self.counters.book;
+        let _one_at_a_time = book.one_at_a_time().await;
+        while let Some(flush) = book.with(Moves::send) {
             if flush.since.elapsed() > GIVEN_UP {
-                let mut state = self.counters.state();
-                state.sent = None;
-                state.pending.doubt = true;
+                book.with(|moves| {
+                    moves.sent = None;
+                    moves.pending.doubt = true;
+                });
                 continue;
             }
             match self.write_flush(&flush).await {
-                Ok(()) => self.counters.state().sent = None,
+                Ok(()) => book.with(|moves| moves.sent = None),
                 Err(error) if error.is_forbidden() => {
                     tracing::info!(
                         %error,
                         "counters are not kept by this process; `disbatch create-users` gives the right to"
                     );
-                    self.counters.silence();
+                    book.silence();
                     return Ok(());
                 }
                 Err(error) => {
                     // Nobody would know whether it was written.
-                    if !self.counters.goes_on {
-                        self.counters.state().sent = None;
+                    if !book.goes_on() {
+                        book.with(|moves| moves.sent = None);
                     }
                     return Err(error);
                 }
             }
         }
+        Ok(())
     }
 
     async fn write_flush(&self, flush: &Flush) -> Result<(), StoreError> {
@@ -139,7 +83,7 @@ impl Store {
         let mut part = doc! { "_id": &counters.part };
         let mut update = Document::new();
         let mut now = Document::new();
-        if counters.goes_on {
+        if counters.book.goes_on() {
             let last = format!("last.{}", counters.process.to_hex());
             part.insert(format!("{last}.n"), doc! { "$not": { "$gte": flush.number } });
             update.insert("$set", doc! { format!("{last}.n"): flush.number });
@@ -177,7 +121,8 @@ impl Store {
         let only = doc! { format!("last.{process}.n"): 1 };
         let part = self.counter_documents().find_one(doc! { "_id": &counters.part }).projection(only).await?;
         let last = part.as_ref().and_then(|part| part.get_document("last").ok()?.get_document(&process).ok());
-        Ok(counters.goes_on && last.and_then(|last| last.get("n")).and_then(whole_number) >= Some(number))
+        Ok(counters.book.goes_on()
+            && last.and_then(|last| last.get("n")).and_then(whole_number) >= Some(number))
     }
 
     /// Forgets the numbers of processes that have not written for an hour, as they have ended or repeat nothing.

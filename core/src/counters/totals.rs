@@ -1,6 +1,7 @@
 //! Reading counters: one find, and the sum over its documents.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeBounds;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
@@ -77,11 +78,15 @@ impl Totals {
     /// How many tasks `queue` has with one of `statuses`. `None`: that is not known, or one of these has no counter
     /// of its own.
     pub fn of_statuses(&self, queue: QueueId, statuses: &[i64]) -> Option<u64> {
-        let own = |status: &i64| {
-            super::deltas::counter_of(*status) == Some(*status)
-                && super::deltas::statuses_of(*status).contains_key("$eq")
-        };
-        statuses.iter().all(own).then(|| self.sum(queue, |status| statuses.contains(&status)))?
+        statuses.iter().all(has_own).then(|| self.sum(queue, |status| statuses.contains(&status)))?
+    }
+
+    /// The statuses within `range` that tasks of `queue` have. `None`: that is not known, or one of their counters is
+    /// for others too.
+    pub fn statuses_within(&self, queue: QueueId, range: impl RangeBounds<i64>) -> Option<Vec<i64>> {
+        let within = self.by_status(queue)?.range(range).filter(|(_, tasks)| **tasks > 0);
+        let statuses: Vec<i64> = within.map(|(status, _)| *status).collect();
+        statuses.iter().all(has_own).then_some(statuses)
     }
 
     fn sum(&self, queue: QueueId, counts: impl Fn(i64) -> bool) -> Option<u64> {
@@ -136,6 +141,12 @@ impl AuditNote {
             "counting_ms": stored(self.counting_ms),
         }
     }
+}
+
+/// Whether a status has a counter of its own.
+fn has_own(status: &i64) -> bool {
+    super::deltas::counter_of(*status) == Some(*status)
+        && super::deltas::statuses_of(*status).contains_key("$eq")
 }
 
 fn number(document: &Document, field: &str) -> i64 {
@@ -193,6 +204,7 @@ mod tests {
         assert_eq!(totals.of_statuses(id, &[2, 1]), Some(15));
         assert_eq!(totals.of_statuses(id, &[0]), None, "those that run have none");
         assert_eq!(totals.of_statuses(id, &[400]), None, "it shares one with others");
+        assert_eq!(totals.statuses_within(id, 2..), Some(vec![2]), "what is not there is left out");
         assert_eq!((totals.version, totals.total(id).moves, totals.audit.corrected), (3, 14, 5));
         assert_eq!(AuditNote::of(&doc! { "audit": totals.audit.document() }), totals.audit);
     }

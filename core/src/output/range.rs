@@ -1,10 +1,12 @@
 //! Reads stored output, from any byte on.
 
 use bson::oid::ObjectId;
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use futures::{Stream, StreamExt, TryStreamExt};
+use mongodb::Cursor;
 
-use super::{Encoding, chunk_bytes};
+use super::{CHUNK_SIZE, Encoding, chunk_bytes, damaged};
+use crate::model::whole_number;
 use crate::store::{Store, StoreError};
 
 /// What is known about a file of output.
@@ -51,20 +53,22 @@ impl Store {
         &self,
         id: ObjectId,
     ) -> Result<impl Stream<Item = Result<Vec<u8>, StoreError>> + Send + 'static, StoreError> {
-        self.read_output_from(id, 0).await
+        self.read_output_from(id, None, 0).await
     }
 
-    /// As [`Store::read_output`], without the bytes before `from`, which are not fetched.
+    /// As [`Store::read_output`], without the bytes before `from`, which are not fetched. `file` is what
+    /// [`Store::find_output`] knows of it.
     ///
     /// # Errors
-    /// As [`Store::read_output`].
+    /// As [`Store::read_output`]; also when `from` is within what is missing.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn read_output_from(
         &self,
         id: ObjectId,
+        file: Option<OutputFile>,
         from: u64,
     ) -> Result<impl Stream<Item = Result<Vec<u8>, StoreError>> + Send + 'static, StoreError> {
-        let (first, skip) = if from == 0 { (0, 0) } else { self.chunk_at(id, from).await? };
+        let (first, skip) = if from == 0 { (0, 0) } else { self.chunk_at(id, file, from).await? };
         let number = i64::try_from(first).unwrap_or(i64::MAX);
         let wanted = doc! { "files_id": id, "n": { "$gte": number } };
         // A chunk at a time: without that, the server sends 16 MiB at once to each reader.
@@ -82,10 +86,14 @@ impl Store {
     /// the chunks with these bytes are read.
     ///
     /// # Errors
-    /// The database cannot be reached, or one of the chunks is missing or is no chunk.
+    /// The database cannot be reached, one of the chunks is missing or is no chunk, or there is more or less than the
+    /// file says.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn read_output_end(&self, id: ObjectId, most: usize) -> Result<OutputEnd, StoreError> {
-        let file = self.find_output(id).await?;
+        let file = self.find_output(id).await?.unwrap_or(OutputFile { length: 0, encoding: Encoding::Text });
+        if !self.has_its_end(id, file).await? {
+            return Err(damaged(id, "its end is missing".to_owned()));
+        }
         let mut chunks =
             self.chunks().find(doc! { "files_id": id }).sort(doc! { "n": -1 }).batch_size(1).await?;
         let (mut parts, mut read, mut before) = (Vec::new(), 0, None);
@@ -98,35 +106,77 @@ impl Store {
             parts.push(bytes);
             before = Some(number as u64);
         }
+        let is_all = read < most || before == Some(0);
+        if (is_all && read as u64 != file.length) || read as u64 > file.length {
+            return Err(damaged(id, format!("it has {read} bytes and should have {}", file.length)));
+        }
         let mut bytes: Vec<u8> = parts.into_iter().rev().flatten().collect();
         bytes.drain(..bytes.len().saturating_sub(most));
-        let length = file.map_or(0, |file| file.length);
-        Ok(OutputEnd { offset: length.saturating_sub(bytes.len() as u64), bytes })
+        Ok(OutputEnd { offset: file.length - bytes.len() as u64, bytes })
+    }
+
+    /// Whether the last chunk of the file is there. Of binary chunks the last one has a number that is known. Of text, all
+    /// have as many characters but the last: one that has fewer is it, and else the server measures them all.
+    async fn has_its_end(&self, id: ObjectId, file: OutputFile) -> Result<bool, StoreError> {
+        let Some(last_byte) = file.length.checked_sub(1) else { return Ok(true) };
+        let is_text = doc! { "$eq": [{ "$type": "$data" }, "string"] };
+        let only = doc! {
+            "_id": 0, "n": 1, "characters": { "$cond": [is_text, { "$strLenCP": "$data" }, Bson::Null] },
+        };
+        let chunks = self.chunks();
+        let last = chunks.find_one(doc! { "files_id": id }).sort(doc! { "n": -1 }).projection(only).await?;
+        let Some(last) = last else { return Ok(false) };
+        let size = CHUNK_SIZE as u64;
+        match file.encoding {
+            Encoding::Binary => Ok(count(&last, "n") == Some(last_byte / size)),
+            Encoding::Text if count(&last, "characters").is_some_and(|characters| characters < size) => {
+                Ok(true)
+            }
+            Encoding::Text => {
+                let mut lengths = self.chunk_lengths(id, 1).await?;
+                let mut there = 0;
+                while let Some(chunk) = lengths.try_next().await? {
+                    there += count(&chunk, "length").unwrap_or(0);
+                }
+                Ok(there == file.length)
+            }
+        }
     }
 
     /// The number of the chunk that holds the byte at `position`, and how many of its bytes come before. Chunks
     /// of text have the same number of characters, not of bytes, so that the server has to measure them: from the
     /// nearer end.
-    async fn chunk_at(&self, id: ObjectId, position: u64) -> Result<(usize, usize), StoreError> {
-        let length = self.find_output(id).await?.map_or(0, |file| file.length);
-        if (length / 2..length).contains(&position)
+    async fn chunk_at(
+        &self,
+        id: ObjectId,
+        file: Option<OutputFile>,
+        position: u64,
+    ) -> Result<(usize, usize), StoreError> {
+        let length = file.map_or(0, |file| file.length);
+        if let Some(file) = file
+            && (length / 2..length).contains(&position)
+            && self.has_its_end(id, file).await?
             && let Some(found) = self.chunk_near_the_end(id, length, position).await?
         {
             return Ok(found);
         }
-        let only = doc! { "_id": 0, "length": { "$binarySize": "$data" } };
-        let mut lengths =
-            self.chunks().find(doc! { "files_id": id }).projection(only).sort(doc! { "n": 1 }).await?;
-        let (mut number, mut before) = (0, 0);
-        while let Some(chunk) = lengths.next().await {
-            let end = before + count(&chunk?, "length").unwrap_or(0);
+        let mut lengths = self.chunk_lengths(id, 1).await?;
+        let (mut number, mut before) = (0_usize, 0);
+        while let Some(chunk) = lengths.try_next().await? {
+            if count(&chunk, "n") != Some(number as u64) {
+                return Err(damaged(id, format!("chunk {number} is missing")));
+            }
+            let end = before + count(&chunk, "length").unwrap_or(0);
             if position < end {
-                break;
+                return Ok((number, usize::try_from(position - before).unwrap_or(usize::MAX)));
             }
             before = end;
             number += 1;
         }
-        Ok((number, usize::try_from(position - before).unwrap_or(usize::MAX)))
+        if position < length {
+            return Err(damaged(id, format!("it has {before} bytes and should have {length}")));
+        }
+        Ok((number, 0))
     }
 
     /// The same, measured from the end of a file of this length. `None`: there are not all chunks of it.
@@ -136,25 +186,33 @@ impl Store {
         length: u64,
         position: u64,
     ) -> Result<Option<(usize, usize)>, StoreError> {
-        let only = doc! { "_id": 0, "n": 1, "length": { "$binarySize": "$data" } };
-        let mut lengths =
-            self.chunks().find(doc! { "files_id": id }).projection(only).sort(doc! { "n": -1 }).await?;
-        let mut end = length;
+        let mut lengths = self.chunk_lengths(id, -1).await?;
+        let (mut end, mut after) = (length, None);
         while let Some(chunk) = lengths.try_next().await? {
             let (Some(number), Some(size)) = (count(&chunk, "n"), count(&chunk, "length")) else { break };
+            if after.is_some_and(|after| number.checked_add(1) != Some(after)) {
+                break;
+            }
             let Some(start) = end.checked_sub(size) else { break };
             if start <= position {
                 let place = (usize::try_from(number), usize::try_from(position - start));
                 return Ok(if let (Ok(number), Ok(skip)) = place { Some((number, skip)) } else { None });
             }
-            end = start;
+            (end, after) = (start, Some(number));
         }
         Ok(None)
+    }
+
+    /// The numbers of the chunks and how many bytes each has, in this order.
+    async fn chunk_lengths(&self, id: ObjectId, order: i32) -> Result<Cursor<Document>, StoreError> {
+        let is_chunk = doc! { "$in": [{ "$type": "$data" }, ["string", "binData"]] };
+        let only = doc! {
+            "_id": 0, "n": 1, "length": { "$cond": [is_chunk, { "$binarySize": "$data" }, Bson::Null] },
+        };
+        Ok(self.chunks().find(doc! { "files_id": id }).projection(only).sort(doc! { "n": order }).await?)
     }
 }
 
 fn count(document: &Document, key: &str) -> Option<u64> {
-    let number = document.get(key)?;
-    let number = number.as_i64().or_else(|| number.as_i32().map(i64::from));
-    number.and_then(|number| u64::try_from(number).ok())
+    document.get(key).and_then(whole_number).and_then(|number| u64::try_from(number).ok())
 }

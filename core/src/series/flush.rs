@@ -1,61 +1,22 @@
 //! Writing what has been noted.
 
-use std::time::Duration;
-
 use bson::{Document, doc};
 use tokio::time::Instant;
 
 use super::pending::Pending;
-use super::{COLLECTION, EVERY};
+use super::{COLLECTION, Series};
+use crate::notebook::SILENCE;
 use crate::store::{Store, StoreError};
-
-/// How long a user without the right to write the numbers notes nothing.
-const SILENCE: Duration = Duration::from_secs(600);
 
 /// So many documents are in one command at most.
 const AT_ONCE: usize = 1_000;
-
-/// Writes until there is nothing left to write.
-pub(super) async fn follow(store: Store) {
-    let mut scheduled = Scheduled { store: store.clone(), ended: false };
-    while !scheduled.ended {
-        tokio::time::sleep(EVERY).await;
-        if let Err(error) = store.flush_series().await {
-            tracing::debug!(%error, "cannot write numbers over time");
-        }
-        scheduled.look();
-    }
-}
-
-/// Lets another take over when the one that was to write is broken off.
-struct Scheduled {
-    store: Store,
-    ended: bool,
-}
-
-impl Scheduled {
-    /// Under one lock, so that what is noted from now on is written by the next one.
-    fn look(&mut self) {
-        let mut state = self.store.series.state();
-        self.ended = state.pending.is_empty();
-        state.scheduled = !self.ended;
-    }
-}
-
-impl Drop for Scheduled {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.store.series.state().scheduled = false;
-        }
-    }
-}
 
 impl Store {
     /// Writes all that this process has noted and not written: counters and numbers over time. A process that ends calls
     /// this last; others need not.
     ///
     /// # Errors
-    /// The database cannot be reached: what was noted is kept, and written later.
+    /// As of [`Store::flush_counters`] and [`Store::flush_series`]: the first of them if both fail.
     pub async fn flush(&self) -> Result<(), StoreError> {
         let (counters, series) = futures::join!(self.flush_counters(), self.flush_series());
         counters.and(series)
@@ -64,48 +25,124 @@ impl Store {
     /// Writes the numbers over time that this process has noted and not written.
     ///
     /// # Errors
-    /// The database cannot be reached: what was noted is kept, and written later.
+    /// The database cannot be reached: what it has not acknowledged is kept and written later, unless this process runs one
+    /// task. Or it does not take them: they are lost, which is logged.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn flush_series(&self) -> Result<(), StoreError> {
-        let _one_at_a_time = self.series.flushing.lock().await;
-        let pending = std::mem::take(&mut self.series.state().pending);
-        match self.write_series(&pending).await {
-            Err(error) if error.is_forbidden() => {
-                tracing::info!(
-                    %error,
-                    "numbers over time are not kept by this process; `disbatch create-users` gives the right to"
-                );
-                let mut state = self.series.state();
-                state.pending = Pending::default();
-                state.silent_until = Some(Instant::now() + SILENCE);
-                Ok(())
-            }
-            Err(error) => {
-                // Some of it may have been written. A runner does not get another chance.
-                if self.series.goes_on && may_pass(&error) {
-                    self.series.state().pending.put_back(pending);
-                }
-                Err(error)
-            }
-            Ok(()) => Ok(()),
+        let _one_at_a_time = self.series.one_at_a_time().await;
+        let mut left = self.series.with(|series| std::mem::take(&mut series.pending));
+        self.lost(std::mem::take(&mut left.forgotten), "they could not be written for too long");
+        let Err(error) = in_parts(&mut left, |statements| self.write_series(statements)).await else {
+            return Ok(());
+        };
+        if error.is_forbidden() {
+            tracing::info!(
+                %error,
+                "numbers over time are not kept by this process; `disbatch create-users` gives the right to"
+            );
+            self.series.silence();
+            return Ok(());
         }
+        // A runner does not get another chance.
+        if self.series.goes_on() && may_pass(&error) {
+            self.series.with(|series| series.pending.put_back(left));
+        } else {
+            self.lost(left.len(), &error.to_string());
+        }
+        Err(error)
     }
 
-    async fn write_series(&self, pending: &Pending) -> Result<(), StoreError> {
-        for statements in pending.statements().chunks(AT_ONCE) {
-            let command = doc! {
-                "update": COLLECTION, "updates": statements.to_vec(), "ordered": false, "writeConcern": { "w": 1 },
-            };
-            let answer: Document = self.database().run_command(command).await?;
-            if let Ok([first, ..]) = answer.get_array("writeErrors").map(Vec::as_slice) {
-                tracing::debug!(%first, "some numbers over time were not written");
-            }
+    async fn write_series(&self, statements: Vec<Document>) -> Result<(), StoreError> {
+        let command = doc! {
+            "update": COLLECTION, "updates": statements, "ordered": false, "writeConcern": { "w": 1 },
+        };
+        let answer = self.database().run_command(command).await?;
+        if let Ok([first, more @ ..]) = answer.get_array("writeErrors").map(Vec::as_slice) {
+            self.lost(1 + more.len(), &first.to_string());
         }
         Ok(())
     }
+
+    /// Says that numbers are lost, once in a while.
+    fn lost(&self, documents: usize, reason: &str) {
+        if documents > 0 && self.series.with(|series| series.may_warn(Instant::now())) {
+            tracing::warn!(documents, reason, "some numbers over time are lost");
+        }
+    }
+}
+
+impl Series {
+    /// Whether to say that something is lost: not again within [`SILENCE`].
+    fn may_warn(&mut self, now: Instant) -> bool {
+        let may = self.warned_until.is_none_or(|until| now >= until);
+        if may {
+            self.warned_until = Some(now + SILENCE);
+        }
+        may
+    }
+}
+
+/// Writes what is left, a part after the other. What could not be written stays, with the part of which nobody knows
+/// whether it was written.
+async fn in_parts<F: Future<Output = Result<(), StoreError>>>(
+    left: &mut Pending,
+    write: impl Fn(Vec<Document>) -> F,
+) -> Result<(), StoreError> {
+    while !left.is_empty() {
+        let part = left.take(AT_ONCE);
+        let written = write(part.statements()).await;
+        if written.is_err() {
+            left.put_back(part);
+            return written;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the same may be written later.
 fn may_pass(error: &StoreError) -> bool {
     error.is_transient() || error.write_failure().is_some_and(|failure| failure.is_refusal())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use bson::oid::ObjectId;
+
+    use super::*;
+    use crate::model::{QueueId, Status};
+
+    #[tokio::test]
+    async fn what_was_acknowledged_is_not_written_again() {
+        let mut left = Pending::default();
+        for minute in 0..1_200 {
+            let queue = QueueId(ObjectId::from_bytes([1; 12]));
+            left.add(minute * 60_000, queue, |numbers| numbers.ended.add(Status::Succeeded, 1));
+        }
+        let all = left.statements();
+        assert_eq!(all.len(), 2_400);
+        let sent: RefCell<Vec<Vec<Document>>> = RefCell::default();
+        let write = |statements: Vec<Document>| {
+            sent.borrow_mut().push(statements);
+            let has_answer = sent.borrow().len() != 2;
+            async move { if has_answer { Ok(()) } else { Err(StoreError::Unconfirmed { reason: "away".into() }) } }
+        };
+        in_parts(&mut left, write).await.unwrap_err();
+        assert_eq!(left.statements(), all[AT_ONCE..], "the part in doubt, and what was not sent");
+        in_parts(&mut left, write).await.unwrap();
+        assert!(left.is_empty());
+        let parts: Vec<usize> = sent.borrow().iter().map(Vec::len).collect();
+        assert_eq!(parts, [1_000, 1_000, 1_000, 400]);
+        assert_eq!(sent.borrow()[0], all[..AT_ONCE]);
+        assert_eq!(sent.borrow()[2..].concat(), all[AT_ONCE..]);
+    }
+
+    #[test]
+    fn losses_are_told_once_in_a_while() {
+        let (mut series, now) = (Series::default(), Instant::now());
+        assert!(series.may_warn(now));
+        assert!(!series.may_warn(now + SILENCE / 2));
+        assert!(series.may_warn(now + SILENCE));
+    }
 }

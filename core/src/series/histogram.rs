@@ -9,7 +9,8 @@ const LAST: u8 = 63;
 /// How many durations there are of each length, to a factor of the square root of 2.
 ///
 /// Bucket 0 is for less than 1 ms. Bucket *n* is for durations from 2^((*n* - 1) / 2) ms on and below 2^(*n* / 2) ms: 1, 1.41, 2,
-/// 2.83, 4 ms and so on. The last one, 63, begins at 25 days. The number of buckets, and so the memory, is bounded.
+/// 2.83, 4 ms and so on. The last one, 63, begins at 25 days and has all that is longer too. The number of buckets, and so the
+/// memory, is bounded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Those that are not empty.
@@ -44,7 +45,8 @@ impl Histogram {
     }
 
     /// The duration that `percent` of them do not exceed, as an estimate: it is off by a factor of at most 1.42, or, below
-    /// 1 ms, by less than that. `None`: there are none.
+    /// 1 ms, by less than that. What is longer than 35 days is told as less, as the last bucket would end there. `None`:
+    /// there are none.
     pub fn percentile(&self, percent: u8) -> Option<Duration> {
         let count = u128::from(self.count());
         let rank = (count * u128::from(percent.min(100))).div_ceil(100).max(1);
@@ -127,6 +129,15 @@ mod tests {
     fn without_durations_there_is_no_percentile() {
         let none = Histogram::default();
         assert_eq!((none.count(), none.mean(), none.percentile(50)), (0, None, None));
+    }
+
+    #[test]
+    fn what_is_longer_than_the_last_bucket_is_told_as_its_end() {
+        let day = 24 * 3_600_000;
+        for days in [26, 34, 100, 4_000] {
+            let estimate = of(&[days * day]).percentile(100).unwrap();
+            assert!((25..36).contains(&(estimate.as_secs() / (24 * 3600))), "{days} days: {estimate:?}");
+        }
     }
 
     #[test]

@@ -70,8 +70,8 @@ impl Numbers {
         self.ran.merge(&other.ran);
     }
 
-    /// The fields that are not zero.
-    pub(super) fn fields(&self) -> impl Iterator<Item = (String, u64)> {
+    /// The fields of its document that are not zero, as [`crate::series`] describes them.
+    pub fn fields(&self) -> impl Iterator<Item = (String, u64)> {
         let Ended { succeeded, failed, other } = self.ended;
         let counts = [succeeded, failed, other, self.waited.total_ms(), self.ran.total_ms()];
         let names = ENDED.into_iter().chain(["wait_ms", "run_ms"]);

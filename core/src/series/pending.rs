@@ -8,7 +8,7 @@ use bson::{Bson, DateTime, Document, doc};
 use super::numbers::Numbers;
 use crate::model::{NodeName, QueueId};
 
-/// So many documents wait at most. Beyond that, the oldest minutes are forgotten.
+/// So many documents of queues wait at most, and so many of nodes. Beyond that, the oldest minutes are forgotten.
 pub(super) const MOST: usize = 10_000;
 
 /// What a node was like.
@@ -22,56 +22,83 @@ pub(super) struct Sample {
     pub memory_available: Option<u64>,
 }
 
-/// By minute first, so that the oldest can be forgotten.
+/// What is added to each document. By minute first, so that the oldest can be forgotten.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Pending {
-    queues: BTreeMap<(i64, ObjectId), Numbers>,
+    /// Without a queue: of all together.
+    queues: BTreeMap<(i64, Option<ObjectId>), Numbers>,
     nodes: BTreeMap<(i64, NodeName), Sample>,
+    /// How many documents were forgotten.
+    pub forgotten: usize,
 }
 
 impl Pending {
-    /// The numbers of a queue and a minute, to be added to.
-    pub(super) fn of_queue(&mut self, minute: i64, queue: QueueId) -> &mut Numbers {
-        let key = (minute, queue.0);
-        if self.queues.len() >= MOST && !self.queues.contains_key(&key) {
-            self.queues.pop_first();
+    /// Adds to the numbers of a queue and a minute, and to those of all queues together.
+    pub(super) fn add(&mut self, minute: i64, queue: QueueId, change: impl Fn(&mut Numbers)) {
+        for of in [None, Some(queue.0)] {
+            change(self.queues.entry((minute, of)).or_default());
         }
-        self.queues.entry(key).or_default()
+        self.forget();
     }
 
     /// What a node is like in a minute.
-    pub(super) fn of_node(&mut self, minute: i64, node: &NodeName, sample: Sample) {
-        if self.nodes.len() >= MOST {
-            self.nodes.pop_first();
-        }
+    pub(super) fn sample(&mut self, minute: i64, node: &NodeName, sample: Sample) {
         self.nodes.insert((minute, node.clone()), sample);
+        self.forget();
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty() && self.nodes.is_empty()
     }
 
+    /// How many documents there are.
+    pub(super) fn len(&self) -> usize {
+        self.queues.len() + self.nodes.len()
+    }
+
+    /// Takes out so many documents, or all if there are not so many.
+    pub(super) fn take(&mut self, most: usize) -> Self {
+        let mut part = Self::default();
+        while part.len() < most {
+            if let Some((key, numbers)) = self.queues.pop_first() {
+                part.queues.insert(key, numbers);
+            } else if let Some((key, sample)) = self.nodes.pop_first() {
+                part.nodes.insert(key, sample);
+            } else {
+                break;
+            }
+        }
+        part
+    }
+
     /// Takes back what could not be written. What was noted meanwhile stays.
     pub(super) fn put_back(&mut self, other: Self) {
-        for ((minute, queue), numbers) in other.queues {
-            self.of_queue(minute, QueueId(queue)).merge(&numbers);
+        for (key, numbers) in other.queues {
+            self.queues.entry(key).or_default().merge(&numbers);
         }
-        for ((minute, node), sample) in other.nodes {
-            self.of_node(minute, &node, sample);
+        for (key, sample) in other.nodes {
+            self.nodes.entry(key).or_insert(sample);
+        }
+        self.forgotten += other.forgotten;
+        self.forget();
+    }
+
+    fn forget(&mut self) {
+        while self.queues.len() > MOST {
+            self.queues.pop_first();
+            self.forgotten += 1;
+        }
+        while self.nodes.len() > MOST {
+            self.nodes.pop_first();
+            self.forgotten += 1;
         }
     }
 
     /// The updates that write it, as the command takes them.
     pub(super) fn statements(&self) -> Vec<Document> {
-        let mut together: BTreeMap<i64, Numbers> = BTreeMap::new();
-        for ((minute, _), numbers) in &self.queues {
-            together.entry(*minute).or_default().merge(numbers);
-        }
-        let of_all = together.iter().map(|(minute, numbers)| added(Bson::Null, *minute, numbers));
-        let of_each =
-            self.queues.iter().map(|((minute, queue), numbers)| added((*queue).into(), *minute, numbers));
+        let of_queues = self.queues.iter().map(|((minute, queue), numbers)| added(*queue, *minute, numbers));
         let of_nodes = self.nodes.iter().map(|((minute, node), sample)| sampled(node, *minute, sample));
-        of_all.chain(of_each).chain(of_nodes).collect()
+        of_queues.chain(of_nodes).collect()
     }
 }
 
@@ -85,7 +112,7 @@ pub(super) fn id_of_node(node: &NodeName, minute: i64) -> Document {
     doc! { "node": node, "at": DateTime::from_millis(minute) }
 }
 
-fn added(queue: Bson, minute: i64, numbers: &Numbers) -> Document {
+fn added(queue: Option<ObjectId>, minute: i64, numbers: &Numbers) -> Document {
     let mut increments = Document::new();
     for (name, number) in numbers.fields() {
         increments.insert(name, stored(number));
@@ -129,9 +156,9 @@ mod tests {
     fn a_minute_has_a_document_for_each_queue_and_one_for_all() {
         let mut pending = Pending::default();
         for (number, tasks) in [(1, 2), (2, 3), (1, 5)] {
-            pending.of_queue(60_000, queue(number)).ended.add(Status::Succeeded, tasks);
+            pending.add(60_000, queue(number), |numbers| numbers.ended.add(Status::Succeeded, tasks));
         }
-        pending.of_queue(60_000, queue(2)).ran.add(Duration::from_millis(4), 1);
+        pending.add(60_000, queue(2), |numbers| numbers.ran.add(Duration::from_millis(4), 1));
         let statements = pending.statements();
         let ids: Vec<&Document> = statements
             .iter()
@@ -146,11 +173,12 @@ mod tests {
     #[test]
     fn what_could_not_be_written_is_added_to_what_was_noted_since() {
         let (node, sample) = (NodeName::new("n"), Sample { running: 2, ..Sample::default() });
+        let failed = |tasks| move |numbers: &mut Numbers| numbers.ended.add(Status::Failed, tasks);
         let mut before = Pending::default();
-        before.of_queue(0, queue(1)).ended.add(Status::Failed, 1);
-        before.of_node(0, &node, sample);
+        before.add(0, queue(1), failed(1));
+        before.sample(0, &node, sample);
         let mut pending = Pending::default();
-        pending.of_queue(0, queue(1)).ended.add(Status::Failed, 2);
+        pending.add(0, queue(1), failed(2));
         pending.put_back(before);
         let statements = pending.statements();
         assert_eq!(statements.len(), 3);
@@ -162,12 +190,31 @@ mod tests {
     #[test]
     fn no_more_waits_than_fits_and_the_oldest_is_forgotten() {
         let mut pending = Pending::default();
-        let most = i64::try_from(MOST).unwrap();
-        for minute in 0..most + 5 {
-            pending.of_queue(minute, queue(1)).ended.add(Status::Succeeded, 1);
+        // Each minute is in two documents.
+        let most = i64::try_from(MOST / 2).unwrap();
+        let succeeded = |numbers: &mut Numbers| numbers.ended.add(Status::Succeeded, 1);
+        for minute in 10..most + 15 {
+            pending.add(minute, queue(1), succeeded);
         }
-        pending.of_queue(most, queue(1)).ended.add(Status::Succeeded, 1);
-        assert_eq!(pending.queues.len(), MOST, "what is known takes no place from others");
-        assert_eq!(pending.queues.first_key_value().unwrap().0.0, 5);
+        pending.add(most, queue(1), succeeded);
+        assert_eq!(pending.len(), MOST, "what is known takes no place from others");
+        assert_eq!((pending.queues.first_key_value().unwrap().0.0, pending.forgotten), (15, 10));
+        let mut before = Pending::default();
+        (0..10).for_each(|minute| before.add(minute, queue(1), succeeded));
+        pending.put_back(before);
+        assert_eq!(pending.queues.first_key_value().unwrap().0.0, 15, "what is newer stays");
+        assert_eq!((pending.len(), pending.forgotten), (MOST, 30));
+    }
+
+    #[test]
+    fn what_is_taken_out_is_not_left() {
+        let mut pending = Pending::default();
+        pending.add(0, queue(1), |numbers| numbers.ended.add(Status::Failed, 1));
+        pending.sample(0, &NodeName::new("n"), Sample::default());
+        let all = pending.statements();
+        let parts = [pending.take(2), pending.take(2), pending.take(2)];
+        assert_eq!(parts.each_ref().map(Pending::len), [2, 1, 0]);
+        assert_eq!(parts.map(|part| part.statements()).concat(), all);
+        assert!(pending.is_empty());
     }
 }

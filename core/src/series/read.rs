@@ -28,7 +28,7 @@ pub struct Point {
 impl Store {
     /// What happened in `queue`, or in all queues together, in each `step` since the one that `since` is in, up to now, in
     /// order. A step in which nothing happened is there too, with zeros. Steps are whole minutes and begin at multiples of their
-    /// length since 1970; there is nothing older than [`super::KEPT`].
+    /// length since 1970. The first is at the earliest the one that [`super::KEPT`] ago is in.
     ///
     /// One query, which reads a document for each minute at most: 11,521 of them. They are added up here, as that takes
     /// a tenth of the time that the server would need to add up all their fields.

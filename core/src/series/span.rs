@@ -19,7 +19,8 @@ pub(super) struct Span {
 
 impl Span {
     /// From the step that `since` is in to the one that `now` is in. A step has at least a minute and at most all that is
-    /// kept; fractions of a minute count as one. Nothing begins before what is kept.
+    /// kept; fractions of a minute count as one. The first step is at the earliest the one that the oldest time that is kept
+    /// is in, so it may begin before that.
     pub(super) fn new(since: DateTime, now: DateTime, step: Duration) -> Self {
         let kept = i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX);
         let now = now.timestamp_millis();

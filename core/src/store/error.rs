@@ -117,6 +117,12 @@ impl StoreError {
         matches!(self, Self::Refused { .. })
     }
 
+    /// Whether the server has broken off the operation, as it took longer than it was allowed to.
+    pub fn is_out_of_time(&self) -> bool {
+        // MaxTimeMSExpired
+        self.write_failure().is_some_and(|failure| failure.code == 50)
+    }
+
     /// How the server rejected a write, if that is what happened.
     pub fn write_failure(&self) -> Option<WriteFailure> {
         let Self::Database(error) = self else { return None };

@@ -107,11 +107,24 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
     pub async fn find_task_anywhere(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
+        self.find_task_fields(id, doc! {}).await
+    }
+
+    /// The same with those of its fields that `projection` leaves.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    pub async fn find_task_fields(
+        &self,
+        id: TaskId,
+        projection: Document,
+    ) -> Result<Option<Document>, StoreError> {
         // In this order: a task leaves `tasks` only when it is in the archive.
         for collection in [self.tasks(), self.archive()] {
-            if let Some(mut task) = collection.find_one(doc! { "_id": id }).await? {
+            let found = collection.find_one(doc! { "_id": id }).projection(projection.clone()).await?;
+            if let Some(mut task) = found {
                 task.remove("moving");
                 return Ok(Some(task));
             }

@@ -1,16 +1,35 @@
 // Actions: forms with `hx-post` act without leaving the page, say what they did, and show what went wrong where it did.
 
 const hostOf = (element) => element.closest("form, [data-errors]") ?? element;
-const clearComplaint = (host) => findAll(".complaint", host).forEach((old) => old.remove());
+const COMPLAINT = "complaint-"; // How the ids of complaints begin.
+let complaints = 0;
 
-/** Says what is wrong where it was asked for. */
-const complain = (element, text) => {
+/** Ties words to the field that they are about. */
+const blame = (field, words) => {
+  words.id ||= `${COMPLAINT}${++complaints}`;
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", `${field.getAttribute("aria-describedby") ?? ""} ${words.id}`.trim());
+};
+/** Takes back what was said to be wrong. */
+const clearComplaint = (host) => {
+  findAll(".complaint", host).forEach((old) => old.remove());
+  for (const field of findAll("[aria-invalid]", host)) {
+    field.removeAttribute("aria-invalid");
+    const others = (field.getAttribute("aria-describedby") ?? "").split(/\s+/).filter((id) => id && !id.startsWith(COMPLAINT));
+    if (others.length) field.setAttribute("aria-describedby", others.join(" "));
+    else field.removeAttribute("aria-describedby");
+  }
+};
+
+/** Says what is wrong where it was asked for, and with which field if it is one. */
+const complain = (element, text, field = null) => {
   const host = hostOf(element);
   if (!host.isConnected) return toast(text, { tone: "bad" });
   clearComplaint(host);
   const words = make("p", { class: "message complaint", role: "alert", "data-client": "" }, text);
   if (host.matches("form, [data-errors]")) host.append(words);
   else host.after(words);
+  if (field) blame(field, words);
 };
 
 /** The words of an answer that is a failure. */
@@ -68,19 +87,37 @@ const post = async (address, fields, method = "POST") => {
   try { return JSON.parse(body); } catch { return {}; }
 };
 
+// What fields are set back to, which is what the server has as far as the page knows
+const fieldsOf = (form) => findAll("input[name]:not([type=hidden], [type=checkbox], [type=radio]), select[name], textarea[name]", form);
+const keptOf = (field) => {
+  if (!field.matches("select")) return field.defaultValue;
+  return ([...field.options].find((option) => option.defaultSelected) ?? field.options[0])?.value ?? "";
+};
+const keep = (field, value) => {
+  if (!field.matches("select")) { field.defaultValue = value.replaceAll("\r\n", "\n"); return; }
+  const { value: now } = field;
+  for (const option of field.options) option.defaultSelected = option.value === value;
+  if (field.value !== now) field.value = now;
+};
+const differs = (form) => fieldsOf(form).some((field) => field.value !== keptOf(field) || field.validity.badInput);
+
 /** What takes an action back: `data-undo` as a query string, or what the fields were before. */
 const undoOf = (form) => {
   if (form.dataset.undo === undefined) return null;
-  const before = new URLSearchParams(form.dataset.undo || findAll("input[name]:not([type=hidden]), textarea[name]", form).map((field) => [field.name, field.defaultValue]));
+  const before = new URLSearchParams(form.dataset.undo || fieldsOf(form).map((field) => [field.name, keptOf(field)]));
   const address = form.getAttribute("hx-post") ?? form.action;
   return async () => {
     try {
       await post(address, isJson(form) ? jsonOf(form, before) : before);
       toast("Taken back.");
-      for (const [name, value] of before) {
-        const field = form.elements?.namedItem(name);
-        if (field?.matches?.("input:not([type=hidden]), textarea")) field.value = field.defaultValue = value;
+      for (const field of fieldsOf(form)) {
+        const value = before.get(field.name);
+        if (value === null) continue;
+        const isTouched = field.value !== keptOf(field);
+        keep(field, value);
+        if (!isTouched) field.value = value;
       }
+      if (form.dataset.undo) form.dataset.undo = String(before);
       settled(form, null);
     } catch (error) { toast(`It could not be taken back. ${error.message}`, { tone: "bad" }); }
   };
@@ -88,11 +125,10 @@ const undoOf = (form) => {
 
 /** After an action: on to another page, or this one brought up to date if it does not do that by itself. */
 const settled = (form, said) => {
-  const then = form.dataset?.then ?? find("input[name='.then']", form)?.value;
-  const next = then ? new URL(then, location.href) : null;
-  if (next && next.pathname !== location.pathname) {
+  // The field `.then` is for browsers without script, which have to be led somewhere.
+  if (form.dataset.then) {
     if (said) toastNext(said);
-    location.assign(next);
+    location.assign(form.dataset.then);
     return true;
   }
   if (!find("[data-live]")) refresh();
@@ -116,15 +152,22 @@ document.addEventListener("htmx:beforeRequest", ({ detail }) => {
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
   const { xhr, successful, requestConfig: { elt } } = detail;
   elt.removeAttribute("aria-busy");
+  // The request has not quite ended yet.
+  if (elt.disbatchAgain) setTimeout(() => save(elt));
+  elt.disbatchAgain = false;
   if (!successful || detail.requestConfig.verb === "get") return;
-  delete elt.dataset.dirty;
   elt.disbatchButton = null;
   let answer = {};
   try { answer = JSON.parse(xhr.responseText); } catch { /* It has nothing to tell. */ }
   const said = elt.dataset.done === undefined ? null : filled(elt.dataset.done, elt, elt.disbatchSent, answer);
   elt.closest("dialog")?.close();
+  if (elt.dataset.undo) elt.dataset.undo = String(elt.disbatchSent);
   if (elt.hasAttribute("data-reset")) elt.reset();
-  else for (const field of findAll("input[name]:not([type=hidden], [type=checkbox], [type=radio]), textarea[name]", elt)) field.defaultValue = field.value;
+  else {
+    for (const field of fieldsOf(elt)) if (elt.disbatchSent.has(field.name)) keep(field, elt.disbatchSent.get(field.name));
+    // Something may have been typed since it was sent.
+    elt.toggleAttribute("data-dirty", differs(elt));
+  }
   elt.dispatchEvent(new CustomEvent("disbatch:done", { bubbles: true, detail: { answer, said } }));
   if (!settled(elt, said) && said) toast(said, { undo: elt.disbatchUndo });
 });
@@ -146,20 +189,26 @@ on("reset", "form", (_, form) => { delete form.dataset.dirty; clearComplaint(for
 // A field that is saved where it stands: at once with Enter or when it is left, else when nothing has changed for a moment.
 const SAVE_AFTER = 700;
 const waiting = new WeakMap();
-const save = (form) => {
+const isBusy = (form) => form.getAttribute("aria-busy") === "true";
+const isBeingSent = (form) => fieldsOf(form).every((field) => field.value === form.disbatchSent.get(field.name));
+const save = (form, byKey = false) => {
   clearTimeout(waiting.get(form));
-  const changed = findAll("input[name]:not([type=hidden]), select[name]", form).some((field) => field.value !== field.defaultValue);
-  if (!changed) delete form.dataset.dirty;
-  else if (form.reportValidity()) form.requestSubmit();
+  if (isBusy(form)) { form.disbatchAgain = !isBeingSent(form); return; }
+  if (!differs(form)) { delete form.dataset.dirty; clearComplaint(form); return; }
+  if (form.checkValidity()) { form.requestSubmit(); return; }
+  // A browser's own message takes the focus, which whoever leaves a field must not be given back.
+  if (byKey) { form.reportValidity(); return; }
+  const wrong = fieldsOf(form).find((field) => !field.validity.valid);
+  if (wrong) complain(form, `Not saved. ${wrong.validationMessage}`, wrong);
 };
 on("change", "form[data-inplace]", (_, form) => { clearTimeout(waiting.get(form)); waiting.set(form, setTimeout(() => save(form), SAVE_AFTER)); });
 on("focusout", "form[data-inplace]", (_, form) => { if (form.dataset.dirty !== undefined) save(form); });
 on("keydown", "form[data-inplace] input", (event, field) => {
-  if (event.key === "Enter") { event.preventDefault(); save(field.form); }
+  if (event.key === "Enter") { event.preventDefault(); save(field.form, true); }
   if (event.key === "Escape") { clearTimeout(waiting.get(field.form)); field.form.reset(); }
 });
 // Twice is once.
-on("submit", "form[hx-post]", (event, form) => {
+on("submit", "form[hx-post], form[hx-delete]", (event, form) => {
   form.disbatchButton = event.submitter;
-  if (form.getAttribute("aria-busy") === "true" && !form.hasAttribute("data-inplace")) { event.preventDefault(); event.stopImmediatePropagation(); }
+  if (isBusy(form)) { event.preventDefault(); event.stopImmediatePropagation(); }
 }, true);

@@ -65,7 +65,6 @@ const toastNext = (text) => memory.set("said", text, sessionStorageOrNone());
   const said = memory.get("said", sessionStorageOrNone());
   if (said) { toastNext(null); toast(said); }
 }
-document.addEventListener("toast", ({ detail }) => toast(String(detail?.value ?? detail?.text ?? ""), { tone: detail?.tone ?? "good" }));
 
 // Light or dark
 

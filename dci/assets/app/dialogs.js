@@ -1,4 +1,4 @@
-// Dialogs: `data-dialog="ID"` opens one, `data-close` closes it; `hx-confirm` and `data-confirm` ask before they act.
+// Dialogs: `data-dialog="ID"` opens one, `data-close` closes it; `hx-confirm` asks before it acts.
 
 on("click", "[data-dialog]", (event, opener) => {
   const dialog = document.getElementById(opener.dataset.dialog);
@@ -27,21 +27,14 @@ const ask = (question, { yes = "Yes", danger = true } = {}) => new Promise((reso
   dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
   dialog.showModal();
 });
-const askFor = (element, question) => ask(question, { yes: element.dataset.yes ?? "Yes", danger: element.dataset.harmless === undefined });
 
 document.addEventListener("htmx:confirm", (event) => {
   const { question, elt, triggeringEvent, issueRequest } = event.detail;
   if (!question) return;
   event.preventDefault();
   elt.disbatchButton = triggeringEvent?.submitter ?? null;
-  askFor(elt, question).then((yes) => { if (yes) issueRequest(true); });
+  ask(question, { yes: elt.dataset.yes }).then((yes) => { if (yes) issueRequest(true); });
 });
-on("submit", "form[data-confirm]:not([hx-post])", (event, form) => {
-  if (form.disbatchSure) { form.disbatchSure = false; return; }
-  event.preventDefault();
-  const { submitter } = event;
-  askFor(form, form.dataset.confirm).then((yes) => { if (yes) { form.disbatchSure = true; form.requestSubmit(submitter); } });
-}, true);
 
 // Tabs: <div data-tabs> with links to the ids of what they show. Without script all of it is shown.
 const panelOf = (tab) => document.getElementById(tab.getAttribute("href").slice(1));
@@ -50,7 +43,7 @@ const showTabs = (tabs) => {
   tabs.setAttribute("role", "tablist");
   const links = tabsIn(tabs);
   const named = links.find((link) => link.getAttribute("href") === (tabs.disbatchChosen ?? location.hash));
-  const chosen = named ?? links.find((link) => link.hasAttribute("data-first")) ?? links[0];
+  const chosen = named ?? links[0];
   for (const tab of links) {
     const is = tab === chosen;
     const panel = panelOf(tab);

@@ -10,9 +10,8 @@ const switchedOff = () => memory.get("keys") === "off";
 }
 on("change", "#keys-on", (_, box) => memory.set("keys", box.checked ? null : "off"));
 
-const rowsOf = () => findAll("[data-rows] > *").filter((row) => !row.hidden && find("a[href], [data-open]", row));
+const rowsOf = () => findAll("[data-rows] > *").filter((row) => !row.hidden && find("a[href]", row));
 const rowAt = () => document.activeElement?.closest?.("[data-rows] > *") ?? null;
-const linkOf = (row) => find("[data-open]", row) ?? find("a[href]", row);
 
 /** Goes to the next row of the list, or the one before. The row's link has the focus, so that Enter opens it. */
 const move = (step) => {
@@ -20,7 +19,7 @@ const move = (step) => {
   if (!rows.length) return;
   const at = rows.indexOf(rowAt());
   const row = at < 0 ? rows[step > 0 ? 0 : rows.length - 1] : rows[Math.min(Math.max(at + step, 0), rows.length - 1)];
-  linkOf(row).focus({ preventScroll: true });
+  find("a[href]", row).focus({ preventScroll: true });
   row.scrollIntoView({ block: "nearest" });
 };
 const select = () => {
@@ -78,5 +77,4 @@ on("change", "[data-select]", countSelected);
 document.addEventListener("disbatch:changed", countSelected);
 countSelected();
 
-window.disbatch = { toast, toastNext, stream, morph, place, refresh, post, complain, ask, tellTimes };
-document.dispatchEvent(new CustomEvent("disbatch:ready"));
+window.disbatch = { find, findAll, make, toast, toastNext, stream, place, refresh, post, complain, clearComplaint, blame, ask };

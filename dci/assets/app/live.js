@@ -18,7 +18,6 @@ const showConnection = () => {
   const button = find("#pause");
   button.hidden = false;
   button.textContent = stopped ? "Go on" : "Pause";
-  button.setAttribute("aria-pressed", String(stopped));
 };
 
 /**
@@ -49,6 +48,8 @@ const stream = (address, handlers, { pauses = true } = {}) => {
     if (should && !self.source) { become("waiting"); self.open(); }
     if (!should) { self.close(); become("paused"); }
   };
+  // Whoever connects is sent everything.
+  self.renew = () => { if (self.source) self.open(); };
   self.end = () => { self.close(); streams.delete(self); };
   streams.add(self);
   self.review();
@@ -67,24 +68,27 @@ const isInUse = (element) => {
   return isField(active) && (element === active || (element.matches("form") && element.contains(active)));
 };
 
-let skipped = false; // Something was left alone since this was last set to false.
-const leftAlone = new Map(); // What is to be shown instead, by id.
+const behind = new Set(); // What should have changed, and was left alone.
+/** Whether `element` is to be left alone for now. */
+const leave = (element) => {
+  const inUse = isInUse(element);
+  if (inUse && !element.matches("[data-keep]")) behind.add(element);
+  return inUse;
+};
 
 /** Makes `old` what `fresh` is, element by element, and leaves alone what somebody is busy with. */
 const morph = (old, fresh) => {
-  if (old.matches("dialog[open]")) { skipped = true; return old; }
+  if (old.matches("dialog[open]")) { leave(old); return old; }
   const [now] = Idiomorph.morph(old, fresh, {
     morphStyle: "outerHTML",
     callbacks: {
       beforeNodeMorphed(from, to) {
         if (from.nodeType !== Node.ELEMENT_NODE) return true;
         if (from.matches("time[datetime]:not([data-plain])") && from.dateTime === to.dateTime) return false;
-        const inUse = isInUse(from);
-        skipped ||= inUse;
-        return !inUse;
+        return !leave(from);
       },
       // What the page has made itself stays; so does what somebody is busy with, unless its whole surroundings go.
-      beforeNodeRemoved: (node) => node.nodeType !== Node.ELEMENT_NODE || !(node.matches("[data-client]") || isInUse(node)),
+      beforeNodeRemoved: (node) => node.nodeType !== Node.ELEMENT_NODE || !(node.matches("[data-client]") || leave(node)),
       // Nor is what somebody has opened, ticked or filtered away to be taken back.
       beforeAttributeUpdated(name, node) {
         if (name === "open") return !node.matches("details, dialog");
@@ -105,36 +109,44 @@ const place = (html, root = document) => {
   template.innerHTML = html;
   for (const fresh of [...template.content.children]) {
     const old = document.getElementById(fresh.id);
-    if (!old || !root.contains(old)) continue;
-    skipped = false;
-    tellTimes(morph(old, fresh).parentElement ?? document);
-    if (skipped) leftAlone.set(fresh.id, html); else leftAlone.delete(fresh.id);
+    if (old && root.contains(old)) tellTimes(morph(old, fresh).parentElement ?? document);
   }
   document.dispatchEvent(new CustomEvent("disbatch:changed"));
 };
 
-// What was left alone is brought up to date when nobody is busy with it any more.
-const catchUp = () => setTimeout(() => [...leftAlone.values()].forEach((html) => place(html)), 0);
-for (const name of ["focusout", "reset", "close", "disbatch:done"]) document.addEventListener(name, () => { if (leftAlone.size) catchUp(); }, true);
-
-/** Fetches this page again and brings its content up to date. */
+let refreshes = 0;
+/** Fetches this page again and brings its content up to date. Says so if that fails. */
 const refresh = async () => {
-  const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  const fresh = find("main", page);
-  if (!answer.ok || !fresh) return location.reload();
+  const number = ++refreshes;
+  let fresh = null;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (answer.ok) fresh = find("main", new DOMParser().parseFromString(await answer.text(), "text/html"));
+  } catch { /* It is told below. */ }
+  if (number !== refreshes) return;
+  if (!fresh) { toast("What is shown may be old: this page could not be loaded again.", { tone: "bad" }); return; }
   morph(find("main"), document.importNode(fresh, true));
   tellTimes();
   document.dispatchEvent(new CustomEvent("disbatch:changed"));
 };
 
-for (const root of findAll("[data-live]")) {
+const ofPage = findAll("[data-live]").map((root) => {
   let version = null;
-  stream(root.dataset.live, {
+  return stream(root.dataset.live, {
     message: (html) => place(html, root),
     version: (now) => {
       if (version && version !== now) toast("The server has been renewed. Load the page again to have its new pages.", { tone: "info" });
       version = now;
     },
   });
-}
+});
+
+// What was left alone is brought up to date when nobody is busy with it any more: with what is there then, and not with what
+// came meanwhile.
+const catchUp = () => {
+  for (const element of behind) if (!element.isConnected) behind.delete(element);
+  if ([...behind].every(isInUse)) return;
+  behind.clear();
+  if (ofPage.length) ofPage.forEach((one) => one.renew()); else refresh();
+};
+for (const name of ["focusout", "reset", "close", "disbatch:done"]) document.addEventListener(name, () => { if (behind.size) setTimeout(catchUp); }, true);

@@ -6,7 +6,8 @@ const relative = (seconds) => {
   if (distance < 1) return "now";
   const [unit, length] = UNITS.find(([, size]) => distance >= size) ?? UNITS.at(-1);
   const count = Math.floor(distance / length);
-  const words = `${count} ${unit}${unit.length > 3 && count !== 1 ? "s" : ""}`;
+  // What is shortened has no plural.
+  const words = `${count} ${unit}${length >= 86400 && count !== 1 ? "s" : ""}`;
   return seconds > 0 ? `${words} ago` : `in ${words}`;
 };
 

@@ -64,22 +64,24 @@ document.addEventListener("disbatch:changed", () => {
   start();
 });
 
-// Another run: its params are JSON, and are checked before they are sent.
+// Another run: its params are JSON, and are checked before they are sent. They are sent as they were written: a number in them
+// may be larger than this browser's.
 document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (!form.matches("form[data-again]")) return;
   event.preventDefault();
-  form.querySelectorAll(".complaint").forEach((old) => old.remove());
-  const { ".then": _, ...fields } = Object.fromEntries(new FormData(form));
+  window.disbatch.clearComplaint(form);
+  const { ".then": _, params, ...fields } = Object.fromEntries(new FormData(form));
   try {
-    fields.params = JSON.parse(fields.params);
+    JSON.parse(params);
   } catch (error) {
-    window.disbatch.complain(form, `The params are not JSON: ${error.message}`);
-    form.elements.namedItem("params").focus();
+    const field = form.elements.namedItem("params");
+    window.disbatch.complain(form, `The params are not JSON: ${error.message}`, field);
+    field.focus();
     return;
   }
   try {
-    const answer = await window.disbatch.post("/tasks", JSON.stringify(fields));
+    const answer = await window.disbatch.post("/tasks", `${JSON.stringify(fields).slice(0, -1)},"params":${params}}`);
     const id = answer["MongoDB::InsertManyResult"].inserted[0]._id.$oid;
     window.disbatch.toastNext("This is the new task.");
     location.assign(`/tasks/${id}`);

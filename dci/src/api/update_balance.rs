@@ -39,7 +39,7 @@ pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> An
         other => other?,
     };
     let known = get_balance::known_queues(&state).await?.into_iter().collect();
-    let fields = checked(&params.fields, &known).map_err(|message| failed(&message))?;
+    let fields = checked(&params.fields, Some(&known)).map_err(|message| failed(&message))?;
     state.store.save_balance(fields).await?;
     Ok(json::ok(&json!({ "status": "success: queuebalance modified" })))
 }
@@ -49,15 +49,19 @@ fn failed(message: &str) -> HttpError {
     HttpError::with_body(StatusCode::BAD_REQUEST, body)
 }
 
-/// The fields as they are stored, or what is wrong with which of them.
-fn checked(fields: &Map<String, Value>, known: &BTreeSet<String>) -> Result<Document, String> {
+/// The fields as they are stored, with queues of `known` and legal times. Without `known` only their types are checked, for
+/// what has been stored already and may be odd.
+///
+/// # Errors
+/// A field is missing or wrong. The message says which, and in what way.
+pub fn checked(fields: &Map<String, Value>, known: Option<&BTreeSet<String>>) -> Result<Document, String> {
     let unknown = fields.keys().find(|key| !["disabled", "max_tasks", "queues"].contains(&key.as_str()));
     if let Some(key) = unknown {
         return Err(format!("'{key}' is unknown, only 'max_tasks', 'queues' and 'disabled' are not"));
     }
     let given = |key: &str| fields.get(key).ok_or_else(|| format!("'{key}' is missing"));
     let mut stored = Document::new();
-    stored.insert("max_tasks", max_tasks(given("max_tasks")?)?);
+    stored.insert("max_tasks", max_tasks(given("max_tasks")?, known.is_some())?);
     stored.insert("queues", queues(given("queues")?, known)?);
     if let Some(until) = fields.get("disabled") {
         let wrong = || "'disabled' must be null or whole seconds since 1970".to_owned();
@@ -67,11 +71,12 @@ fn checked(fields: &Map<String, Value>, known: &BTreeSet<String>) -> Result<Docu
     Ok(stored)
 }
 
-fn max_tasks(value: &Value) -> Result<Document, String> {
+fn max_tasks(value: &Value, only_legal: bool) -> Result<Document, String> {
     let entries = value.as_object().ok_or("'max_tasks' must be an object of times and numbers")?;
     let entry = |(time, most): (&String, &Value)| {
         let quoted = Value::from(time.as_str());
-        if !is_time(time) {
+        // What is stored has no key that the database could not take.
+        if (only_legal && !is_time(time)) || time.contains(['\0', '.', '$']) {
             return Err(format!(
                 "'max_tasks' has the time {quoted}, which must look like \"* 07:00\" for every \
                                 day, or like \"0 07:00\" for Sundays, up to \"6 07:00\" for Saturdays"
@@ -99,7 +104,7 @@ fn whole(value: &Value) -> Option<Bson> {
     Some(json::to_bson(&Value::from(number)))
 }
 
-fn queues(value: &Value, known: &BTreeSet<String>) -> Result<Vec<Bson>, String> {
+fn queues(value: &Value, known: Option<&BTreeSet<String>>) -> Result<Vec<Bson>, String> {
     let tiers = value.as_array().ok_or("'queues' must be an array of arrays of names")?;
     let mut seen = BTreeSet::new();
     let mut name = |value: &Value| {
@@ -108,7 +113,7 @@ fn queues(value: &Value, known: &BTreeSet<String>) -> Result<Vec<Bson>, String> 
             Value::Number(number) => number.to_string(),
             other => return Err(format!("'queues' has {other}, which is no name")),
         };
-        if !known.contains(&name) {
+        if known.is_some_and(|known| !known.contains(&name)) {
             return Err(format!("'queues' has {}, which is no queue", Value::from(name)));
         }
         if !seen.insert(name.clone()) {
@@ -132,7 +137,7 @@ mod tests {
 
     fn check(fields: Value) -> Result<Document, String> {
         let known = ["q1", "q2", "7", "a b"].map(str::to_owned).into();
-        checked(fields.as_object().unwrap(), &known)
+        checked(fields.as_object().unwrap(), Some(&known))
     }
 
     #[test]
@@ -144,6 +149,21 @@ mod tests {
         assert_eq!(check(fields).unwrap(), stored);
         let empty = json!({"max_tasks": {}, "queues": [], "disabled": null});
         assert_eq!(check(empty).unwrap(), doc! { "max_tasks": {}, "queues": [], "disabled": Bson::Null });
+    }
+
+    #[test]
+    fn what_was_stored_may_be_odd() {
+        let of = |fields: Value| checked(fields.as_object().unwrap(), None);
+        let odd = json!({"max_tasks": {"0 7:5": 1, "never": 2}, "queues": [["gone"], []]});
+        let stored = doc! { "max_tasks": { "0 7:5": 1, "never": 2 }, "queues": [["gone"], []] };
+        assert_eq!(of(odd).unwrap(), stored);
+        for wrong in [
+            json!({"max_tasks": {"never": "x"}, "queues": []}),
+            json!({"max_tasks": {"nul\0": 1}, "queues": []}),
+            json!({"max_tasks": {}, "queues": "x"}),
+        ] {
+            assert!(of(wrong.clone()).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -42,6 +42,10 @@ pub struct BulkFilter {
     older_than: Option<f64>,
     /// Ids of tasks, at most 100,000.
     ids: Option<Vec<String>>,
+    /// The name of the node that they were given to.
+    node: Option<String>,
+    /// Whether a delete is for archived tasks too, which it is unless this is false. Other actions leave them alone.
+    archive: Option<bool>,
 }
 
 /// The new job, or with `.preview` the number of tasks.

@@ -8,7 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::Document;
-use disbatch_core::about::{Server, Size, Topology};
+use disbatch_core::about::{Measured, Server, Size, Topology};
 use serde_json::Value;
 
 use crate::api::monitoring;
@@ -23,7 +23,7 @@ use crate::ui::{self, Rendered, plain};
 const SIZES_KEPT: Duration = Duration::from_secs(30);
 
 /// How large collections are; nothing where the user of this server may not ask.
-pub type Sizes = Kept<Option<Vec<(&'static str, Size)>>>;
+pub type Sizes = Kept<Option<Vec<Measured>>>;
 
 /// Scripts of others, as `assets/vendor/README.md` has them.
 const VENDORED: [Vendored; 3] = [
@@ -63,6 +63,7 @@ struct AboutPage {
     database: Vec<(&'static str, String)>,
     /// None: this server may not ask.
     sizes: Option<Vec<SizeRow>>,
+    /// All that are known.
     total: String,
     vendored: [Vendored; VENDORED.len()],
 }
@@ -81,6 +82,11 @@ struct Release {
 
 struct SizeRow {
     name: &'static str,
+    /// None: it is not known.
+    known: Option<Known>,
+}
+
+struct Known {
     documents: String,
     data: String,
     stored: String,
@@ -121,14 +127,17 @@ struct Found<'a> {
     health: &'a Value,
 }
 
-fn page(found: &Found<'_>, sizes: Option<&[(&'static str, Size)]>) -> AboutPage {
-    let all = sizes.into_iter().flatten().map(|(_, size)| size.stored.saturating_add(size.indexes));
+fn page(found: &Found<'_>, sizes: Option<&[Measured]>) -> AboutPage {
+    let all = sizes.into_iter().flatten().filter_map(|(_, size)| *size);
+    let total =
+        bytes(all.fold(0_u64, |sum, size| sum.saturating_add(size.stored).saturating_add(size.indexes)));
+    let some_unknown = sizes.into_iter().flatten().any(|(_, size)| size.is_none());
     AboutPage {
         checks: checks(found),
         dens: dens(found.nodes, found.now),
         database: database(found.name, found.server),
         sizes: sizes.map(|sizes| sizes.iter().map(size_row).collect()),
-        total: bytes(all.fold(0, u64::saturating_add)),
+        total: if some_unknown { format!("at least {total}") } else { total },
         vendored: VENDORED,
     }
 }
@@ -183,14 +192,14 @@ fn database(name: &str, server: &Server) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn size_row((name, size): &(&'static str, Size)) -> SizeRow {
-    SizeRow {
-        name,
+fn size_row((name, size): &Measured) -> SizeRow {
+    let known = |size: Size| Known {
         documents: grouped(size.documents),
         data: bytes(size.data),
         stored: bytes(size.stored),
         indexes: bytes(size.indexes),
-    }
+    };
+    SizeRow { name, known: size.map(known) }
 }
 
 #[cfg(test)]
@@ -202,7 +211,7 @@ mod tests {
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
-    fn html(topology: Topology, nodes: &[Document], sizes: Option<&[(&'static str, Size)]>) -> String {
+    fn html(topology: Topology, nodes: &[Document], sizes: Option<&[Measured]>) -> String {
         let server = Server { version: "8.<0>".into(), topology, answered_in: Duration::from_micros(1_260) };
         let health = json!({
             "disbatch": { "status": "OK", "message": "runs" },
@@ -225,7 +234,7 @@ mod tests {
             doc! { "node": "<vm>", "version": "1.2.3", "timestamp": NOW },
             doc! { "node": "perl", "timestamp": NOW },
         ];
-        let html = html(topology, &nodes, Some(&[("tasks", size)]));
+        let html = html(topology, &nodes, Some(&[("tasks", Some(size))]));
         for part in [
             "<a href=\"/about\" aria-current=\"page\">About</a>",
             crate::ui::VERSION,
@@ -235,7 +244,7 @@ mod tests {
             "a:27017, &#60;b&#62;:27017",
             "followed by change streams",
             "1,234,567",
-            "3.0 MiB",
+            "indexes included: 3.0 MiB.",
             "it answered within 1.3 ms",
             "not &#60;running&#62;",
             "<span class=\"status bad\">CRITICAL</span>",
@@ -260,6 +269,19 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(self::html(Topology::Sharded, &[], Some(&[])).contains("No node has been seen yet."));
+    }
+
+    #[test]
+    fn a_collection_whose_size_is_not_known_is_listed() {
+        let size = Size { documents: 3, data: 1, stored: 1 << 20, indexes: 1 << 20 };
+        let html = html(Topology::Standalone, &[], Some(&[("tasks", None), ("tasks.archive", Some(size))]));
+        for part in [
+            "<code>tasks</code></th><td colspan=\"4\">not known",
+            "<code>tasks.archive</code></th><td class=\"number\">3</td>",
+            "indexes included: at least 2.0 MiB.",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
     }
 
     #[test]

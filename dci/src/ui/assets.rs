@@ -38,7 +38,7 @@ macro_rules! asset {
 
 /// All of them. One that is made of several files has these one after the other.
 static ASSETS: [Asset; 13] = [
-    asset!("app.css", STYLE, "app.css"),
+    asset!("app.css", STYLE, "style/ground.css", "style/parts.css", "style/pages.css"),
     asset!("theme.js", SCRIPT, "theme.js"),
     asset!(
         "app.js",

@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 use askama::Template;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::audit::{AuditKey, AuditPosition, AuditQuery};
+use disbatch_core::audit::{self, AuditKey, AuditPosition, AuditQuery};
 use disbatch_core::bulk::Action;
 use disbatch_core::model::Queue;
 
@@ -20,11 +20,16 @@ use crate::ui::{self, Rendered, plain, text};
 /// So many entries are on a page.
 const LIMIT: usize = 100;
 
+/// The longest text that is looked for in a name.
+const LONGEST: usize = 200;
+
 #[derive(Template)]
 #[template(path = "audit.html")]
 struct AuditPage {
     form: Form,
     rows: Vec<Row>,
+    /// Whether the search was broken off, as it took too long.
+    too_long: bool,
     /// Whether there is something to look for.
     narrowed: bool,
     previous: String,
@@ -75,15 +80,26 @@ pub async fn render(state: &State, params: &Params) -> Rendered {
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
     let names: HashMap<ObjectId, String> =
         queues.iter().map(|queue| (queue.id.0, queue.display_name())).collect();
-    let form = form(params, queues);
-    let page = AuditPage {
-        rows: found.entries.iter().map(|entry| row(entry, &names)).collect(),
-        narrowed: query.what.is_some() || query.by.is_some() || query.about.is_some(),
+    ui::render(StatusCode::OK, &page(&query, form(params, queues), found, &names))
+}
+
+fn page(
+    query: &AuditQuery,
+    form: Form,
+    found: Option<audit::AuditPage>,
+    names: &HashMap<ObjectId, String>,
+) -> AuditPage {
+    let too_long = found.is_none();
+    let found = found.unwrap_or_default();
+    let what_and_whom = query.what.is_some() || query.by.is_some();
+    AuditPage {
+        rows: found.entries.iter().map(|entry| row(entry, names)).collect(),
+        too_long,
+        narrowed: what_and_whom || query.queue.is_some() || query.about.is_some(),
         previous: found.previous.map(|key| address(&form, "before", key)).unwrap_or_default(),
         next: found.next.map(|key| address(&form, "after", key)).unwrap_or_default(),
         form,
-    };
-    ui::render(StatusCode::OK, &page)
+    }
 }
 
 fn query(params: &Params) -> Result<AuditQuery, HttpError> {
@@ -92,17 +108,20 @@ fn query(params: &Params) -> Result<AuditQuery, HttpError> {
         let key = given(name).map(|text| text.parse::<AuditKey>());
         key.transpose().map_err(|error| HttpError::bad_request(format!("{name}: {error}")))
     };
-    let about = given("about").or_else(|| given("queue"));
-    let about = about.map(|text| {
-        let wrong = || {
-            HttpError::bad_request("about must be the id of a queue or of a bulk job: 24 hexadecimal digits")
-        };
-        ObjectId::parse_str(&text).map_err(|_| wrong())
-    });
+    let id = |name: &str, of: &str| {
+        let wrong =
+            || HttpError::bad_request(format!("{name} must be the id of {of}: 24 hexadecimal digits"));
+        given(name).map(|text| ObjectId::parse_str(&text).map_err(|_| wrong())).transpose()
+    };
+    let by = given("by");
+    if by.as_ref().is_some_and(|text| text.chars().count() > LONGEST) {
+        return Err(HttpError::bad_request(format!("by must not be longer than {LONGEST} characters")));
+    }
     Ok(AuditQuery {
         what: given("action").map(|action| format!("bulk {action}")),
-        by: given("by"),
-        about: about.transpose()?,
+        by,
+        queue: id("queue", "a queue")?,
+        about: id("about", "a queue or of a bulk job")?,
         position: match (key("after")?, key("before")?) {
             (Some(key), _) => AuditPosition::After(key),
             (None, Some(key)) => AuditPosition::Before(key),
@@ -211,15 +230,20 @@ mod tests {
     fn html(params: &Params, entries: &[Document]) -> String {
         let names = [(queue().id.0, "<mail>".to_owned())].into();
         let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
+        let found = audit::AuditPage { entries: entries.to_vec(), next: Some(key), previous: None };
         let form = form(params, vec![queue()]);
-        let page = AuditPage {
-            rows: entries.iter().map(|entry| row(entry, &names)).collect(),
-            narrowed: !params.fields.is_empty(),
-            previous: String::new(),
-            next: address(&form, "after", key),
-            form,
-        };
-        page.render().unwrap()
+        page(&query(params).unwrap(), form, Some(found), &names).render().unwrap()
+    }
+
+    #[test]
+    fn a_search_that_takes_too_long_says_so_and_keeps_what_was_asked() {
+        let params = params(json!({"by": "<nobody>"}));
+        let page = page(&query(&params).unwrap(), form(&params, vec![]), None, &HashMap::new());
+        let html = page.render().unwrap();
+        for part in ["It took too long", "value=\"&#60;nobody&#62;\"", "maxlength=\"200\""] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("No entry matches."), "nobody knows that");
     }
 
     #[test]
@@ -268,11 +292,18 @@ mod tests {
         let asked = asked.unwrap();
         assert_eq!((asked.what.as_deref(), asked.by.as_deref()), (Some("bulk retry"), Some("a")));
         assert!(matches!(asked.position, AuditPosition::Before(_)) && asked.about.is_some());
+        let other = "6b0003bb686c8275d70dc2f2";
+        let both = query(&params(json!({"queue": QUEUE, "about": other}))).unwrap();
+        let hex = |id: Option<ObjectId>| id.map(|id| id.to_hex());
+        assert_eq!((hex(both.queue).as_deref(), hex(both.about).as_deref()), (Some(QUEUE), Some(other)));
+        assert!(query(&params(json!({"by": "é".repeat(200)}))).is_ok());
         assert_eq!(
             query(&params(json!({"by": "", "queue": ""}))).unwrap(),
             AuditQuery { limit: LIMIT, ..AuditQuery::default() }
         );
-        for wrong in [json!({"about": "mail"}), json!({"after": "x"}), json!({"before": "5"})] {
+        let long = json!({"by": "x".repeat(201)});
+        let places = [json!({"after": "x"}), json!({"before": "5"})];
+        for wrong in [json!({"about": "mail"}), json!({"queue": "mail"}), long].into_iter().chain(places) {
             assert_eq!(query(&params(wrong.clone())).unwrap_err().status(), 400, "{wrong}");
         }
     }

@@ -1,7 +1,10 @@
-//! `GET /balance` for people: how many tasks may run when, which queues come first, and how `QueueBalance` is doing. With
-//! script all of it can be changed; it is checked here while somebody does so ([`check`]).
+//! `GET /balance` for people: how many tasks may run when, which queues come first, and how `QueueBalance` is doing. It can be
+//! paused ([`disable`]). With script all of it can be changed: it is checked while somebody does so ([`check`]), and saved
+//! unless somebody else was faster ([`save`]).
 
 pub mod check;
+pub mod disable;
+pub mod save;
 mod week;
 
 use std::collections::BTreeSet;
@@ -9,8 +12,9 @@ use std::collections::BTreeSet;
 use actix_web::http::StatusCode;
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::DateTime;
+use bson::{DateTime, Document};
 use disbatch_core::balance::BalanceDocument;
+use disbatch_core::balance::change::revision;
 use disbatch_core::config::Balance;
 use serde_json::{Map, Value, json};
 
@@ -56,6 +60,8 @@ struct BalancePage {
     others: Vec<Item>,
     /// What is stored, as `POST /balance` takes it.
     saved: String,
+    /// Of what is stored.
+    revision: String,
 }
 
 /// A switch of the configuration.
@@ -111,14 +117,13 @@ impl HtmlSafe for Item {}
 /// # Errors
 /// The database cannot be reached.
 pub async fn render(state: &State) -> Rendered {
-    let (stored, known) =
-        futures::try_join!(state.store.balance_document(), get_balance::known_queues(state))?;
+    let (stored, known) = futures::try_join!(state.store.stored_balance(), get_balance::known_queues(state))?;
     ui::render(StatusCode::OK, &page(stored, &known, state.balance, state.store.now()))
 }
 
-fn page(stored: Option<BalanceDocument>, known: &[String], config: Balance, now: DateTime) -> BalancePage {
-    let begun = stored.is_some();
-    let stored = stored.unwrap_or_default();
+fn page(stored: Option<Document>, known: &[String], config: Balance, now: DateTime) -> BalancePage {
+    let (begun, revision) = (stored.is_some(), revision(stored.as_ref()));
+    let stored = stored.map(BalanceDocument::from).unwrap_or_default();
     let (tiers, others) = tiers(&stored.queues, known);
     let until = stored.disabled.filter(|until| *until > now.timestamp_millis() / 1000);
     BalancePage {
@@ -136,6 +141,7 @@ fn page(stored: Option<BalanceDocument>, known: &[String], config: Balance, now:
         tiers,
         others,
         saved: json::compact(&saved(&stored)),
+        revision,
     }
 }
 
@@ -211,7 +217,7 @@ fn saved(stored: &BalanceDocument) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use bson::{Document, doc};
+    use bson::doc;
 
     use super::*;
 
@@ -223,7 +229,7 @@ mod tests {
     fn html(stored: Option<Document>, known: &[&str]) -> String {
         let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
         let now = DateTime::from_millis(1_795_163_067_344);
-        page(stored.map(BalanceDocument::from), &known, config("1"), now).render().unwrap()
+        page(stored, &known, config("1"), now).render().unwrap()
     }
 
     #[test]
@@ -250,6 +256,8 @@ mod tests {
             "data-queue=\"free&#60;1&#62;\"",
             "<svg class=\"week\"",
             "&#34;queues&#34;:[[&#34;last&#34;],[&#34;first&#34;,&#34;&#60;gone&#62;&#34;]]",
+            "action=\"/ui/balance/disable\" method=\"post\"",
+            "<button name=\"enable\" value=\"1\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
@@ -263,7 +271,8 @@ mod tests {
     #[test]
     fn an_empty_database_says_what_to_do() {
         let html = html(None, &[]);
-        for part in ["Nothing has been set yet.", "There are no queues yet."] {
+        assert!(!html.contains("name=\"enable\""), "it works: {html}");
+        for part in ["Nothing has been set yet.", "There are no queues yet.", "data-revision=\"\""] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         let now = DateTime::from_millis(0);

@@ -1,6 +1,7 @@
 //! `GET /bulk` for people: the bulk jobs, and a form that first says how many tasks it is about.
 
 pub mod job;
+mod page;
 
 use std::collections::HashMap;
 
@@ -10,22 +11,22 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
-use disbatch_core::bulk::{Action, BulkRequest};
+use disbatch_core::bulk::{Action, BulkJob, BulkRequest};
 use disbatch_core::model::Queue;
 use futures::FutureExt;
 use serde_json::Value;
 
-use crate::api::list_bulk::DEFAULT_LIMIT;
-use crate::bulk;
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::live::{self, Part};
+use crate::ui::names::names;
 use crate::ui::tasks::statuses::{Statuses, given};
 use crate::ui::tasks::title;
 use crate::ui::{self, Rendered, text};
 use job::{Row, conditions};
+use page::Page;
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
@@ -33,6 +34,11 @@ struct BulkPage {
     form: Form,
     message: Option<String>,
     jobs: Jobs,
+    /// Where those before these are, and those after them; nothing if there are none.
+    previous: String,
+    next: String,
+    /// Where the changes are told.
+    live: String,
 }
 
 #[derive(Template)]
@@ -42,7 +48,10 @@ struct ConfirmPage {
     title: &'static str,
     count: Option<u64>,
     conditions: Vec<(&'static str, String)>,
-    /// Every parameter again.
+    /// What becomes of archived tasks, where that is a question.
+    archived: &'static str,
+    reason: String,
+    /// Every other parameter again.
     hidden: Vec<(String, String)>,
     /// Where to change them.
     back: String,
@@ -56,6 +65,9 @@ struct Form {
     statuses: Statuses,
     older_than: String,
     ids: String,
+    node: String,
+    /// Whether a delete leaves archived tasks alone.
+    spared: bool,
     reason: String,
 }
 
@@ -89,15 +101,20 @@ pub async fn refused(state: &State, params: &Params, error: &HttpError) -> Rende
 }
 
 async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rendered {
-    let limit = bulk::limit(params, DEFAULT_LIMIT)?;
-    let (queues, jobs) = futures::try_join!(state.store.list_queues(), state.store.list_bulk(limit))?;
-    let names = names(&queues);
-    let page = BulkPage {
+    let page = Page::of(params)?;
+    let (queues, found) = futures::try_join!(state.store.list_queues(), page.find(&state.store))?;
+    let place = |way: &str, job: Option<ObjectId>| {
+        job.map_or_else(String::new, |job| page.address("/bulk", Some((way, job))))
+    };
+    let shown = BulkPage {
         form: form(&queues, params),
         message: error.map(|error| error.message().to_owned()),
-        jobs: Jobs { rows: jobs.iter().map(|job| Row::of(job, &names)).collect() },
+        jobs: Jobs::of(&found.jobs, &names(&queues)),
+        previous: place("before", found.previous),
+        next: place("after", found.next),
+        live: page.address("/ui/bulk", page.place()),
     };
-    ui::render(error.map_or(StatusCode::OK, HttpError::status), &page)
+    ui::render(error.map_or(StatusCode::OK, HttpError::status), &shown)
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -109,22 +126,35 @@ async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rend
         OfFixed,
     ),
 )]
-pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
-    live::respond(&request, &state, "bulk", |state| async move { parts(&state).await }.boxed_local())
+pub async fn live(
+    request: HttpRequest,
+    state: Data<State>,
+    params: Result<Params, HttpError>,
+) -> HttpResponse {
+    let params = params.unwrap_or_default();
+    live::respond(&request, &state, format!("jobs {}", request.query_string()), move |state| {
+        let params = params.clone();
+        async move { parts(&state, &params).await }.boxed_local()
+    })
 }
 
-async fn parts(state: &State) -> Result<Vec<Part>, HttpError> {
-    let (queues, jobs) = futures::try_join!(state.store.list_queues(), state.store.list_bulk(DEFAULT_LIMIT))?;
-    let names = names(&queues);
-    Jobs { rows: jobs.iter().map(|job| Row::of(job, &names)).collect() }.parts()
+async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
+    let page = Page::of(params)?;
+    let (queues, found) = futures::try_join!(state.store.list_queues(), page.find(&state.store))?;
+    Jobs::of(&found.jobs, &names(&queues)).parts()
 }
 
 impl Jobs {
+    fn of(jobs: &[BulkJob], names: &HashMap<ObjectId, String>) -> Self {
+        Self { rows: jobs.iter().map(|job| Row::of(job, names)).collect() }
+    }
+
     /// The list, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         let ids: Vec<&str> = self.rows.iter().map(Row::id).collect();
         let list = Part::keyed("jobs", self, &ids.join(","));
-        let rows = self.rows.iter().map(|row| Part::new(format!("bulk-{}", row.id()), row));
+        let rows =
+            self.rows.iter().map(|row| Ok(Part::new(format!("bulk-{}", row.id()), row)?.within("jobs")));
         std::iter::once(list).chain(rows).collect()
     }
 }
@@ -152,15 +182,21 @@ fn confirmation(
         values.into_iter().map(|value| (name.clone(), value)).collect()
     };
     let all = params.fields.iter().flat_map(each);
-    let hidden: Vec<(String, String)> = all.filter(|(_, value)| !value.is_empty()).collect();
-    let pairs = hidden.iter().filter(|(name, _)| name != "ids");
+    let given: Vec<(String, String)> = all.filter(|(_, value)| !value.is_empty()).collect();
+    let pairs = given.iter().filter(|(name, _)| name != "ids");
     let pairs: Vec<String> = pairs.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     ConfirmPage {
         action: wanted.action.as_str(),
         title: title(wanted.action),
         count: count.map(|count| u64::try_from(count).unwrap_or(0)),
         conditions: conditions(&wanted.filter.document(), names),
-        hidden,
+        archived: match (wanted.action.reaches_archive(), wanted.filter.archive) {
+            (false, _) => "",
+            (true, true) => "Archived tasks that match are counted, and deleted, too.",
+            (true, false) => "Archived tasks are left alone.",
+        },
+        reason: wanted.reason.clone().unwrap_or_default(),
+        hidden: given.into_iter().filter(|(name, _)| name != "reason").collect(),
         back: format!("/bulk?{}", pairs.join("&")),
     }
 }
@@ -174,10 +210,6 @@ pub fn encoded(value: &str) -> String {
         }
         out
     })
-}
-
-fn names(queues: &[Queue]) -> HashMap<ObjectId, String> {
-    queues.iter().map(|queue| (queue.id.0, queue.display_name())).collect()
 }
 
 fn form(queues: &[Queue], params: &Params) -> Form {
@@ -196,6 +228,8 @@ fn form(queues: &[Queue], params: &Params) -> Form {
         statuses: Statuses::of(&given(params.fields.get("status"))),
         older_than: field("older_than"),
         ids: ids.unwrap_or_default(),
+        node: field("node"),
+        spared: field("archive") == "0",
         reason: field("reason"),
     }
 }
@@ -214,7 +248,10 @@ mod tests {
     }
 
     fn filled() -> Params {
-        params(json!({"action": "retry", "queue": QUEUE, "status": ["2", "17"], "reason": "a \"b\""}))
+        params(json!({
+            "action": "retry", "queue": QUEUE, "status": ["2", "17"], "reason": "a \"b\"", "node": "<vm>",
+            "archive": "0",
+        }))
     }
 
     fn queue() -> Queue {
@@ -227,14 +264,16 @@ mod tests {
         Jobs { rows: states.iter().map(|state| Row::of(&job(*state), &names)).collect() }
     }
 
+    fn page(form: Form, message: Option<&str>, jobs: Jobs) -> String {
+        let (previous, next) = ("/bulk?.before=x".to_owned(), String::new());
+        let message = message.map(str::to_owned);
+        BulkPage { form, message, jobs, previous, next, live: "/ui/bulk".into() }.render().unwrap()
+    }
+
     #[test]
     fn the_page_shows_jobs_and_keeps_the_form() {
-        let page = BulkPage {
-            form: form(&[queue()], &filled()),
-            message: Some("no & no".into()),
-            jobs: jobs(&[JobState::Running, JobState::Done]),
-        };
-        let html = page.render().unwrap();
+        let both = jobs(&[JobState::Running, JobState::Done]);
+        let html = page(form(&[queue()], &filled()), Some("no & no"), both);
         for part in [
             "data-live=\"/ui/bulk\"",
             "<progress max=\"500\" value=\"203\"",
@@ -247,13 +286,14 @@ mod tests {
             "name=\"status\" value=\"2\" checked",
             "name=\"status\" value=\"17\"",
             "value=\"a &#34;b&#34;\"",
+            "name=\"node\" value=\"&#60;vm&#62;\"",
+            "<option value=\"0\" selected>left alone</option>",
+            "rel=\"prev\" href=\"/bulk?.before=x\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert_eq!(html.matches("hx-post=").count(), 1, "only what runs can be stopped");
-        let nothing = BulkPage { form: form(&[], &Params::default()), message: None, jobs: jobs(&[]) }
-            .render()
-            .unwrap();
+        let nothing = page(form(&[], &Params::default()), None, jobs(&[]));
         assert!(nothing.contains("There are no bulk jobs yet.") && !nothing.contains(" style="));
     }
 
@@ -263,6 +303,7 @@ mod tests {
         let (running, done) = (stamps(jobs(&[JobState::Running])), stamps(jobs(&[JobState::Done])));
         assert_eq!((running.len(), running[0] == done[0], running[1] == done[1]), (2, true, false));
         let parts = jobs(&[JobState::Done]).parts().unwrap();
+        assert!(parts[1].is_within("jobs"), "a row that is sent with the list is not sent again");
         assert!(parts.iter().all(|part| part.html().contains(&format!("id=\"{}\"", part.id()))), "{parts:?}");
     }
 
@@ -272,9 +313,11 @@ mod tests {
             queue: Some(Queues::One(QueueId(ObjectId::parse_str(QUEUE).unwrap()))),
             statuses: vec![2],
             older_than: Some(std::time::Duration::from_secs(60)),
-            ids: None,
+            node: Some("<vm>".into()),
+            ..BulkFilter::default()
         };
-        let wanted = BulkRequest { action: Action::Retry, filter, reason: None, by: "someone".into() };
+        let reason = Some("a \"b\"".into());
+        let wanted = BulkRequest { action: Action::Retry, filter, reason, by: "someone".into() };
         let show = |count| confirmation(&filled(), &wanted, count, &names(&[queue()])).render().unwrap();
         let html = show(Some(1700));
         for part in [
@@ -285,12 +328,27 @@ mod tests {
             "name=\"status\" value=\"17\"",
             "status=2&#38;status=17",
             "a%20%22b%22",
+            "<dt>node</dt><dd>&#60;vm&#62;</dd>",
+            "<input name=\"reason\" value=\"a &#34;b&#34;\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
+        assert_eq!(html.matches("name=\"reason\"").count(), 1, "{html}");
+        assert!(!html.contains("Archived"), "a retry is for none of them: {html}");
         assert!(show(Some(1)).contains("Retry 1 task?"));
         assert!(show(None).contains("too long"));
         assert!(!show(Some(0)).contains("<form"), "there is nothing to do");
+    }
+
+    #[test]
+    fn it_is_said_what_becomes_of_archived_tasks() {
+        let show = |archive| {
+            let filter = BulkFilter { queue: Some(Queues::All), archive, ..BulkFilter::default() };
+            let wanted = BulkRequest { action: Action::Delete, filter, reason: None, by: "someone".into() };
+            confirmation(&params(json!({})), &wanted, Some(2), &HashMap::new()).render().unwrap()
+        };
+        assert!(show(true).contains("Archived tasks that match are counted, and deleted, too."));
+        assert!(show(false).contains("Archived tasks are left alone."));
     }
 
     #[test]
@@ -298,11 +356,9 @@ mod tests {
         let nasty = "<script>\"".repeat(10_000);
         let odd =
             params(json!({"ids": [&nasty, "b"], "status": {"$gt": 1}, "queue": 5, "older_than": &nasty}));
-        let page = BulkPage { form: form(&[queue()], &odd), message: Some(nasty), jobs: jobs(&[]) };
-        let html = page.render().unwrap();
-        let scripts = html.matches("<script").count();
-        let plain = BulkPage { form: form(&[], &Params::default()), message: None, jobs: jobs(&[]) };
-        assert_eq!(scripts, plain.render().unwrap().matches("<script").count());
+        let html = page(form(&[queue()], &odd), Some(&nasty), jobs(&[]));
+        let plain = page(form(&[], &Params::default()), None, jobs(&[]));
+        assert_eq!(html.matches("<script").count(), plain.matches("<script").count());
         assert!(html.contains("&#60;script&#62;&#34;"));
     }
 }

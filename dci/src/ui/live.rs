@@ -78,6 +78,11 @@ impl Part {
         &self.html
     }
 
+    /// Whether the part with this id has it in it.
+    pub fn is_within(&self, id: &str) -> bool {
+        self.within == Some(id)
+    }
+
     /// What tells whether it has changed.
     pub fn stamp(&self) -> u64 {
         self.stamp

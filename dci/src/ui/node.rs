@@ -16,10 +16,11 @@ use crate::json;
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::chart::Chart;
 use crate::ui::live::{self, Part};
 use crate::ui::overview::throughput::Span;
 use crate::ui::{self, Rendered, plain, text};
-use charts::{Chart, Of};
+use charts::Of;
 use shown::{Facts, Shown};
 
 #[derive(Template)]
@@ -41,10 +42,10 @@ struct NodePage {
 /// There is no such node, or the database cannot be reached.
 pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
     let node = get_node::find(state, name).await?;
-    let span = span(params);
+    let span = Span::of(params);
     let (facts, points) =
         futures::try_join!(Facts::gather(state, node.clone()), charts::points(&state.store, &node, span),)?;
-    let charts = Of::ALL.map(|of| Chart::of(of, span, &points));
+    let charts = Of::ALL.map(|of| charts::first(of, span, &points));
     ui::render(StatusCode::OK, &page(&facts, span, charts.into()))
 }
 
@@ -64,10 +65,6 @@ fn page(facts: &Facts, span: Span, charts: Vec<Chart>) -> NodePage {
 
 fn id_of(node: &Document) -> String {
     node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default()
-}
-
-fn span(params: &Params) -> Span {
-    Span::named(&text(params.fields.get("span"))).unwrap_or(Span::Hour)
 }
 
 /// What of the page of a node changes, as Server-Sent Events like those of `/ui/overview`.
@@ -116,8 +113,9 @@ pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, 
     let params = params.unwrap_or_default();
     let node = get_node::find(&state, &id).await?;
     let of = Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Running);
-    let points = charts::points(&state.store, &node, span(&params)).await?;
-    Ok(json::ok(&charts::chart(of, span(&params), &points)))
+    let span = Span::of(&params);
+    let points = charts::points(&state.store, &node, span).await?;
+    Ok(json::ok(&charts::chart(of, span, &points)))
 }
 
 #[cfg(test)]
@@ -167,7 +165,7 @@ mod tests {
         page(
             facts,
             Span::Hour,
-            Of::ALL.map(|of| Chart::of(of, Span::Hour, std::slice::from_ref(&point))).into(),
+            Of::ALL.map(|of| charts::first(of, Span::Hour, std::slice::from_ref(&point))).into(),
         )
         .render()
         .unwrap()

@@ -5,19 +5,16 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::{Bson, Document};
-use disbatch_core::model::{Count, Node};
-use disbatch_core::node::Stats;
+use bson::Document;
 use futures::FutureExt;
 
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::state::State;
-use crate::ui::host::{self, Memory};
 use crate::ui::live::{self, Part};
-use crate::ui::node_state::{NodeState, Now};
-use crate::ui::parts::When;
-use crate::ui::{self, Rendered, plain};
+use crate::ui::node_row::NodeRow;
+use crate::ui::node_state::Now;
+use crate::ui::{self, Rendered};
 
 #[derive(Template)]
 #[template(path = "nodes.html")]
@@ -34,23 +31,7 @@ struct Table {
 #[derive(Template)]
 #[template(path = "nodes/row.html")]
 struct Row {
-    /// The id of its element.
-    key: String,
-    /// Where its page is; nothing if it has no name and no id.
-    place: Option<String>,
-    name: String,
-    state: NodeState,
-    running: String,
-    limit: Option<u64>,
-    load: String,
-    memory: Option<Memory>,
-    /// How many plugins it has, if it says so.
-    plugins: Option<usize>,
-    version: String,
-    seen: When,
-    draining: bool,
-    /// Whether a DEN works there that knows how to drain.
-    changeable: bool,
+    node: NodeRow,
 }
 
 impl HtmlSafe for Table {}
@@ -85,45 +66,16 @@ async fn table(state: &State) -> Result<Table, HttpError> {
 
 impl Table {
     fn of(nodes: &[Document], now: &Now) -> Self {
-        Self { rows: nodes.iter().enumerate().map(|(number, node)| row(number, node, now)).collect() }
+        let row = |(number, node)| Row { node: NodeRow::of(number, node, now) };
+        Self { rows: nodes.iter().enumerate().map(row).collect() }
     }
 
     /// The table, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let keys: Vec<&str> = self.rows.iter().map(|row| row.key.as_str()).collect();
+        let keys: Vec<&str> = self.rows.iter().map(|row| row.node.key.as_str()).collect();
         let table = Part::keyed("nodes", self, &keys.join(","));
-        let rows = self.rows.iter().map(|row| Part::new(row.key.clone(), row));
+        let rows = self.rows.iter().map(|row| Ok(Part::new(row.node.key.clone(), row)?.within("nodes")));
         std::iter::once(table).chain(rows).collect()
-    }
-}
-
-/// Where the page of a node is: by its id, or else by its name.
-pub(super) fn place(document: &Document) -> Option<String> {
-    let name = || document.get_str("node").ok().filter(|name| !name.is_empty()).map(ui::bulk::encoded);
-    let id = document.get_object_id("_id").ok().map(|id| id.to_hex()).or_else(name)?;
-    Some(format!("/nodes/{id}"))
-}
-
-fn row(number: usize, document: &Document, now: &Now) -> Row {
-    let seen = document.get("timestamp");
-    // An entry without a usable id is shown as far as it goes.
-    let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
-    let id = document.get_object_id("_id").map(|id| id.to_hex());
-    let stats = Stats::of_node(document);
-    Row {
-        key: id.as_ref().map_or_else(|_| format!("node-odd-{number}"), |id| format!("node-{id}")),
-        changeable: id.is_ok() && node.as_ref().is_some_and(Node::is_ours),
-        place: place(document),
-        name: plain(document.get("node")),
-        state: NodeState::of_node(node.as_ref(), seen, now),
-        running: plain(document.get("running")),
-        limit: document.get("maxthreads").and_then(|limit| Count(limit.clone()).get()),
-        load: host::load(&stats),
-        memory: Memory::of(&stats),
-        plugins: document.get("plugins").and_then(Bson::as_array).map(Vec::len),
-        version: plain(document.get("version")),
-        seen: When::of(seen),
-        draining: node.is_some_and(|node| node.is_draining()),
     }
 }
 
@@ -187,6 +139,7 @@ mod tests {
         let parts = table.parts().unwrap();
         let html = NodesPage { table }.render().unwrap();
         assert_eq!(parts.len(), 3);
+        assert!(parts[1..].iter().all(|part| part.is_within("nodes")), "no row is sent twice");
         for part in parts {
             let id = format!(" id=\"{}\"", part.id());
             assert!(html.matches(&id).count() == 1 && part.html().contains(&id), "{id} in {html}");

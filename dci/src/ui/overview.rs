@@ -23,7 +23,8 @@ use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::node_state::NodeState;
 use crate::ui::parts::{Spark, grouped};
-use crate::ui::{self, Rendered, text};
+use crate::ui::tally::Tally;
+use crate::ui::{self, Rendered};
 use attention::Attention;
 use facts::{Facts, QueueFacts};
 use nodes::NodeTable;
@@ -55,10 +56,10 @@ struct Shown {
 #[template(path = "overview/figures.html")]
 struct Figures {
     queues: usize,
-    queued: u64,
+    waiting: Tally,
     running: u64,
     threads: u64,
-    completed: u64,
+    finished: String,
     ended: u64,
     failed: u64,
     share: String,
@@ -104,7 +105,7 @@ pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
     responses((status = 200, description = "What the chart shows.", body = serde_json::Value), OfRead),
 )]
 pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
-    let span = span(&params.unwrap_or_default());
+    let span = Span::of(&params.unwrap_or_default());
     let points = state.overview.throughput(&state.store, span).await?;
     Ok(json::ok(&throughput::chart(span, &points)))
 }
@@ -114,7 +115,7 @@ pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -
 /// # Errors
 /// The database cannot be reached.
 pub async fn render(state: &State, params: &Params) -> Rendered {
-    let span = span(params);
+    let span = Span::of(params);
     let (facts, points) =
         futures::try_join!(Facts::gather(state), state.overview.throughput(&state.store, span))?;
     let overview = Overview {
@@ -127,11 +128,6 @@ pub async fn render(state: &State, params: &Params) -> Rendered {
         words: throughput::words(&throughput::ends(&points), span.words()),
     };
     ui::render(StatusCode::OK, &overview)
-}
-
-/// The stretch of time that is asked for.
-fn span(params: &Params) -> Span {
-    Span::named(&text(params.fields.get("span"))).unwrap_or(Span::Hour)
 }
 
 async fn parts(state: &State) -> Result<Vec<Part>, HttpError> {
@@ -161,10 +157,10 @@ fn figures(facts: &Facts) -> Figures {
     let alive = facts.nodes.iter().filter(|node| NodeState::of(node, &facts.now).is_up());
     Figures {
         queues: facts.queues.len(),
-        queued: sum(|queue| queue.counts.queued),
-        running: sum(|queue| queue.counts.running),
+        waiting: Tally::sum(facts.queues.iter().map(|queue| &queue.waiting)),
+        running: sum(|queue| queue.running),
         threads: sum(|queue| queue.queue.claim_limit()),
-        completed: sum(|queue| queue.counts.completed),
+        finished: Tally::sum(facts.queues.iter().map(|queue| &queue.finished)).words(),
         ended: hour.total(),
         failed: hour.failed,
         share: share(hour),
@@ -186,8 +182,7 @@ fn share(ended: Ended) -> String {
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
-    use disbatch_core::queue::Counts;
-    use serde_json::{Value, json};
+    use disbatch_core::counters::count::Amount;
 
     use super::*;
     use crate::ui::node_state::Now;
@@ -201,8 +196,10 @@ mod tests {
         });
         let queue = QueueFacts {
             queue: queue.unwrap(),
-            counts: Counts { queued: 17, running: 2, completed: 1500 },
-            failed: Some(5),
+            waiting: Tally::new(vec![-2], Amount::MoreThan(1_000)),
+            running: 2,
+            finished: Tally::new(vec![1, 2], Amount::Exactly(1500)),
+            failed: Tally::new(vec![2], Amount::Exactly(5)),
             hour: vec![Ended { succeeded: 995, failed: 5, other: 0 }],
             oldest: None,
         };
@@ -239,6 +236,8 @@ mod tests {
             "data-chart=\"/ui/throughput?span=24h\"",
             "data-span=\"/ui/throughput?span=24h\" aria-current=\"true\"",
             "No task ended within the last 24 hours.",
+            "<span class=\"figure\">1,000+</span>",
+            "1,500 kept",
             "0.5 %",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
@@ -273,16 +272,14 @@ mod tests {
         for part in ["There are no queues yet.", "No node has been seen yet.", "No plugin is known"] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert_eq!(figures(&facts), Figures { share: "none".into(), ..Figures::default() });
+        assert_eq!(
+            figures(&facts),
+            Figures { share: "none".into(), finished: "0".into(), ..Figures::default() }
+        );
     }
 
     #[test]
-    fn odd_spans_are_an_hour() {
-        let of = |value: Value| {
-            let fields = [("span".to_owned(), value)].into_iter().collect();
-            span(&Params { fields, ..Params::default() })
-        };
-        assert_eq!([of(json!("7d")), of(json!("<8d>")), of(json!([]))], [Span::Week, Span::Hour, Span::Hour]);
+    fn the_share_of_failures_is_in_words() {
         let share = |succeeded, failed| share(Ended { succeeded, failed, other: 0 });
         assert_eq!([share(1, 1), share(5000, 1), share(0, 0)], ["50.0 %", "1 of 5,001", "none"]);
         assert_eq!(share(u64::MAX, u64::MAX), "100.0 %");

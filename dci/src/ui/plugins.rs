@@ -9,10 +9,11 @@ use disbatch_core::model::{PluginName, Queue};
 use disbatch_core::plugin::{Plugins, Warm};
 
 use crate::state::State;
+use crate::ui::names::label;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::schema::{Form, Row};
-use crate::ui::{self, Rendered, nodes, plain};
+use crate::ui::{self, Rendered, node_row, plain};
 
 #[derive(Template)]
 #[template(path = "plugins.html")]
@@ -102,17 +103,11 @@ fn names_on(node: &Document) -> BTreeSet<String> {
 
 fn node_place(node: &Document, now: &Now) -> Place {
     let state = NodeState::of(node, now);
-    Place { name: plain(node.get("node")), address: nodes::place(node), state: Some(state.pill()) }
+    Place { name: plain(node.get("node")), address: node_row::place(node), state: Some(state.pill()) }
 }
 
 fn queue_place(queue: &Queue) -> Place {
-    let name = queue.display_name();
-    let id = queue.id.to_string();
-    Place {
-        name: if name.is_empty() { id.clone() } else { name },
-        address: Some(format!("/queues/{id}")),
-        state: None,
-    }
+    Place { name: label(queue), address: Some(format!("/queues/{}", queue.id)), state: None }
 }
 
 fn described(known: &Plugins, name: &str) -> Option<Described> {

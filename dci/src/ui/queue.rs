@@ -11,6 +11,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
+use bson::doc;
 use disbatch_core::model::Queue;
 use futures::FutureExt;
 use serde_json::{Map, Value};
@@ -21,11 +22,14 @@ use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::chart::Chart;
 use crate::ui::live::{self, Part};
+use crate::ui::names::label;
 use crate::ui::overview::throughput::Span;
 use crate::ui::schema::{Field, Form};
+use crate::ui::tasks::params_of;
 use crate::ui::{self, Rendered, plain, text};
-use charts::{Chart, Of};
+use charts::Of;
 use facts::Facts;
 use settings::Settings;
 use shown::Shown;
@@ -53,13 +57,13 @@ struct QueuePage {
 /// There is no such queue, or the database cannot be reached.
 pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
     let queue = get_queue::find(state, name).await?;
-    let span = span(params);
+    let span = Span::of(params);
     let (facts, points) = futures::try_join!(
         Facts::gather(state, queue.clone()),
         charts::points(&state.store, queue.id, span),
     )?;
     let again = again(state, params).await?;
-    let charts = Of::ALL.map(|of| Chart::of(of, span, &points));
+    let charts = Of::ALL.map(|of| charts::first(of, span, &points));
     let settings = Settings::of(&queue, &state.plugins);
     ui::render(StatusCode::OK, &page(&facts, settings, (form_of(state, &queue), again), (span, charts)))
 }
@@ -67,9 +71,9 @@ pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
 /// The parameters of the task that is to be run again with others, if the address names one.
 async fn again(state: &State, params: &Params) -> Result<Option<Map<String, Value>>, HttpError> {
     let Ok(id) = text(params.fields.get("task")).parse() else { return Ok(None) };
-    let task = state.store.find_task_anywhere(id).await?;
+    let task = state.store.find_task_fields(id, doc! { "params": 1, "parameters": 1 }).await?;
     let of_task =
-        |task: bson::Document| Some(json::from_document(task.get_document("params").ok()?, Dates::Text));
+        |task: bson::Document| Some(json::from_document(params_of(&task)?.as_document()?, Dates::Text));
     Ok(task.and_then(of_task))
 }
 
@@ -86,7 +90,7 @@ fn page(
     QueuePage {
         json: again.map(|params| json::pretty(&Value::Object(params))).unwrap_or_default(),
         id: facts.queue.id.to_string(),
-        name: facts.name(),
+        name: label(&facts.queue),
         plugin: plain(facts.queue.plugin.as_ref()),
         shown: Shown::of(facts),
         settings,
@@ -102,10 +106,6 @@ fn form_of(state: &State, queue: &Queue) -> Option<Form> {
     let plugin = queue.plugin_name().ok()??;
     let schema = state.manifests.get(&plugin)?.manifest.params.as_ref()?;
     Some(Form::of(schema))
-}
-
-fn span(params: &Params) -> Span {
-    Span::named(&text(params.fields.get("span"))).unwrap_or(Span::Hour)
 }
 
 /// What of the page of a queue changes, as Server-Sent Events like those of `/ui/overview`.
@@ -154,8 +154,9 @@ pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, 
     let params = params.unwrap_or_default();
     let queue = get_queue::find(&state, &id).await?;
     let of = Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Ended);
-    let points = charts::points(&state.store, queue.id, span(&params)).await?;
-    Ok(json::ok(&charts::chart(of, span(&params), &points)))
+    let span = Span::of(&params);
+    let points = charts::points(&state.store, queue.id, span).await?;
+    Ok(json::ok(&charts::chart(of, span, &points)))
 }
 
 #[cfg(test)]

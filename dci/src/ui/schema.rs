@@ -184,13 +184,11 @@ impl Field {
 }
 
 impl Number {
-    /// The step of a control.
-    fn steps(&self) -> String {
-        match self.step {
-            Some(step) => step.to_string(),
-            None if self.integer => "1".to_owned(),
-            None => "any".to_owned(),
-        }
+    /// The step of a control. Browsers count steps from the least value or from the default, and a schema from 0: what is
+    /// no multiple is found when the form is read.
+    fn steps(&self) -> &'static str {
+        let from_whole = self.least.is_none_or(|(least, _)| least.fract() == 0.0);
+        if self.integer && self.step.is_none() && from_whole { "1" } else { "any" }
     }
 }
 

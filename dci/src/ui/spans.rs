@@ -1,5 +1,8 @@
 //! Lengths of time as people read them, as exactly as they want to know.
 
+use bson::Document;
+use disbatch_core::model::Moment;
+
 /// Milliseconds in at most two units: `0.02 s`, `12.3 s`, `3 min 5 s`, `2 h 5 min`, `3 d 4 h`.
 pub fn precise(millis: i64) -> String {
     let millis = millis.max(0).unsigned_abs();
@@ -14,9 +17,32 @@ pub fn precise(millis: i64) -> String {
     }
 }
 
+/// How long a task waited from when its first attempt could have started until its last one did.
+pub fn waited(task: &Document) -> Option<String> {
+    let at = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
+    let ready = at("run_at").max(at("ctime"))?.timestamp_millis();
+    Some(precise(at("started")?.timestamp_millis().saturating_sub(ready)))
+}
+
 #[cfg(test)]
 mod tests {
+    use bson::{DateTime, doc};
+
     use super::*;
+
+    #[test]
+    fn a_task_waits_from_when_it_could_start() {
+        let at = |ms: i64| DateTime::from_millis(1_795_163_067_344 + ms);
+        let of = |task: Document| waited(&task);
+        assert_eq!(of(doc! { "ctime": at(0), "started": at(5_000) }), Some("5.0 s".into()));
+        assert_eq!(
+            of(doc! { "ctime": at(0), "run_at": at(4_000), "started": at(5_000) }),
+            Some("1.0 s".into())
+        );
+        assert_eq!(of(doc! { "ctime": at(9_000), "started": at(5_000) }), Some("0.00 s".into()));
+        assert_eq!(of(doc! { "ctime": at(0) }), None);
+        assert_eq!(of(doc! { "ctime": "then", "started": at(0) }), None);
+    }
 
     #[test]
     fn lengths_have_two_units_at_most() {

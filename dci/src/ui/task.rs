@@ -1,9 +1,12 @@
 //! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
 mod facts;
+mod feed;
 mod life;
 mod output;
 mod timeline;
+
+use std::rc::Rc;
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
@@ -23,6 +26,7 @@ use crate::ui::live::{self, Part};
 use crate::ui::tasks::params_of;
 use crate::ui::{self, Rendered, plain};
 use facts::{Facts, Outcome, QueueLink, Shown};
+use feed::Feed;
 use life::{Head, Progress, Why, status};
 use output::Output;
 use timeline::Timeline;
@@ -53,6 +57,10 @@ struct Look {
 /// The form that submits the task again.
 struct Again {
     params: String,
+    /// The page of the task's queue, whose form can be filled with its params; nothing if it is gone.
+    form: String,
+    /// Whether that is the only way, as the params are too long for the field.
+    too_long: bool,
     timeout: String,
     max_attempts: String,
 }
@@ -89,13 +97,10 @@ async fn render(state: &State, id: &str) -> Rendered {
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
     let id = id.into_inner();
+    let feed = Rc::new(Feed::default());
     live::respond(&request, &state, format!("task {id}"), move |state| {
-        let id = id.clone();
-        async move {
-            let task = get_task::find(&state, &id).await?;
-            look(&state, &id, &task).await?.0.parts()
-        }
-        .boxed_local()
+        let (id, feed) = (id.clone(), Rc::clone(&feed));
+        async move { feed.look(&state, &id).await }.boxed_local()
     })
 }
 
@@ -156,6 +161,8 @@ fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Outpu
     let [stdout, stderr] = &outputs;
     let resume = running_attempt(task)
         .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end(), stderr.end()));
+    let form = queue.id.as_ref().filter(|_| queue.there);
+    let form = form.map(|queue| format!("/queues/{queue}?task={id}#new")).unwrap_or_default();
     TaskPage {
         id: id.to_owned(),
         queue,
@@ -163,6 +170,8 @@ fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Outpu
         again: Again {
             // What is not shown as a whole is not to be sent again in part.
             params: if params.cut { String::new() } else { params.text.clone() },
+            too_long: params.cut,
+            form,
             timeout: plain(task.get("timeout")),
             max_attempts: plain(task.get("max_attempts")),
         },
@@ -277,10 +286,20 @@ mod tests {
             "name=\".timeout\" value=\"90\"",
             "&#60;/textarea&#62;&#60;script&#62;",
             "href=\"#cancel\"",
+            "href=\"/queues/6b0003bb686c8275d70dc2f1?task=6b0003bb686c8275d8013333#new\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
+        assert!(!html.contains("too long for this field"), "{html}");
         assert!(!html.contains("href=\"#retry\""), "it has not ended: {html}");
+    }
+
+    #[test]
+    fn params_that_are_too_long_to_be_changed_here_say_so() {
+        let html = shown(&doc! { "status": 1, "params": { "a": "<x>".repeat(40_000) } }, "");
+        let again = html.split("id=\"again\"").nth(1).unwrap();
+        assert!(again.contains("too long for this field") && !again.contains("name=\"params\""), "{again}");
+        assert!(again.contains("?task=6b0003bb686c8275d8013333#new\""), "{again}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod actions;
 mod columns;
 mod find;
+mod pages;
 mod search;
 pub mod statuses;
 mod table;
@@ -26,6 +27,7 @@ use crate::params::Params;
 use crate::query::Refusal;
 use crate::state::State;
 use crate::ui::live::{self, Part};
+use crate::ui::names::names;
 use crate::ui::{self, Rendered, parts, text};
 use actions::Actions;
 use columns::Column;
@@ -109,7 +111,7 @@ pub async fn render(state: &State, params: &Params) -> Rendered {
     let page = TasksPage {
         chips: search.chips(&names),
         message,
-        result: found.map(|found| shown(&search, found, &names)),
+        result: found.map(|found| shown(&search, found)),
         form: form(search, &queues, others.cloned().collect()),
     };
     ui::render(status, &page)
@@ -144,12 +146,11 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
     let (queues, indexes) = futures::try_join!(state.store.list_queues(), state.store.task_index_fields())?;
     let names = names(&queues);
     let projection = Some(Column::projection(&search.columns));
-    let tasks = state.store.stream_page(&ids, doc! {}, projection).await?;
-    let tasks: Vec<bson::Document> = tasks.try_collect().await?;
+    let mut tasks = state.store.stream_page(&ids, doc! {}, projection).await?;
     let mut rows: HashMap<ObjectId, Row> = HashMap::new();
-    for task in &tasks {
+    while let Some(task) = tasks.try_next().await? {
         if let Ok(id) = task.get_object_id("_id") {
-            rows.insert(id, Row::of(task, &search.columns, &names));
+            rows.insert(id, Row::of(&task, &search.columns, &names));
         }
     }
     let mut parts = Vec::new();
@@ -177,10 +178,6 @@ fn in_words(refusal: Refusal) -> HttpError {
     }
 }
 
-fn names(queues: &[Queue]) -> HashMap<ObjectId, String> {
-    queues.iter().map(|queue| (queue.id.0, queue.display_name())).collect()
-}
-
 fn form(search: Search, queues: &[Queue], mut others: Vec<String>) -> Form {
     let option = |queue: &Queue| {
         let id = queue.id.to_string();
@@ -204,8 +201,8 @@ fn form(search: Search, queues: &[Queue], mut others: Vec<String>) -> Form {
     }
 }
 
-fn shown(search: &Search, found: Found, names: &HashMap<ObjectId, String>) -> Shown {
-    let table = Table::of(&found.tasks, &search.columns, names);
+fn shown(search: &Search, found: Found) -> Shown {
+    let table = Table::of(found.rows, &search.columns);
     let ids = table.ids();
     let is_live = ids.len() <= MOST_LIVE && !search.archive && (found.is_newest || !ids.is_empty());
     let live = if is_live {
@@ -240,7 +237,6 @@ fn shown(search: &Search, found: Found, names: &HashMap<ObjectId, String>) -> Sh
 
 #[cfg(test)]
 mod tests {
-    use bson::Document;
     use serde_json::{Value, json};
 
     use super::*;
@@ -258,11 +254,12 @@ mod tests {
         bson::deserialize_from_document(doc! { "_id": id, "name": "q<1>" }).unwrap()
     }
 
-    fn task() -> Document {
-        doc! {
+    fn row() -> Row {
+        let task = doc! {
             "_id": ObjectId::parse_str(TASK).unwrap(), "queue": ObjectId::parse_str(QUEUE).unwrap(),
             "status": 1, "node": "vm", "params": { "text": "<x>".repeat(99) }, "stdout": null,
-        }
+        };
+        Row::of(&task, &Column::USUAL, &names(&[queue()]))
     }
 
     fn page(search: Search, message: Option<&str>, found: Option<Found>) -> String {
@@ -270,7 +267,7 @@ mod tests {
         let page = TasksPage {
             chips: search.chips(&names),
             message: message.map(str::to_owned),
-            result: found.map(|found| shown(&search, found, &names)),
+            result: found.map(|found| shown(&search, found)),
             form: form(search, &[queue()], vec!["params.<to>".into()]),
         };
         page.render().unwrap()
@@ -279,7 +276,7 @@ mod tests {
     #[test]
     fn the_page_lists_tasks_and_turns_pages() {
         let found = Found {
-            tasks: vec![task()],
+            rows: vec![row()],
             previous: Some(("skip", "4".into())),
             next: Some(("after", TASK.into())),
             count: Some("1234".into()),
@@ -328,7 +325,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_a_count_or_that_there_is_nothing() {
-        let many = Found { tasks: vec![task()], count: Some("10,000+".into()), ..Found::default() };
+        let many = Found { rows: vec![row()], count: Some("10,000+".into()), ..Found::default() };
         let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(many));
         assert!(html.contains("10,000+ tasks") && html.contains("All 10,000+ that match"), "{html}");
         let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(Found::default()));

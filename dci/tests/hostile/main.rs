@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bson::doc;
+use bson::oid::ObjectId;
 use disbatch_core::clock::SystemClock;
 use disbatch_core::store::Store;
 use disbatch_mongod::testing::TestDatabase;
@@ -23,7 +24,7 @@ const IN_TIME: Duration = Duration::from_secs(20);
 /// Requests for each run of the test.
 const CASES: u32 = 1500;
 
-const PATHS: [&str; 30] = [
+const PATHS: [&str; 45] = [
     "/",
     "/docs",
     "/openapi.json",
@@ -54,9 +55,24 @@ const PATHS: [&str; 30] = [
     "/queue-create-tasks-json",
     "/queue-create-tasks-from-query-json",
     "/search-tasks-json",
+    "/about",
+    "/audit",
+    "/bulk",
+    "/bulk/6b0003bb686c8275d8014444",
+    "/ui/overview",
+    "/ui/throughput",
+    "/ui/tasks?.ids=6b0003bb686c8275d8013333",
+    "/ui/bulk",
+    "/ui/queues/6b0003bb686c8275d70dc2f1/tasks",
+    "/ui/queues/6b0003bb686c8275d70dc2f1/chart",
+    "/ui/queues/{}/tasks",
+    "/ui/nodes/{}/chart",
+    "/ui/balance",
+    "/ui/balance/check",
+    "/ui/balance/disable",
 ];
 
-const KEYS: [&str; 45] = [
+const KEYS: [&str; 57] = [
     "name",
     "plugin",
     "threads",
@@ -102,6 +118,18 @@ const KEYS: [&str; 45] = [
     "",
     "nul\0",
     "$bad",
+    ".then",
+    ".preview",
+    ".ids",
+    ".base",
+    ".undo",
+    "json",
+    "hours",
+    "until",
+    "times",
+    "tiers",
+    "span",
+    "of",
 ];
 
 /// None of them is `tasks`: tasks made of all tasks would double with every request.
@@ -176,6 +204,10 @@ fn nearly_right() -> impl Strategy<Value = Map<String, Value>> {
         &["queue", "filter", "limit", "count"],
         &["type", "name"],
         &["queue", "status", ".limit"],
+        &["max_tasks", "queues", ".base", ".undo"],
+        &["times", "tiers"],
+        &["hours", ".then"],
+        &["json"],
     ];
     let usual = json!({ "queue": "q1", "queueid": "q1", "collection": "users", "plugin": "Disbatch::Plugin::Demo",
         "type": "Disbatch::Plugin::Demo", "attr": "threads", "filter": {}, "params": [{"a": 1}] });
@@ -246,6 +278,11 @@ async fn check(server: &Server, sent: Sent) -> anyhow::Result<()> {
     let response = request.send().await?;
     let status = response.status();
     let kind = response.headers().get("content-type").context("no content type")?.to_str()?.to_owned();
+    if kind == "text/event-stream" {
+        // It goes on for as long as somebody listens.
+        ensure!(status == 200, "{status}");
+        return Ok(());
+    }
     let body = response.text().await?;
     ensure!(status.as_u16() < 500, "{status}: {body}");
     if kind == "application/json" && sent.method != Method::HEAD {
@@ -261,7 +298,8 @@ async fn start() -> anyhow::Result<(TestDatabase, Server)> {
     let insert = async |collection: &str, document| {
         database.database.collection::<bson::Document>(collection).insert_one(document).await
     };
-    insert("queues", doc! { "name": "q1", "plugin": "Disbatch::Plugin::Demo" }).await?;
+    let queue = ObjectId::parse_str("6b0003bb686c8275d70dc2f1")?;
+    insert("queues", doc! { "_id": queue, "name": "q1", "plugin": "Disbatch::Plugin::Demo" }).await?;
     insert("nodes", doc! { "node": "vm" }).await?;
     insert("users", doc! { "a": { "b": 1 } }).await?;
     let config = json!({ "mongohost": database.uri, "database": database.name,

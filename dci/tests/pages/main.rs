@@ -2,6 +2,7 @@
 
 #[path = "../replay/server.rs"]
 mod server;
+mod tasks;
 mod things;
 
 use std::collections::BTreeSet;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{World, until};
 
 impl World {
-    async fn page(&self, path: &str) -> anyhow::Result<String> {
+    pub async fn page(&self, path: &str) -> anyhow::Result<String> {
         Ok(self.get(path, "identity").await?.text().await?)
     }
 
@@ -120,6 +120,95 @@ async fn balance_is_checked_before_it_is_saved() -> anyhow::Result<()> {
     assert_eq!(saved.status(), 200);
     let html = world.page("/balance").await?;
     assert!(html.contains("value=\"07:00\"") && html.contains("data-queue=\"&#60;mail&#62;\""), "{html}");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn of_changes_made_from_the_same_settings_one_is_saved() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let balance = world.database.database.collection::<Document>("balance");
+    let revision = async || {
+        let html = world.page("/balance").await?;
+        let revision = html.split("data-revision=\"").nth(1).and_then(|rest| rest.split('"').next());
+        revision.map(str::to_owned).context("the page has no revision")
+    };
+    let save = |limit: i32, base: &str| {
+        let body = json!({ "max_tasks": { "* 07:00": limit }, "queues": [["<mail>"]], ".base": base });
+        world.server.request(Method::POST, "/ui/balance").json(&body).send()
+    };
+    // The first time there is no document, later there is one.
+    for round in 0..3 {
+        let seen = revision().await?;
+        let answers = futures::future::try_join_all((0..8).map(|n| save(10 * round + n, &seen))).await?;
+        let mut statuses: Vec<u16> = answers.iter().map(|answer| answer.status().as_u16()).collect();
+        statuses.sort_unstable();
+        assert_eq!(statuses, [200, 409, 409, 409, 409, 409, 409, 409]);
+        assert_eq!(balance.count_documents(doc! {}).await?, 1);
+    }
+    let seen = revision().await?;
+    // What the loop writes, and a pause, are no other settings.
+    balance
+        .update_one(doc! {}, doc! { "$set": { "status": "OK", "message": "QueueBalance is running" } })
+        .await?;
+    assert_eq!(world.sent("/ui/balance/disable", &[("hours", "1")]).await?.status(), 200);
+    assert_eq!(revision().await?, seen);
+    let program = json!({ "max_tasks": { "* 08:00": 1 }, "queues": [] });
+    let program = world.server.request(Method::POST, "/balance").json(&program).send().await?;
+    assert_eq!(program.status(), 200);
+    let refused = save(99, &seen).await?;
+    assert_eq!(refused.status(), 409);
+    assert!(refused.text().await?.contains("Load the page again"));
+    assert_eq!(world.json("/balance").await?["max_tasks"], json!({ "* 08:00": 1 }));
+    assert_eq!(save(99, &revision().await?).await?.status(), 200);
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn a_change_of_balance_is_taken_back_also_where_it_was_odd() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let post = async |body: Value| {
+        let answer = world.server.request(Method::POST, "/ui/balance").json(&body).send().await?;
+        let status = answer.status().as_u16();
+        anyhow::Ok((status, serde_json::from_str::<Value>(&answer.text().await?)?))
+    };
+    let odd = json!({ "max_tasks": { "never": 5 }, "queues": [["gone"]] });
+    let with = |mut body: Value, base: &Value, undo: bool| {
+        body[".base"] = base.clone();
+        body[".undo"] = undo.into();
+        body
+    };
+    let (status, saved) = post(json!({ "max_tasks": {}, "queues": [], ".base": "" })).await?;
+    assert_eq!(status, 200, "{saved}");
+    assert_eq!(post(with(odd.clone(), &saved["revision"], false)).await?.0, 400);
+    let (status, before) = post(with(odd.clone(), &saved["revision"], true)).await?;
+    assert_eq!(status, 200, "{before}");
+    assert_eq!(world.json("/balance").await?["queues"], json!([["gone"]]));
+    assert_eq!(post(with(odd, &saved["revision"], true)).await?.0, 409);
+    assert_eq!(post(json!({ "max_tasks": {}, "queues": [] })).await?.0, 400);
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn balance_is_paused_by_a_form_without_script() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let balance = world.database.database.collection::<Document>("balance");
+    let odd = doc! { "max_tasks": { "never": 5 }, "queues": [["gone"]] };
+    balance.insert_one(&odd).await?;
+    let path = "/ui/balance/disable";
+    let then = (".then", "/balance");
+    let paused = world.sent(path, &[then, ("hours", "8"), ("until", "")]).await?;
+    assert_eq!((paused.status().as_u16(), next(&paused)?.as_str()), (303, "/balance"));
+    assert!(world.page("/balance").await?.contains("It does nothing until"));
+    let stored = balance.find_one(odd.clone()).await?.context("something else was changed")?;
+    ensure!(stored.contains_key("disabled"), "{stored}");
+    let passed = world.sent(path, &[then, ("until", "2020-01-01T00:00")]).await?;
+    assert_eq!(passed.status(), 400);
+    let html = passed.text().await?;
+    assert!(html.contains("<!DOCTYPE html>") && html.contains("this time has passed already"), "{html}");
+    let again = world.sent(path, &[("enable", "1"), ("until", "")]).await?;
+    let again: Value = serde_json::from_str(&again.text().await?)?;
+    assert_eq!(again, json!({ "disabled": null, "said": "QueueBalance works again." }));
+    assert!(world.page("/balance").await?.contains("It works."));
     world.database.drop_database().await
 }
 

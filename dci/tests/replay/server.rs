@@ -1,5 +1,6 @@
 //! The built `dci`, as a user starts it.
 
+use std::io::{self, Write};
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
@@ -12,7 +13,6 @@ use tokio::process::{Child, ChildStderr, Command};
 /// A running `dci`, ended when dropped.
 pub struct Server {
     _child: Child,
-    _log: Lines<BufReader<ChildStderr>>,
     _folder: TempDir,
     url: String,
     http: reqwest::Client,
@@ -46,11 +46,21 @@ impl Server {
         // Fails when a provider is installed already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
-        Ok(Self { _child: child, _log: log, _folder: folder, url, http })
+        tokio::spawn(tell_errors(log));
+        Ok(Self { _child: child, _folder: folder, url, http })
     }
 
     /// A request to it.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url))
+    }
+}
+
+/// Reads a log to its end, and shows what is wrong to those who look why a test failed.
+async fn tell_errors(mut log: Lines<BufReader<ChildStderr>>) {
+    while let Ok(Some(line)) = log.next_line().await {
+        if line.contains("\"level\":\"ERROR\"") {
+            let _nobody_reads = writeln!(io::stderr(), "{line}");
+        }
     }
 }

@@ -7,6 +7,9 @@ use super::Browser;
 use super::devtools::{self, Node};
 use super::session::Element;
 
+/// The key of this name, as the standard has it.
+const DELETE: &str = "\u{e017}";
+
 /// The roles of fields that text is written into.
 const FIELDS: [&str; 4] = ["textbox", "searchbox", "spinbutton", "combobox"];
 
@@ -108,8 +111,11 @@ impl<'a> Part<'a> {
         self.browser
             .retry(&what, async || {
                 let element = self.find(&FIELDS, label).await?;
-                self.command(&element, "clear", json!({})).await?;
-                self.command(&element, "value", json!({ "text": text })).await
+                // At once, as people do it: what is there is written over, and the page hears of it key by key.
+                let select = "const [field] = arguments; field.focus(); field.select()";
+                self.browser.script(select, json!([element.reference()])).await?;
+                let keys = if text.is_empty() { DELETE } else { text };
+                self.command(&element, "value", json!({ "text": keys })).await
             })
             .await
     }

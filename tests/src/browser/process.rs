@@ -13,7 +13,8 @@ use super::console;
 use crate::{PATIENCE, eventually};
 
 /// A small shell is the parent of the driver, so that the driver's id cannot become another's, and waits on a pipe that
-/// only this process holds. When that is closed, it ends all that the driver has started and removes their folder.
+/// only this process holds. When that is closed, it ends all that the driver has started and removes their folder,
+/// or gives that up after some seconds.
 /// What has crashed is noted in that folder, too, and not in a person's.
 const KEEPER: &str = r#"
 folder=$1
@@ -24,7 +25,8 @@ trap '' HUP INT TERM
 read -r _
 kill -s KILL -- "-$driver" || kill -s KILL "$driver"
 wait
-until rm -rf -- "$folder"; do sleep 0.1; done
+tries=0
+until rm -rf -- "$folder" || [ "$((tries += 1))" -ge 100 ]; do sleep 0.1; done
 "#;
 
 /// What the driver says when it listens.
@@ -135,6 +137,9 @@ fn find(folders: &[PathBuf], names: &[&str]) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -142,6 +147,26 @@ mod tests {
         assert_eq!(listening_on("ChromeDriver was started successfully on port 39559.\n"), Some(39559));
         assert_eq!(listening_on("ChromeDriver was started successfully on port 39"), None);
         assert_eq!(listening_on("Starting ChromeDriver 156 on port 0\n"), None);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_removed_is_left_after_some_tries() {
+        let folder = tempfile::tempdir().unwrap();
+        let tries = folder.path().join("tries");
+        // It gives in at last, so that this ends in any case.
+        let rm = format!("echo >>'{0}'\n[ \"$(wc -l <'{0}')\" -gt 300 ]", tries.display());
+        for (name, text) in [("rm", rm.as_str()), ("sleep", "exit 0"), ("driver", "exit 0")] {
+            let program = folder.path().join(name);
+            std::fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+            std::fs::set_permissions(program, Permissions::from_mode(0o755)).unwrap();
+        }
+        let path = std::env::var("PATH").unwrap();
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "disbatch-browser"]).arg(folder.path()).arg(folder.path().join("driver"));
+        keeper.env("PATH", format!("{}:{path}", folder.path().display())).stdin(Stdio::null());
+        keeper.stderr(Stdio::null());
+        assert!(keeper.status().unwrap().code().is_some(), "nothing killed it");
+        assert_eq!(std::fs::read_to_string(tries).unwrap().lines().count(), 100);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::browser::{Browser, Theme};
 const MOST_BYTES: usize = 150_000;
 
 /// The widths of pictures, and how high they are at most.
-const SIZES: [(u32, u32); 2] = [(1440, 1100), (360, 1600)];
+const SIZES: [(u32, u32); 2] = [(1440, 1500), (360, 1600)];
 
 /// No picture is lower.
 const LEAST: u32 = 300;
@@ -36,7 +36,7 @@ impl Camera {
         Ok(Self { browser: Browser::start().await?, folder: folder.to_owned() })
     }
 
-    /// Makes `NAME-THEME-WIDTH.png` of the page at `url`.
+    /// Makes `NAME-THEME-WIDTH.webp` of the page at `url`.
     pub async fn picture(&self, url: &str, name: &str) -> anyhow::Result<()> {
         for theme in [Theme::Light, Theme::Dark] {
             for (width, most) in SIZES {
@@ -44,9 +44,9 @@ impl Camera {
                 self.browser.resize(width, WINDOW).await?;
                 self.browser.open(url).await?;
                 self.settle().await?;
-                let png = self.small_picture(width, most).await?;
-                let path = self.folder.join(format!("{name}-{}-{width}.png", theme.name()));
-                fs::write(&path, png).with_context(|| path.display().to_string())?;
+                let picture = self.small_picture(width, most).await?;
+                let path = self.folder.join(format!("{name}-{}-{width}.webp", theme.name()));
+                fs::write(&path, picture).with_context(|| path.display().to_string())?;
             }
         }
         let complaints = self.browser.complaints().await?;
@@ -73,12 +73,12 @@ impl Camera {
         let mut height = height.clamp(LEAST, most);
         loop {
             self.browser.resize(width, height).await?;
-            let png = self.browser.screenshot().await?;
-            if png.len() <= MOST_BYTES {
-                return Ok(png);
+            let picture = self.browser.small_screenshot().await?;
+            if picture.len() <= MOST_BYTES {
+                return Ok(picture);
             }
             height = height * 9 / 10;
-            ensure!(height >= LEAST, "a picture of {width} by {height} has {} bytes", png.len());
+            ensure!(height >= LEAST, "a picture of {width} by {height} has {} bytes", picture.len());
         }
     }
 }

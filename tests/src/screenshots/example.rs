@@ -1,6 +1,6 @@
 //! A company's night: queues, nodes, and tasks in every state.
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{QueueId, TaskId};
@@ -20,13 +20,47 @@ const DEAD: &str = "worker-4.example.com";
 /// How many thumbnails are made at once.
 const THUMBNAIL_THREADS: u64 = 8;
 
-/// A page.
-#[derive(Debug, Clone)]
-pub(super) struct Page {
-    /// What its pictures are called.
-    pub name: &'static str,
-    /// Where it is.
-    pub path: String,
+/// Where a page is.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    /// Always there.
+    At(&'static str),
+    /// That of the queue that makes thumbnails.
+    Queue,
+    /// That of the first node.
+    Node,
+    /// Those of tasks.
+    Running,
+    Failed,
+    Waiting,
+}
+
+/// All pages, by what their pictures are called.
+const PAGES: [(&str, Place); 14] = [
+    ("overview", Place::At("/")),
+    ("queue", Place::Queue),
+    ("tasks", Place::At("/tasks")),
+    ("task-running", Place::Running),
+    ("task-failed", Place::Failed),
+    ("task-waiting", Place::Waiting),
+    ("nodes", Place::At("/nodes")),
+    ("node", Place::Node),
+    ("plugins", Place::At("/plugins")),
+    ("bulk", Place::At("/bulk")),
+    ("balance", Place::At("/balance")),
+    ("audit", Place::At("/audit")),
+    ("api", Place::At("/docs")),
+    ("about", Place::At("/about")),
+];
+
+/// The names of those pages that are wanted, which are all if `only` has none.
+pub(super) fn names(only: &[String]) -> anyhow::Result<Vec<&'static str>> {
+    if let Some(unknown) = only.iter().find(|name| !PAGES.iter().any(|(known, _)| known == name)) {
+        let known: Vec<&str> = PAGES.iter().map(|(name, _)| *name).collect();
+        bail!("there is no page '{unknown}'; there are {}", known.join(", "));
+    }
+    let names = PAGES.iter().map(|(name, _)| *name);
+    Ok(names.filter(|name| only.is_empty() || only.iter().any(|wanted| wanted == name)).collect())
 }
 
 /// Queues by what they are for.
@@ -74,31 +108,18 @@ impl Example {
         Ok(Self { dci, _dens: dens, queues, shown })
     }
 
-    /// The address of a page.
-    pub fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.dci.url())
-    }
-
-    /// All pages.
-    pub fn pages(&self) -> Vec<Page> {
-        let page = |name, path: &str| Page { name, path: path.to_owned() };
-        let task = |name, id: TaskId| Page { name, path: format!("/tasks/{id}") };
-        vec![
-            page("overview", "/"),
-            Page { name: "queue", path: format!("/queues/{}", self.queues.thumbnails) },
-            page("tasks", "/tasks"),
-            task("task-running", self.shown.running),
-            task("task-failed", self.shown.failed),
-            task("task-waiting", self.shown.waiting),
-            page("nodes", "/nodes"),
-            page("node", &format!("/nodes/{}", NODES[0])),
-            page("plugins", "/plugins"),
-            page("bulk", "/bulk"),
-            page("balance", "/balance"),
-            page("audit", "/audit"),
-            page("api", "/docs"),
-            page("about", "/about"),
-        ]
+    /// The address of the page of this name.
+    pub fn url(&self, name: &str) -> anyhow::Result<String> {
+        let (_, place) = PAGES.iter().find(|(known, _)| *known == name).context("there is no such page")?;
+        let path = match place {
+            Place::At(path) => (*path).to_owned(),
+            Place::Queue => format!("/queues/{}", self.queues.thumbnails),
+            Place::Node => format!("/nodes/{}", NODES[0]),
+            Place::Running => format!("/tasks/{}", self.shown.running),
+            Place::Failed => format!("/tasks/{}", self.shown.failed),
+            Place::Waiting => format!("/tasks/{}", self.shown.waiting),
+        };
+        Ok(format!("{}{path}", self.dci.url()))
     }
 }
 

@@ -1,10 +1,12 @@
 //! What has happened before: a week of tasks that have ended, and the numbers over time that DENs would have noted.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::QueueId;
+use disbatch_core::series::Numbers;
 
 use crate::World;
 use crate::faults::random::Random;
@@ -122,37 +124,35 @@ fn seconds_of(millis: i64) -> f64 {
     i32::try_from(millis).map_or(0.0, |millis| f64::from(millis) / 1000.0)
 }
 
-/// The documents of `series`, of each queue and of all together, as `disbatch_core::series` describes them.
+/// The documents of `series`, of each queue and of all together.
 fn numbers(past: &[Past]) -> Vec<Document> {
-    let mut minutes: BTreeMap<(Option<QueueId>, i64), BTreeMap<String, i64>> = BTreeMap::new();
+    let mut minutes: BTreeMap<(Option<QueueId>, i64), Numbers> = BTreeMap::new();
+    let minute = |time: i64| time - time.rem_euclid(MINUTE);
     for task in past {
         for queue in [Some(task.queue), None] {
-            let mut add = |time: i64, field: String, number: i64| {
-                let minute = minutes.entry((queue, time - time.rem_euclid(MINUTE))).or_default();
-                *minute.entry(field).or_default() += number;
-            };
-            add(task.begun, "wait_ms".into(), task.waited);
-            add(task.begun, format!("w{}", bucket_of(task.waited)), 1);
-            add(task.ended, if task.status == 1 { "succeeded" } else { "failed" }.into(), 1);
-            add(task.ended, "run_ms".into(), task.ended - task.begun);
-            add(task.ended, format!("r{}", bucket_of(task.ended - task.begun)), 1);
+            let begun = minutes.entry((queue, minute(task.begun))).or_default();
+            begun.waited.add(duration(task.waited), 1);
+            let ended = minutes.entry((queue, minute(task.ended))).or_default();
+            ended.ran.add(duration(task.ended - task.begun), 1);
+            if task.status == 1 {
+                ended.ended.succeeded += 1;
+            } else {
+                ended.ended.failed += 1;
+            }
         }
     }
-    let document = |((queue, minute), fields): ((Option<QueueId>, i64), BTreeMap<String, i64>)| {
+    let document = |((queue, minute), numbers): ((Option<QueueId>, i64), Numbers)| {
         let mut document =
             doc! { "_id": { "queue": queue.map(|id| id.0), "at": at(minute) }, "at": at(minute) };
-        document.extend(fields.into_iter().map(|(name, number)| (name, Bson::from(number))));
+        let stored = |number: u64| Bson::Int64(i64::try_from(number).unwrap_or(i64::MAX));
+        document.extend(numbers.fields().map(|(name, number)| (name, stored(number))));
         document
     };
     minutes.into_iter().map(document).collect()
 }
 
-/// Half powers of two, as `disbatch_core::series::Histogram` counts.
-fn bucket_of(millis: i64) -> u32 {
-    let millis = u64::try_from(millis).unwrap_or(0);
-    let Some(whole) = millis.checked_ilog2() else { return 0 };
-    let is_upper = u128::from(millis).pow(2) >= 1 << (2 * whole + 1);
-    1 + 2 * whole + u32::from(is_upper)
+fn duration(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
 /// What the nodes were like in the last day.
@@ -180,10 +180,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_those_of_the_core() {
-        let cases = [(0, 0), (1, 1), (2, 3), (3, 4), (4, 5), (5, 5), (6, 6), (1000, 20), (60_000, 32)];
-        for (millis, bucket) in cases {
-            assert_eq!(bucket_of(millis), bucket, "{millis} ms");
-        }
+    fn a_task_counts_in_its_queue_and_in_all() {
+        let queue = QueueId(ObjectId::from_bytes([7; 12]));
+        let task = Past {
+            queue,
+            status: 2,
+            node: "n",
+            params: doc! {},
+            stdout: "",
+            begun: 70_000,
+            ended: 130_000,
+            waited: 5,
+        };
+        let documents = numbers(&[task]);
+        let of = |queue: Option<QueueId>, minute: i64, fields: Document| {
+            let at = at(minute);
+            let mut document = doc! { "_id": { "queue": queue.map(|id| id.0), "at": at }, "at": at };
+            document.extend(fields);
+            document
+        };
+        let begun = doc! { "wait_ms": 5_i64, "w5": 1_i64 };
+        let ended = doc! { "failed": 1_i64, "run_ms": 60_000_i64, "r32": 1_i64 };
+        let of_each = |queue| [of(queue, 60_000, begun.clone()), of(queue, 120_000, ended.clone())];
+        assert_eq!(documents, [of_each(None), of_each(Some(queue))].concat());
     }
 }

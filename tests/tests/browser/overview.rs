@@ -87,7 +87,12 @@ async fn what_others_change_is_seen_without_loading_the_page_again() -> anyhow::
         world.update_queue(queue, doc! { "threads": 9, "paused": true }).await?;
         page.until_text("paused").await?;
         until_value(browser, "Threads of mail", "55").await?;
+        world.queue("Disbatch::Plugin::Demo", doc! { "name": "reports" }).await?;
+        page.until_there("link", "reports").await?;
+        world.update_queue(queue, doc! { "threads": 11 }).await?;
+        // Nobody types any more: what is there now is shown, and not what came meanwhile.
         browser.press("Escape").await?;
+        until_value(browser, "Threads of mail", "11").await?;
         let _den = world.den_at_work("node1").await?;
         page.until_there("link", "node1").await?;
         page.fill("Most tasks at once on node1; empty for no limit", "4").await?;
@@ -95,6 +100,115 @@ async fn what_others_change_is_seen_without_loading_the_page_again() -> anyhow::
         page.until_text("node1 runs at most so many tasks at once: 4.").await?;
         ensure!(browser.script("return globalThis.stillTheSame", json!([])).await? == true);
         Ok(())
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn what_is_typed_while_a_field_is_saved_is_saved_next() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    world.queue("Disbatch::Plugin::Demo", doc! { "name": "mail", "threads": 1 }).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/")).await?;
+        let page = browser.page();
+        // Requests are counted, and wait until they are let go.
+        let hold = "const { send } = XMLHttpRequest.prototype; globalThis.sent = 0; globalThis.held = true;
+            globalThis.letGo = () => { globalThis.held = false; globalThis.go(); };
+            XMLHttpRequest.prototype.send = function (...body) {
+                globalThis.sent += 1;
+                globalThis.go = () => send.apply(this, body);
+                if (!globalThis.held) globalThis.go();
+            };";
+        browser.script(hold, json!([])).await?;
+        page.fill("Threads of mail", "5").await?;
+        browser.press("Enter").await?;
+        browser.press("Tab").await?;
+        browser.script("globalThis.letGo()", json!([])).await?;
+        page.until_text("Threads of mail: 5.").await?;
+        browser.script("globalThis.held = true", json!([])).await?;
+        page.fill("Threads of mail", "6").await?;
+        browser.press("Enter").await?;
+        page.fill("Threads of mail", "60").await?;
+        browser.press("Enter").await?;
+        browser.script("globalThis.letGo()", json!([])).await?;
+        page.until_text("Threads of mail: 60.").await?;
+        until_queue(world, doc! { "name": "mail", "threads": 60 }).await?;
+        ensure!(browser.script("return globalThis.sent", json!([])).await? == 3, "something was sent twice");
+
+        // A field with something wrong can be left, and says what it is.
+        page.fill("Threads of mail", "-1").await?;
+        browser.press("Tab").await?;
+        page.until_text("Not saved. ").await?;
+        let told = "const field = document.querySelector('[aria-invalid]');
+            const words = document.getElementById(field.getAttribute('aria-describedby'));
+            return document.activeElement !== field && words.textContent.startsWith('Not saved. ')";
+        browser.until("a message of the field, without the focus", told).await.map(drop)
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn the_page_of_a_queue_stays_when_something_is_changed() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    world.queue("Disbatch::Plugin::Demo", doc! { "name": "mail", "threads": 1, "sort": "fifo" }).await?;
+    visit(async |browser| {
+        // Forms lead browsers without script to the address with the id.
+        browser.open(&site.url("/queues/mail")).await?;
+        browser.script("globalThis.stillTheSame = true", json!([])).await?;
+        let page = browser.page();
+        page.click("tab", "JSON").await?;
+        browser.part("#by-json", "Parameters as JSON").fill("Parameters as JSON", "{\"a\": 1}").await?;
+        page.fill("Threads", "4").await?;
+        browser.press("Enter").await?;
+        page.until_text("Threads of mail: 4.").await?;
+        page.click("button", "Undo").await?;
+        until_queue(world, doc! { "name": "mail", "threads": 1 }).await?;
+
+        // What is taken back is the last change, and not all since the page was loaded.
+        let form = browser.part("form.settings", "Name and order");
+        for order in ["lifo: the newest first", "fifo: the oldest first", "lifo: the newest first"] {
+            browser.script("document.querySelector('#toasts').replaceChildren()", json!([])).await?;
+            form.choose("Order", order).await?;
+            form.click("button", "Save").await?;
+            page.until_text("Name and order: saved.").await?;
+        }
+        until_queue(world, doc! { "name": "mail", "sort": "lifo" }).await?;
+        page.click("button", "Undo").await?;
+        until_queue(world, doc! { "name": "mail", "sort": "fifo" }).await?;
+        browser
+            .until("the order", "return document.querySelector('select[name=sort]').value === 'fifo'")
+            .await?;
+
+        ensure!(
+            browser.script("return globalThis.stillTheSame", json!([])).await? == true,
+            "it was loaded again"
+        );
+        let typed = "return document.querySelector('#params-json').value";
+        ensure!(browser.script(typed, json!([])).await? == "{\"a\": 1}", "what was typed is lost");
+        // Nor is it lost to a key that leads elsewhere: the browser asks.
+        let asks = "const event = new Event('beforeunload', { cancelable: true });
+            return !window.dispatchEvent(event)";
+        ensure!(browser.script(asks, json!([])).await? == true, "nobody is asked");
+        Ok(())
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn times_are_told_as_people_say_them() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let seen = world.store().now().timestamp_millis() - 4 * 86_400_000 - 3_600_000;
+    let node = doc! { "node": "worn", "timestamp": bson::DateTime::from_millis(seen) };
+    world.database().collection::<bson::Document>("nodes").insert_one(node).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/nodes")).await?;
+        browser.part("tbody tr", "worn").until_text("4 days ago").await
     })
     .await?;
     site.end().await

@@ -2,8 +2,8 @@
 
 use anyhow::ensure;
 use bson::doc;
-use disbatch_tests::Script;
 use disbatch_tests::browser::visit;
+use disbatch_tests::{Script, eventually};
 use serde_json::json;
 
 use crate::site::{Site, was_refused};
@@ -116,6 +116,27 @@ async fn a_running_task_is_cancelled() -> anyhow::Result<()> {
         head.until_there("link", "Retry").await?;
         ensure!(!head.names("link").await?.contains(&"Cancel".to_owned()), "it has ended");
         page.until_text("nobody is greeted today").await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn a_task_that_is_run_again_keeps_numbers_as_they_are() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! { "name": "demo", "threads": 0 }).await?;
+    // No browser's number can be so large.
+    let id = world.submit(queue, vec![doc! { "n": 12_345_678_901_234_567_i64 }]).await?[0];
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        let page = browser.page();
+        page.click("link", "Run again with changes").await?;
+        let dialog = browser.part("dialog[open]", "Run again with changes");
+        dialog.click("button", "Submit it").await?;
+        page.until_text("This is the new task.").await?;
+        let same = doc! { "params.n": 12_345_678_901_234_567_i64, "_id": { "$ne": id } };
+        eventually("the new task", async || Ok(world.tasks().find_one(same.clone()).await?)).await.map(drop)
     })
     .await?;
     site.end().await

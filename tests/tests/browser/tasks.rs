@@ -1,7 +1,7 @@
 //! Searches, and what is done to many tasks.
 
 use anyhow::ensure;
-use bson::doc;
+use bson::{Document, doc};
 use disbatch_tests::browser::visit;
 
 use crate::site::Site;
@@ -55,7 +55,9 @@ async fn selected_tasks_are_cancelled_by_keyboard() -> anyhow::Result<()> {
         }
         page.until_text("1 selected").await?;
         page.click("button", "Cancel").await?;
-        browser.part("dialog[open]", "Cancel 1 task?").click("button", "Cancel it").await?;
+        let dialog = browser.part("dialog[open]", "Cancel 1 task?");
+        dialog.fill("Reason, for the audit", "sent twice").await?;
+        dialog.click("button", "Cancel it").await?;
         page.until_text("1 task cancelled.").await?;
         // The row changes without loading the page again.
         browser.part(&format!("#task-{}", ids[0]), "cancelled").until_text("cancelled").await?;
@@ -63,6 +65,8 @@ async fn selected_tasks_are_cancelled_by_keyboard() -> anyhow::Result<()> {
     })
     .await?;
     ensure!(world.status(ids[0]).await? == -5 && world.status(ids[1]).await? == -2);
+    let audit = world.database().collection::<Document>("audit");
+    ensure!(audit.count_documents(doc! { "reason": "sent twice" }).await? > 0, "the audit has the reason");
     site.end().await
 }
 

@@ -151,6 +151,25 @@ async fn a_bulk_job_outlives_the_server_that_took_it() -> anyhow::Result<()> {
     world.end().await
 }
 
+/// Two archived tasks are spared by a job that leaves archived ones out, which counts and deletes only the others.
+async fn delete_without_archived(world: &World, dci: &Dci, queue: QueueId) -> anyhow::Result<()> {
+    let archived = number_of(world, "tasks.archive").await?;
+    let here = ended(world, queue, 2, 3).await?;
+    let filter = json!({ "queue": "other", "archive": false });
+    let count = dci.post("/bulk", json!({ "action": "delete", "filter": filter, ".preview": 1 })).await?;
+    assert_eq!(count["count"], 3, "{count}");
+    let all = json!({ "action": "delete", "filter": { "queue": "other" }, ".preview": 1 });
+    assert_eq!(dci.post("/bulk", all).await?["count"], 5);
+    let on_node = json!({ "queue": "other", "node": "nowhere", "archive": false });
+    let count = dci.post("/bulk", json!({ "action": "delete", "filter": on_node, ".preview": 1 })).await?;
+    assert_eq!(count["count"], 0, "none was given to it: {count}");
+    let deleted = dci.bulk(json!({ "action": "delete", "filter": filter })).await?;
+    assert_eq!((&deleted["done"], &deleted["total"]), (&json!(3), &json!(3)), "{deleted}");
+    assert_eq!(world.tasks().count_documents(doc! { "_id": here[0] }).await?, 0);
+    assert_eq!(number_of(world, "tasks.archive").await?, archived);
+    Ok(())
+}
+
 /// What people see: a form that counts first, the jobs, and each of them.
 async fn on_pages(dci: &Dci, other: QueueId, bad: &[TaskId]) -> anyhow::Result<()> {
     let fields = ["action=cancel", "queue=other", "status=", "older_than=", "ids=", "reason=a & b"];
@@ -193,7 +212,7 @@ async fn bulk_jobs_do_what_they_are_told_and_no_more() -> anyhow::Result<()> {
         (json!({ "action": "drop", "filter": { "queue": "mail" } }), "action must be one of"),
         (json!({ "action": "retry", "filter": { "queue": "mail", "status": [-2] } }), "nothing to retry"),
         (json!({ "action": "retry", "filter": { "queue": "nosuch" } }), "no queue 'nosuch'"),
-        (json!({ "action": "retry", "filter": { "queue": "mail", "node": "n" } }), "unknown param"),
+        (json!({ "action": "retry", "filter": { "queue": "mail", "pid": 7 } }), "unknown param"),
     ] {
         let answer = dci.post("/bulk", body.clone()).await?;
         assert!(answer["error"].as_str().is_some_and(|error| error.contains(message)), "{body}: {answer}");
@@ -219,6 +238,7 @@ async fn bulk_jobs_do_what_they_are_told_and_no_more() -> anyhow::Result<()> {
     let jobs = dci.get("/bulk?.limit=2").await?;
     assert_eq!(jobs[1]["id"], all["id"], "the latest is the first");
     assert_eq!(jobs.as_array().map(Vec::len), Some(2));
+    delete_without_archived(&world, &dci, other).await?;
     world.end().await
 }
 

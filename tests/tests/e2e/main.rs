@@ -25,6 +25,7 @@ mod pages;
 mod perl;
 mod runner;
 mod series;
+mod slow;
 mod survival;
 mod tls;
 mod upkeep;

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use disbatch_core::model::TaskId;
+use disbatch_core::output::{CHUNK_SIZE, Encoding, StreamName};
+use disbatch_core::store::{Store, StoreError};
 use disbatch_tests::{Script, Server, World};
 use futures::TryStreamExt;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -185,6 +188,89 @@ async fn thirty_megabytes_are_stored_to_the_byte() -> anyhow::Result<()> {
         world.end().await?;
     }
     Ok(())
+}
+
+/// Stores a file.
+async fn put(store: &Store, encoding: Encoding, bytes: &[u8]) -> anyhow::Result<ObjectId> {
+    let id = ObjectId::new();
+    store.put_output(id, (TaskId(ObjectId::new()), StreamName::Stdout), encoding, bytes).await?;
+    Ok(id)
+}
+
+/// What is between chunks and at the end differs from all else.
+fn numbered(length: usize) -> Vec<u8> {
+    (0..).flat_map(|n: usize| format!("{n}\n").into_bytes()).take(length).collect()
+}
+
+fn damage<T: std::fmt::Debug>(read: Result<T, StoreError>) -> anyhow::Result<String> {
+    match read {
+        Err(StoreError::DamagedOutput { reason, .. }) => Ok(reason),
+        other => anyhow::bail!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_output_is_read_wherever_it_begins() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    let wide = "☃\n".repeat(CHUNK_SIZE).into_bytes();
+    for (encoding, bytes) in [
+        (Encoding::Text, numbered(2 * CHUNK_SIZE + 5_000)),
+        (Encoding::Text, numbered(2 * CHUNK_SIZE)),
+        (Encoding::Text, wide),
+        (Encoding::Binary, numbered(2 * CHUNK_SIZE + 5_000)),
+        (Encoding::Binary, numbered(2 * CHUNK_SIZE)),
+        (Encoding::Text, Vec::new()),
+    ] {
+        let id = put(&store, encoding, &bytes).await?;
+        let file = store.find_output(id).await?;
+        for most in [0, 1, 64 * 1024, CHUNK_SIZE, CHUNK_SIZE + 6_000, bytes.len(), bytes.len() + 1] {
+            let from = bytes.len().saturating_sub(most);
+            let end = store.read_output_end(id, most).await?;
+            assert_eq!(end.offset, from as u64, "{most} of {encoding:?}");
+            assert!(end.bytes == bytes[from..], "{most} of {encoding:?}");
+            let rest: Vec<Vec<u8>> =
+                store.read_output_from(id, file, from as u64).await?.try_collect().await?;
+            assert!(rest.concat() == bytes[from..], "from {from} of {encoding:?}");
+        }
+    }
+    world.end().await
+}
+
+#[tokio::test]
+async fn output_without_its_end_is_not_taken_for_all_of_it() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    let chunks = world.database().collection::<Document>("tasks.chunks");
+    let bytes = numbered(2 * CHUNK_SIZE + 5_000);
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let id = put(&store, encoding, &bytes).await?;
+        let file = store.find_output(id).await?;
+        chunks.delete_one(doc! { "files_id": id, "n": 2 }).await?;
+        for most in [1, 64 * 1024, bytes.len() + 1] {
+            assert_eq!(damage(store.read_output_end(id, most).await)?, "its end is missing", "{most}");
+        }
+        // What is there is where it was, and what is not is told.
+        let from = CHUNK_SIZE + 6_000;
+        let rest: Vec<Vec<u8>> = store.read_output_from(id, file, from as u64).await?.try_collect().await?;
+        assert!(rest.concat() == bytes[from..2 * CHUNK_SIZE], "{encoding:?}");
+        let beyond = store.read_output_from(id, file, 2 * CHUNK_SIZE as u64 + 1).await.map(drop);
+        assert_eq!(damage(beyond)?, "it has 522240 bytes and should have 527240");
+        chunks.delete_one(doc! { "files_id": id, "n": 0 }).await?;
+        let shifted = store.read_output_from(id, file, 1_000).await.map(drop);
+        assert_eq!(damage(shifted)?, "chunk 0 is missing");
+        chunks.delete_many(doc! { "files_id": id }).await?;
+        assert_eq!(damage(store.read_output_end(id, 1).await)?, "its end is missing", "nothing is left");
+        let id = put(&store, encoding, &bytes).await?;
+        chunks.delete_one(doc! { "files_id": id, "n": 0 }).await?;
+        let all = damage(store.read_output_end(id, bytes.len()).await)?;
+        assert_eq!(all, "it has 266120 bytes and should have 527240");
+    }
+    // Its last chunk is there, and is not as long as it was.
+    let id = put(&store, Encoding::Text, b"abc").await?;
+    chunks.update_one(doc! { "files_id": id }, doc! { "$set": { "data": "ab" } }).await?;
+    assert_eq!(damage(store.read_output_end(id, 9).await)?, "it has 2 bytes and should have 3");
+    world.end().await
 }
 
 #[tokio::test]

@@ -140,7 +140,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
 }
 
 /// A replica set that can be told to fail.
-async fn fallible(data: &std::path::Path) -> anyhow::Result<Server> {
+pub async fn fallible(data: &std::path::Path) -> anyhow::Result<Server> {
     let program = tokio::task::spawn_blocking(|| locate::find_or_fetch(|_| ())).await??;
     let arguments = ["--setParameter", "enableTestCommands=1"].map(OsString::from).to_vec();
     let options = Options {
@@ -154,7 +154,8 @@ async fn fallible(data: &std::path::Path) -> anyhow::Result<Server> {
     Server::start(options).await
 }
 
-async fn fail(world: &World, mode: impl Into<Bson>, data: Document) -> anyhow::Result<()> {
+/// What it does from now on, as its fail point `failCommand` takes it.
+pub async fn fail(world: &World, mode: impl Into<Bson>, data: Document) -> anyhow::Result<()> {
     let command = doc! { "configureFailPoint": "failCommand", "mode": mode.into(), "data": data };
     world.database().client().database("admin").run_command(command).await?;
     Ok(())

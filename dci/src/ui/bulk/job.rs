@@ -17,6 +17,7 @@ use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::state::State;
 use crate::ui::live::{self, Part};
+use crate::ui::names::names;
 use crate::ui::parts::{Pill, When, rough};
 use crate::ui::tasks::{statuses::word, title};
 use crate::ui::{self, Rendered};
@@ -132,7 +133,7 @@ async fn read(state: &State, id: &str) -> Result<View, HttpError> {
     let (job, queues) = futures::try_join!(bulk::find(state, id), async {
         state.store.list_queues().await.map_err(HttpError::from)
     })?;
-    Ok(view(&job, &super::names(&queues)))
+    Ok(view(&job, &names(&queues)))
 }
 
 fn view(job: &BulkJob, names: &HashMap<ObjectId, String>) -> View {
@@ -179,7 +180,17 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
         status.map(|all| all.iter().map(|code| word(&code.to_string())).collect::<Vec<_>>().join(", "));
     let age = filter.get_f64("older_than").ok().map(|age| format!("{age} s"));
     let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
-    let all = [("queue", queue), ("status", status), ("unchanged for", age), ("ids", ids)];
+    let node = filter.get_str("node").ok().map(str::to_owned);
+    let archived =
+        filter.get_bool("archive").ok().filter(|archive| !archive).map(|_| "left alone".to_owned());
+    let all = [
+        ("queue", queue),
+        ("status", status),
+        ("node", node),
+        ("unchanged for", age),
+        ("ids", ids),
+        ("archived", archived),
+    ];
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
@@ -200,7 +211,9 @@ pub mod tests {
         BulkJob {
             id,
             action: Action::Cancel,
-            filter: doc! { "queue": ObjectId::parse_str(QUEUE).unwrap(), "status": [-2_i64, 17] },
+            filter: doc! {
+                "queue": ObjectId::parse_str(QUEUE).unwrap(), "status": [-2_i64, 17], "node": "<vm>", "archive": false,
+            },
             reason: Some("<why>".into()),
             by: "someone".into(),
             state,
@@ -237,6 +250,8 @@ pub mod tests {
             "about 14 s left",
             "q&#60;1&#62;",
             "queued, finished (17)",
+            "<dt>node</dt><dd>&#60;vm&#62;</dd>",
+            "<dt>archived</dt><dd>left alone</dd>",
             "&#60;why&#62;",
             "bad &#38; worse",
             "hx-post=\"/bulk/6b0003bb686c8275d8014444/cancel\"",
@@ -251,7 +266,7 @@ pub mod tests {
         for state in [JobState::Done, JobState::Cancelled, JobState::Failed] {
             let ended = BulkJob { total: None, failure: Some("<no>".repeat(10_000)), ..job(state) };
             let html = page(&ended);
-            assert!(!html.contains("/cancel\"") && !html.contains("left"), "{html}");
+            assert!(!html.contains("/cancel\"") && !html.contains(" s left"), "{html}");
             assert!(
                 html.contains(&format!("<span class=\"status {0}\">{0}</span>", state.as_str())),
                 "{html}"

@@ -6,6 +6,7 @@ use disbatch_core::series::NodePoint;
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
 
+use crate::ui::chart::Chart;
 use crate::ui::overview::throughput::Span;
 use crate::ui::parts::{Spark, bytes};
 
@@ -72,28 +73,13 @@ impl Of {
     }
 }
 
-/// A chart as a page has it at first.
-#[derive(Debug)]
-pub(super) struct Chart {
-    /// What it is of.
-    pub of: &'static str,
-    /// What it is called.
-    pub title: &'static str,
-    /// What is seen without script.
-    pub picture: Spark,
-    /// The same in words.
-    pub words: String,
-}
-
-impl Chart {
-    /// The chart of what was noted.
-    pub fn of(of: Of, span: Span, points: &[NodePoint]) -> Self {
-        let words = words(of, span, points);
-        // Hundredths, as loads are small.
-        let value = |point: &NodePoint| (whole(of.value(point).unwrap_or_default() * 100.0), 0);
-        let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words.clone());
-        Self { of: of.name(), title: of.title(), picture, words }
-    }
+/// The chart of what was noted.
+pub(super) fn first(of: Of, span: Span, points: &[NodePoint]) -> Chart {
+    let words = words(of, span, points);
+    // Hundredths, as loads are small.
+    let value = |point: &NodePoint| (whole(of.value(point).unwrap_or_default() * 100.0), 0);
+    let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words.clone());
+    Chart { of: of.name(), title: of.title(), picture, words }
 }
 
 /// A number that is none below zero, without its fraction.
@@ -178,7 +164,7 @@ mod tests {
         for of in Of::ALL {
             assert_eq!(Of::named(of.name()), Some(of));
             let odd = [point(0, Some(f64::NAN)), point(60, Some(-1.0)), point(120, Some(f64::INFINITY))];
-            assert!(Chart::of(of, Span::Hour, &odd).picture.render().is_ok());
+            assert!(first(of, Span::Hour, &odd).picture.render().is_ok());
         }
     }
 }

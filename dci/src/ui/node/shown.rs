@@ -14,6 +14,7 @@ use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::host::{self, Memory};
 use crate::ui::live::Part;
+use crate::ui::names::names;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, When};
 use crate::ui::{StatusView, plain};
@@ -112,7 +113,7 @@ impl Facts {
         )?;
         let more = tasks.len() > MOST;
         tasks.truncate(MOST);
-        let queues = queues.iter().map(|queue| (queue.id.0, queue.display_name())).collect();
+        let queues = names(&queues);
         Ok(Self { node, tasks, more, queues, now: Now { server, host: store.now() } })
     }
 }
@@ -192,7 +193,7 @@ fn tasks(facts: &Facts) -> TaskTable {
 fn row(task: &Document, queues: &HashMap<ObjectId, String>) -> Row {
     let queue = task.get("queue");
     let queue_id = queue.and_then(Bson::as_object_id);
-    let name = queue_id.and_then(|id| queues.get(&id)).filter(|name| !name.is_empty()).cloned();
+    let name = queue_id.and_then(|id| queues.get(&id)).cloned();
     let progress = task.get("progress").and_then(Bson::as_document);
     let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
     Row {

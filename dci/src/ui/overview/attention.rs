@@ -2,10 +2,12 @@
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::{Bson, DateTime, Document};
+use bson::{DateTime, Document};
 use disbatch_core::model::Queue;
 
 use super::facts::{Facts, QueueFacts};
+use crate::ui::lacking::Lacking;
+use crate::ui::names::short;
 use crate::ui::node_state::NodeState;
 use crate::ui::parts::{cut, grouped, rough};
 use crate::ui::plain;
@@ -94,10 +96,10 @@ fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime)
         if queue.thread_limit() == 0 {
             return notice(false, format!("Tasks wait in {name}, whose threads are 0."), settings());
         }
-        if let Some(text) = without_node(queue, &name, nodes) {
+        if let Some(text) = lacks(queue, &name, nodes) {
             return notice(false, text, settings());
         }
-        if facts.counts.running == 0 && waited > STUCK_SECONDS {
+        if facts.running == 0 && waited > STUCK_SECONDS {
             let text = format!("Nothing of {name} runs, though a task has waited for {}.", rough(waited));
             return notice(false, text, tasks("-2"));
         }
@@ -111,42 +113,28 @@ fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime)
     None
 }
 
-/// Why no node that is alive can run the queue's tasks, if that is known. What Perl's nodes have is not.
-fn without_node(queue: &Queue, name: &str, nodes: &[(NodeState, &Document)]) -> Option<String> {
-    let plugin = match queue.plugin_name() {
-        Ok(Some(plugin)) => plugin,
-        Ok(None) | Err(_) => return Some(format!("Tasks wait in {name}, which has no usable plugin.")),
-    };
-    let mut up = nodes.iter().filter(|(state, _)| *state == NodeState::Alive).peekable();
-    up.peek()?;
-    let may_have = |node: &Document| match node.get("plugins").and_then(Bson::as_array) {
-        Some(plugins) => plugins.iter().any(|found| found.as_str() == Some(plugin.as_str())),
-        None => true,
-    };
-    let has_one = up.any(|(_, node)| may_have(node));
-    (!has_one).then(|| format!("Tasks wait in {name}, and no node that is alive has its plugin {plugin}."))
-}
-
-/// The queue's name, or its id if it has none.
-pub fn label(queue: &Queue) -> String {
-    let name = queue.display_name();
-    if name.is_empty() { queue.id.to_string() } else { name }
-}
-
-/// So much of it that it is recognised.
-pub fn short(queue: &Queue) -> String {
-    cut(&label(queue), 80)
+/// Why no node that is alive can run the queue's tasks, if that is known.
+fn lacks(queue: &Queue, name: &str, nodes: &[(NodeState, &Document)]) -> Option<String> {
+    match Lacking::of(queue, nodes.iter().copied())? {
+        Lacking::Plugin | Lacking::UsablePlugin(_) => {
+            Some(format!("Tasks wait in {name}, which has no usable plugin."))
+        }
+        Lacking::NodeWith(plugin) => {
+            Some(format!("Tasks wait in {name}, and no node that is alive has its plugin {plugin}."))
+        }
+        Lacking::Node => None, // That is said once for all queues.
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use bson::doc;
     use bson::oid::ObjectId;
-    use disbatch_core::queue::Counts;
     use disbatch_core::series::Ended;
 
     use super::*;
     use crate::ui::node_state::Now;
+    use crate::ui::tally::Tally;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
@@ -155,8 +143,10 @@ mod tests {
         document.extend(fields);
         QueueFacts {
             queue: bson::deserialize_from_document(document).unwrap(),
-            counts: Counts { queued: 1, ..Counts::default() },
-            failed: None,
+            running: 0,
+            waiting: Tally::default(),
+            finished: Tally::default(),
+            failed: Tally::default(),
             hour: Vec::new(),
             oldest: Some(DateTime::from_millis(NOW.timestamp_millis() - 1000)),
         }
@@ -180,7 +170,7 @@ mod tests {
         let mut idle = queue(doc! { "plugin": "Nobody::Has::It", "paused": true });
         idle.oldest = None;
         let mut long = queue(doc! {});
-        (long.oldest, long.counts.running) = (Some(DateTime::from_millis(0)), 1);
+        (long.oldest, long.running) = (Some(DateTime::from_millis(0)), 1);
         assert_eq!(texts(vec![queue(doc! {}), idle, long], vec![node(doc! {})]), [""; 0]);
         assert_eq!(texts(vec![], vec![]), [""; 0]);
         let perl = doc! { "_id": ObjectId::new(), "node": "perl", "timestamp": NOW };

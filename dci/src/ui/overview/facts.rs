@@ -7,17 +7,16 @@ use std::time::Duration;
 use bson::{DateTime, Document};
 use disbatch_core::counters::Totals;
 use disbatch_core::model::{Queue, QueueId};
-use disbatch_core::queue::Counts;
 use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use futures::{StreamExt, TryStreamExt};
 
 use super::throughput::Span;
-use crate::api::list_queues;
+use crate::counts;
 use crate::state::State;
 use crate::ui::kept::Kept;
 use crate::ui::node_state::Now;
+use crate::ui::tally::Tally;
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
 const HOUR_KEPT: Duration = Duration::from_secs(5);
@@ -28,8 +27,16 @@ const OLDEST_KEPT: Duration = Duration::from_secs(3);
 /// So many queues are asked for their oldest task at once.
 const AT_ONCE: usize = 8;
 
-/// A task that can be claimed.
-const QUEUED: i64 = -2;
+/// Tasks that are to be run: queued, deferred, blocked.
+const WAITING: [i64; 3] = [-2, -7, -4];
+
+/// Tasks that came to their end. Plugins may invent further statuses, which the counters know.
+const FINISHED: [i64; 2] = [1, FAILED];
+
+const FAILED: i64 = 2;
+
+/// So many of those are counted.
+const MOST_INVENTED: usize = 20;
 
 /// What is kept for a while.
 #[derive(Debug, Default)]
@@ -55,10 +62,14 @@ pub struct Facts {
 pub struct QueueFacts {
     /// As stored.
     pub queue: Queue,
-    /// How many tasks it has.
-    pub counts: Counts,
-    /// How many of these have failed, as far as that is known.
-    pub failed: Option<u64>,
+    /// The tasks that are to be run: queued, deferred or blocked.
+    pub waiting: Tally,
+    /// How many are claimed or running.
+    pub running: u64,
+    /// Those that have come to their end.
+    pub finished: Tally,
+    /// Those of them that have failed.
+    pub failed: Tally,
     /// What ended in each minute of the last hour; nothing if nothing did.
     pub hour: Vec<Ended>,
     /// Since when the task waits that waits longest.
@@ -83,25 +94,33 @@ impl Facts {
     pub async fn gather(state: &State) -> Result<Self, StoreError> {
         let store = &state.store;
         let memory = &state.overview;
-        let (counted, totals, nodes, server, hour) = futures::try_join!(
-            list_queues::counted(state),
+        let (queues, totals, nodes, server, hour) = futures::try_join!(
+            store.list_queues(),
             store.read_counters(),
             store.list_nodes(),
             store.server_time(),
             memory.hour.get(HOUR_KEPT, store.last_hour()),
         )?;
-        let waiting = counted.iter().filter(|(_, counts)| counts.queued > 0).map(|(queue, _)| queue.id);
-        let waiting: Vec<QueueId> = waiting.collect();
+        let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
+        let (running, mut counted) =
+            futures::try_join!(store.count_running(&ids), count(store, &ids, totals.as_ref()))?;
+        let waits = |queue: &QueueId| counted.get(queue).is_some_and(|counted| !counted.waiting.is_none());
+        let waiting: Vec<QueueId> = ids.iter().copied().filter(waits).collect();
         let oldest = memory.oldest.get(OLDEST_KEPT, oldest(store, waiting)).await?;
-        let fact = |(queue, counts): (Queue, Counts)| QueueFacts {
-            failed: totals.as_ref().and_then(|totals| failed(totals, queue.id, counts)),
-            hour: hour.get(&queue.id).cloned().unwrap_or_default(),
-            // It may have been claimed since.
-            oldest: oldest.get(&queue.id).copied().filter(|_| counts.queued > 0),
-            queue,
-            counts,
+        let fact = |queue: Queue| {
+            let Counted { waiting, finished, failed } = counted.remove(&queue.id).unwrap_or_default();
+            QueueFacts {
+                running: running.get(&queue.id).copied().unwrap_or(0),
+                hour: hour.get(&queue.id).cloned().unwrap_or_default(),
+                // It may have been claimed since.
+                oldest: oldest.get(&queue.id).copied().filter(|_| !waiting.is_none()),
+                queue,
+                waiting,
+                finished,
+                failed,
+            }
         };
-        let mut queues: Vec<QueueFacts> = counted.into_iter().map(fact).collect();
+        let mut queues: Vec<QueueFacts> = queues.into_iter().map(fact).collect();
         queues.sort_by_cached_key(|facts| {
             let name = facts.queue.display_name();
             (name.to_lowercase(), name, facts.queue.id)
@@ -120,34 +139,50 @@ impl Memory {
         store: &Store,
         span: Span,
     ) -> Result<std::sync::Arc<Vec<Point>>, StoreError> {
-        let length = i64::try_from(span.length().as_millis()).unwrap_or(i64::MAX);
-        let since = DateTime::from_millis(store.now().timestamp_millis().saturating_sub(length));
         let [hour, day, week] = &self.throughput;
         let kept = match span {
             Span::Hour => hour,
             Span::Day => day,
             Span::Week => week,
         };
+        let since = span.since(store.now());
         kept.get(span.every(), store.series(None, since, span.step())).await
     }
 }
 
-/// Since when the task of each queue waits that waits longest. Its id says when it was submitted.
-async fn oldest(store: &Store, queues: Vec<QueueId>) -> Result<HashMap<QueueId, DateTime>, StoreError> {
-    let first = async |queue: QueueId| {
-        let of = Selection { queue: Some(queue), statuses: Some(vec![QUEUED]), node: None };
-        let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 1 };
-        let found = store.find_page(&page).await?;
-        Ok::<_, StoreError>(found.ids.first().map(|task| (queue, task.0.timestamp())))
-    };
-    let found = futures::stream::iter(queues).map(first).buffer_unordered(AT_ONCE);
-    let found: Vec<Option<(QueueId, DateTime)>> = found.try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
+/// What is counted of a queue.
+#[derive(Default)]
+struct Counted {
+    waiting: Tally,
+    finished: Tally,
+    failed: Tally,
 }
 
-/// How many tasks of a queue have failed by the counters, which may be a second old.
-fn failed(totals: &Totals, queue: QueueId, counts: Counts) -> Option<u64> {
-    let by_status = totals.by_status(queue)?;
-    let failed: i64 = by_status.range(2..).map(|(_, tasks)| *tasks).sum();
-    Some(u64::try_from(failed).unwrap_or(0).min(counts.completed))
+async fn count(
+    store: &Store,
+    queues: &[QueueId],
+    totals: Option<&Totals>,
+) -> Result<HashMap<QueueId, Counted>, StoreError> {
+    let bound = counts::bound(queues.len());
+    let of_queue = async |queue: QueueId| {
+        let invented = totals.and_then(|totals| totals.statuses_within(queue, 3..)).unwrap_or_default();
+        let finished: Vec<i64> =
+            FINISHED.into_iter().chain(invented.into_iter().take(MOST_INVENTED)).collect();
+        let count = |statuses: Vec<i64>| Tally::count(store, queue, statuses, (bound, totals));
+        let (waiting, finished, failed) =
+            futures::try_join!(count(WAITING.to_vec()), count(finished), count(vec![FAILED]))?;
+        Ok::<_, StoreError>((queue, Counted { waiting, finished, failed }))
+    };
+    futures::stream::iter(queues.to_vec()).map(of_queue).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+/// Since when the task of each queue waits that waits longest.
+async fn oldest(store: &Store, queues: Vec<QueueId>) -> Result<HashMap<QueueId, DateTime>, StoreError> {
+    let of_queue = async |queue: QueueId| {
+        let since = store.longest_waiting(queue).await?;
+        Ok::<_, StoreError>(since.map(|since| (queue, since)))
+    };
+    let found = futures::stream::iter(queues).map(of_queue).buffer_unordered(AT_ONCE);
+    let found: Vec<Option<(QueueId, DateTime)>> = found.try_collect().await?;
+    Ok(found.into_iter().flatten().collect())
 }

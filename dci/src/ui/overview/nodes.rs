@@ -3,61 +3,34 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::Document;
-use disbatch_core::model::{Count, Node};
-use disbatch_core::node::Stats;
 
 use crate::error::HttpError;
 use crate::ui::live::Part;
-use crate::ui::node_state::{NodeState, Now};
-use crate::ui::parts::{When, bytes, cut};
-use crate::ui::plain;
+use crate::ui::node_row::NodeRow;
+use crate::ui::node_state::Now;
 
 /// All of them.
 #[derive(Debug, Template)]
 #[template(path = "overview/nodes.html")]
 pub struct NodeTable {
-    rows: Vec<NodeRow>,
+    rows: Vec<Row>,
 }
 
 impl HtmlSafe for NodeTable {}
 
 #[derive(Debug, Template)]
 #[template(path = "overview/node.html")]
-struct NodeRow {
-    /// The id of its element.
-    key: String,
-    /// Its own id; nothing if it has none that can be used.
-    id: String,
-    name: String,
-    /// For labels and messages.
-    short: String,
-    /// When it was last seen, if that is not now.
-    seen: When,
-    state: NodeState,
-    /// What its DEN said; nothing for one of Perl's.
-    running: String,
-    limit: Option<u64>,
-    load: String,
-    memory: Option<Memory>,
-    /// Whether an operator wants it to claim nothing more.
-    draining: bool,
-    /// Whether a DEN works there that knows how to drain.
-    changeable: bool,
+struct Row {
+    node: NodeRow,
 }
 
-impl HtmlSafe for NodeRow {}
-
-/// How much of its memory is in use.
-#[derive(Debug)]
-struct Memory {
-    percent: u64,
-    words: String,
-}
+impl HtmlSafe for Row {}
 
 impl NodeTable {
     /// A table of `nodes`.
     pub fn of(nodes: &[Document], now: &Now) -> Self {
-        Self { rows: nodes.iter().enumerate().map(|(number, node)| row(number, node, now)).collect() }
+        let row = |(number, node)| Row { node: NodeRow::of(number, node, now) };
+        Self { rows: nodes.iter().enumerate().map(row).collect() }
     }
 
     /// The table, whenever there are others, and each of them.
@@ -65,50 +38,11 @@ impl NodeTable {
     /// # Errors
     /// They cannot be rendered.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let keys: Vec<&str> = self.rows.iter().map(|row| row.key.as_str()).collect();
+        let keys: Vec<&str> = self.rows.iter().map(|row| row.node.key.as_str()).collect();
         let table = Part::keyed("nodes", self, &keys.join(","));
-        let rows = self.rows.iter().map(|row| Ok(Part::new(row.key.clone(), row)?.within("nodes")));
+        let rows = self.rows.iter().map(|row| Ok(Part::new(row.node.key.clone(), row)?.within("nodes")));
         std::iter::once(table).chain(rows).collect()
     }
-}
-
-fn row(number: usize, document: &Document, now: &Now) -> NodeRow {
-    let seen = document.get("timestamp");
-    // An entry without a usable id is shown as far as it goes.
-    let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
-    let state = NodeState::of_node(node.as_ref(), seen, now);
-    let id = document.get_object_id("_id").map(|id| id.to_hex());
-    let stats = Stats::of_node(document);
-    NodeRow {
-        key: id.as_ref().map_or_else(|_| format!("node-odd-{number}"), |id| format!("node-{id}")),
-        changeable: id.is_ok() && node.as_ref().is_some_and(Node::is_ours),
-        id: id.unwrap_or_default(),
-        short: cut(&plain(document.get("node")), 80),
-        name: plain(document.get("node")),
-        // Those that work are seen all the time, and are not to be sent each time.
-        seen: When::of(seen.filter(|_| !state.is_up())),
-        state,
-        running: plain(document.get("running")),
-        limit: document.get("maxthreads").and_then(|limit| Count(limit.clone()).get()),
-        load: load(&stats),
-        memory: memory(&stats),
-        draining: node.is_some_and(|node| node.is_draining()),
-    }
-}
-
-fn load(stats: &Stats) -> String {
-    match (stats.load, stats.cpus) {
-        (Some(load), Some(cpus)) => format!("{load:.2} of {cpus}"),
-        (Some(load), None) => format!("{load:.2}"),
-        (None, _) => String::new(),
-    }
-}
-
-fn memory(stats: &Stats) -> Option<Memory> {
-    let all = stats.memory.filter(|all| *all > 0)?;
-    let used = all.saturating_sub(stats.memory_available?);
-    let percent = u64::try_from(u128::from(used) * 100 / u128::from(all)).unwrap_or(100);
-    Some(Memory { percent, words: format!("{} of {}", bytes(used), bytes(all)) })
 }
 
 #[cfg(test)]
@@ -162,7 +96,10 @@ mod tests {
             html(doc! { "node": &nasty, "stats": { "memory": 0, "memory_available": 5, "load": "x" } });
         assert!(html.contains("<tr id=\"node-odd-0\">") && html.contains(">never<"), "{html}");
         assert!(html.contains("&#60;script&#62;&#39;&#34;x") && !html.contains("<script"), "{html}");
-        assert!(!html.contains("<form") && html.contains("no limit") && !html.contains("<meter"), "{html}");
+        assert!(
+            !html.contains("<form class=\"change\"") && html.contains("no limit") && !html.contains("<meter"),
+            "{html}"
+        );
         let empty = NodeTable::of(&[], &Now { server: NOW, host: NOW }).render().unwrap();
         assert!(empty.contains("No node has been seen yet."));
     }

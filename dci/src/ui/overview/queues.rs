@@ -2,15 +2,15 @@
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use disbatch_core::queue::Counts;
 
-use super::attention::{label, short};
 use super::facts::QueueFacts;
 use super::throughput::{Span, spark};
 use crate::error::HttpError;
 use crate::ui::live::Part;
+use crate::ui::names::{label, short};
 use crate::ui::parts::{Spark, When};
 use crate::ui::plain;
+use crate::ui::tally::Tally;
 
 /// All of them.
 #[derive(Debug, Template)]
@@ -30,8 +30,10 @@ struct QueueRow {
     short: String,
     plugin: String,
     threads: u64,
-    counts: Counts,
-    failed: Option<u64>,
+    waiting: Linked,
+    running: u64,
+    finished: Linked,
+    failed: Linked,
     paused: bool,
     accepting: bool,
     reason: String,
@@ -40,6 +42,13 @@ struct QueueRow {
 }
 
 impl HtmlSafe for QueueRow {}
+
+/// A number of tasks, and where these are.
+#[derive(Debug)]
+struct Linked {
+    tally: Tally,
+    link: String,
+}
 
 impl QueueTable {
     /// A table of `queues`.
@@ -62,14 +71,20 @@ impl QueueTable {
 
 fn row(facts: &QueueFacts) -> QueueRow {
     let queue = &facts.queue;
+    let linked = |tally: &Tally| Linked {
+        tally: tally.clone(),
+        link: tally.link(queue.id).unwrap_or_else(|| format!("/tasks?queue={}", queue.id)),
+    };
     QueueRow {
         id: queue.id.to_string(),
         name: label(queue),
         short: short(queue),
         plugin: plain(queue.plugin.as_ref()),
         threads: queue.thread_limit(),
-        counts: facts.counts,
-        failed: facts.failed,
+        waiting: linked(&facts.waiting),
+        running: facts.running,
+        finished: linked(&facts.finished),
+        failed: linked(&facts.failed),
         paused: queue.is_paused(),
         accepting: queue.is_accepting(),
         reason: queue.reason().unwrap_or_default().to_owned(),
@@ -81,6 +96,7 @@ fn row(facts: &QueueFacts) -> QueueRow {
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, Document, doc};
+    use disbatch_core::counters::count::Amount;
     use disbatch_core::series::Ended;
 
     use super::*;
@@ -92,8 +108,10 @@ mod tests {
         document.extend(fields);
         QueueFacts {
             queue: bson::deserialize_from_document(document).unwrap(),
-            counts: Counts { queued: 17_000, running: 2, completed: 0 },
-            failed: Some(5),
+            waiting: Tally::new(vec![-2, -7], Amount::Exactly(17_000)),
+            running: 2,
+            finished: Tally::new(vec![1, 2, 17], Amount::MoreThan(1_000)),
+            failed: Tally::new(vec![2], Amount::Exactly(5)),
             hour: vec![Ended { succeeded: 1200, failed: 3, other: 0 }; 60],
             oldest: Some(DateTime::from_millis(1_795_163_067_344)),
         }
@@ -110,7 +128,9 @@ mod tests {
             "<a class=\"name\" href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
             "My::&#34;Plugin&#34;",
             "name=\"threads\" value=\"3\"",
-            "/tasks?queue=6b0003bb686c8275d70dc2f1&amp;status=-2\">17,000<",
+            "/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=-2&#38;status=-7\">17,000<",
+            "&#38;status=1&#38;status=2&#38;status=17\">1,000+<",
+            "class=\"tone-bad\" href=\"/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=2\">5<",
             "datetime=\"2026-11-20T08:24:27Z\"",
             "<span class=\"status paused\">paused</span>",
             "value=\"a &#60;move&#62;\"",
@@ -136,10 +156,10 @@ mod tests {
         );
         assert!(html.contains("<span class=\"status closed\">accepts no tasks</span>"), "{html}");
         let mut bare = facts(doc! {});
-        (bare.failed, bare.oldest, bare.hour) = (None, None, Vec::new());
+        (bare.failed, bare.oldest, bare.hour) = (Tally::default(), None, Vec::new());
         let html = QueueTable::of(&[bare]).render().unwrap();
         assert!(html.contains(&format!(">{ID}</a>")), "a queue without a name has its id: {html}");
-        assert!(html.contains("No task ended within the last hour.") && html.contains("–"), "{html}");
+        assert!(html.contains("No task ended within the last hour.") && !html.contains("–"), "{html}");
     }
 
     #[test]

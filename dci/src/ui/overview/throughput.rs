@@ -6,7 +6,9 @@ use bson::DateTime;
 use disbatch_core::series::{Ended, Point};
 use serde_json::{Value, json};
 
+use crate::params::Params;
 use crate::ui::parts::{Spark, grouped};
+use crate::ui::text;
 
 /// A stretch of time up to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,11 @@ impl Span {
     /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|span| span.name() == name)
+    }
+
+    /// The one that is asked for.
+    pub fn of(params: &Params) -> Self {
+        Self::named(&text(params.fields.get("span"))).unwrap_or(Self::Hour)
     }
 
     /// In words.
@@ -165,6 +172,15 @@ mod tests {
         assert_eq!(chart["unit"], "tasks per minute");
         let quiet = super::chart(Span::Day, &[]);
         assert_eq!((&quiet["times"], quiet["series"].as_array().map(Vec::len)), (&json!([]), Some(2)));
+    }
+
+    #[test]
+    fn odd_spans_are_an_hour() {
+        let of = |value: Value| {
+            let fields = [("span".to_owned(), value)].into_iter().collect();
+            Span::of(&Params { fields, ..Params::default() })
+        };
+        assert_eq!([of(json!("7d")), of(json!("<8d>")), of(json!([]))], [Span::Week, Span::Hour, Span::Hour]);
     }
 
     #[test]

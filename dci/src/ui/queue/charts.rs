@@ -7,6 +7,7 @@ use disbatch_core::series::{Histogram, Point};
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
 
+use crate::ui::chart::Chart;
 use crate::ui::overview::throughput::{self, Span};
 use crate::ui::parts::{Spark, grouped};
 
@@ -59,35 +60,20 @@ impl Of {
     }
 }
 
-/// A chart as a page has it at first.
-#[derive(Debug)]
-pub(super) struct Chart {
-    /// What it is of.
-    pub of: &'static str,
-    /// What it is called.
-    pub title: &'static str,
-    /// What is seen without script.
-    pub picture: Spark,
-    /// The same in words.
-    pub words: String,
-}
-
-impl Chart {
-    /// The chart of what happened.
-    pub fn of(of: Of, span: Span, points: &[Point]) -> Self {
-        let words = words(of, span, points);
-        let picture = match of {
-            Of::Ended => throughput::picture(span, points),
-            Of::Waited | Of::Ran => {
-                let slow = |point: &Point| {
-                    let slow = times(of, point).percentile(95).unwrap_or_default().as_millis();
-                    (u64::try_from(slow).unwrap_or(u64::MAX), 0)
-                };
-                Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words.clone())
-            }
-        };
-        Self { of: of.name(), title: of.title(), picture, words }
-    }
+/// The chart of what happened.
+pub(super) fn first(of: Of, span: Span, points: &[Point]) -> Chart {
+    let words = words(of, span, points);
+    let picture = match of {
+        Of::Ended => throughput::picture(span, points),
+        Of::Waited | Of::Ran => {
+            let slow = |point: &Point| {
+                let slow = times(of, point).percentile(95).unwrap_or_default().as_millis();
+                (u64::try_from(slow).unwrap_or(u64::MAX), 0)
+            };
+            Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words.clone())
+        }
+    };
+    Chart { of: of.name(), title: of.title(), picture, words }
 }
 
 /// What happened in a queue within a stretch of time up to now.
@@ -208,7 +194,7 @@ mod tests {
         assert_eq!(lengths, ["1 ms", "250 ms", "2.5 s", "1.5 min", "2.5 h", "2.3 d"]);
         for of in Of::ALL {
             assert_eq!(Of::named(of.name()), Some(of));
-            assert_eq!(Chart::of(of, Span::Hour, &[]).words, words(of, Span::Hour, &[]));
+            assert_eq!(first(of, Span::Hour, &[]).words, words(of, Span::Hour, &[]));
         }
     }
 }

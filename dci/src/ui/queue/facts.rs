@@ -6,13 +6,13 @@ use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::series::Numbers;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use futures::{StreamExt, TryStreamExt};
 
 use super::charts;
 use crate::state::State;
 use crate::ui::node_state::Now;
 use crate::ui::overview::throughput::Span;
+use crate::ui::tally::{Tally, beyond};
 
 /// Up to so many tasks of a status are counted, and beyond that the counters are asked.
 const BOUND: u64 = 1_000;
@@ -51,7 +51,7 @@ pub(super) enum Statuses {
 #[derive(Debug)]
 pub(super) struct Facts {
     pub queue: Queue,
-    pub tallies: Vec<(Statuses, Amount)>,
+    pub tallies: Vec<(Statuses, Tally)>,
     /// Since when the task waits that waits longest.
     pub oldest: Option<DateTime>,
     /// What happened within the last hour.
@@ -81,6 +81,16 @@ impl Statuses {
         };
         u64::try_from(tasks).ok()
     }
+
+    /// Which they are; nothing if the counters do not tell.
+    fn codes(self, totals: Option<&Totals>, queue: QueueId) -> Vec<i64> {
+        let codes = match self {
+            Self::One(code) => return vec![code],
+            Self::Held => totals.and_then(|totals| totals.statuses_within(queue, ..=-8)),
+            Self::Finished => totals.and_then(|totals| totals.statuses_within(queue, 3..)),
+        };
+        codes.unwrap_or_default()
+    }
 }
 
 impl Facts {
@@ -95,7 +105,7 @@ impl Facts {
             store.list_nodes(),
             store.server_time(),
             charts::points(store, id, Span::Hour),
-            oldest(store, id),
+            store.longest_waiting(id),
         )?;
         let hour = points.iter().fold(Numbers::default(), |mut sum, point| {
             sum.merge(&point.numbers);
@@ -104,43 +114,27 @@ impl Facts {
         Ok(Self { queue, tallies, oldest, hour, nodes, now: Now { server, host: store.now() } })
     }
 
-    /// The queue's name, or its id if it has none.
-    pub fn name(&self) -> String {
-        let name = self.queue.display_name();
-        if name.is_empty() { self.queue.id.to_string() } else { name }
-    }
-
     /// How many tasks have one of these statuses; if there are many more, at least so many.
     pub fn tasks(&self, of: Statuses) -> u64 {
         let tally = self.tallies.iter().find(|(statuses, _)| *statuses == of);
-        match tally {
-            Some((_, Amount::Exactly(tasks) | Amount::MoreThan(tasks))) => *tasks,
-            None => 0,
-        }
+        tally.map_or(0, |(_, tally)| tally.least())
     }
 }
 
-async fn tallies(store: &Store, queue: QueueId) -> Result<Vec<(Statuses, Amount)>, StoreError> {
+async fn tallies(store: &Store, queue: QueueId) -> Result<Vec<(Statuses, Tally)>, StoreError> {
     let count =
         async |of: Statuses| Ok::<_, StoreError>((of, store.count_up_to(of.filter(queue), BOUND).await?));
-    let mut tallies: Vec<(Statuses, Amount)> =
+    let counted: Vec<(Statuses, Amount)> =
         futures::stream::iter(STATUSES).map(count).buffered(AT_ONCE).try_collect().await?;
-    if tallies.iter().any(|(_, amount)| matches!(amount, Amount::MoreThan(_)))
-        && let Some(totals) = store.read_counters().await?
-    {
-        for (of, amount) in &mut tallies {
-            let Amount::MoreThan(least) = *amount else { continue };
-            if let Some(tasks) = of.counted(&totals, queue) {
-                *amount = Amount::Exactly(tasks.max(least));
-            }
-        }
-    }
-    Ok(tallies)
-}
-
-/// Since when the task waits that waits longest. Its id says when it was submitted.
-async fn oldest(store: &Store, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
-    let of = Selection { queue: Some(queue), statuses: Some(vec![-2]), node: None };
-    let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 1 };
-    Ok(store.find_page(&page).await?.ids.first().map(|task| task.0.timestamp()))
+    let is_asked = |(of, amount): &(Statuses, Amount)| match amount {
+        Amount::Exactly(0) => false,
+        Amount::Exactly(_) => !matches!(of, Statuses::One(_)),
+        Amount::MoreThan(_) => true,
+    };
+    let totals = if counted.iter().any(is_asked) { store.read_counters().await? } else { None };
+    let tally = |(of, amount): (Statuses, Amount)| {
+        let known = totals.as_ref().and_then(|totals| of.counted(totals, queue));
+        (of, Tally::new(of.codes(totals.as_ref(), queue), beyond(amount, known)))
+    };
+    Ok(counted.into_iter().map(tally).collect())
 }

@@ -2,15 +2,16 @@
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::{Bson, Document};
-use disbatch_core::counters::count::Amount;
 
 use super::charts::length;
 use super::facts::{Facts, Statuses};
 use crate::error::HttpError;
+use crate::ui::lacking::Lacking;
 use crate::ui::live::Part;
+use crate::ui::names::label;
 use crate::ui::node_state::NodeState;
-use crate::ui::parts::{Pill, When, grouped};
+use crate::ui::parts::{Pill, When};
+use crate::ui::tally::Tally;
 use crate::ui::{StatusView, plain};
 
 /// All of them.
@@ -65,14 +66,15 @@ pub(super) struct Figures {
 #[derive(Template)]
 #[template(path = "queue/statuses.html")]
 pub(super) struct StatusList {
-    rows: Vec<Tally>,
+    rows: Vec<Row>,
 }
 
-struct Tally {
+struct Row {
     status: StatusView,
     tasks: String,
     none: bool,
-    link: String,
+    /// Where these tasks are found, if that can be said.
+    link: Option<String>,
 }
 
 impl HtmlSafe for Head {}
@@ -89,7 +91,7 @@ impl Shown {
             notices: Notices { notices: notices(facts) },
             controls: controls(facts),
             figures: figures(facts),
-            statuses: StatusList { rows: facts.tallies.iter().map(|tally| row(facts, *tally)).collect() },
+            statuses: StatusList { rows: facts.tallies.iter().map(|tally| row(facts, tally)).collect() },
         }
     }
 
@@ -120,7 +122,7 @@ fn head(facts: &Facts) -> Head {
     if states.is_empty() {
         states.push(Pill { tone: "open", word: "open" });
     }
-    Head { name: facts.name(), plugin: plain(queue.plugin.as_ref()), states }
+    Head { name: label(queue), plugin: plain(queue.plugin.as_ref()), states }
 }
 
 fn notices(facts: &Facts) -> Vec<(bool, String)> {
@@ -135,34 +137,26 @@ fn notices(facts: &Facts) -> Vec<(bool, String)> {
     if !queue.is_accepting() {
         notices.push((true, format!("It accepts no tasks{because}")));
     }
-    notices.extend(without_node(facts).map(|text| (false, text)));
+    notices.extend(lacks(facts).map(|text| (false, text)));
     notices
 }
 
-/// Why no node can run its tasks, if that is known. What Perl's nodes have is not.
-fn without_node(facts: &Facts) -> Option<String> {
-    let plugin = match facts.queue.plugin_name() {
-        Ok(Some(plugin)) => plugin,
-        Ok(None) => return Some("It has no plugin, so nothing can run its tasks.".to_owned()),
-        Err(error) => return Some(format!("Nothing can run its tasks: {error}.")),
-    };
-    let is_up = |node: &&Document| NodeState::of(node, &facts.now) == NodeState::Alive;
-    let may_have = |node: &Document| match node.get("plugins").and_then(Bson::as_array) {
-        Some(plugins) => plugins.iter().any(|found| found.as_str() == Some(plugin.as_str())),
-        None => true,
-    };
-    let mut up = facts.nodes.iter().filter(is_up).peekable();
-    if up.peek().is_none() {
-        return Some("No node is alive that claims tasks.".to_owned());
-    }
-    (!up.any(may_have)).then(|| format!("No node that is alive has its plugin {plugin}."))
+/// Why no node can run its tasks, if that is known.
+fn lacks(facts: &Facts) -> Option<String> {
+    let nodes = facts.nodes.iter().map(|node| (NodeState::of(node, &facts.now), node));
+    Some(match Lacking::of(&facts.queue, nodes)? {
+        Lacking::Plugin => "It has no plugin, so nothing can run its tasks.".to_owned(),
+        Lacking::UsablePlugin(why) => format!("Nothing can run its tasks: {why}."),
+        Lacking::Node => "No node is alive that claims tasks.".to_owned(),
+        Lacking::NodeWith(plugin) => format!("No node that is alive has its plugin {plugin}."),
+    })
 }
 
 fn controls(facts: &Facts) -> Controls {
     let queue = &facts.queue;
     Controls {
         id: queue.id.to_string(),
-        name: facts.name(),
+        name: label(queue),
         threads: queue.thread_limit(),
         paused: queue.is_paused(),
         accepting: queue.is_accepting(),
@@ -185,20 +179,11 @@ fn figures(facts: &Facts) -> Figures {
     }
 }
 
-fn row(facts: &Facts, (of, amount): (Statuses, Amount)) -> Tally {
-    let id = facts.queue.id;
-    let (status, link) = match of {
-        Statuses::One(code) => (StatusView::from_code(code), format!("/tasks?queue={id}&status={code}")),
-        Statuses::Held => {
-            (StatusView { code: "-8 and below".into(), word: "held" }, format!("/tasks?queue={id}"))
-        }
-        Statuses::Finished => {
-            (StatusView { code: "3 and above".into(), word: "finished" }, format!("/tasks?queue={id}"))
-        }
+fn row(facts: &Facts, (of, tally): &(Statuses, Tally)) -> Row {
+    let status = match of {
+        Statuses::One(code) => StatusView::from_code(*code),
+        Statuses::Held => StatusView { code: "-8 and below".into(), word: "held" },
+        Statuses::Finished => StatusView { code: "3 and above".into(), word: "finished" },
     };
-    let tasks = match amount {
-        Amount::Exactly(tasks) => grouped(tasks),
-        Amount::MoreThan(tasks) => format!("more than {}", grouped(tasks)),
-    };
-    Tally { status, none: amount == Amount::Exactly(0), tasks, link }
+    Row { status, tasks: tally.words(), none: tally.is_none(), link: tally.link(facts.queue.id) }
 }

@@ -50,7 +50,7 @@ async fn submit(state: &State, id: &str, params: &Params) -> Answer {
     let queue = get_queue::find(state, id).await?;
     if params.is_on("preview") {
         let form = super::form_of(state, &queue).unwrap_or_default();
-        return Ok(json::ok(&Value::Object(form.draft(&params.fields))));
+        return Ok(json::ok_pretty(&Value::Object(form.draft(&params.fields))));
     }
     if !queue.is_accepting() {
         return Err(create_tasks::accepts_nothing(&queue));

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::facts::Statuses;
 use super::*;
 use crate::ui::node_state::Now;
+use crate::ui::tally::Tally;
 
 const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 const ID: &str = "6b0003bb686c8275d70dc2f1";
@@ -28,10 +29,11 @@ fn facts(fields: Document) -> Facts {
     Facts {
         queue: queue(fields),
         tallies: vec![
-            (Statuses::One(-2), Amount::Exactly(17_000)),
-            (Statuses::One(0), Amount::Exactly(2)),
-            (Statuses::One(2), Amount::MoreThan(1000)),
-            (Statuses::Finished, Amount::Exactly(0)),
+            (Statuses::One(-2), Tally::new(vec![-2], Amount::Exactly(17_000))),
+            (Statuses::Held, Tally::new(vec![], Amount::Exactly(4))),
+            (Statuses::One(0), Tally::new(vec![0], Amount::Exactly(2))),
+            (Statuses::One(2), Tally::new(vec![2], Amount::MoreThan(1000))),
+            (Statuses::Finished, Tally::new(vec![7, 17], Amount::Exactly(9))),
         ],
         oldest: Some(NOW),
         hour,
@@ -43,7 +45,7 @@ fn facts(fields: Document) -> Facts {
 fn html(facts: &Facts, form: Option<Form>) -> String {
     let settings = Settings::of(&facts.queue, &["My::Plugin".to_owned(), "<Other>".to_owned()]);
     let point = Point { at: NOW, numbers: Numbers::default() };
-    let charts = Of::ALL.map(|of| Chart::of(of, Span::Day, std::slice::from_ref(&point)));
+    let charts = Of::ALL.map(|of| charts::first(of, Span::Day, std::slice::from_ref(&point)));
     page(facts, settings, (form, None), (Span::Day, charts)).render().unwrap()
 }
 
@@ -69,9 +71,10 @@ fn the_page_shows_what_the_queue_has_to_do() {
         "name=\"threads\" value=\"3\"",
         "value=\"a &#60;move&#62;\"",
         "17,000",
-        "more than 1,000",
+        "1,000+",
         "/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=-2",
-        "<span class=\"status finished\" title=\"status 3 and above\">finished</span>",
+        "&#38;status=7&#38;status=17\"><span class=\"status finished\" title=\"status 3 and above\">finished</span>",
+        "<span class=\"chip\"><span class=\"status held\" title=\"status -8 and below\">held</span>",
         "data-chart=\"/ui/queues/6b0003bb686c8275d70dc2f1/chart?of=waited&amp;span=24h\"",
         "No task was started within the last 24 hours.",
         "name=\"/to\"",
@@ -151,7 +154,7 @@ fn a_task_can_be_run_again_with_other_parameters() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
     let again = json!({ "to": "you <b>", "more": 1 });
     let settings = Settings::of(&facts.queue, &[]);
-    let charts = Of::ALL.map(|of| Chart::of(of, Span::Hour, &[]));
+    let charts = Of::ALL.map(|of| charts::first(of, Span::Hour, &[]));
     let page = page(&facts, settings, (Some(form()), again.as_object().cloned()), (Span::Hour, charts));
     let html = page.render().unwrap();
     assert!(html.contains("name=\"/to\" value=\"you &#60;b&#62;\""), "{html}");

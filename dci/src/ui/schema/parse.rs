@@ -1,5 +1,7 @@
 //! From a schema to fields.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value};
 
 use super::words::words;
@@ -25,19 +27,26 @@ struct Place<'a> {
     whole: &'a Value,
     pointer: &'a str,
     depth: usize,
+    /// How many fields the form may still have: it is one budget for all objects within objects.
+    left: &'a Cell<usize>,
     /// Whether that in which it is must be there.
     demanded: bool,
 }
 
 /// The fields of an object's schema.
 pub(super) fn fields(schema: &Value) -> Vec<Field> {
-    let place = Place { whole: schema, pointer: "", depth: 0, demanded: true };
+    let left = Cell::new(MOST_FIELDS);
+    let place = Place { whole: schema, pointer: "", depth: 0, left: &left, demanded: true };
     of_object(resolved(schema, schema), &place)
 }
 
 fn of_object(schema: &Value, place: &Place<'_>) -> Vec<Field> {
     let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let properties = schema["properties"].as_object().into_iter().flatten().take(MOST_FIELDS);
+    let properties = schema["properties"].as_object();
+    let count = properties.map_or(0, Map::len).min(MOST_FIELDS);
+    // Before the fields themselves: objects among them have what is left.
+    place.left.set(place.left.get().saturating_sub(count));
+    let properties = properties.into_iter().flatten().take(count);
     let field = |(key, schema): (&String, &Value)| {
         let is_required = required.iter().any(|name| name == key);
         field(key, resolved(schema, place.whole), is_required, place)
@@ -51,7 +60,8 @@ fn of_object(schema: &Value, place: &Place<'_>) -> Vec<Field> {
 fn field(key: &str, schema: &Value, required: bool, place: &Place<'_>) -> Field {
     let pointer = format!("{}/{}", place.pointer, key.replace('~', "~0").replace('/', "~1"));
     let demanded = required && place.demanded;
-    let inner = Place { whole: place.whole, pointer: &pointer, depth: place.depth + 1, demanded };
+    let depth = place.depth + 1;
+    let inner = Place { whole: place.whole, pointer: &pointer, depth, left: place.left, demanded };
     let kind = kind(schema, &inner);
     let default = schema.get("default");
     let title = schema["title"].as_str().map(|title| format!("{title}. ")).unwrap_or_default();
@@ -105,13 +115,15 @@ fn of_type(name: &str, schema: &Value, place: &Place<'_>) -> Option<Kind> {
         "integer" | "number" => Kind::Number(number(name, schema)),
         "boolean" => Kind::Flag,
         "array" => return array(schema, place.whole),
-        "object"
-            if place.depth < DEPTH && schema["properties"].as_object().is_some_and(|all| !all.is_empty()) =>
-        {
-            Kind::Group(of_object(schema, place))
-        }
-        _ => return None, // Its keys are not known.
+        "object" if place.depth < DEPTH && fits(schema, place) => Kind::Group(of_object(schema, place)),
+        _ => return None, // Its keys are not known, or too many.
     })
+}
+
+/// Whether an object has keys that are known, and all of them still have a place in the form.
+fn fits(schema: &Value, place: &Place<'_>) -> bool {
+    let keys = schema["properties"].as_object().map_or(0, Map::len);
+    (1..=place.left.get()).contains(&keys)
 }
 
 /// The types that a schema allows, as far as it says so itself or in its alternatives; none for all.

@@ -51,7 +51,7 @@ fn every_kind_of_parameter_has_its_control() {
         "who <span class=\"kind\">(text, 2 to 9 characters, matches ^[a-z-]+$)</span>",
         "<input type=\"date\" id=\"param/day\"",
         "name=\"/count\" value=\"3\" step=\"1\" aria-describedby=\"param/count-hint\" min=\"1\" max=\"9\">",
-        "name=\"/share\" value=\"\" step=\"0.25\"",
+        "name=\"/share\" value=\"\" step=\"any\"",
         "number, more than 0, in steps of 0.25",
         "<option value=\"true\" selected>true</option>",
         "<option value=\"&#34;webp&#34;\" selected>webp</option>",
@@ -139,6 +139,37 @@ fn schemas_that_make_no_sense_have_no_fields_and_no_end() {
     assert!(deep.rows().len() < 10 && html(&deep).contains("(object)"));
     let lost = form(json!({ "a": { "$ref": "#/nowhere" }, "b": { "$ref": "https://example.com" } }), &[]);
     assert!(lost.fields.iter().all(|field| matches!(field.kind, Kind::Json(_))));
+}
+
+#[test]
+fn a_form_has_only_so_many_fields_however_its_schema_refers_to_itself() {
+    let properties: Value = (0..10).map(|n| (format!("p{n}"), json!({ "$ref": "#" }))).collect();
+    let form = Form::of(&json!({ "properties": properties }));
+    assert_eq!(form.fields.len(), 10);
+    assert_eq!(form.rows().len(), 200, "the rest is given as JSON");
+    let many: Value = (0..300).map(|n| (format!("p{n}"), json!({ "type": "string" }))).collect();
+    let whole = json!({ "type": "object", "properties": many });
+    assert_eq!(Form::of(&whole).fields.len(), 200);
+    let within = self::form(json!({ "a": whole }), &[]);
+    assert!(matches!(within.fields[0].kind, Kind::Json(_)), "an object is there as a whole or as JSON");
+}
+
+#[test]
+fn multiples_are_not_left_to_browsers() {
+    let form = form(
+        json!({
+            "five": { "type": "integer", "minimum": 1, "multipleOf": 5 }, "odd": { "type": "integer", "minimum": 0.5 },
+            "plain": { "type": "integer", "minimum": 1 },
+        }),
+        &[],
+    );
+    let html = html(&form);
+    for part in ["name=\"/five\" value=\"\" step=\"any\"", "name=\"/odd\" value=\"\" step=\"any\""] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
+    assert!(html.contains("name=\"/plain\" value=\"\" step=\"1\""), "{html}");
+    let read = |five: &str| form.read(json!({ "/five": five }).as_object().unwrap());
+    assert!(read("5").is_ok() && read("6").is_err());
 }
 
 #[test]

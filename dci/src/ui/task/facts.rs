@@ -3,12 +3,11 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::model::Moment;
 
 use super::life::{Attempt, exit, who_and_why};
 use crate::json::{self, Dates};
 use crate::ui::parts::When;
-use crate::ui::spans::precise;
+use crate::ui::spans::waited;
 use crate::ui::{bulk::encoded, plain};
 
 /// Values are shown up to so many bytes.
@@ -167,13 +166,6 @@ fn attempts(task: &Document) -> Option<(&'static str, String)> {
     let failed = failures.map(|failures| format!(", {failures} failed")).unwrap_or_default();
     let text = format!("{number}{most}{failed}");
     (!text.is_empty()).then_some(("Attempt", text.trim().to_owned()))
-}
-
-/// How long it waited from when it could have started.
-fn waited(task: &Document) -> Option<String> {
-    let at = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
-    let ready = at("run_at").max(at("ctime"))?.timestamp_millis();
-    Some(precise(at("started")?.timestamp_millis().saturating_sub(ready)))
 }
 
 #[cfg(test)]

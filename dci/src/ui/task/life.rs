@@ -15,7 +15,6 @@ use crate::ui::{StatusView, parts, plain, time};
 pub struct Head {
     id: String,
     status: StatusView,
-    attempt: String,
     ended: bool,
     waiting: bool,
     /// Whether somebody has asked for its end, and why.
@@ -76,7 +75,6 @@ impl Head {
         Self {
             id: id.to_owned(),
             status: StatusView::of(task),
-            attempt: plain(task.get("attempt")),
             ended: has_ended,
             waiting: !has_ended && !running && status != Some(Status::Claimed),
             // Asking twice changes nothing.
@@ -105,8 +103,10 @@ impl Why {
             Status::Running => "How is it running?",
             _ => "Why is it not running?", // Nothing else runs.
         };
-        let gates = explanation.gates.into_iter().map(|gate| (gate.open, gate.text)).collect();
-        Self { question, summary: explanation.summary, gates }
+        let summary = explanation.summary;
+        // What the summary says is not said twice.
+        let gates = explanation.gates.into_iter().filter(|gate| gate.text != summary);
+        Self { question, gates: gates.map(|gate| (gate.open, gate.text)).collect(), summary }
     }
 }
 
@@ -208,10 +208,7 @@ mod tests {
         };
         tells(doc! { "status": -2 }, "data-ended=\"false\" data-waiting=\"true\"");
         tells(doc! { "status": -1 }, "data-ended=\"false\" data-waiting=\"false\"");
-        tells(
-            doc! { "status": 2, "attempt": 3 },
-            "data-ended=\"true\" data-waiting=\"false\" data-attempt=\"3\"",
-        );
+        tells(doc! { "status": 2 }, "data-ended=\"true\" data-waiting=\"false\"");
         tells(
             doc! { "status": 0, "cancel": { "by": "<me>", "reason": "why" } },
             "asked for by &#60;me&#62;: why",
@@ -250,13 +247,15 @@ mod tests {
     #[test]
     fn only_what_goes_on_is_explained() {
         let explained = |status| {
-            let gates = vec![Gate { name: "x", open: false, text: "It is <paused>.".into() }];
+            let gate = |text: &str| Gate { name: "x", open: false, text: text.into() };
+            let gates = vec![gate("Because of &."), gate("It is <paused>.")];
             Why::of(Some(Explanation { status, summary: "Because of &.".into(), gates })).render().unwrap()
         };
         let html = explained(Status::Queued);
         for part in ["Why is it not running?", "Because of &#38;.", "✗</span> It is &#60;paused&#62;."] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
+        assert_eq!(html.matches("Because of").count(), 1, "the summary is not repeated: {html}");
         assert!(explained(Status::Running).contains("How is it running?"));
         for none in [explained(Status::Failed), Why::of(None).render().unwrap()] {
             assert!(none.contains("id=\"task-why\"") && !none.contains("<h2"), "{none}");

@@ -13,6 +13,8 @@ pub struct Actions {
     forms: Vec<Form>,
     /// How many tasks are found, if that is known.
     count: String,
+    /// What becomes of archived tasks, or why there is nothing that can be done.
+    note: String,
 }
 
 impl HtmlSafe for Actions {}
@@ -26,21 +28,44 @@ struct Form {
 }
 
 impl Actions {
-    /// Those for what `search` finds. None where it asks for something that `POST /bulk` does not know, or for
-    /// everything: that is nothing to be done by mistake.
+    /// Those for what `search` finds. None, and why, where it asks for something that `POST /bulk` does not know. None for
+    /// everything either: that is nothing to be done by mistake.
     pub fn of(search: &Search, count: Option<&str>) -> Self {
-        let beyond = !search.node.is_empty() || !search.text.is_empty() || !search.others.is_empty();
-        if beyond || search.archive || search.is_everything() {
+        if let Some(why) = impossible(search) {
+            let note =
+                format!("Not all that match can be acted on at once: {why}. Select those that are meant.");
+            return Self { note, ..Self::default() };
+        }
+        let forms: Vec<Form> = Action::ALL.into_iter().filter_map(|action| form(action, search)).collect();
+        let narrowed = [&search.queue, &search.node, &search.id].iter().any(|given| !given.is_empty());
+        if forms.is_empty() || (!narrowed && search.statuses.is_empty()) {
             return Self::default();
         }
-        let forms = Action::ALL.into_iter().filter_map(|action| form(action, search)).collect();
-        Self { forms, count: count.unwrap_or_default().to_owned() }
+        let deletes = forms.iter().any(|form| form.danger);
+        let note = match (search.archive, deletes) {
+            (true, true) => {
+                "Archived tasks among them can only be deleted; the other actions leave them alone."
+            }
+            (true, false) => "Archived tasks among them are left alone.",
+            (false, true) => {
+                "Archived tasks are left alone: they are deleted only if they are searched for, too."
+            }
+            (false, false) => "",
+        };
+        Self { forms, count: count.unwrap_or_default().to_owned(), note: note.to_owned() }
     }
+}
 
-    /// Whether there is nothing that can be done.
-    pub fn is_empty(&self) -> bool {
-        self.forms.is_empty()
+/// Why not all that a search finds can be acted on.
+fn impossible(search: &Search) -> Option<String> {
+    let others: Vec<&str> =
+        search.others.iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.as_str()).collect();
+    if !search.text.is_empty() {
+        return Some("nobody knows which they are before all params are read".to_owned());
     }
+    let others = others.join(" and ");
+    let why = || format!("a bulk job knows tasks by queue, status, node and id, not by {others}");
+    (!others.is_empty()).then(why)
 }
 
 /// What an action is called on a button.
@@ -64,7 +89,15 @@ fn form(action: Action, search: &Search) -> Option<Form> {
         (queue, id) if queue.is_empty() && id.is_empty() => "*",
         (queue, _) => queue,
     };
-    let fields = [("queue", queue.to_owned()), ("ids", search.id.clone()), ("status", statuses.join(","))];
+    // What the search has left out is not to be deleted.
+    let is_spared = action.reaches_archive() && !search.archive;
+    let fields = [
+        ("queue", queue.to_owned()),
+        ("ids", search.id.clone()),
+        ("status", statuses.join(",")),
+        ("node", search.node.clone()),
+        ("archive", if is_spared { "0" } else { "" }.to_owned()),
+    ];
     Some(Form {
         action: action.as_str(),
         title: title(action),
@@ -113,17 +146,35 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_said_is_not_offered() {
-        for (fields, options) in [
-            (json!({}), json!({})),
-            (json!({"queue": QUEUE, "node": "n"}), json!({})),
-            (json!({"queue": QUEUE, "params.to": "n"}), json!({})),
-            (json!({"queue": QUEUE}), json!({"text": "x"})),
-            (json!({"queue": QUEUE}), json!({"archive": "1"})),
-            (json!({"queue": QUEUE, "status": "x"}), json!({})),
+    fn archived_tasks_are_deleted_only_if_they_are_searched_for() {
+        let archive = |options: Value| {
+            let actions = of(json!({"queue": QUEUE, "node": "<n>"}), options);
+            let of = |form: &Form| form.fields.iter().find(|(name, _)| *name == "archive").cloned();
+            (actions.forms.iter().map(of).collect::<Vec<_>>(), actions.render().unwrap())
+        };
+        let (fields, html) = archive(json!({}));
+        assert_eq!(fields, [None, None, None, Some(("archive", "0".to_owned()))]);
+        assert!(html.contains("Archived tasks are left alone: they are deleted only if"), "{html}");
+        assert!(html.contains("name=\"node\" value=\"&#60;n&#62;\""), "{html}");
+        let (fields, html) = archive(json!({"archive": "1"}));
+        assert_eq!(fields, [None, None, None, None]);
+        assert!(html.contains("can only be deleted"), "{html}");
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said_with_why() {
+        for (fields, options, why) in [
+            (json!({"queue": QUEUE, "params.<to>": "n"}), json!({}), "not by params.&#60;to&#62;."),
+            (json!({"queue": QUEUE}), json!({"text": "x"}), "before all params are read"),
         ] {
             let actions = of(fields.clone(), options);
-            assert!(actions.is_empty(), "{fields}: {actions:?}");
+            let html = actions.render().unwrap();
+            assert!(actions.forms.is_empty() && html.contains(why), "{fields}: {html}");
+            assert!(!html.contains("<form"), "{html}");
         }
+        for nothing in [json!({}), json!({"queue": QUEUE, "status": "x"})] {
+            assert_eq!(of(nothing, json!({})), Actions::default());
+        }
+        assert_eq!(of(json!({}), json!({"archive": "1"})), Actions::default(), "that is everything, too");
     }
 }

@@ -3,17 +3,26 @@
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::model::{Moment, number};
+use bson::{Bson, Document, doc};
+use disbatch_core::model::number;
 use serde_json::Value;
 
 use super::statuses::words;
-use crate::ui::parts::When;
-use crate::ui::spans::precise;
+use crate::ui::parts::{When, cut};
+use crate::ui::spans::{self, precise};
 use crate::ui::{StatusView, plain, text};
 
 /// Params and results are shown up to so many characters.
 const EXCERPT: usize = 160;
+
+/// A value that is larger is not read for its beginning alone.
+const MOST_BYTES: i32 = 16 * 1024;
+
+/// What is shown instead.
+const TOO_LARGE: &str = "(more than 16 KiB: see the task)";
+
+/// Fields of tasks that may be large.
+const LARGE: [&str; 4] = ["params", "parameters", "progress", "result"];
 
 /// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,11 +168,13 @@ impl Column {
         if chosen.is_empty() { Self::USUAL.to_vec() } else { chosen }
     }
 
-    /// What is to be read of tasks for `columns`.
+    /// What is to be read of tasks for `columns`. Of values that may be large and of which only the beginning is shown,
+    /// the server sends small ones only.
     pub fn projection(columns: &[Self]) -> Document {
         let fields = columns.iter().flat_map(|column| column.fields());
         fields.fold(doc! { "_id": 1 }, |mut projection, field| {
-            projection.insert(*field, 1);
+            let value = if LARGE.contains(field) { unless_large(field) } else { Bson::Int32(1) };
+            projection.insert(*field, value);
             projection
         })
     }
@@ -177,7 +188,7 @@ impl Column {
             Self::Created => Cell::Time(When::of(task.get("ctime"))),
             Self::Changed => Cell::Time(When::of(task.get("mtime"))),
             Self::Due => Cell::Time(When::of(task.get("run_at"))),
-            Self::Waited => Cell::Number(waited(task).map(precise).unwrap_or_default()),
+            Self::Waited => Cell::Number(spans::waited(task).unwrap_or_default()),
             Self::Ran => {
                 let seconds = in_document(task, "exit", "duration").and_then(number);
                 Cell::Number(seconds.map(|seconds| precise(millis(seconds))).unwrap_or_default())
@@ -186,13 +197,22 @@ impl Column {
             Self::Progress => {
                 let percent = in_document(task, "progress", "percent").and_then(number);
                 let message = plain(in_document(task, "progress", "message"));
-                Cell::Progress(percent.filter(|percent| percent.is_finite()), cut(message))
+                Cell::Progress(percent.filter(|percent| percent.is_finite()), cut(&message, EXCERPT))
             }
             Self::Attempt => Cell::Number(plain(task.get("attempt"))),
-            Self::Result => Cell::Code(cut(plain(task.get("result")))),
-            Self::Params => Cell::Code(cut(plain(params(task)))),
+            Self::Result => Cell::Code(cut(&plain(task.get("result")), EXCERPT)),
+            Self::Params => Cell::Code(cut(&plain(params(task)), EXCERPT)),
         }
     }
+}
+
+/// An expression for a field: what it is, or what is shown instead of a large value.
+fn unless_large(field: &str) -> Bson {
+    let value = format!("${field}");
+    // Only the size of a document can be asked for.
+    let size = doc! { "$bsonSize": { "value": &value } };
+    let large = doc! { "$gt": [size, MOST_BYTES] };
+    doc! { "$cond": [large, { "$literal": TOO_LARGE }, value] }.into()
 }
 
 /// The parameters of a task, under their old name if need be.
@@ -214,13 +234,6 @@ fn in_document<'a>(task: &'a Document, field: &str, name: &str) -> Option<&'a Bs
     task.get_document(field).ok()?.get(name)
 }
 
-/// From when it could have started to when it did.
-fn waited(task: &Document) -> Option<i64> {
-    let at = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
-    let ready = at("run_at").max(at("ctime")).map(DateTime::timestamp_millis)?;
-    Some(at("started")?.timestamp_millis().saturating_sub(ready).max(0))
-}
-
 fn exit(task: &Document) -> String {
     let known = |name: &str| plain(in_document(task, "exit", name));
     match (known("code"), known("signal")) {
@@ -235,15 +248,9 @@ fn millis(seconds: f64) -> i64 {
     (seconds * 1000.0) as i64
 }
 
-fn cut(text: String) -> String {
-    match text.char_indices().nth(EXCERPT) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use bson::DateTime;
     use serde_json::json;
 
     use super::*;
@@ -266,6 +273,8 @@ mod tests {
         for column in Column::ALL {
             let fields = Column::projection(&[column]);
             assert!(!fields.contains_key("stdout") && !fields.contains_key("history"), "{column:?}");
+            let mut may_be_large = LARGE.iter().filter_map(|field| fields.get(*field));
+            assert!(may_be_large.all(|how| how.as_document().is_some()), "{column:?}: {fields}");
         }
     }
 

@@ -4,37 +4,28 @@
 //! are those of each queue, merged. What remains comes in the order of the server, with `.skip`. No index knows what params
 //! contain: only so many tasks are looked at for that, and whoever wants to know more goes on behind them.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+mod look;
 
+use std::collections::{BTreeSet, HashMap};
+
+use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{Queue, TaskId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::TaskQuery;
-use disbatch_core::task::pages::{Order, Page, PageQuery, Position, Selection};
-use futures::{StreamExt, TryStreamExt, stream};
+use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use futures::{Stream, TryStreamExt};
 use serde_json::Value;
-use tokio::time::Instant;
 
-use super::columns::{Column, params as params_of};
+use super::columns::Column;
+use super::pages::find_page;
 use super::search::{Search, is_usual};
+use super::table::Row;
 use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::query::{Listing, Refusal};
-use crate::ui::plain;
-
-/// At most so many tasks are looked at for what their params contain.
-const LOOKED_AT: usize = 5_000;
-
-/// So many of them are read at once.
-const AT_ONCE: usize = 500;
-
-/// Looking at them takes about so long at most.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// So many queues are asked at once.
-const QUEUES_AT_ONCE: usize = 8;
+use crate::ui::names::names;
 
 /// The most queues that are asked for tasks of a status.
 const MOST_QUEUES: usize = 200;
@@ -42,8 +33,8 @@ const MOST_QUEUES: usize = 200;
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// The tasks, as far as they are shown.
-    pub tasks: Vec<Document>,
+    /// What is shown of the tasks.
+    pub rows: Vec<Row>,
     /// The option and the value that lead to the page before.
     pub previous: Option<(&'static str, String)>,
     /// Likewise to the next one.
@@ -65,6 +56,9 @@ pub struct Plan {
     limit: usize,
     /// In lower case.
     text: String,
+    columns: Vec<Column>,
+    /// The names of queues.
+    names: HashMap<ObjectId, String>,
 }
 
 impl Plan {
@@ -106,11 +100,13 @@ impl Plan {
         };
         let mut projection = Column::projection(&search.columns);
         if !search.text.is_empty() {
-            projection.extend(Column::projection(&[Column::Params]));
+            // Looked at as a whole, one after the other.
+            projection.extend(doc! { "params": 1, "parameters": 1 });
         }
         query.projection = Some(projection);
         let limit = usize::try_from(search.limit).unwrap_or(usize::MAX);
-        Ok(Self { query, page, limit, text: search.text.to_lowercase() })
+        let (text, columns) = (search.text.to_lowercase(), search.columns.clone());
+        Ok(Self { query, page, limit, text, columns, names: names(queues) })
     }
 
     /// Finds it.
@@ -129,80 +125,54 @@ impl Plan {
     }
 
     async fn page(&self, store: &Store) -> Result<Found, HttpError> {
-        let Some((page, of)) = &self.page else { return self.skipped(store, self.limit).await };
+        let Some((page, of)) = &self.page else { return self.skipped(store).await };
         let found = find_page(store, page, of).await?;
         let id = |option, id: Option<TaskId>| id.map(|id| (option, id.to_string()));
         Ok(Found {
             previous: id("before", page.preceding(&found)),
             next: id("after", page.following(&found)),
             is_newest: page.position == Position::First && page.order == Order::Newest,
-            tasks: self.tasks(store, &found.ids).await?,
+            rows: self.rows(self.tasks(store, &found.ids).await?).await?,
             ..Found::default()
         })
     }
 
-    /// `limit` tasks in the order of the server.
-    async fn skipped(&self, store: &Store, limit: usize) -> Result<Found, HttpError> {
-        let skip = self.query.skip;
+    /// Tasks in the order of the server.
+    async fn skipped(&self, store: &Store) -> Result<Found, HttpError> {
+        let (skip, limit) = (self.query.skip, self.limit as u64);
         let query = TaskQuery { limit: i64::try_from(limit).ok(), ..self.query.clone() };
-        let tasks = store.stream_tasks(query).await.map_err(HttpError::from_search)?;
-        let tasks: Vec<Document> = tasks.try_collect().await.map_err(HttpError::from_search)?;
+        let rows = self.rows(store.stream_tasks(query).await.map_err(HttpError::from_search)?).await?;
         let to = |skip: u64| ("skip", skip.to_string());
         Ok(Found {
-            previous: (skip > 0).then(|| to(skip.saturating_sub(limit as u64))),
-            next: (tasks.len() >= limit).then(|| to(skip.saturating_add(limit as u64))),
-            tasks,
+            previous: (skip > 0).then(|| to(skip.saturating_sub(limit))),
+            next: (rows.len() >= self.limit).then(|| to(skip.saturating_add(limit))),
+            rows,
             ..Found::default()
         })
     }
 
     /// Tasks by their ids, in order.
-    async fn tasks(&self, store: &Store, ids: &[TaskId]) -> Result<Vec<Document>, HttpError> {
+    async fn tasks(
+        &self,
+        store: &Store,
+        ids: &[TaskId],
+    ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Unpin, HttpError> {
         let query = &self.query;
         let tasks = store.stream_page(ids, query.filter.clone(), query.projection.clone()).await;
-        tasks.map_err(HttpError::from_search)?.try_collect().await.map_err(HttpError::from_search)
+        tasks.map_err(HttpError::from_search)
     }
 
-    /// Looks at so many tasks for what their params contain.
-    async fn look(&self, store: &Store) -> Result<Found, HttpError> {
-        let Some((page, of)) = &self.page else {
-            let looked = self.skipped(store, LOOKED_AT).await?;
-            let looked_at = Some(looked.tasks.len());
-            let tasks = looked.tasks.into_iter().filter(|task| self.is_in(task)).collect();
-            return Ok(Found { tasks, looked_at, next: looked.next, ..Found::default() });
-        };
-        let began = Instant::now();
-        let (mut tasks, mut looked_at, mut position) = (Vec::new(), 0, page.position);
-        let mut next = None;
-        while looked_at < LOOKED_AT && tasks.len() < self.limit && began.elapsed() < PATIENCE {
-            let some = PageQuery { position, limit: AT_ONCE, ..page.clone() };
-            let found = find_page(store, &some, of).await?;
-            for task in self.tasks(store, &found.ids).await? {
-                looked_at += 1;
-                next = task.get_object_id("_id").ok().map(TaskId);
-                if self.is_in(&task) {
-                    tasks.push(task);
-                }
-                if tasks.len() >= self.limit {
-                    break;
-                }
-            }
-            let is_full = tasks.len() >= self.limit;
-            let Some(last) = found.ids.last().copied().filter(|_| found.more) else {
-                next = next.filter(|last| is_full && found.ids.last() != Some(last));
-                break;
-            };
-            if !is_full {
-                next = Some(last);
-            }
-            position = Position::After(last);
-        }
-        let next = next.map(|id| ("after", id.to_string()));
-        Ok(Found { tasks, next, looked_at: Some(looked_at), ..Found::default() })
+    /// What is shown of tasks. They may be large, so none is kept.
+    async fn rows(
+        &self,
+        tasks: impl Stream<Item = Result<Document, StoreError>> + Unpin,
+    ) -> Result<Vec<Row>, HttpError> {
+        let rows = tasks.map_ok(|task| self.row(&task)).try_collect().await;
+        rows.map_err(HttpError::from_search)
     }
 
-    fn is_in(&self, task: &Document) -> bool {
-        plain(params_of(task)).to_lowercase().contains(&self.text)
+    fn row(&self, task: &Document) -> Row {
+        Row::of(task, &self.columns, &self.names)
     }
 
     /// Whether there are tasks that would come before `first`, the first one of the newest page.
@@ -263,39 +233,8 @@ fn statuses_are_numbers(params: &Params) -> bool {
     }
 }
 
-/// A page of the tasks of all selections together.
-async fn find_page(store: &Store, page: &PageQuery, of: &[Selection]) -> Result<Page, StoreError> {
-    let one = async |of: Selection| store.find_page(&PageQuery { of, ..page.clone() }).await;
-    if let [of] = of {
-        return one(of.clone()).await;
-    }
-    let found = stream::iter(of.to_vec()).map(one).buffer_unordered(QUEUES_AT_ONCE);
-    Ok(merged(page, found.try_collect().await?))
-}
-
-/// Those of several pages that are next to where the page begins.
-fn merged(page: &PageQuery, found: Vec<Page>) -> Page {
-    let more = found.iter().any(|page| page.more);
-    let ids: BTreeSet<_> = found.into_iter().flat_map(|page| page.ids).map(|id| id.0).collect();
-    let backwards = matches!(page.position, Position::Before(_));
-    let ascends = page.order == Order::Oldest;
-    let more = more || ids.len() > page.limit;
-    // As they are read: from where the page begins.
-    let reads_up = ascends != backwards;
-    let mut ids: Vec<TaskId> = if reads_up {
-        ids.into_iter().take(page.limit).map(TaskId).collect()
-    } else {
-        ids.into_iter().rev().take(page.limit).map(TaskId).collect()
-    };
-    if backwards {
-        ids.reverse();
-    }
-    Page { ids, more }
-}
-
 #[cfg(test)]
-mod tests {
-    use bson::oid::ObjectId;
+pub mod tests {
     use serde_json::json;
 
     use super::*;
@@ -310,7 +249,7 @@ mod tests {
             .collect()
     }
 
-    fn plan(fields: Value, options: Value) -> Result<Plan, HttpError> {
+    pub fn plan(fields: Value, options: Value) -> Result<Plan, HttpError> {
         let map = |value: Value| value.as_object().unwrap().clone();
         let params = Params { fields: map(fields), options: map(options) };
         let queue = |n: u8| {
@@ -368,27 +307,10 @@ mod tests {
         let usual = plan(json!({}), json!({"columns": "status"})).unwrap();
         assert_eq!(usual.query.projection, Some(doc! { "_id": 1, "status": 1 }));
         let text = plan(json!({}), json!({"columns": "status", "text": "Some ☃"})).unwrap();
-        assert!(text.query.projection.as_ref().unwrap().contains_key("params"));
+        assert_eq!(text.query.projection.as_ref().unwrap().get("params"), Some(&Bson::Int32(1)), "the whole");
+        let shown = plan(json!({}), json!({"columns": "params"})).unwrap().query.projection.unwrap();
+        assert!(shown.get_document("params").unwrap().contains_key("$cond"), "its beginning: {shown}");
         let has = |params: Bson| text.is_in(&doc! { "params": params });
         assert!(has(doc! { "a": ["this is SOME ☃!"] }.into()) && !has("some".into()) && !has(Bson::Null));
-    }
-
-    #[test]
-    fn pages_of_several_queues_are_one() {
-        let id = |n: u8| TaskId(ObjectId::from_bytes([n; 12]));
-        let ids = |numbers: &[u8]| numbers.iter().map(|n| id(*n)).collect::<Vec<_>>();
-        let of = |order, position, pages: [&[u8]; 2]| {
-            let page = PageQuery { of: Selection::default(), order, position, limit: 3 };
-            let found = merged(&page, pages.map(|some| Page { ids: ids(some), more: false }).to_vec());
-            (found.ids, found.more)
-        };
-        let newest = of(Order::Newest, Position::First, [&[9, 5], &[7, 6]]);
-        assert_eq!(newest, (ids(&[9, 7, 6]), true));
-        let before = of(Order::Newest, Position::Before(id(4)), [&[9, 5], &[7, 6]]);
-        assert_eq!(before, (ids(&[7, 6, 5]), true), "those next to it");
-        let oldest = of(Order::Oldest, Position::After(id(4)), [&[5, 9], &[6]]);
-        assert_eq!(oldest, (ids(&[5, 6, 9]), false));
-        assert_eq!(of(Order::Oldest, Position::Before(id(9)), [&[1, 5], &[6, 7]]).0, ids(&[5, 6, 7]));
-        assert_eq!(of(Order::Newest, Position::First, [&[], &[]]), (vec![], false));
     }
 }

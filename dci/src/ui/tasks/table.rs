@@ -33,9 +33,8 @@ pub struct Row {
 impl HtmlSafe for Row {}
 
 impl Table {
-    /// A table of tasks. `names` are those of queues.
-    pub fn of(tasks: &[Document], columns: &[Column], names: &HashMap<ObjectId, String>) -> Self {
-        let rows = tasks.iter().map(|task| Row::of(task, columns, names)).collect();
+    /// A table of tasks.
+    pub fn of(rows: Vec<Row>, columns: &[Column]) -> Self {
         Self { columns: columns.to_vec(), rows }
     }
 
@@ -51,7 +50,7 @@ impl Table {
 }
 
 impl Row {
-    /// The row of a task.
+    /// The row of a task. `names` are those of queues.
     pub fn of(task: &Document, columns: &[Column], names: &HashMap<ObjectId, String>) -> Self {
         let cells = columns.iter().map(|column| column.cell(task, names)).collect();
         let id = task.get_object_id("_id").map(ObjectId::to_hex).unwrap_or_default();
@@ -82,7 +81,8 @@ mod tests {
             "params": { "text": "<script>\"x\"</script>" }, "progress": { "percent": 50, "message": "<b>" },
             "ctime": bson::DateTime::from_millis(1_795_163_067_344), "result": { "a": "&" },
         };
-        let html = Table::of(&[task], &Column::ALL, &names).render().unwrap();
+        let row = Row::of(&task, &Column::ALL, &names);
+        let html = Table::of(vec![row], &Column::ALL).render().unwrap();
         for part in [
             "<tr id=\"task-6b0003bb686c8275d8013333\">",
             "<a href=\"/tasks/6b0003bb686c8275d8013333\">",
@@ -108,7 +108,8 @@ mod tests {
             doc! { "_id": ObjectId::parse_str(TASK).unwrap() },
             doc! { "_id": "odd", "queue": &long, "status": "<x>", "node": &long, "params": &long },
         ];
-        let html = Table::of(&tasks, &Column::ALL, &HashMap::new()).render().unwrap();
+        let rows = tasks.iter().map(|task| Row::of(task, &Column::ALL, &HashMap::new())).collect();
+        let html = Table::of(rows, &Column::ALL).render().unwrap();
         assert_eq!(html.matches("<tr id=").count(), 2, "{html}");
         assert!(html.contains("no status") && html.contains("&#60;x&#62;"), "{html}");
         let gone = Row::of_gone(ObjectId::parse_str(TASK).unwrap(), &Column::USUAL).render().unwrap();

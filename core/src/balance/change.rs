@@ -1,0 +1,139 @@
+//! Changes of the document of `QueueBalance` by people, who must not undo what others have set meanwhile.
+//!
+//! A revision tells one state of what people set together, the timetable and the tiers, from any other. A change names the one
+//! that it was made from. It is one update on the condition that `max_tasks` and `queues` are still what they were in
+//! that revision, so of several changes that were made from the same state exactly one is stored.
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use sha2::{Digest, Sha256};
+
+use crate::store::{Store, StoreError};
+
+/// What people set together.
+const SET: [&str; 2] = ["max_tasks", "queues"];
+
+/// The id of a document that is made here: of two that are made at once, one is refused.
+const ID: ObjectId = ObjectId::from_bytes(*b"QueueBalance");
+
+/// What became of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Changed {
+    /// It is stored, and this is its revision.
+    Stored(String),
+    /// Something else was stored since the state that it was made from. Nothing has changed.
+    Meanwhile,
+}
+
+/// The revision of a stored document; empty if there is none.
+pub fn revision(stored: Option<&Document>) -> String {
+    let Some(stored) = stored else { return String::new() };
+    let mut hash = Sha256::new();
+    for key in SET {
+        // With the types: whatever is another value for the database has another text.
+        hash.update(format!("{:?}\n", stored.get(key)));
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Store {
+    /// Sets `max_tasks` and `queues`, which the caller has validated, if the document still has the revision `base`.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the fields.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn change_balance(&self, base: &str, fields: Document) -> Result<Changed, StoreError> {
+        let stored = self.stored_balance().await?;
+        if revision(stored.as_ref()) != base {
+            return Ok(Changed::Meanwhile);
+        }
+        let now = revision(Some(&fields));
+        let is_stored = match stored {
+            Some(stored) => {
+                let set = doc! { "$set": fields };
+                self.balance().update_one(unchanged(&stored), set).await?.matched_count == 1
+            }
+            None => self.make_balance(fields).await?,
+        };
+        Ok(if is_stored { Changed::Stored(now) } else { Changed::Meanwhile })
+    }
+
+    /// Sets until when nothing is balanced, in seconds since 1970, and nothing else.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn pause_balance(&self, until: Option<i64>) -> Result<(), StoreError> {
+        // As wide as it has to be, like all whole numbers that the API stores.
+        let narrow = |until: i64| i32::try_from(until).map_or(Bson::Int64(until), Bson::Int32);
+        let update = doc! {
+            "$set": { "disabled": until.map_or(Bson::Null, narrow) },
+            "$setOnInsert": { "max_tasks": {}, "queues": [] },
+        };
+        self.balance().update_one(doc! {}, update).upsert(true).await?;
+        Ok(())
+    }
+
+    /// Makes the document, unless there is one. Returns whether it was made.
+    async fn make_balance(&self, mut fields: Document) -> Result<bool, StoreError> {
+        fields.insert("_id", ID);
+        let update = doc! { "$setOnInsert": fields };
+        let made = self.balance().update_one(doc! {}, update).upsert(true).await.map_err(StoreError::from);
+        match made {
+            Ok(result) => Ok(result.upserted_id.is_some()),
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What holds as long as nobody has set anything else. Values are compared as a whole: a plain condition would also hold
+/// for an array with the value among its elements.
+fn unchanged(stored: &Document) -> Document {
+    let same = |key: &str| match stored.get(key) {
+        Some(value) => doc! { "$eq": [format!("${key}"), { "$literal": value.clone() }] },
+        None => doc! { "$eq": [{ "$type": format!("${key}") }, "missing"] },
+    };
+    let same: Vec<Document> = SET.into_iter().map(same).collect();
+    doc! { "_id": stored.get("_id"), "$expr": { "$and": same } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_is_of_what_people_set_and_of_nothing_else() {
+        let of = |document: Document| revision(Some(&document));
+        let first = of(doc! { "_id": 1, "max_tasks": { "* 07:00": 5 }, "queues": [["a"]], "status": "OK" });
+        let later =
+            doc! { "max_tasks": { "* 07:00": 5 }, "queues": [["a"]], "disabled": 9, "status": "WARNING" };
+        assert_eq!(first, of(later));
+        let others = [
+            doc! { "max_tasks": { "* 07:00": 6 }, "queues": [["a"]] },
+            doc! { "max_tasks": { "* 07:00": 5 }, "queues": [["a"], []] },
+            doc! { "max_tasks": { "* 07:00": 5 }, "queues": ["a"] },
+            doc! { "max_tasks": { "* 07:00": 5 } },
+            doc! { "queues": [["a"]] },
+            doc! {},
+        ];
+        let mut seen = vec![first, revision(None)];
+        for other in others {
+            let revision = of(other.clone());
+            assert!(!seen.contains(&revision), "{other}");
+            seen.push(revision);
+        }
+    }
+
+    #[test]
+    fn a_change_depends_on_what_was_there() {
+        let stored = doc! { "_id": 1, "queues": [["$a"]], "status": "OK" };
+        let expected = doc! { "_id": 1, "$expr": { "$and": [
+            { "$eq": [{ "$type": "$max_tasks" }, "missing"] },
+            { "$eq": ["$queues", { "$literal": [["$a"]] }] },
+        ] } };
+        assert_eq!(unchanged(&stored), expected);
+    }
+}

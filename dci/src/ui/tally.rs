@@ -1,0 +1,133 @@
+//! How many tasks of a queue have one of some statuses, and where just these are found.
+
+use askama::filters::HtmlSafeOutput;
+use bson::doc;
+use disbatch_core::counters::Totals;
+use disbatch_core::counters::count::Amount;
+use disbatch_core::model::QueueId;
+use disbatch_core::store::{Store, StoreError};
+
+use crate::ui::parts::{grouped, number};
+
+/// An address has no more statuses.
+const MOST_STATUSES: usize = 50;
+
+/// Tasks that are counted together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// Nothing if it is not known which they are.
+    statuses: Vec<i64>,
+    amount: Amount,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::new(Vec::new(), Amount::Exactly(0))
+    }
+}
+
+impl Tally {
+    /// One that has been counted. `statuses` are empty if it is not known which they are.
+    pub const fn new(statuses: Vec<i64>, amount: Amount) -> Self {
+        Self { statuses, amount }
+    }
+
+    /// Counts the tasks of `queue` that have one of `statuses` up to a bound; beyond that the counters say how many
+    /// there are, if there are any.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn count(
+        store: &Store,
+        queue: QueueId,
+        statuses: Vec<i64>,
+        (bound, totals): (u64, Option<&Totals>),
+    ) -> Result<Self, StoreError> {
+        let filter = doc! { "queue": queue, "status": { "$in": statuses.clone() } };
+        let amount = store.count_up_to(filter, bound).await?;
+        let known = totals.and_then(|totals| totals.of_statuses(queue, &statuses));
+        Ok(Self::new(statuses, beyond(amount, known)))
+    }
+
+    /// All of them together.
+    pub fn sum<'a>(tallies: impl Iterator<Item = &'a Self>) -> Self {
+        let amount = tallies.fold(Amount::Exactly(0), |sum, tally| match (sum, tally.amount) {
+            (Amount::Exactly(one), Amount::Exactly(other)) => Amount::Exactly(one.saturating_add(other)),
+            (
+                Amount::Exactly(one) | Amount::MoreThan(one),
+                Amount::Exactly(other) | Amount::MoreThan(other),
+            ) => Amount::MoreThan(one.saturating_add(other)),
+        });
+        Self::new(Vec::new(), amount)
+    }
+
+    /// How many there are at least.
+    pub const fn least(&self) -> u64 {
+        let (Amount::Exactly(tasks) | Amount::MoreThan(tasks)) = self.amount;
+        tasks
+    }
+
+    /// Whether there are none.
+    pub const fn is_none(&self) -> bool {
+        matches!(self.amount, Amount::Exactly(0))
+    }
+
+    /// How many, for people.
+    pub fn words(&self) -> String {
+        match self.amount {
+            Amount::Exactly(tasks) => grouped(tasks),
+            Amount::MoreThan(tasks) => format!("{}+", grouped(tasks)),
+        }
+    }
+
+    /// The same in a table: nothing is not to catch the eye.
+    pub fn shown(&self) -> HtmlSafeOutput<String> {
+        if self.is_none() { number(0_u64) } else { HtmlSafeOutput(self.words()) }
+    }
+
+    /// Where these tasks of `queue` are found, if that can be said.
+    pub fn link(&self, queue: QueueId) -> Option<String> {
+        let statuses: String = self.statuses.iter().map(|status| format!("&status={status}")).collect();
+        let is_known = (1..=MOST_STATUSES).contains(&self.statuses.len());
+        is_known.then(|| format!("/tasks?queue={queue}{statuses}"))
+    }
+}
+
+/// What is known of a number whose count has ended at its bound.
+pub fn beyond(amount: Amount, known: Option<u64>) -> Amount {
+    match (amount, known) {
+        (Amount::MoreThan(least), Some(tasks)) => Amount::Exactly(tasks.max(least)),
+        (amount, _) => amount,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn a_tally_leads_to_what_it_counts() {
+        let queue = QueueId(ObjectId::from_bytes([1; 12]));
+        let waiting = Tally::new(vec![-2, -7], Amount::Exactly(1_234));
+        let link = waiting.link(queue);
+        assert_eq!(link, Some("/tasks?queue=010101010101010101010101&status=-2&status=-7".into()));
+        assert_eq!((waiting.words(), waiting.is_none()), ("1,234".into(), false));
+        assert_eq!(Tally::default().link(queue), None, "nobody knows which they are");
+        assert_eq!(Tally::new((0..99).collect(), Amount::Exactly(1)).link(queue), None);
+        assert_eq!(Tally::default().shown().to_string(), "<span class=\"zero\">0</span>");
+        assert_eq!(Tally::new(vec![2], Amount::MoreThan(1_000)).shown().to_string(), "1,000+");
+    }
+
+    #[test]
+    fn what_is_not_counted_to_the_last_is_said_so() {
+        let of = |amount| Tally::new(vec![1], amount);
+        let sum = Tally::sum([of(Amount::Exactly(5)), of(Amount::MoreThan(1_000))].iter());
+        assert_eq!((sum.words(), sum.least()), ("1,005+".into(), 1_005));
+        assert_eq!(Tally::sum(std::iter::empty()), Tally::default());
+        assert_eq!(beyond(Amount::MoreThan(10), Some(7)), Amount::Exactly(10), "counters may be late");
+        assert_eq!(beyond(Amount::MoreThan(10), None), Amount::MoreThan(10));
+        assert_eq!(beyond(Amount::Exactly(3), Some(7)), Amount::Exactly(3));
+    }
+}

@@ -1,0 +1,113 @@
+//! What a task's page is told. Its output, params and whatever else is large is not read for that, and once it has ended,
+//! the task is only asked whether that is still so.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document};
+
+use super::life::status;
+use super::look;
+use crate::api::task_action;
+use crate::error::HttpError;
+use crate::state::State;
+use crate::ui::live::Part;
+
+/// After so long all of an ended task is looked at again: its queue may have another name.
+const RARELY: Duration = Duration::from_secs(30);
+
+/// What tells whether an ended task is as it was.
+const STAMP: [&str; 4] = ["status", "mtime", "complete", "archived"];
+
+/// The looks at one task.
+#[derive(Debug, Default)]
+pub struct Feed {
+    last: RefCell<Option<Last>>,
+}
+
+/// The last one at a task that has ended.
+#[derive(Debug)]
+struct Last {
+    stamp: Vec<Option<Bson>>,
+    at: Instant,
+    parts: Vec<Part>,
+}
+
+impl Feed {
+    /// The parts of the page that change.
+    ///
+    /// # Errors
+    /// There is no such task, or the database cannot be reached.
+    pub async fn look(&self, state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+        if self.last.borrow().is_some() {
+            let now = read(state, id, only(&STAMP, 1)).await?;
+            if let Some(parts) = self.known(&now) {
+                return Ok(parts);
+            }
+        }
+        let task = read(state, id, only(&["stdout", "stderr", "params", "parameters"], 0)).await?;
+        let parts = look(state, id, &task).await?.0.parts()?;
+        self.note(&task, &parts);
+        Ok(parts)
+    }
+
+    /// The parts of a task that has ended and is as it was.
+    fn known(&self, now: &Document) -> Option<Vec<Part>> {
+        let last = self.last.borrow();
+        let same = last.as_ref().filter(|last| last.stamp == stamp(now) && last.at.elapsed() < RARELY)?;
+        Some(same.parts.clone())
+    }
+
+    fn note(&self, task: &Document, parts: &[Part]) {
+        let has_ended = status(task).is_some_and(|status| status.has_ended());
+        let last = || Last { stamp: stamp(task), at: Instant::now(), parts: parts.to_vec() };
+        *self.last.borrow_mut() = has_ended.then(last);
+    }
+}
+
+fn stamp(task: &Document) -> Vec<Option<Bson>> {
+    STAMP.iter().map(|field| task.get(*field).cloned()).collect()
+}
+
+fn only(fields: &[&str], which: i32) -> Document {
+    fields.iter().map(|field| ((*field).to_owned(), Bson::Int32(which))).collect()
+}
+
+async fn read(state: &State, id: &str, projection: Document) -> Result<Document, HttpError> {
+    let found = state.store.find_task_fields(task_action::id(id)?, projection).await?;
+    found.ok_or_else(|| task_action::not_found(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn an_ended_task_is_looked_at_again_when_something_has_happened() {
+        let feed = Feed::default();
+        let running = doc! { "status": 0, "mtime": 5_i64 };
+        feed.note(&running, &[]);
+        assert!(feed.known(&running).is_none(), "it goes on");
+        let ended = doc! { "status": 2, "mtime": 6_i64, "complete": true, "result": "not compared" };
+        feed.note(&ended, &[]);
+        assert!(feed.known(&doc! { "status": 2, "mtime": 6_i64, "complete": true }).is_some());
+        for other in [
+            doc! { "status": -2, "mtime": 6_i64, "complete": true },
+            doc! { "status": 2, "mtime": 7_i64, "complete": true },
+            doc! { "status": 2, "mtime": 6_i64 },
+            doc! { "status": 2, "mtime": 6_i64, "complete": true, "archived": 7_i64 },
+        ] {
+            assert!(feed.known(&other).is_none(), "{other}");
+        }
+        feed.note(&running, &[]);
+        assert!(feed.known(&ended).is_none(), "it was tried again");
+    }
+
+    #[test]
+    fn what_is_large_is_not_read() {
+        assert_eq!(only(&["stdout"], 0), doc! { "stdout": 0 });
+        assert!(STAMP.iter().all(|field| !["stdout", "stderr", "params", "result"].contains(field)));
+    }
+}
