@@ -8,8 +8,8 @@ use mongodb::Collection;
 
 use crate::model::{Status, Task, TaskId};
 use crate::output::StreamName;
-use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+use crate::store::{Stored, error::typed};
 
 pub use changes::has_no_change_streams;
 
@@ -52,7 +52,7 @@ impl Store {
     #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
     pub async fn observe_task(&self, id: TaskId) -> Result<Option<Observed>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "node": 1, "mtime": 1, "attempt": 1, "progress": 1 };
-        let find = |collection: Collection<Document>| {
+        let find = |collection: Collection<Stored>| {
             let only = only.clone();
             async move { collection.find_one(doc! { "_id": id }).projection(only).await }
         };
@@ -92,13 +92,13 @@ impl Store {
         field(&self.attempts(), doc! { "task": id, "attempt": attempt }, stream).await
     }
 
-    fn archived_tasks(&self) -> Collection<Document> {
+    fn archived_tasks(&self) -> Collection<Stored> {
         self.database().collection("tasks.archive")
     }
 }
 
 async fn field(
-    collection: &Collection<Document>,
+    collection: &Collection<Stored>,
     filter: Document,
     stream: StreamName,
 ) -> Result<Option<Bson>, StoreError> {

@@ -5,6 +5,7 @@
 
 pub(crate) mod error;
 mod indexes;
+mod stored;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use mongodb::options::{
 use mongodb::{Client, Collection, Database};
 
 pub use error::{StoreError, WriteFailure};
+pub(crate) use stored::Stored;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Role, Ssl};
@@ -114,15 +116,20 @@ impl Store {
         self.database.collection("queues")
     }
 
-    pub(crate) fn tasks(&self) -> Collection<Document> {
+    pub(crate) fn tasks(&self) -> Collection<Stored> {
         self.database.collection("tasks")
     }
 
-    pub(crate) fn archive(&self) -> Collection<Document> {
+    /// `tasks`, to put new ones into.
+    pub(crate) fn new_tasks(&self) -> Collection<Document> {
+        self.database.collection("tasks")
+    }
+
+    pub(crate) fn archive(&self) -> Collection<Stored> {
         self.database.collection(crate::task::archive::COLLECTION)
     }
 
-    pub(crate) fn attempts(&self) -> Collection<Document> {
+    pub(crate) fn attempts(&self) -> Collection<Stored> {
         self.database.collection("tasks.attempts")
     }
 

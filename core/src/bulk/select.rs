@@ -230,13 +230,13 @@ impl Store {
         let mut still = BTreeSet::new();
         for collection in self.bulk_collections(job.reaches_archive()?) {
             let found = collection.find(query.clone()).projection(doc! { "_id": 1 }).await?;
-            let found: Vec<Document> = found.try_collect().await?;
+            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
             still.extend(found.iter().filter_map(|task| task.get_object_id("_id").ok()));
         }
         Ok(still)
     }
 
-    fn bulk_collections(&self, archive: bool) -> Vec<mongodb::Collection<Document>> {
+    fn bulk_collections(&self, archive: bool) -> Vec<mongodb::Collection<crate::store::Stored>> {
         let archive = archive.then(|| self.archive());
         std::iter::once(self.tasks()).chain(archive).collect()
     }

@@ -1,13 +1,14 @@
 //! A task: what is to be done, where it stands, and what came out.
 
-use bson::{Bson, Document};
-use serde::{Deserialize, Serialize};
+use bson::{Bson, Document, RawDocumentBuf};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::liberal::present;
 use super::{Moment, QueueId, Status, TaskId};
 
-/// A document of `tasks`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A document of `tasks`. What people put into it may look like a value of extended JSON, `{"$oid": "x"}`, and is read as it
+/// is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Task {
     /// Its id.
     #[serde(rename = "_id")]
@@ -17,32 +18,77 @@ pub struct Task {
     /// Where it stands.
     pub status: Status,
     /// The node that claimed it; null, or -1 in old data, before that.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Bson>,
     /// What the plugin is to do. See [`Task::params`].
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Bson>,
     /// The Disbatch 3 name of `params`.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Bson>,
     /// Null, text, or the id of a GridFS file.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout: Option<Bson>,
     /// Null, text, or the id of a GridFS file.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr: Option<Bson>,
     /// When it was created.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ctime: Option<Moment>,
     /// When it last changed its status.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtime: Option<Moment>,
     /// True once the output is stored, false if storing it failed.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<Bson>,
     /// Fields that this release does not know.
     #[serde(flatten)]
     pub rest: Document,
+}
+
+/// What a task must have, and what has a type.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(rename = "_id")]
+    id: TaskId,
+    queue: QueueId,
+    status: Status,
+    #[serde(default, deserialize_with = "present")]
+    ctime: Option<Moment>,
+    #[serde(default, deserialize_with = "present")]
+    mtime: Option<Moment>,
+}
+
+impl TryFrom<Document> for Task {
+    type Error = bson::error::Error;
+
+    fn try_from(mut rest: Document) -> Result<Self, Self::Error> {
+        let typed = ["_id", "queue", "status", "ctime", "mtime"];
+        let head: Document =
+            typed.iter().filter_map(|key| Some(((*key).to_owned(), rest.remove(key)?))).collect();
+        let Head { id, queue, status, ctime, mtime } = bson::deserialize_from_document(head)?;
+        Ok(Self {
+            id,
+            queue,
+            status,
+            node: rest.remove("node"),
+            params: rest.remove("params"),
+            parameters: rest.remove("parameters"),
+            stdout: rest.remove("stdout"),
+            stderr: rest.remove("stderr"),
+            ctime,
+            mtime,
+            complete: rest.remove("complete"),
+            rest,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Task {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = RawDocumentBuf::deserialize(deserializer)?;
+        Document::try_from(raw).and_then(Self::try_from).map_err(de::Error::custom)
+    }
 }
 
 impl Task {
@@ -83,15 +129,15 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use bson::{deserialize_from_document, doc, serialize_to_document};
+    use bson::{deserialize_from_document, deserialize_from_slice, doc, serialize_to_vec};
     use proptest::prelude::*;
 
     use super::super::{Node, Queue, Sort};
     use super::*;
 
     fn round_trip<T: Serialize + serde::de::DeserializeOwned>(document: &Document) -> Document {
-        let typed: T = deserialize_from_document(document.clone()).unwrap();
-        serialize_to_document(&typed).unwrap()
+        let typed: T = deserialize_from_slice(&serialize_to_vec(document).unwrap()).unwrap();
+        RawDocumentBuf::from_bytes(serialize_to_vec(&typed).unwrap()).unwrap().try_into().unwrap()
     }
 
     fn golden() -> Document {
@@ -179,8 +225,12 @@ mod tests {
         leaf.prop_recursive(3, 16, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Bson::Array),
-                prop::collection::hash_map("[a-z]{1,6}", inner, 0..4)
-                    .prop_map(|map| Bson::Document(map.into_iter().collect())),
+                prop::collection::hash_map(
+                    "[a-z]{1,6}|\\$(oid|date|binary|numberLong|numberDecimal|minKey)",
+                    inner,
+                    0..4
+                )
+                .prop_map(|map| Bson::Document(map.into_iter().collect())),
             ]
         })
     }

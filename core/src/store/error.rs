@@ -197,12 +197,12 @@ fn shorten(message: &str) -> String {
 /// Turns a document into its type, naming the document when it cannot.
 pub(crate) fn typed<T: serde::de::DeserializeOwned>(
     collection: &'static str,
-    document: Document,
+    document: impl Into<Document>,
 ) -> Result<T, StoreError> {
+    let document = document.into();
     let id = document.get("_id").map_or_else(|| "without _id".to_owned(), ToString::to_string);
-    bson::deserialize_from_document(document).map_err(|source| StoreError::Document {
-        collection,
-        id,
-        source: Box::new(source),
-    })
+    // As bytes, so that what looks like extended JSON can be read as it is.
+    bson::serialize_to_vec(&document)
+        .and_then(|bytes| bson::deserialize_from_slice(&bytes))
+        .map_err(|source| StoreError::Document { collection, id, source: Box::new(source) })
 }

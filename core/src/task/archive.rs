@@ -88,7 +88,7 @@ impl Store {
         filter.insert("moving", true);
         let compared = doc! { "status": 1, "mtime": 1, "queue": 1 };
         let copies = self.archive().find(filter).projection(compared).limit(limit).await?;
-        let copies: Vec<Document> = copies.try_collect().await?;
+        let copies: Vec<Document> = copies.map_ok(Document::from).try_collect().await?;
         if copies.is_empty() {
             return Ok(Archived::default());
         }

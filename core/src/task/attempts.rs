@@ -96,7 +96,7 @@ impl Store {
     #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
     pub async fn list_attempts(&self, task: TaskId) -> Result<Vec<Document>, StoreError> {
         let found = self.attempts().find(doc! { "task": task }).sort(doc! { "attempt": 1 }).await?;
-        Ok(found.try_collect().await?)
+        Ok(found.map_ok(Document::from).try_collect().await?)
     }
 
     /// One earlier attempt of a task as stored.
@@ -105,7 +105,7 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(task = %task, attempt), err(level = "debug"))]
     pub async fn find_attempt(&self, task: TaskId, attempt: i64) -> Result<Option<Document>, StoreError> {
-        Ok(self.attempts().find_one(doc! { "task": task, "attempt": attempt }).await?)
+        Ok(self.attempts().find_one(doc! { "task": task, "attempt": attempt }).await?.map(Document::from))
     }
 
     /// The GridFS files that the attempts of a task refer to.

@@ -9,8 +9,8 @@ use futures::TryStreamExt;
 use super::statements::Statement;
 use super::{Finish, Finished, Renewed, Run, Start};
 use crate::model::{Task, TaskId};
-use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+use crate::store::{Stored, error::typed};
 
 /// A write that concerns one task.
 #[derive(Debug, Clone)]
@@ -148,7 +148,7 @@ impl Store {
         }
         let asked = doc! { "_id": { "$in": renewed }, "cancel": { "$type": "object" } };
         let found = self.tasks().find(asked).projection(doc! { "_id": 1 }).await?;
-        let documents: Vec<Document> = found.try_collect().await?;
+        let documents: Vec<Stored> = found.try_collect().await?;
         Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
     }
 
@@ -160,7 +160,7 @@ impl Store {
             .find(doc! { "_id": { "$in": ids } })
             .projection(doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 })
             .await?;
-        let documents: Vec<Document> = found.try_collect().await?;
+        let documents: Vec<Stored> = found.try_collect().await?;
         let tasks = documents.into_iter().filter_map(|document| typed::<Task>("tasks", document).ok());
         Ok(tasks.map(|task| (task.id, task)).collect())
     }

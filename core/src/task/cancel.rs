@@ -5,7 +5,7 @@ use futures::TryStreamExt;
 
 use super::transition::Transition;
 use crate::model::{NodeName, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 /// Who wants a task's end, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Store {
     pub async fn cancel_requests(&self, node: &NodeName) -> Result<Vec<TaskId>, StoreError> {
         let asked = doc! { "node": node, "status": Status::Running, "cancel": { "$type": "object" } };
         let found = self.tasks().find(asked).projection(doc! { "_id": 1 }).await?;
-        let documents: Vec<Document> = found.try_collect().await?;
+        let documents: Vec<Stored> = found.try_collect().await?;
         Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
     }
 

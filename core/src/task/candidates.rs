@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use bson::doc;
 use bson::oid::ObjectId;
-use bson::{Document, doc};
 use futures::TryStreamExt;
 use mongodb::error::ErrorKind;
 use mongodb::options::{FindOptions, Hint};
@@ -12,7 +12,7 @@ use super::ahead::{Reading, Search, Window};
 use super::claim::{BATCH_READ, claimable, is_newest_first};
 use crate::clock::chance;
 use crate::model::Queue;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 impl Store {
     /// The next tasks to try, at most so many, and whether the queue has none.
@@ -56,7 +56,7 @@ impl Store {
             Err(error) if is_no_index(&error) => tasks.find(filter).with_options(options(None)).await?,
             found => found?,
         };
-        let documents: Vec<Document> = found.try_collect().await?;
+        let documents: Vec<Stored> = found.try_collect().await?;
         Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
     }
 }

@@ -16,6 +16,6 @@ impl Store {
         let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1 };
         let filter = doc! { "node": node, "status": { "$in": [-1, 0] } };
         let found = self.tasks().find(filter).projection(only).limit(limit).await?;
-        Ok(found.try_collect().await?)
+        Ok(found.map_ok(Document::from).try_collect().await?)
     }
 }

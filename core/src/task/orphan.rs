@@ -9,8 +9,8 @@ use super::finish::deferred;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
 use crate::model::{NodeName, Queue, QueueId, Rules, Selector, Status, Task};
-use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+use crate::store::{Stored, error::typed};
 
 /// How long a task may stay claimed without being started where its claim has no lease (Disbatch 4 design,
 /// Orphaned Tasks).
@@ -213,7 +213,7 @@ impl Store {
             .projection(doc! { "params": 0, "parameters": 0, "history": 0 })
             .limit(AT_ONCE)
             .await?;
-        let documents: Vec<Document> = found.try_collect().await?;
+        let documents: Vec<Stored> = found.try_collect().await?;
         Ok(documents.into_iter().filter_map(|document| typed("tasks", document).ok()).collect())
     }
 }

@@ -22,7 +22,7 @@ use mongodb::options::Hint;
 
 use super::search::AT_ONCE;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 /// Of those that wait, are held, or have ended without a result.
 pub(crate) fn queued_index() -> Document {
@@ -232,7 +232,7 @@ impl Store {
             Err(error) if question.index.is_some() && is_no_index(&error) => find().await?,
             cursor => cursor?,
         };
-        let documents: Vec<Document> = cursor.try_collect().await?;
+        let documents: Vec<Stored> = cursor.try_collect().await?;
         found.extend(documents.iter().filter_map(|task| task.get_object_id("_id").ok()));
         Ok(())
     }
@@ -259,7 +259,7 @@ impl Store {
             .batch_size(AT_ONCE)
             .build();
         let cursor = self.tasks().find(which).with_options(options).await?;
-        Ok(cursor.map(|task| Ok(task?)))
+        Ok(cursor.map(|task| Ok(task?.into())))
     }
 
     /// How the server finds the ids of a page: one answer for each index that it is asked.

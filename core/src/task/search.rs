@@ -8,7 +8,7 @@ use mongodb::options::FindOptions;
 
 use super::archive;
 use crate::model::{TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
@@ -50,7 +50,7 @@ impl Store {
         query: TaskQuery,
     ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
         let cursor = if query.archive {
-            self.tasks().aggregate(with_archive(query)).batch_size(AT_ONCE).await?
+            self.tasks().aggregate(with_archive(query)).with_type::<Stored>().batch_size(AT_ONCE).await?
         } else {
             let options = FindOptions::builder()
                 .skip(query.skip)
@@ -61,7 +61,7 @@ impl Store {
                 .build();
             self.tasks().find(query.filter).with_options(options).await?
         };
-        Ok(cursor.map(|task| Ok(task?)))
+        Ok(cursor.map(|task| Ok(task?.into())))
     }
 
     /// How many tasks match.
@@ -126,7 +126,7 @@ impl Store {
             let found = collection.find_one(doc! { "_id": id }).projection(projection.clone()).await?;
             if let Some(mut task) = found {
                 task.remove("moving");
-                return Ok(Some(task));
+                return Ok(Some(task.into()));
             }
         }
         Ok(None)
@@ -138,7 +138,7 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
     pub async fn find_task_document(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
-        Ok(self.tasks().find_one(doc! { "_id": id }).await?)
+        Ok(self.tasks().find_one(doc! { "_id": id }).await?.map(Document::from))
     }
 
     /// The fields of each index of `tasks` in order, without repetition; text and other special indexes are

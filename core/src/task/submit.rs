@@ -13,7 +13,7 @@ pub use once::Once;
 pub use options::{StartAt, TaskOptions};
 
 use crate::model::{QueueId, Status, TaskId};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 /// How many tasks are sent to the server at once.
 const BATCH: usize = 1_000;
@@ -123,8 +123,8 @@ impl Store {
         options: &TaskOptions,
     ) -> Result<Submitted, SubmitError> {
         let filter = self.without_new_tasks(collection, filter);
-        let found = self.database().collection::<Document>(collection).find(filter).await?;
-        let mut batches = found.try_chunks(BATCH);
+        let found = self.database().collection::<Stored>(collection).find(filter).await?;
+        let mut batches = found.map_ok(Document::from).try_chunks(BATCH);
         let mut ids = Vec::new();
         let mut template = None;
         while let Some(documents) = batches.try_next().await.map_err(|error| StoreError::from(error.1))? {
@@ -192,7 +192,7 @@ impl Store {
         match template.fields.get_str("unique") {
             Ok(key) => self.insert_unique(template.queue, key, &documents).await?,
             Err(_) => {
-                let inserted = self.tasks().insert_many(documents).await.map_err(StoreError::from);
+                let inserted = self.new_tasks().insert_many(documents).await.map_err(StoreError::from);
                 // How many of them are there nobody knows.
                 inserted.inspect_err(|_| self.doubt_counters())?;
             }
@@ -211,7 +211,7 @@ impl Store {
         let mut tries = 0;
         loop {
             tries += 1;
-            let error = match self.tasks().insert_many(documents).await.map_err(StoreError::from) {
+            let error = match self.new_tasks().insert_many(documents).await.map_err(StoreError::from) {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };

@@ -79,7 +79,7 @@ impl Store {
         let mut all = 0;
         loop {
             let found = tasks.find(filter.clone()).projection(only.clone()).limit(AT_ONCE).await?;
-            let found: Vec<Document> = found.try_collect().await?;
+            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
             let before = all;
             for ((queue, status), ids) in together(&found) {
                 // What has changed since it was found is left alone.

@@ -136,7 +136,8 @@ impl Store {
         let ids: Vec<ObjectId> = tasks.iter().map(|id| id.0).collect();
         let filter = doc! { "_id": { "$in": ids }, "status": { "$nin": [-1, 0] } };
         let only = doc! { "queue": 1, "status": 1, "attempt": 1 };
-        let found: Vec<Document> = self.tasks().find(filter).projection(only).await?.try_collect().await?;
+        let found: Vec<Document> =
+            self.tasks().find(filter).projection(only).await?.map_ok(Document::from).try_collect().await?;
         Ok(found.into_iter().filter_map(|task| typed("tasks", task).ok()).collect())
     }
 

@@ -118,6 +118,41 @@ async fn a_task_that_no_document_can_hold_is_refused() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn params_that_look_like_extended_json_hide_no_task() -> anyhow::Result<()> {
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": ["My::Plugin"],
+        "web_extensions": ["Disbatch::Web::Tasks", "Disbatch::Web::V3"] });
+    let server = Server::start(&config).await?;
+    let post = |path: &str, body: Value| server.request(Method::POST, path).json(&body).send();
+    post("/queues", json!({ "name": "q", "plugin": "My::Plugin" })).await?;
+    let odd = json!([
+        { "a": { "$oid": "q1" } }, { "$oid": "me" }, { "a": [{ "$date": "never" }] }, { "a": { "$binary": 5 } },
+        { "a": { "$numberLong": "many" } }, { "a": { "$oid": "6b0003bb686c8275d8013333" } },
+    ]);
+    let made = post("/tasks", json!({ "queue": "q", "params": odd })).await?;
+    assert_eq!(made.status(), StatusCode::OK);
+    let v3 = post("/search-tasks-json", json!({ "filter": {} })).await?;
+    let listed = server.request(Method::GET, "/tasks?.limit=100").send().await?;
+    for answer in [v3, listed] {
+        assert_eq!(answer.status(), StatusCode::OK);
+        let tasks: Vec<Value> = serde_json::from_str(&answer.text().await?)?;
+        let params: Vec<&Value> = tasks.iter().map(|task| &task["params"]).collect();
+        assert_eq!(json!(params), odd);
+        for task in &tasks {
+            let id = task["_id"]["$oid"].as_str().or_else(|| task["id"].as_str()).context("no id")?;
+            let one = server.request(Method::GET, &format!("/tasks/{id}")).send().await?;
+            let one: Value = serde_json::from_str(&one.text().await?)?;
+            assert_eq!(one["params"], task["params"]);
+            let (status, html) = page(&server, &format!("/tasks/{id}")).await?;
+            assert_eq!(status, StatusCode::OK, "{html}");
+        }
+    }
+    let (status, html) = page(&server, "/tasks").await?;
+    assert!(status == StatusCode::OK && html.contains("never"), "{html}");
+    database.drop_database().await
+}
+
+#[tokio::test]
 async fn pages_show_queues_tasks_and_output() -> anyhow::Result<()> {
     let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
     let store = Store::with_clock(database.database.clone(), std::sync::Arc::new(SystemClock));

@@ -2,7 +2,11 @@
 
 use std::process::Stdio;
 
-use disbatch_tests::{World, binary, eventually};
+use anyhow::Context;
+use bson::{Bson, doc};
+use disbatch_core::model::Status;
+use disbatch_core::task::TaskOptions;
+use disbatch_tests::{Script, World, binary, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Command;
@@ -102,4 +106,38 @@ async fn an_unreachable_database_is_waited_for() -> anyhow::Result<()> {
     kill(Pid::from_raw(i32::try_from(den.id().unwrap_or(0))?), Signal::SIGTERM)?;
     assert!(den.wait().await?.success());
     Ok(())
+}
+
+/// Prints its params.
+const PRINTER: Script<'_> = Script {
+    name: "Printer",
+    text: "#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(json.load(sys.stdin)[\"params\"], sort_keys=True))\n",
+};
+
+#[tokio::test]
+async fn params_that_look_like_extended_json_are_given_as_they_are() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.script_queue(PRINTER, 2).await?;
+    let params = [
+        doc! { "a": { "$oid": "q1" } },
+        doc! { "$date": "never" },
+        doc! { "list": [{ "$numberLong": 5 }, { "$binary": {} }] },
+        doc! { "a": { "$oid": "6b0003bb686c8275d8013333" } },
+    ];
+    let store = world.store();
+    let submitted = store.submit_tasks(queue, params.to_vec(), &TaskOptions::default()).await?;
+    let _den = world.den_at_work("node1").await?;
+    for (id, params) in submitted.ids.into_iter().zip(params) {
+        eventually("its end", async || {
+            let task = store.find_task(id).await?.context("it is there")?;
+            Ok(task.status.has_ended().then_some(()))
+        })
+        .await?;
+        let task = store.find_task(id).await?.context("it is there")?;
+        let printed: serde_json::Value =
+            serde_json::from_str(task.stdout.as_ref().and_then(Bson::as_str).context("no output")?)?;
+        assert_eq!(printed, serde_json::to_value(&params)?, "{task:?}");
+        assert_eq!((task.status, task.params), (Status::Succeeded, Some(params.into())));
+    }
+    world.end().await
 }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::{BATCH, SubmitError, Submitted, TaskOptions, Template};
 use crate::model::{QueueId, TaskId};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 /// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
 const MOST: usize = 100_000;
@@ -113,9 +113,9 @@ impl Store {
         for batch in pairs.chunks(BATCH) {
             let ids: Vec<&Bson> = batch.iter().map(|(_, source)| source).collect();
             let filter = doc! { "_id": { "$in": ids } };
-            let found = self.database().collection::<Document>(collection).find(filter).await?;
-            let found: Vec<Document> = found.try_collect().await?;
-            let found: HashMap<String, &Document> =
+            let found = self.database().collection::<Stored>(collection).find(filter).await?;
+            let found: Vec<Stored> = found.try_collect().await?;
+            let found: HashMap<String, &Stored> =
                 found.iter().map(|document| (key_of(document.get("_id")), document)).collect();
             let documents =
                 batch.iter().filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
@@ -217,7 +217,7 @@ impl Store {
         let tasks = note.ids.iter().zip(params).map(|(id, params)| template.task(*id, params));
         let tasks: Vec<Document> = tasks.collect();
         for batch in tasks.chunks(BATCH) {
-            let inserted = self.tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
+            let inserted = self.new_tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
             let Err(error) = inserted else {
                 self.moved(queue, None, Some(template.status), batch.len() as u64);
                 continue;

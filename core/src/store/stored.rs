@@ -1,0 +1,75 @@
+//! Documents as they are stored.
+
+use std::ops::{Deref, DerefMut};
+
+use bson::{Document, RawDocumentBuf};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A document as it is stored. What people put into tasks may look like values of extended JSON, `{"$oid": "x"}`; a
+/// [`Document`] that is read takes it for one, or cannot be read if it is none. This takes nothing for anything.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Stored(pub Document);
+
+impl<'de> Deserialize<'de> for Stored {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = RawDocumentBuf::deserialize(deserializer)?;
+        Document::try_from(raw).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl Serialize for Stored {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl Deref for Stored {
+    type Target = Document;
+
+    fn deref(&self) -> &Document {
+        &self.0
+    }
+}
+
+impl DerefMut for Stored {
+    fn deref_mut(&mut self) -> &mut Document {
+        &mut self.0
+    }
+}
+
+impl From<Document> for Stored {
+    fn from(document: Document) -> Self {
+        Self(document)
+    }
+}
+
+impl From<Stored> for Document {
+    fn from(stored: Stored) -> Self {
+        stored.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    #[test]
+    fn what_looks_like_extended_json_is_read_as_it_is() {
+        for odd in [
+            doc! { "$oid": "q1" },
+            doc! { "$oid": "6b0003bb686c8275d8013333" },
+            doc! { "$date": "never", "more": 1 },
+            doc! { "$numberLong": 5 },
+            doc! { "$binary": {} },
+            doc! { "$minKey": 1 },
+        ] {
+            let document = doc! { "_id": 1, "params": &odd, "list": [&odd, { "deeper": &odd }] };
+            let bytes = bson::serialize_to_vec(&document).unwrap();
+            let stored: Stored = bson::deserialize_from_slice(&bytes).unwrap();
+            assert_eq!(stored.0, document);
+            assert_eq!(bson::serialize_to_vec(&stored).unwrap(), bytes);
+        }
+    }
+}
