@@ -5,7 +5,9 @@ mod frame;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING};
 use actix_web::web::{Bytes, Data};
+use actix_web::{HttpResponse, HttpResponseBuilder};
 use bson::Document;
 use disbatch_core::live::LiveStream;
 use disbatch_core::model::{Moment, Status, TaskId};
@@ -19,6 +21,18 @@ use crate::state::State;
 use crate::tail::{Part, Source, Tail};
 use crate::watch::Waiter;
 use frame::Decoder;
+
+/// The beginning of an answer that goes on for as long as somebody listens.
+pub fn response() -> HttpResponseBuilder {
+    let mut response = HttpResponse::Ok();
+    response
+        .content_type("text/event-stream")
+        .insert_header((CACHE_CONTROL, "no-cache"))
+        // Neither this server nor a proxy is to wait for more before it sends what there is.
+        .insert_header((CONTENT_ENCODING, "identity"))
+        .insert_header(("X-Accel-Buffering", "no"));
+    response
+}
 
 pub use frame::Resume;
 

@@ -1,15 +1,14 @@
 //! `GET /tasks/:id/events`
 
+use actix_web::HttpRequest;
 use actix_web::http::Method;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING};
 use actix_web::web::{Data, Path};
-use actix_web::{HttpRequest, HttpResponse};
 use disbatch_core::model::TaskId;
 use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::events::{Events, Resume};
+use crate::events::{self, Events, Resume};
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::state::State;
@@ -56,13 +55,7 @@ pub async fn handle(
     // Interest is registered before the first look, so that no change is missed.
     let waiter = state.watch.wait_for(task, &state.store);
     state.store.observe_task(task).await?.ok_or_else(not_found)?;
-    let mut response = HttpResponse::Ok();
-    response
-        .content_type("text/event-stream")
-        .insert_header((CACHE_CONTROL, "no-cache"))
-        // Neither this server nor a proxy is to wait for more before it sends what there is.
-        .insert_header((CONTENT_ENCODING, "identity"))
-        .insert_header(("X-Accel-Buffering", "no"));
+    let mut response = events::response();
     if request.method() == Method::HEAD {
         return Ok(response.finish());
     }

@@ -151,11 +151,7 @@ impl Jobs {
 
     /// The list, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let ids: Vec<&str> = self.rows.iter().map(Row::id).collect();
-        let list = Part::keyed("jobs", self, &ids.join(","));
-        let rows =
-            self.rows.iter().map(|row| Ok(Part::new(format!("bulk-{}", row.id()), row)?.within("jobs")));
-        std::iter::once(list).chain(rows).collect()
+        Part::table("jobs", self, &self.rows, |row| format!("bulk-{}", row.id()))
     }
 }
 

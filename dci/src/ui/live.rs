@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use actix_web::http::Method;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_ENCODING};
 use actix_web::web::{Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
@@ -21,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::assets;
 use crate::error::HttpError;
+use crate::events;
 use crate::state::State;
 
 /// How often parts are found out at most.
@@ -51,18 +51,21 @@ impl Part {
         Ok(Self { id: id.into(), stamp: assets::digest(html.as_bytes()), html, within: None })
     }
 
-    /// The same as a part of the part with this id, which has it in it when it is sent itself.
-    pub fn within(self, id: &'static str) -> Self {
-        Self { within: Some(id), ..self }
-    }
-
-    /// One that is sent only when `key` has changed: a table, for instance, whose rows are parts by themselves, with
-    /// the ids of its rows as its key.
+    /// A table, which is sent when there are other rows in it, and each of its rows, of which `key` tells the id.
     ///
     /// # Errors
-    /// It cannot be rendered.
-    pub fn keyed(id: impl Into<String>, template: &impl Template, key: &str) -> Result<Self, HttpError> {
-        Ok(Self { stamp: assets::digest(key.as_bytes()), ..Self::new(id, template)? })
+    /// They cannot be rendered.
+    pub fn table<R: Template>(
+        id: &'static str,
+        table: &impl Template,
+        rows: &[R],
+        key: impl Fn(&R) -> String,
+    ) -> Result<Vec<Self>, HttpError> {
+        let keys: Vec<String> = rows.iter().map(&key).collect();
+        let whole = Self { stamp: assets::digest(keys.join(",").as_bytes()), ..Self::new(id, table)? };
+        let rows = keys.into_iter().zip(rows);
+        let rows = rows.map(|(key, row)| Ok(Self { within: Some(id), ..Self::new(key, row)? }));
+        std::iter::once(Ok(whole)).chain(rows).collect()
     }
 }
 
@@ -257,22 +260,16 @@ pub fn respond<F>(
 where
     F: Fn(Data<State>) -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
 {
-    let mut response = HttpResponse::Ok();
-    response
-        .content_type("text/event-stream")
-        .insert_header((CACHE_CONTROL, "no-cache"))
-        // Neither this server nor a proxy is to wait for more before it sends what there is.
-        .insert_header((CONTENT_ENCODING, "identity"))
-        .insert_header(("X-Accel-Buffering", "no"));
+    let mut response = events::response();
     if request.method() == Method::HEAD {
         return response.finish();
     }
     let shared = state.clone();
     let viewer = state.feeds.look_at(name.into(), move || find(shared.clone()));
-    response.streaming(events(viewer))
+    response.streaming(frames(viewer))
 }
 
-fn events(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {
+fn frames(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {
     stream::unfold(viewer, async |mut viewer| {
         let frame = viewer.next().await?;
         Some((Ok(Bytes::from(frame)), viewer))
@@ -320,18 +317,19 @@ mod tests {
     }
 
     #[test]
-    fn parts_with_a_key_are_sent_when_the_key_has_changed() {
-        let keyed =
-            |text: &str, key| Part::keyed("a", &Paragraph { id: "a", text: text.into() }, key).unwrap();
+    fn a_table_is_sent_when_it_has_other_rows_and_else_its_rows_alone() {
+        let paragraph = |id, text: &str| Paragraph { id, text: text.into() };
+        let table = |text: &str, rows: &[Paragraph]| {
+            Ok(Part::table("a", &paragraph("a", text), rows, |row| row.id.to_owned()).unwrap())
+        };
         let mut viewer = viewer();
-        assert!(viewer.news(&Ok(vec![keyed("1", "x")])).is_some());
-        assert!(viewer.news(&Ok(vec![keyed("2", "x")])).is_none());
-        assert!(viewer.news(&Ok(vec![keyed("3", "y")])).is_some());
-        let with_row = |text: &str, key, row: &str| Ok(vec![keyed(text, key), part("row", row).within("a")]);
-        let whole = viewer.news(&with_row("4", "z", "1")).unwrap();
-        assert_eq!(whole, "data: <p id=\"a\">4</p>\n\n", "it has its row in it");
-        assert_eq!(viewer.news(&with_row("4", "z", "1")), None);
-        assert_eq!(viewer.news(&with_row("4", "z", "2")).unwrap(), "data: <p id=\"row\">2</p>\n\n");
+        let whole = viewer.news(&table("1", &[paragraph("x", "1")])).unwrap();
+        assert_eq!(whole, "data: <p id=\"a\">1</p>\n\n", "it has its row in it");
+        assert_eq!(viewer.news(&table("2", &[paragraph("x", "1")])), None);
+        let row = viewer.news(&table("3", &[paragraph("x", "2")])).unwrap();
+        assert_eq!(row, "data: <p id=\"x\">2</p>\n\n");
+        let other = viewer.news(&table("4", &[paragraph("x", "2"), paragraph("y", "1")])).unwrap();
+        assert_eq!(other, "data: <p id=\"a\">4</p>\n\n");
     }
 
     #[test]

@@ -72,10 +72,7 @@ impl Table {
 
     /// The table, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let keys: Vec<&str> = self.rows.iter().map(|row| row.node.key.as_str()).collect();
-        let table = Part::keyed("nodes", self, &keys.join(","));
-        let rows = self.rows.iter().map(|row| Ok(Part::new(row.node.key.clone(), row)?.within("nodes")));
-        std::iter::once(table).chain(rows).collect()
+        Part::table("nodes", self, &self.rows, |row| row.node.key.clone())
     }
 }
 

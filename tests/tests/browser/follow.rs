@@ -25,11 +25,8 @@ for name in ("second", "third"):
 async fn a_running_task_is_followed_without_loading_its_page_again() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;
-    let queue = world.script_queue(STEPS, 1).await?;
     let folder = world.path().display().to_string();
-    let id = world.submit(queue, vec![doc! { "folder": folder }]).await?[0];
-    let _den = world.den_at_work("node1").await?;
-    world.until_status(id, 0).await?;
+    let (id, _den) = site.running(STEPS, doc! { "folder": folder }).await?;
     visit(async |browser| {
         browser.open(&site.url(&format!("/tasks/{id}"))).await?;
         let page = browser.page();

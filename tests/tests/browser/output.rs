@@ -38,11 +38,8 @@ async fn shows(browser: &Browser, what: &str, script: &str) -> anyhow::Result<()
 async fn output_is_coloured_searched_and_never_too_much() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;
-    let queue = world.script_queue(LOUD, 1).await?;
     let folder = world.path().display().to_string();
-    let id = world.submit(queue, vec![doc! { "folder": folder }]).await?[0];
-    let _den = world.den_at_work("node1").await?;
-    world.until_status(id, 0).await?;
+    let (id, _den) = site.running(LOUD, doc! { "folder": folder }).await?;
     visit(async |browser| {
         browser.open(&site.url(&format!("/tasks/{id}"))).await?;
         let page = browser.page();

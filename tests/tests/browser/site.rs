@@ -1,8 +1,10 @@
 //! What is looked at: a database, and a DCI in front of it.
 
 use anyhow::ensure;
+use bson::Document;
+use disbatch_core::model::TaskId;
 use disbatch_tests::browser::Browser;
-use disbatch_tests::{Dci, World};
+use disbatch_tests::{Dci, Den, Script, World};
 
 /// A DCI with a database of its own.
 pub struct Site {
@@ -30,6 +32,18 @@ impl Site {
         world.store().ensure_indexes().await?;
         let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
         Ok(Self { world, dci })
+    }
+
+    /// A running task of a queue for `script`, on a DEN that works as long as it is kept.
+    ///
+    /// # Errors
+    /// The DEN does not start it.
+    pub async fn running(&self, script: Script<'_>, params: Document) -> anyhow::Result<(TaskId, Den)> {
+        let queue = self.world.script_queue(script, 1).await?;
+        let id = self.world.submit(queue, vec![params]).await?[0];
+        let den = self.world.den_at_work("node1").await?;
+        self.world.until_status(id, 0).await?;
+        Ok((id, den))
     }
 
     /// The address of a page.

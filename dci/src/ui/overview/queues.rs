@@ -61,11 +61,7 @@ impl QueueTable {
     /// # Errors
     /// They cannot be rendered.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let ids: Vec<&str> = self.rows.iter().map(|row| row.id.as_str()).collect();
-        let table = Part::keyed("queues", self, &ids.join(","));
-        let rows =
-            self.rows.iter().map(|row| Ok(Part::new(format!("queue-{}", row.id), row)?.within("queues")));
-        std::iter::once(table).chain(rows).collect()
+        Part::table("queues", self, &self.rows, |row| format!("queue-{}", row.id))
     }
 }
 
