@@ -62,6 +62,12 @@ pub fn bound(queues: usize) -> u64 {
     (ALL_BOUNDS / (queues as u64).max(1)).clamp(LEAST_BOUND, BOUND)
 }
 
+/// The same for a page, where the counters tell the rest: however many queues it shows, all bounds together stay the
+/// same, so that it comes at once.
+pub fn bound_of_page(queues: usize) -> u64 {
+    (ALL_BOUNDS / (queues as u64).max(1)).clamp(1, BOUND)
+}
+
 impl QueueCounts {
     /// How many tasks each of `queues` has.
     ///

@@ -15,7 +15,7 @@ use crate::process::binary;
 /// A running DCI on a free port. Killed when dropped.
 #[derive(Debug)]
 pub struct Dci {
-    _child: Child,
+    child: Child,
     url: String,
     http: reqwest::Client,
 }
@@ -26,10 +26,18 @@ impl Dci {
     /// # Errors
     /// It cannot be started, or does not listen.
     pub async fn start(config: &Path, log: &Path) -> anyhow::Result<Self> {
+        Self::start_at("127.0.0.1:0", config, log).await
+    }
+
+    /// Starts one at an address that another one had until it was killed.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not listen.
+    pub async fn start_at(listen: &str, config: &Path, log: &Path) -> anyhow::Result<Self> {
         let child = Command::new(binary("dci")?)
             .arg("--config")
             .arg(config)
-            .args(["--listen", "127.0.0.1:0"])
+            .args(["--listen", listen])
             .stdin(Stdio::null())
             .stderr(File::create(log)?)
             .kill_on_drop(true)
@@ -41,7 +49,16 @@ impl Dci {
         })
         .await?;
         let http = http_client().redirect(reqwest::redirect::Policy::none()).build()?;
-        Ok(Self { _child: child, url: format!("http://{address}"), http })
+        Ok(Self { child, url: format!("http://{address}"), http })
+    }
+
+    /// Ends it with SIGKILL, and gives the address that it had.
+    ///
+    /// # Errors
+    /// It has ended before.
+    pub async fn kill(mut self) -> anyhow::Result<String> {
+        self.child.kill().await?;
+        Ok(self.url.trim_start_matches("http://").to_owned())
     }
 
     /// Its address.

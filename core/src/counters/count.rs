@@ -21,6 +21,16 @@ pub enum Amount {
     MoreThan(u64),
 }
 
+/// So many counts are in one command at most.
+const IN_A_COMMAND: usize = 100;
+
+impl Amount {
+    /// What a count says that has ended behind its bound if there is more.
+    const fn up_to(counted: u64, bound: u64) -> Self {
+        if counted > bound { Self::MoreThan(bound) } else { Self::Exactly(counted) }
+    }
+}
+
 impl Store {
     /// How many tasks `queue` has in `phase`, counted up to `bound`.
     ///
@@ -38,6 +48,32 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn count_up_to(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
         self.count_in("tasks", filter, bound).await
+    }
+
+    /// How many tasks each filter finds, each counted up to its own bound, in few commands however many there are: a command
+    /// costs more than a short count.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses a filter.
+    #[tracing::instrument(skip_all, fields(counts = counts.len()), err(level = "debug"))]
+    pub async fn count_each_up_to(&self, counts: &[(Document, u64)]) -> Result<Vec<Amount>, StoreError> {
+        let mut amounts = Vec::with_capacity(counts.len());
+        for some in counts.chunks(IN_A_COMMAND) {
+            let found: Vec<Document> =
+                self.tasks().aggregate(counting_each(some)).await?.try_collect().await?;
+            let number = |document: &Document, key| document.get(key).and_then(whole_number);
+            // Of what finds nothing there is no document.
+            let found: HashMap<i64, u64> = found
+                .iter()
+                .filter_map(|one| Some((number(one, "of")?, number(one, "n")?.unsigned_abs())))
+                .collect();
+            amounts.extend(
+                (0_i64..)
+                    .zip(some)
+                    .map(|(of, (_, bound))| Amount::up_to(found.get(&of).copied().unwrap_or(0), *bound)),
+            );
+        }
+        Ok(amounts)
     }
 
     /// The same with archived tasks. One that is being moved to the archive at this moment may count twice.
@@ -62,7 +98,7 @@ impl Store {
     async fn count_in(&self, collection: &str, filter: Document, bound: u64) -> Result<Amount, StoreError> {
         let counted = self.database().run_command(counting(collection, filter, Some(bound))).await?;
         let counted = counted.get("n").and_then(whole_number).unwrap_or(0).unsigned_abs();
-        Ok(if counted > bound { Amount::MoreThan(bound) } else { Amount::Exactly(counted) })
+        Ok(Amount::up_to(counted, bound))
     }
 
     /// How the server counts the tasks of a phase.
@@ -115,6 +151,26 @@ impl Store {
         }
         Ok(truth)
     }
+}
+
+/// One count after the other, each of which leaves a document with its number.
+fn counting_each(counts: &[(Document, u64)]) -> Vec<Document> {
+    let mut all: Vec<Document> = Vec::new();
+    for (of, (filter, bound)) in (0_i64..).zip(counts) {
+        let limit = i64::try_from(*bound).unwrap_or(i64::MAX - 1).saturating_add(1);
+        let stages = [
+            doc! { "$match": filter },
+            doc! { "$limit": limit },
+            doc! { "$count": "n" },
+            doc! { "$addFields": { "of": of } },
+        ];
+        if of == 0 {
+            all.extend(stages);
+        } else {
+            all.push(doc! { "$unionWith": { "coll": "tasks", "pipeline": stages.to_vec() } });
+        }
+    }
+    all
 }
 
 /// The command that counts index entries, one more than `bound`, to tell whether there are more.

@@ -7,6 +7,7 @@ use disbatch_core::counters::count::Amount;
 use disbatch_core::model::QueueId;
 use disbatch_core::store::{Store, StoreError};
 
+use crate::counts;
 use crate::ui::parts::{grouped, number};
 
 /// An address has no more statuses.
@@ -30,23 +31,6 @@ impl Tally {
     /// One that has been counted. `statuses` are empty if it is not known which they are.
     pub const fn new(statuses: Vec<i64>, amount: Amount) -> Self {
         Self { statuses, amount }
-    }
-
-    /// Counts the tasks of `queue` that have one of `statuses` up to a bound; beyond that the counters say how many
-    /// there are, if there are any.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
-    pub async fn count(
-        store: &Store,
-        queue: QueueId,
-        statuses: Vec<i64>,
-        (bound, totals): (u64, Option<&Totals>),
-    ) -> Result<Self, StoreError> {
-        let filter = doc! { "queue": queue, "status": { "$in": statuses.clone() } };
-        let amount = store.count_up_to(filter, bound).await?;
-        let known = totals.and_then(|totals| totals.of_statuses(queue, &statuses));
-        Ok(Self::new(statuses, beyond(amount, known)))
     }
 
     /// All of them together.
@@ -90,6 +74,48 @@ impl Tally {
         let statuses: String = self.statuses.iter().map(|status| format!("&status={status}")).collect();
         let is_known = (1..=MOST_STATUSES).contains(&self.statuses.len());
         is_known.then(|| format!("/tasks?queue={queue}{statuses}"))
+    }
+}
+
+/// What is to be known of a queue.
+#[derive(Debug, Clone)]
+pub struct Question {
+    queue: QueueId,
+    statuses: Vec<i64>,
+    known: Option<u64>,
+    bound: u64,
+}
+
+impl Question {
+    /// How many tasks of `queue`, which is one of so many, have one of `statuses`.
+    pub fn new(queue: QueueId, statuses: Vec<i64>, (queues, totals): (usize, Option<&Totals>)) -> Self {
+        let known = totals.and_then(|totals| totals.of_statuses(queue, &statuses));
+        let bound = known.map_or_else(|| counts::bound(queues), |_| counts::bound_of_page(queues));
+        Self { queue, statuses, known, bound }
+    }
+
+    /// What the counters say where they tell of far more than would be counted.
+    fn many(&self) -> Option<u64> {
+        self.known.filter(|tasks| *tasks >= self.bound.saturating_mul(2))
+    }
+
+    /// Answers all of them: counts up to bounds, beyond which the counters say how many there are, if there are any.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn answers(store: &Store, questions: Vec<Self>) -> Result<Vec<Tally>, StoreError> {
+        let count =
+            |of: &Self| (doc! { "queue": of.queue, "status": { "$in": of.statuses.clone() } }, of.bound);
+        let counts: Vec<_> = questions.iter().filter(|of| of.many().is_none()).map(count).collect();
+        let mut amounts = store.count_each_up_to(&counts).await?.into_iter();
+        let answer = |of: Self| {
+            let amount = match of.many() {
+                Some(tasks) => Amount::Exactly(tasks),
+                None => beyond(amounts.next().unwrap_or(Amount::Exactly(0)), of.known),
+            };
+            Tally::new(of.statuses, amount)
+        };
+        Ok(questions.into_iter().map(answer).collect())
     }
 }
 

@@ -6,6 +6,7 @@ mod balance;
 mod follow;
 mod hostile;
 mod keyboard;
+mod lost;
 mod output;
 mod overview;
 mod site;

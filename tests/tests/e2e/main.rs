@@ -9,6 +9,7 @@ mod claim;
 mod claims;
 mod controls;
 mod counters;
+mod counts;
 mod dev;
 mod early;
 mod examples;

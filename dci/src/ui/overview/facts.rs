@@ -12,11 +12,10 @@ use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
 use super::throughput::Span;
-use crate::counts;
 use crate::state::State;
 use crate::ui::kept::Kept;
 use crate::ui::node_state::Now;
-use crate::ui::tally::Tally;
+use crate::ui::tally::{Question, Tally};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
 const HOUR_KEPT: Duration = Duration::from_secs(5);
@@ -163,17 +162,17 @@ async fn count(
     queues: &[QueueId],
     totals: Option<&Totals>,
 ) -> Result<HashMap<QueueId, Counted>, StoreError> {
-    let bound = counts::bound(queues.len());
-    let of_queue = async |queue: QueueId| {
+    let questions = |queue: QueueId| {
         let invented = totals.and_then(|totals| totals.statuses_within(queue, 3..)).unwrap_or_default();
-        let finished: Vec<i64> =
-            FINISHED.into_iter().chain(invented.into_iter().take(MOST_INVENTED)).collect();
-        let count = |statuses: Vec<i64>| Tally::count(store, queue, statuses, (bound, totals));
-        let (waiting, finished, failed) =
-            futures::try_join!(count(WAITING.to_vec()), count(finished), count(vec![FAILED]))?;
-        Ok::<_, StoreError>((queue, Counted { waiting, finished, failed }))
+        let finished = FINISHED.into_iter().chain(invented.into_iter().take(MOST_INVENTED)).collect();
+        [WAITING.to_vec(), finished, vec![FAILED]]
+            .map(|statuses| Question::new(queue, statuses, (queues.len(), totals)))
     };
-    futures::stream::iter(queues.to_vec()).map(of_queue).buffer_unordered(AT_ONCE).try_collect().await
+    let questions: Vec<Question> = queues.iter().copied().flat_map(questions).collect();
+    let mut answers = Question::answers(store, questions).await?.into_iter();
+    let mut next = || answers.next().unwrap_or_default();
+    let counted = |queue: &QueueId| (*queue, Counted { waiting: next(), finished: next(), failed: next() });
+    Ok(queues.iter().map(counted).collect())
 }
 
 /// Since when the task of each queue waits that waits longest.
