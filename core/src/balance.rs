@@ -60,7 +60,7 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn stored_balance(&self) -> Result<Option<Document>, StoreError> {
-        Ok(self.balance().find_one(doc! {}).await?)
+        Ok(self.balance().find_one(doc! {}).await?.map(Document::from))
     }
 
     /// The document, as far as it can be understood.

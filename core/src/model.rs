@@ -5,15 +5,18 @@
 //! as it is and interpreted, and fields that this release does not know are carried along unchanged.
 
 mod id;
+mod json;
 mod liberal;
 mod node;
 mod queue;
 mod retention;
 mod rules;
 mod status;
+pub(crate) mod stored;
 mod task;
 
 pub use id::{IdError, NodeName, PluginName, PluginNameError, QueueId, Selector, TaskId};
+pub use json::{to_bson, to_document};
 pub use liberal::{Count, Moment, integer as whole_number, number};
 pub use node::Node;
 pub use queue::{Queue, Sort};

@@ -124,7 +124,7 @@ impl Store {
             .await?;
         self.note_node(node, beat.running, &beat.stats);
         // With `upsert` and `After` there always is one.
-        let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node });
+        let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node }.into());
         typed("nodes", entry)
     }
 
@@ -171,8 +171,14 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
         let alive = doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } };
-        let found: Vec<Document> =
-            self.nodes().find(alive).projection(doc! { "node": 1 }).await?.try_collect().await?;
+        let found: Vec<Document> = self
+            .nodes()
+            .find(alive)
+            .projection(doc! { "node": 1 })
+            .await?
+            .map_ok(Document::from)
+            .try_collect()
+            .await?;
         Ok(found.iter().filter_map(|node| node.get_str("node").ok()).map(NodeName::new).collect())
     }
 
@@ -182,7 +188,14 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn list_nodes(&self) -> Result<Vec<Document>, StoreError> {
-        Ok(self.nodes().find(doc! {}).sort(doc! { "node": 1 }).await?.try_collect().await?)
+        Ok(self
+            .nodes()
+            .find(doc! {})
+            .sort(doc! { "node": 1 })
+            .await?
+            .map_ok(Document::from)
+            .try_collect()
+            .await?)
     }
 
     /// One node as stored.
@@ -191,7 +204,7 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn find_node(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
-        Ok(self.nodes().find_one(node_filter(selector)).await?)
+        Ok(self.nodes().find_one(node_filter(selector)).await?.map(Document::from))
     }
 
     /// Sets what an operator may set of a node. Values are stored as given; the caller has validated them.

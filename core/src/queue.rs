@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use crate::model::{Queue, QueueId, Selector, whole_number};
 use crate::node::Updated;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 /// How many tasks a queue has in each [`crate::model::Phase`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn list_queues(&self) -> Result<Vec<Queue>, StoreError> {
-        let documents: Vec<Document> = self.queues().find(doc! {}).await?.try_collect().await?;
+        let documents: Vec<Stored> = self.queues().find(doc! {}).await?.try_collect().await?;
         Ok(documents.into_iter().filter_map(readable).collect())
     }
 
@@ -49,7 +49,7 @@ impl Store {
     /// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn create_queue(&self, id: QueueId, name: Bson, plugin: Bson) -> Result<(), StoreError> {
-        self.queues().insert_one(doc! { "_id": id, "name": name, "plugin": plugin }).await?;
+        self.queues().insert_one(Stored(doc! { "_id": id, "name": name, "plugin": plugin })).await?;
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Store {
         let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
         let stored = async {
             let found = self.queues().find(doc! { "_id": { "$in": &ids } }).await?;
-            Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
+            Ok::<Vec<Stored>, StoreError>(found.try_collect().await?)
         };
         let pipeline = [
             doc! { "$match": { "queue": { "$in": &ids }, "status": { "$in": [-1, 0] } } },
@@ -146,7 +146,7 @@ impl Look {
 }
 
 /// A queue, unless its document is none.
-pub(crate) fn readable(document: Document) -> Option<Queue> {
+pub(crate) fn readable(document: impl Into<Document>) -> Option<Queue> {
     typed("queues", document)
         .inspect_err(|error| tracing::warn!(%error, "ignoring a queue that cannot be read"))
         .ok()

@@ -5,7 +5,6 @@
 
 pub(crate) mod error;
 mod indexes;
-mod stored;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +16,8 @@ use mongodb::options::{
 };
 use mongodb::{Client, Collection, Database};
 
+pub(crate) use crate::model::stored::Stored;
 pub use error::{StoreError, WriteFailure};
-pub(crate) use stored::Stored;
 
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Role, Ssl};
@@ -108,11 +107,11 @@ impl Store {
         &self.database
     }
 
-    pub(crate) fn nodes(&self) -> Collection<Document> {
+    pub(crate) fn nodes(&self) -> Collection<Stored> {
         self.database.collection("nodes")
     }
 
-    pub(crate) fn queues(&self) -> Collection<Document> {
+    pub(crate) fn queues(&self) -> Collection<Stored> {
         self.database.collection("queues")
     }
 
@@ -145,7 +144,7 @@ impl Store {
         self.database.collection("tasks.chunks")
     }
 
-    pub(crate) fn balance(&self) -> Collection<Document> {
+    pub(crate) fn balance(&self) -> Collection<Stored> {
         self.database.collection("balance")
     }
 

@@ -3,6 +3,7 @@
 
 use actix_web::HttpResponse;
 use bson::{Bson, DateTime, Document};
+pub use disbatch_core::model::{to_bson, to_document};
 use serde_json::{Map, Number, Value};
 
 /// Its media type. JSON is UTF-8 without saying so.
@@ -178,31 +179,6 @@ fn date(at: DateTime, dates: Dates) -> Value {
 /// `2026-11-20T08:24:27`; nothing for years that have no four digits.
 pub fn date_text(at: DateTime) -> Option<String> {
     at.try_to_rfc3339_string().ok()?.get(..19).map(str::to_owned)
-}
-
-/// JSON as a value for the database, taken literally: `{"$oid": ..}` stays an object. Integers become 32 bits
-/// wide where they fit, as Perl writes them.
-pub fn to_bson(value: &Value) -> Bson {
-    match value {
-        Value::Null => Bson::Null,
-        Value::Bool(flag) => Bson::Boolean(*flag),
-        Value::Number(number) => number_to_bson(number),
-        Value::String(text) => Bson::String(text.clone()),
-        Value::Array(items) => Bson::Array(items.iter().map(to_bson).collect()),
-        Value::Object(map) => Bson::Document(to_document(map)),
-    }
-}
-
-/// A JSON object as a document, taken literally.
-pub fn to_document(map: &Map<String, Value>) -> Document {
-    map.iter().map(|(key, value)| (key.clone(), to_bson(value))).collect()
-}
-
-fn number_to_bson(number: &Number) -> Bson {
-    match number.as_i64() {
-        Some(integer) => i32::try_from(integer).map_or(Bson::Int64(integer), Bson::Int32),
-        None => Bson::Double(number.as_f64().unwrap_or(f64::NAN)),
-    }
 }
 
 #[cfg(test)]

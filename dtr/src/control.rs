@@ -1,7 +1,7 @@
 //! The control channel: JSON lines that a plugin writes to the descriptor `DISBATCH_CONTROL_FD`.
 
-use bson::{Bson, Document};
-use disbatch_core::model::TaskId;
+use bson::Document;
+use disbatch_core::model::{TaskId, to_document};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -151,8 +151,8 @@ impl Control {
 
 /// An object in extended JSON as a document.
 fn document(value: Value) -> Result<Document, String> {
-    match Bson::try_from(value).map_err(|error| error.to_string())? {
-        Bson::Document(document) => Ok(document),
+    match value {
+        Value::Object(object) => Ok(to_document(&object)),
         other => Err(format!("expected an object, got {other}")),
     }
 }

@@ -201,7 +201,7 @@ async fn apply(
 impl Store {
     /// All documents of `balance`, of which there should be one.
     async fn balance_documents(&self) -> Result<Vec<Document>, StoreError> {
-        Ok(self.balance().find(doc! {}).await?.try_collect().await?)
+        Ok(self.balance().find(doc! {}).await?.map_ok(Document::from).try_collect().await?)
     }
 
     /// Makes a document to begin with, unless somebody has made one meanwhile.

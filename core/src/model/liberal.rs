@@ -2,16 +2,7 @@
 //! nothing, and knows what it means.
 
 use bson::{Bson, DateTime};
-use serde::{Deserialize, Deserializer, Serialize};
-
-/// Reads a field that is there, so that an explicit null is kept apart from an absent field.
-pub(super) fn present<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    T: Deserialize<'de>,
-    D: Deserializer<'de>,
-{
-    T::deserialize(deserializer).map(Some)
-}
+use serde::{Deserialize, Serialize};
 
 /// The integer that `value` holds: any integer type, or a double without a fraction.
 pub fn integer(value: &Bson) -> Option<i64> {

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::liberal::{integer, present};
+use super::liberal::integer;
+use super::stored::{Stored, required};
 use super::{Count, Moment, TaskId};
 
 /// A document of `nodes`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Node {
     /// Its id.
     #[serde(rename = "_id")]
@@ -18,14 +19,27 @@ pub struct Node {
     /// The node's name, unique.
     pub node: Bson,
     /// When its DEN was last alive.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<Moment>,
     /// How many tasks may run on it at once; no limit when unset.
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub maxthreads: Option<Count>,
     /// Fields that this release does not know.
     #[serde(flatten)]
     pub rest: Document,
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Stored(mut rest) = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            id: required(&mut rest, "_id")?,
+            node: rest.remove("node").ok_or_else(|| de::Error::missing_field("node"))?,
+            timestamp: rest.remove("timestamp").map(Moment),
+            maxthreads: rest.remove("maxthreads").map(Count),
+            rest,
+        })
+    }
 }
 
 impl Node {

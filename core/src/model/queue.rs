@@ -1,28 +1,28 @@
 //! A queue: which plugin runs its tasks, and how many at once.
 
 use bson::{Bson, Document};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::liberal::present;
+use super::stored::{Stored, required};
 use super::{Count, PluginName, PluginNameError, QueueId};
 
 /// A document of `queues`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Queue {
     /// Its id.
     #[serde(rename = "_id")]
     pub id: QueueId,
     /// Its name: text, or whatever else a client stored (a number for instance).
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Bson>,
     /// The plugin as stored. See [`Queue::plugin_name`].
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub plugin: Option<Bson>,
     /// How many of its tasks may run at once over all DENs. See [`Queue::thread_limit`].
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<Count>,
     /// The order as stored. See [`Queue::sort_order`].
-    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<Bson>,
     /// Fields that this release does not know.
     #[serde(flatten)]
@@ -38,6 +38,20 @@ pub enum Sort {
     Lifo,
     /// The server's order.
     Default,
+}
+
+impl<'de> Deserialize<'de> for Queue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Stored(mut rest) = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            id: required(&mut rest, "_id")?,
+            name: rest.remove("name"),
+            plugin: rest.remove("plugin"),
+            threads: rest.remove("threads").map(Count),
+            sort: rest.remove("sort"),
+            rest,
+        })
+    }
 }
 
 impl Queue {

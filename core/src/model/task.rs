@@ -1,13 +1,12 @@
 //! A task: what is to be done, where it stands, and what came out.
 
-use bson::{Bson, Document, RawDocumentBuf};
-use serde::{Deserialize, Deserializer, Serialize, de};
+use bson::{Bson, Document};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::liberal::present;
+use super::stored::{Stored, required};
 use super::{Moment, QueueId, Status, TaskId};
 
-/// A document of `tasks`. What people put into it may look like a value of extended JSON, `{"$oid": "x"}`, and is read as it
-/// is.
+/// A document of `tasks`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Task {
     /// Its id.
@@ -46,48 +45,23 @@ pub struct Task {
     pub rest: Document,
 }
 
-/// What a task must have, and what has a type.
-#[derive(Deserialize)]
-struct Head {
-    #[serde(rename = "_id")]
-    id: TaskId,
-    queue: QueueId,
-    status: Status,
-    #[serde(default, deserialize_with = "present")]
-    ctime: Option<Moment>,
-    #[serde(default, deserialize_with = "present")]
-    mtime: Option<Moment>,
-}
-
-impl TryFrom<Document> for Task {
-    type Error = bson::error::Error;
-
-    fn try_from(mut rest: Document) -> Result<Self, Self::Error> {
-        let typed = ["_id", "queue", "status", "ctime", "mtime"];
-        let head: Document =
-            typed.iter().filter_map(|key| Some(((*key).to_owned(), rest.remove(key)?))).collect();
-        let Head { id, queue, status, ctime, mtime } = bson::deserialize_from_document(head)?;
+impl<'de> Deserialize<'de> for Task {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Stored(mut rest) = Stored::deserialize(deserializer)?;
         Ok(Self {
-            id,
-            queue,
-            status,
+            id: required(&mut rest, "_id")?,
+            queue: required(&mut rest, "queue")?,
+            status: required(&mut rest, "status")?,
             node: rest.remove("node"),
             params: rest.remove("params"),
             parameters: rest.remove("parameters"),
             stdout: rest.remove("stdout"),
             stderr: rest.remove("stderr"),
-            ctime,
-            mtime,
+            ctime: rest.remove("ctime").map(Moment),
+            mtime: rest.remove("mtime").map(Moment),
             complete: rest.remove("complete"),
             rest,
         })
-    }
-}
-
-impl<'de> Deserialize<'de> for Task {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let raw = RawDocumentBuf::deserialize(deserializer)?;
-        Document::try_from(raw).and_then(Self::try_from).map_err(de::Error::custom)
     }
 }
 
@@ -129,7 +103,7 @@ impl Task {
 
 #[cfg(test)]
 mod tests {
-    use bson::{deserialize_from_document, deserialize_from_slice, doc, serialize_to_vec};
+    use bson::{RawDocumentBuf, deserialize_from_document, deserialize_from_slice, doc, serialize_to_vec};
     use proptest::prelude::*;
 
     use super::super::{Node, Queue, Sort};

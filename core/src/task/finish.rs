@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Run;
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
+use crate::model::stored::optional;
 use crate::model::{Status, Task, number};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -25,6 +26,7 @@ pub struct Finish {
     /// Whether all output was stored.
     pub complete: bool,
     /// The structured result that the plugin gave, if it did.
+    #[serde(default, deserialize_with = "optional")]
     pub result: Option<Document>,
     /// How the plugin ended: exit code, signal, times, memory.
     pub exit: Option<Document>,

@@ -47,7 +47,7 @@ impl Store {
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn queues_with_retention(&self) -> Result<Vec<(Queue, Retention)>, StoreError> {
         let found = self.queues().find(doc! { "retention": { "$type": "object" } }).await?;
-        let documents: Vec<Document> = found.try_collect().await?;
+        let documents: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
         let readable = |document| {
             let queue: Queue = typed("queues", document).ok()?;
             let retention = Retention::of(&queue);

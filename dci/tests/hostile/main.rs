@@ -166,6 +166,8 @@ fn value() -> impl Strategy<Value = Value> {
     let text = prop_oneof![prop::sample::select(&TEXTS[..]).prop_map(str::to_owned), any::<String>()];
     let leaf = prop_oneof![
         Just(Value::Null),
+        Just(json!({ "$oid": "q1" })),
+        Just(json!({ "$date": {} })),
         any::<bool>().prop_map(Value::from),
         prop_oneof![any::<i64>(), -3..200_i64].prop_map(Value::from),
         any::<u64>().prop_map(Value::from),

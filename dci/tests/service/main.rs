@@ -118,7 +118,7 @@ async fn a_task_that_no_document_can_hold_is_refused() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn params_that_look_like_extended_json_hide_no_task() -> anyhow::Result<()> {
+async fn what_looks_like_extended_json_hides_nothing() -> anyhow::Result<()> {
     let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
     let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": ["My::Plugin"],
         "web_extensions": ["Disbatch::Web::Tasks", "Disbatch::Web::V3"] });
@@ -149,6 +149,16 @@ async fn params_that_look_like_extended_json_hide_no_task() -> anyhow::Result<()
     }
     let (status, html) = page(&server, "/tasks").await?;
     assert!(status == StatusCode::OK && html.contains("never"), "{html}");
+    let named = json!({ "name": { "$oid": "me" }, "plugin": "My::Plugin" });
+    assert_eq!(post("/queues", named).await?.status(), StatusCode::OK);
+    let queues = server.request(Method::GET, "/queues").send().await?;
+    let queues: Vec<Value> = serde_json::from_str(&queues.text().await?)?;
+    let names: Vec<&Value> = queues.iter().map(|queue| &queue["name"]).collect();
+    assert_eq!(names, [&json!("q"), &json!({ "$oid": "me" })]);
+    for path in ["/", "/queues", "/tasks", "/balance"] {
+        let (status, html) = page(&server, path).await?;
+        assert_eq!(status, StatusCode::OK, "{path}: {html}");
+    }
     database.drop_database().await
 }
 

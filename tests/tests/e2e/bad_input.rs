@@ -3,8 +3,9 @@
 use std::process::Stdio;
 
 use anyhow::Context;
+use bson::oid::ObjectId;
 use bson::{Bson, doc};
-use disbatch_core::model::Status;
+use disbatch_core::model::{QueueId, Status};
 use disbatch_core::task::TaskOptions;
 use disbatch_tests::{Script, World, binary, eventually};
 use nix::sys::signal::{Signal, kill};
@@ -108,10 +109,15 @@ async fn an_unreachable_database_is_waited_for() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints its params.
+/// Prints its params, which are its result too.
 const PRINTER: Script<'_> = Script {
     name: "Printer",
-    text: "#!/usr/bin/env python3\nimport json, sys\nprint(json.dumps(json.load(sys.stdin)[\"params\"], sort_keys=True))\n",
+    text: r#"#!/usr/bin/env python3
+import json, os, sys
+params = json.load(sys.stdin)["params"]
+print(json.dumps(params, sort_keys=True))
+print(json.dumps({"result": {"params": params}}), file=os.fdopen(3, "w"))
+"#,
 };
 
 #[tokio::test]
@@ -125,6 +131,8 @@ async fn params_that_look_like_extended_json_are_given_as_they_are() -> anyhow::
         doc! { "a": { "$oid": "6b0003bb686c8275d8013333" } },
     ];
     let store = world.store();
+    // A queue whose very name looks so is in nobody's way.
+    store.create_queue(QueueId(ObjectId::new()), doc! { "$oid": "q1" }.into(), "Printer".into()).await?;
     let submitted = store.submit_tasks(queue, params.to_vec(), &TaskOptions::default()).await?;
     let _den = world.den_at_work("node1").await?;
     for (id, params) in submitted.ids.into_iter().zip(params) {
@@ -137,6 +145,7 @@ async fn params_that_look_like_extended_json_are_given_as_they_are() -> anyhow::
         let printed: serde_json::Value =
             serde_json::from_str(task.stdout.as_ref().and_then(Bson::as_str).context("no output")?)?;
         assert_eq!(printed, serde_json::to_value(&params)?, "{task:?}");
+        assert_eq!(task.rest.get_document("result")?, &doc! { "params": &params });
         assert_eq!((task.status, task.params), (Status::Succeeded, Some(params.into())));
     }
     world.end().await

@@ -3,9 +3,10 @@
 use std::ops::{Deref, DerefMut};
 
 use bson::{Document, RawDocumentBuf};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::de::{self, DeserializeOwned};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A document as it is stored. What people put into tasks may look like values of extended JSON, `{"$oid": "x"}`; a
+/// A document as it is stored. What people put into one may look like values of extended JSON, `{"$oid": "x"}`; a
 /// [`Document`] that is read takes it for one, or cannot be read if it is none. This takes nothing for anything.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Stored(pub Document);
@@ -47,6 +48,20 @@ impl From<Stored> for Document {
     fn from(stored: Stored) -> Self {
         stored.0
     }
+}
+
+/// Takes a field that must be there, and has a type, out of a document.
+pub(super) fn required<T: DeserializeOwned, E: de::Error>(
+    document: &mut Document,
+    key: &'static str,
+) -> Result<T, E> {
+    let value = document.remove(key).ok_or_else(|| E::missing_field(key))?;
+    bson::deserialize_from_bson(value).map_err(E::custom)
+}
+
+/// Reads a field that has a document, or null.
+pub(crate) fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Document>, D::Error> {
+    Ok(Option::<Stored>::deserialize(deserializer)?.map(Document::from))
 }
 
 #[cfg(test)]
