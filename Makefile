@@ -13,7 +13,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare prepare-browser release demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fmt clean-data
+.PHONY: help prepare prepare-browser release demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,9 +66,8 @@ deny:
 
 # Apart from `deny`, because it fetches the advisory database from GitHub, and because its outcome changes
 # while nothing here does.
-advisories: ## Check dependencies for known vulnerabilities (needs github.com)
-	@cargo deny --version >/dev/null 2>&1 || $(INSTALL) cargo-deny
-	cargo deny --locked check advisories
+advisories: ## Check dependencies for known vulnerabilities (needs github.com, or ADVISORY_DB)
+	scripts/advisories $(ARGS)
 
 # Not `cargo run -p`: for one package, Cargo would choose other features and build the dependencies anew.
 bench: release ## Measure, beside other systems, which are installed (ARGS="processes --rounds 1")
@@ -78,6 +77,9 @@ bench: release ## Measure, beside other systems, which are installed (ARGS="proc
 # Apart from `test`, because it fetches its tool from PyPI.
 fuzz: release ## Send odd requests to the REST API
 	scripts/fuzz-api $(ARGS)
+
+fuzz-targets: ## Give all parsers what a fuzzer makes up (nightly Rust; ARGS="control 60": one, for a minute)
+	scripts/fuzz-targets $(ARGS)
 
 fmt: ## Format the sources
 	cargo fmt --all

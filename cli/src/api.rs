@@ -1,5 +1,7 @@
 //! The HTTP client: JSON and forms to the DCI's REST API, JSON back.
 
+mod credentials;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
@@ -9,7 +11,10 @@ use reqwest::header::{CONTENT_TYPE, RANGE};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
+pub use credentials::Shown;
+
 use crate::args::ConnectionOptions;
+use credentials::Credentials;
 
 /// Where a DCI is expected when nothing says otherwise.
 const DEFAULT_URL: &str = "http://localhost:8080";
@@ -23,7 +28,7 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 pub struct Client {
     http: reqwest::Client,
     url: String,
-    credentials: Option<(String, String)>,
+    credentials: Credentials,
 }
 
 /// A request that did not bring what was asked for. The wording is the Perl client's.
@@ -39,6 +44,8 @@ pub enum ApiError {
         status: StatusCode,
         /// The body of the answer.
         body: String,
+        /// How the DCI was told who asks.
+        shown: Shown,
     },
     /// There was no answer.
     Unreachable {
@@ -63,9 +70,10 @@ pub enum ApiError {
 impl std::fmt::Display for ApiError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Refused { action, url, status, body } => {
+            Self::Refused { action, url, status, body, shown } => {
                 let reason = status.canonical_reason().unwrap_or_default();
-                write!(f, "Error {action} {url} ({} {reason}): {}", status.as_u16(), body.trim_end())
+                write!(f, "Error {action} {url} ({} {reason}): {}", status.as_u16(), body.trim_end())?;
+                shown.advice(*status).map_or(Ok(()), |advice| write!(f, "\n{advice}"))
             }
             Self::Unreachable { action, url, reason } => {
                 write!(f, "Error {action} {url} (500 {reason}): {reason}")
@@ -121,16 +129,12 @@ impl Client {
     /// Prepares requests; nothing is sent yet.
     ///
     /// # Errors
-    /// `--ssl_ca_file` cannot be read, or only one of user name and password is given.
+    /// `--ssl_ca_file` cannot be read, the token cannot be one, or only one of user name and password is given.
     pub fn new(options: &ConnectionOptions) -> anyhow::Result<Self> {
         // Fails when a provider is installed already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
         let options = options.clone();
-        let credentials = match (options.username, options.password) {
-            (Some(username), Some(password)) => Some((username, password)),
-            (None, None) => None,
-            _ => anyhow::bail!("--username and --password must be used together"),
-        };
+        let credentials = Credentials::of(options.token, options.username, options.password)?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("disbatch/", env!("CARGO_PKG_VERSION")))
             .tcp_keepalive(KEEPALIVE)
@@ -190,7 +194,7 @@ impl Client {
         }
         let body =
             response.text().await.map_err(|error| ApiError::broken_off(action, url.clone(), &error))?;
-        Err(ApiError::Refused { action, url, status, body })
+        Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() })
     }
 
     /// `POST path` with `body` as JSON.
@@ -238,7 +242,7 @@ impl Client {
         let body =
             response.text().await.map_err(|error| ApiError::broken_off(action, url.clone(), &error))?;
         if !status.is_success() {
-            return Err(ApiError::Refused { action, url, status, body });
+            return Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() });
         }
         serde_json::from_str(&body).map_err(|error| ApiError::NotJson {
             action,
@@ -256,10 +260,7 @@ impl Client {
         with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<(String, Response), ApiError> {
         let url = format!("{}{path}", self.url);
-        let mut request = self.http.request(method, &url);
-        if let Some((username, password)) = &self.credentials {
-            request = request.basic_auth(username, Some(password));
-        }
+        let request = self.credentials.show(self.http.request(method, &url));
         match with_body(request).send().await {
             Ok(response) => Ok((url, response)),
             Err(error) => Err(ApiError::broken_off(action, url.clone(), &error)),
@@ -335,6 +336,7 @@ mod tests {
             url: "http://h/queues".into(),
             status: StatusCode::BAD_REQUEST,
             body: "{\"error\":\"x\"}".into(),
+            shown: Shown::Nothing,
         };
         assert_eq!(refused.to_string(), "Error posting http://h/queues (400 Bad Request): {\"error\":\"x\"}");
     }

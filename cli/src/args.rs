@@ -1,10 +1,12 @@
 //! The command line. Options may stand before or after the command, as in the Perl client.
 
+mod accounts;
 mod connection;
 mod id;
 mod life;
 mod options;
 pub mod seconds;
+pub mod secure;
 mod shape;
 mod task;
 
@@ -12,8 +14,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
 pub use connection::ConnectionOptions;
 pub use life::{BulkAction, BulkWhich, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
@@ -126,8 +130,16 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Print a new key for secure parameters, for the file that is `secrets.key_file` of the configuration
+    SecretsKey,
     /// Create the MongoDB users of all processes, directly in the database of --config
     CreateUsers(crate::command::create_users::Options),
+    /// Say who may use the DCI, directly in the database of --config
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Make and revoke tokens, which programs use the DCI with, directly in the database of --config
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// A task's life.
     #[command(flatten)]
     Life(LifeCommand),
@@ -157,8 +169,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
     let mut left_out = false;
     loop {
         let matches = command().try_get_matches_from(&arguments);
-        let error = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
-            Ok(Arguments { command: Some(Command::Life(_)), .. }) if left_out => {
+        let error = match matches.and_then(|matches| read(&matches)) {
+            Ok(Arguments {
+                command: Some(Command::Life(_) | Command::User(_) | Command::Token(_)), ..
+            }) if left_out => {
                 eprintln!("Nothing was done.");
                 return Err(ExitCode::from(USAGE));
             }
@@ -181,6 +195,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
         let _ = error.print();
         return Err(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(USAGE)));
     }
+}
+
+/// What was given. A name or password on the command line comes before a token in the environment.
+fn read(matches: &ArgMatches) -> Result<Arguments, clap::Error> {
+    let mut arguments = Arguments::from_arg_matches(matches)?;
+    let is_typed = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    if (is_typed("username") || is_typed("password")) && !is_typed("token") {
+        arguments.connection.token = None;
+    }
+    Ok(arguments)
 }
 
 /// Prints what there is to use.
@@ -248,6 +272,33 @@ mod tests {
         let arguments = parse_words("disbatch bulk delete --status -5,failed --queue q --older-than 7d");
         let Some(Command::Life(LifeCommand::Bulk(bulk))) = arguments.command else { panic!() };
         assert_eq!(bulk.which.status, [-5, 2]);
+    }
+
+    #[test]
+    fn who_asks_is_what_was_said_nearest() {
+        let connection = |words: &str| {
+            // A default value is no typed one either, and there for sure.
+            let command =
+                command().mut_arg("token", |token| token.env("DISBATCH_NO_TOKEN").default_value("kept"));
+            let matches = command.try_get_matches_from(words.split(' ')).unwrap();
+            read(&matches).unwrap().connection
+        };
+        assert_eq!(connection("disbatch queues").token.as_deref(), Some("kept"));
+        assert_eq!(connection("disbatch --username u queues --password p").token, None);
+        assert_eq!(connection("disbatch queues --password p").token, None);
+        let both = connection("disbatch --token t queues --username u --password p");
+        assert_eq!((both.token.as_deref(), both.username.as_deref()), (Some("t"), Some("u")));
+    }
+
+    #[test]
+    fn commands_about_users_stand_no_unknown_options() {
+        for words in ["disbatch user add a --admin --bogus", "disbatch --bogus token list", "disbatch user"] {
+            assert!(parse(words.split(' ').map(OsString::from)).is_err(), "{words}");
+        }
+        let arguments = parse_words("disbatch user --config c.json list --format json");
+        assert!(matches!(arguments.command, Some(Command::User(UserCommand::List))));
+        assert_eq!(arguments.connection.config.as_deref(), Some(std::path::Path::new("c.json")));
+        assert_eq!(arguments.listing.format, Format::Json);
     }
 
     #[test]

@@ -6,14 +6,19 @@ mod create_task;
 mod create_tasks;
 pub mod create_users;
 mod delete_queue;
+mod direct;
 mod life;
 mod nodes;
+mod password;
 mod plugins;
 mod queues;
 mod search;
+mod secrets_key;
 mod tasks;
+mod token;
 mod update_node;
 mod update_queue;
+mod user;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -35,13 +40,27 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     if let Command::Dev(options) = command {
         // Boxed, so that its state does not weigh on every other command.
-        return Box::pin(crate::dev::run(options)).await;
+        return Box::pin(crate::dev::run(options, arguments.connection)).await;
     }
     if let Command::CreateUsers(options) = command {
         return Box::pin(create_users::run(options, arguments.connection.config.as_deref())).await;
     }
+    if let Command::User(command) = command {
+        let config = arguments.connection.config.as_deref();
+        Box::pin(user::run(command, config, &arguments.listing)).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Command::Token(command) = command {
+        let config = arguments.connection.config.as_deref();
+        Box::pin(token::run(command, config, &arguments.listing)).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if let Command::Completion { shell } = command {
         completion::run(shell)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Command::SecretsKey = command {
+        secrets_key::run()?;
         return Ok(ExitCode::SUCCESS);
     }
     let client = Client::new(&arguments.connection.with_file()?)?;
@@ -64,7 +83,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Command::Search { filter } => search::run(&client, filter, listing).await?,
         Command::Nodes => nodes::run(&client, listing).await?,
         Command::UpdateNode { node, fields } => update_node::run(&client, node, fields).await?,
-        Command::Completion { .. } | Command::CreateUsers(_) | Command::Dev(_) => {} // Done above, without a client.
+        // Done above, without a client.
+        Command::Completion { .. } | Command::SecretsKey | Command::Dev(_) => {}
+        Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

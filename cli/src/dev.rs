@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 
+use crate::args::ConnectionOptions;
 use crate::signals::Signals;
 use crate::status::INTERRUPTED;
 use console::Console;
@@ -46,13 +47,13 @@ pub struct Args {
 ///
 /// # Errors
 /// The data folder cannot be used, or another `disbatch dev` uses it.
-pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub async fn run(args: Args, connection: ConnectionOptions) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     // Runners outlive their DEN; as their next parent we see when the last has ended.
     nix::sys::prctl::set_child_subreaper(true).context("cannot adopt task runners")?;
     let folder = Folder::open(args.data.as_deref())?;
     let console = Console::new();
-    let mut stack = Stack::new(console.clone(), args.port)?;
+    let mut stack = Stack::new(console.clone(), args.port, connection)?;
     let outcome = tokio::select! {
         outcome = Box::pin(session(&args, &folder, &mut stack)) => outcome,
         () = signals.first() => Ok(if args.exit { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS }),

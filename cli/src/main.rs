@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
     };
     command::run(arguments).await.unwrap_or_else(|error| {
         if !output::is_broken_pipe(&error) {
-            eprintln!("{error:#}");
+            output::say(&format!("{error:#}"));
         }
         ExitCode::from(FAILED)
     })

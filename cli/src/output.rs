@@ -3,9 +3,10 @@
 mod json;
 mod screen;
 mod table;
+mod terminal;
 mod yaml;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use serde_json::Value;
 
@@ -14,6 +15,7 @@ use crate::args::{Format, ListingOptions};
 pub use json::pretty;
 pub use screen::Screen;
 pub use table::{Column, Cut, Table};
+pub use terminal::{TaskOutput, visible};
 
 /// Prints `text` as it is. Unlike `print!` it does not panic when nobody reads any more.
 ///
@@ -25,16 +27,23 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     Ok(stdout.flush()?)
 }
 
-/// Writes bytes of a task's output at once, to standard error or standard output.
-///
-/// # Errors
-/// They cannot be written.
-pub fn write(bytes: &[u8], to_stderr: bool) -> std::io::Result<()> {
-    fn all(mut out: impl Write, bytes: &[u8]) -> std::io::Result<()> {
-        out.write_all(bytes)?;
-        out.flush()
+/// Says something to whoever looks, on standard error. What it quotes does not control a terminal.
+pub fn say(message: &str) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{}", terminal::visible_lines(message));
+    } else {
+        eprintln!("{message}");
     }
-    if to_stderr { all(std::io::stderr().lock(), bytes) } else { all(std::io::stdout().lock(), bytes) }
+}
+
+/// Names that were given by others, and may control a terminal, for standard output.
+pub fn shown_name(name: &str) -> String {
+    if std::io::stdout().is_terminal() { visible(name) } else { name.to_owned() }
+}
+
+/// JSON for standard output. What it leaves as it is and may control a terminal is escaped there.
+pub fn shown_json(json: String) -> String {
+    if std::io::stdout().is_terminal() { terminal::escaped_json(&json) } else { json }
 }
 
 /// A document in the format that was asked for; `as_text` makes it readable for people.
@@ -48,8 +57,8 @@ pub fn document(
 ) -> anyhow::Result<String> {
     Ok(match options.format {
         Format::Table => as_text(document),
-        Format::Json if options.pretty => format!("{}\n", pretty(document)?),
-        Format::Json => format!("{document}\n"),
+        Format::Json if options.pretty => shown_json(format!("{}\n", pretty(document)?)),
+        Format::Json => shown_json(format!("{document}\n")),
         Format::Yaml => yaml::document(document),
     })
 }

@@ -9,7 +9,7 @@ pub mod run;
 use bson::{Bson, DateTime, Document, doc};
 
 use crate::model::Moment;
-use crate::store::{Store, StoreError};
+use crate::store::{Altered, Store, StoreError};
 
 /// The document of `balance`. Each part holds what can be understood of the stored one.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -77,9 +77,10 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or refuses the fields.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn save_balance(&self, fields: Document) -> Result<(), StoreError> {
-        self.balance().update_one(doc! {}, doc! { "$set": fields }).upsert(true).await?;
-        Ok(())
+    pub async fn save_balance(&self, fields: Document) -> Result<Altered, StoreError> {
+        let update = doc! { "$set": fields.clone() };
+        let before = self.balance().find_one_and_update(doc! {}, update).upsert(true).await?;
+        Ok(Altered::by_setting(before.map(Document::from), fields))
     }
 }
 

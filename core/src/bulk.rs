@@ -19,6 +19,7 @@ use mongodb::Collection;
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 
+use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use crate::model::{QueueId, TaskId};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -119,7 +120,7 @@ pub struct BulkRequest {
     /// Why, if that was said.
     pub reason: Option<String>,
     /// Who wants it.
-    pub by: String,
+    pub who: Actor,
 }
 
 /// Where a job stands.
@@ -169,8 +170,11 @@ pub struct BulkJob {
     pub filter: Document,
     /// Why.
     pub reason: Option<String>,
-    /// Who wanted it.
+    /// Who wanted it, in words.
     pub by: String,
+    /// The same in parts, for the audit; empty in jobs of older releases.
+    #[serde(default)]
+    pub actor: Document,
     /// Where it stands.
     pub state: State,
     /// How many tasks matched when it was made; `None` if counting them took too long.
@@ -221,7 +225,8 @@ pub enum BulkCancelled {
 }
 
 impl Store {
-    /// Makes a job, whose worker `instance` is, and notes it in the audit.
+    /// Makes a job, whose worker `instance` is, and notes it in the audit. A note that cannot be made does not keep
+    /// the job from being worked on.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -234,7 +239,8 @@ impl Store {
             "action": request.action.as_str(),
             "filter": literal(request.filter.document().into()),
             "reason": literal(request.reason.clone().map_or(Bson::Null, Bson::from)),
-            "by": literal(request.by.clone().into()),
+            "by": literal(request.who.words().into()),
+            "actor": literal(request.who.document().into()),
             "state": State::Running.as_str(),
             "total": total.map_or(Bson::Null, Bson::from),
             "done": 0_i64, "skipped": 0_i64, "errors": [], "position": Bson::Null, "pending": [], "newest": newest,
@@ -249,7 +255,7 @@ impl Store {
             .return_document(ReturnDocument::After)
             .await?;
         let job: BulkJob = typed("bulk", made.unwrap_or_default())?;
-        self.record_audit(job.audit_entry("")).await?;
+        self.note_audit(&job.audit_entry(Verb::Bulk(job.action))).await;
         Ok(job)
     }
 
@@ -295,9 +301,10 @@ impl Store {
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn cancel_bulk(&self, id: ObjectId, by: &str) -> Result<BulkCancelled, StoreError> {
+    pub async fn cancel_bulk(&self, id: ObjectId, who: &Actor) -> Result<BulkCancelled, StoreError> {
         let running = doc! { "_id": id, "state": State::Running.as_str() };
-        let cancelled = doc! { "state": State::Cancelled.as_str(), "updated": "$$NOW", "cancelled_by": doc! { "$literal": by } };
+        let by = doc! { "$literal": who.words() };
+        let cancelled = doc! { "state": State::Cancelled.as_str(), "updated": "$$NOW", "cancelled_by": by };
         let update = vec![doc! { "$set": cancelled }];
         let stopped =
             self.bulk().find_one_and_update(running, update).return_document(ReturnDocument::After).await?;
@@ -306,9 +313,8 @@ impl Store {
             return Ok(state.map_or(BulkCancelled::NoSuchJob, BulkCancelled::NotRunning));
         };
         let job: BulkJob = typed("bulk", job)?;
-        let mut entry = job.audit_entry(" cancelled");
-        entry.insert("by", by);
-        self.record_audit(entry).await?;
+        let entry = job.audit_entry(Verb::BulkCancelled(job.action));
+        self.note_audit(&AuditEntry { who: who.clone(), ..entry }).await;
         Ok(BulkCancelled::Cancelled)
     }
 
@@ -344,18 +350,17 @@ impl BulkJob {
     }
 
     /// What the audit says about it.
-    fn audit_entry(&self, what: &str) -> Document {
-        let mut entry = doc! {
-            "by": &self.by, "what": format!("bulk {}{what}", self.action.as_str()),
-            "filter": self.short_filter(), "count": self.total, "job": self.id,
-        };
+    fn audit_entry(&self, what: Verb) -> AuditEntry {
+        let mut more = doc! { "filter": self.short_filter(), "count": self.total, "job": self.id };
         if let Some(reason) = &self.reason {
-            entry.insert("reason", reason);
+            more.insert("reason", reason);
         }
         if self.state != State::Running {
-            entry.extend(doc! { "state": self.state.as_str(), "done": self.done, "skipped": self.skipped });
+            more.extend(doc! { "state": self.state.as_str(), "done": self.done, "skipped": self.skipped });
         }
-        entry
+        let who = Actor::stored(&self.actor, &self.by);
+        let queue = self.filter.get_object_id("queue").ok().map(QueueId);
+        AuditEntry { queue, more, ..AuditEntry::new(who, what, Object::with_id(ObjectKind::Bulk, self.id)) }
     }
 }
 

@@ -4,20 +4,33 @@
 //! Disbatch are accepted unchanged. Keys that nobody knows are collected for a warning; wrong values are
 //! refused with the path of the key.
 
+mod access;
+mod audit;
+mod exposure;
+mod hosts;
+mod isolation;
 mod log;
-pub(crate) mod relaxed;
+pub mod relaxed;
+mod secrets;
 mod sections;
+mod tls;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+pub use access::{Access, Network, Proxy};
+pub use audit::Audit;
+pub use hosts::HostNames;
+pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs};
 pub use log::{Level, Log};
+pub use secrets::Secrets;
 pub use sections::{
     AllowedPlugins, Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role,
     Seconds, Ssl, WebExtensions,
 };
+pub use tls::Tls;
 
 /// Where a process looks when `--config` is not given.
 pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
@@ -59,9 +72,30 @@ pub struct Config {
     /// Comparing counters with tasks.
     #[serde(default)]
     pub auditor: Auditor,
+    /// How long it is remembered who did what.
+    #[serde(default)]
+    pub audit: Audit,
+    /// Keys of secure parameters.
+    #[serde(default)]
+    pub secrets: Secrets,
     /// Deprecated routes to serve.
     #[serde(default)]
     pub web_extensions: WebExtensions,
+    /// Which variables of their runner plugins get besides those that they need.
+    #[serde(default)]
+    pub plugin_environment: PluginEnvironment,
+    /// The user whom plugins run as; the runner's own when unset.
+    #[serde(default)]
+    pub run_as: Option<RunAs>,
+    /// The most that a plugin may use on this node.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Where control groups for tasks are made; there are none when unset.
+    #[serde(default)]
+    pub cgroup: Option<CgroupFolder>,
+    /// Whether plugins, and what they start, can get no privileges that they do not have, through `sudo` for instance.
+    #[serde(default = "Flag::on")]
+    pub no_new_privs: Flag,
     /// The program to run a task with instead of `dtr`.
     #[serde(default)]
     pub task_runner: Option<PathBuf>,
@@ -80,6 +114,15 @@ pub struct Config {
     /// Passed on to the runner as `--testing`.
     #[serde(default)]
     pub testing: Flag,
+    /// Who may use the web server.
+    #[serde(default)]
+    pub access: Access,
+    /// With which files the web server speaks TLS; plain HTTP when unset.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// The names that requests may use for the web server.
+    #[serde(default)]
+    pub hosts: Option<HostNames>,
     /// Folder of static files; the built-in pages need none.
     #[serde(default)]
     pub web_root: Option<PathBuf>,
@@ -101,6 +144,12 @@ pub struct Config {
     /// The file, absolute, as it is passed on to runners.
     #[serde(skip)]
     pub path: PathBuf,
+    /// Whether the file has passwords.
+    #[serde(skip)]
+    has_passwords: bool,
+    /// Whether every user of this host can read the file.
+    #[serde(skip)]
+    is_public: bool,
 }
 
 /// Why a configuration cannot be used. One line, with the file and what is wrong in it.
@@ -143,7 +192,8 @@ impl Config {
         let read_error = |source| ConfigError::Read { path: path.to_owned(), source };
         let text = std::fs::read_to_string(path).map_err(read_error)?;
         let absolute = std::path::absolute(path).map_err(read_error)?;
-        Self::parse(&text, &absolute)
+        let config = Self::parse(&text, &absolute)?;
+        Ok(Self { is_public: exposure::is_public(&absolute), ..config })
     }
 
     /// Checks the text of a configuration file; `path` is for messages and for the runners.
@@ -169,6 +219,7 @@ impl Config {
         if !missing.is_empty() {
             return Err(invalid(missing.join(" and "), "must be defined".to_owned()));
         }
+        let has_passwords = exposure::has_passwords(&value);
         let mut unknown_keys = Vec::new();
         let mut track = serde_path_to_error::Track::new();
         let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
@@ -178,6 +229,7 @@ impl Config {
         let mut config = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
         config.unknown_keys = unknown_keys;
         config.path = path.to_owned();
+        config.has_passwords = has_passwords;
         Ok(config)
     }
 
@@ -194,6 +246,26 @@ impl Config {
     /// Where a DEN tells its runners to store output: as configured, `auto` unless set.
     pub fn den_gfs(&self) -> Gfs {
         self.gfs.unwrap_or(Gfs::Auto)
+    }
+
+    /// The files of `tls`. Relative paths are seen from the folder of the configuration.
+    pub fn tls_files(&self) -> Option<Tls> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.tls.as_ref().map(|tls| tls.within(folder))
+    }
+
+    /// What is wrong where every user of this host can read the passwords in the file.
+    pub fn exposure(&self) -> Option<String> {
+        let path = self.path.display();
+        (self.has_passwords && self.is_public)
+            .then(|| format!("every user of this host can read the passwords in {path}: chmod o-rwx {path}"))
+    }
+
+    /// Warns of that.
+    pub fn log_exposure(&self) {
+        if let Some(exposure) = self.exposure() {
+            tracing::warn!("{exposure}");
+        }
     }
 
     /// Warns about every key that nothing reads.
@@ -275,6 +347,14 @@ mod tests {
             (
                 r#"{"mongohost":"h","database":"d","activequeues":["x"]}"#,
                 "activequeues[0]: 'x' is not an id: expected 24 hexadecimal digits",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","hosts":["a.example","b.example:443"]}"#,
+                "hosts[1]: expected a name or an address without scheme and port, got \"b.example:443\"",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","tls":{"certificate":"/c.pem"}}"#,
+                "tls: missing field `key`",
             ),
             (r#"[1]"#, ".: expected an object with the keys of the configuration"),
         ];

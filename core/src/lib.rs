@@ -5,13 +5,16 @@
 //! through all processes and states the invariants.
 
 pub mod about;
+pub mod accounts;
 pub mod audit;
 pub mod balance;
 pub mod bulk;
+pub mod cgroup;
 pub mod clock;
 pub mod config;
 pub mod counters;
 pub mod explain;
+pub mod identity;
 pub mod lease;
 pub mod lifecycle;
 pub mod link;
@@ -23,7 +26,9 @@ pub mod observe;
 pub mod output;
 pub mod plugin;
 pub mod private_folder;
+pub mod protected;
 pub mod queue;
+pub mod secrets;
 pub mod series;
 pub mod store;
 pub mod task;

@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 
 use crate::model::{Node, NodeName, Selector, number, whole_number};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Altered, Store, StoreError};
 
 /// What an update found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,12 +207,17 @@ impl Store {
         Ok(self.nodes().find_one(node_filter(selector)).await?.map(Document::from))
     }
 
-    /// Sets what an operator may set of a node. Values are stored as given; the caller has validated them.
+    /// Sets what an operator may set of a node. Values are stored as given; the caller has validated them. `None`:
+    /// there is no such node.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn update_node(&self, selector: &Selector, change: NodeChange) -> Result<Updated, StoreError> {
+    pub async fn update_node(
+        &self,
+        selector: &Selector,
+        change: NodeChange,
+    ) -> Result<Option<Altered>, StoreError> {
         let mut fields = Document::new();
         if let Some(maxthreads) = change.maxthreads {
             fields.insert("maxthreads", maxthreads);
@@ -220,8 +225,9 @@ impl Store {
         if let Some(draining) = change.draining {
             fields.insert("draining", draining);
         }
-        let result = self.nodes().update_one(node_filter(selector), doc! { "$set": fields }).await?;
-        Ok(Updated { matched: result.matched_count, modified: result.modified_count })
+        let update = doc! { "$set": fields.clone() };
+        let before = self.nodes().find_one_and_update(node_filter(selector), update).await?;
+        Ok(before.map(|before| Altered::by_setting(Some(before.into()), fields)))
     }
 }
 

@@ -235,6 +235,44 @@ mod tests {
         );
     }
 
+    /// Whoever writes a manifest decides what runs; but only a program does, and a name is nothing but a name.
+    #[test]
+    fn what_is_no_program_or_no_name_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let commands = [
+            "",
+            "/",
+            ".",
+            "..",
+            "./",
+            "../",
+            "run.sh/",
+            "a\\u0000b",
+            "bin/sh",
+            "%2e%2e/run.sh",
+            "..\\\\run.sh",
+            "./none",
+        ];
+        for (number, command) in commands.iter().enumerate() {
+            let name = format!("My::P{number}");
+            plugin(&folder.path().join(format!("plugins/command{number}")), &name, command);
+        }
+        let names = ["", "../x", "/x", "a/b", "a.b", "a\\\\b", "a%2fb", "a\\u0000b", "a b"];
+        for (number, name) in names.iter().enumerate() {
+            plugin(&folder.path().join(format!("plugins/name{number}")), name, "./run.sh");
+        }
+        let plugins = discover(folder.path());
+        let own: Vec<&PluginName> =
+            plugins.names().filter(|name| !name.as_str().starts_with("Disbatch::Plugin")).collect();
+        assert!(own.is_empty(), "{own:?}");
+        let is_wrong = |problem: &&Problem| match problem {
+            Problem::Program { name, .. } => name.as_str().starts_with("My::P"),
+            Problem::Manifest { path, .. } => path.to_string_lossy().contains("plugins/name"),
+            Problem::Folder { .. } | Problem::Duplicate { .. } => false,
+        };
+        assert_eq!(plugins.problems.iter().filter(is_wrong).count(), commands.len() + names.len());
+    }
+
     #[test]
     fn a_missing_folder_is_a_problem_and_no_more() {
         let folder = tempfile::tempdir().unwrap();

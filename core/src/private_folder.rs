@@ -33,6 +33,10 @@ impl<'a> PrivateFolder<'a> {
     /// Reads a name. `None`: it is not that of a private folder.
     pub fn parse(name: &'a str) -> Option<Self> {
         let (task, mark) = name.strip_prefix(PREFIX)?.split_once('-')?;
+        // It is to be a name, and not a path to somewhere else.
+        if mark.is_empty() || mark.contains(['/', '\0']) {
+            return None;
+        }
         let task = if task == IDLE { None } else { Some(task.parse().ok()?) };
         Some(Self { task, mark })
     }
@@ -48,6 +52,10 @@ impl<'a> PrivateFolder<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Component, Path};
+
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -58,6 +66,22 @@ mod tests {
         }
         for other in ["disbatch-mongod-Ab3", "disbatch-idle", "6b0003bb686c8275d70dc2f1", "disbatch-"] {
             assert_eq!(PrivateFolder::parse(other), None, "{other}");
+        }
+        for path in ["disbatch-idle-", "disbatch-idle-a/../../x", "disbatch-idle-/etc", "disbatch-idle-a\0"] {
+            assert_eq!(PrivateFolder::parse(path), None, "{path:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_in_the_folder_where_it_was_found(
+            name in "disbatch-(idle|[0-9a-f]{24})-[-a-zA-Z0-9./\\\\%\\x00]{0,12}|\\PC{0,20}",
+        ) {
+            if let Some(folder) = PrivateFolder::parse(&name) {
+                prop_assert_eq!(folder.name(), name.as_str());
+                let parts: Vec<Component<'_>> = Path::new(&name).components().collect();
+                prop_assert!(matches!(parts[..], [Component::Normal(_)]), "{:?}", parts);
+            }
         }
     }
 }

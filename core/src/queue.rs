@@ -6,10 +6,10 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
+use crate::accounts::Reach;
 use crate::model::{Queue, QueueId, Selector, whole_number};
-use crate::node::Updated;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Altered, Store, StoreError, Stored};
 
 /// How many tasks a queue has in each [`crate::model::Phase`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,7 +29,16 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn list_queues(&self) -> Result<Vec<Queue>, StoreError> {
-        let documents: Vec<Stored> = self.queues().find(doc! {}).await?.try_collect().await?;
+        self.queues_within(&Reach::All).await
+    }
+
+    /// The queues that somebody may do something with, in the server's order.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn queues_within(&self, reach: &Reach) -> Result<Vec<Queue>, StoreError> {
+        let documents: Vec<Stored> = self.queues().find(reach.filter()).await?.try_collect().await?;
         Ok(documents.into_iter().filter_map(readable).collect())
     }
 
@@ -39,7 +48,8 @@ impl Store {
     /// The database cannot be reached, or the document cannot be understood.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn find_queue(&self, selector: &Selector) -> Result<Option<Queue>, StoreError> {
-        let found = self.queues().find_one(liberal_queue_filter(selector)).await?;
+        // If there are both, the text, which comes after numbers.
+        let found = self.queues().find_one(liberal_queue_filter(selector)).sort(doc! { "name": -1 }).await?;
         found.map(|document| typed("queues", document)).transpose()
     }
 
@@ -53,23 +63,29 @@ impl Store {
         Ok(())
     }
 
-    /// Sets fields of a queue, and removes those whose new value is null. The caller has validated them.
+    /// Sets fields of a queue, and removes those whose new value is null. The caller has validated them. `None`: there
+    /// is no such queue.
     ///
     /// # Errors
     /// The new name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn update_queue(&self, selector: &Selector, fields: Document) -> Result<Updated, StoreError> {
-        let result = self.queues().update_one(queue_filter(selector), change(fields)).await?;
-        Ok(Updated { matched: result.matched_count, modified: result.modified_count })
+    pub async fn update_queue(
+        &self,
+        selector: &Selector,
+        fields: Document,
+    ) -> Result<Option<Altered>, StoreError> {
+        let change = change(fields.clone());
+        let before = self.queues().find_one_and_update(queue_filter(selector), change).await?;
+        Ok(before.map(|before| Altered::by_setting_or_removing(before.into(), fields)))
     }
 
-    /// Deletes a queue, leaving its tasks. Returns how many were deleted: 0 or 1.
+    /// Deletes a queue, leaving its tasks. Returns what it was; `None`: there is no such queue.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn delete_queue(&self, selector: &Selector) -> Result<u64, StoreError> {
-        Ok(self.queues().delete_one(queue_filter(selector)).await?.deleted_count)
+    pub async fn delete_queue(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
+        Ok(self.queues().find_one_and_delete(queue_filter(selector)).await?.map(Document::from))
     }
 
     /// How many tasks a queue has, by phase.

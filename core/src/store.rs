@@ -3,6 +3,7 @@
 //!
 //! Every write that decides a task's fate is acknowledged by a majority of the replica set.
 
+mod altered;
 pub(crate) mod error;
 mod indexes;
 
@@ -17,6 +18,7 @@ use mongodb::options::{
 use mongodb::{Client, Collection, Database};
 
 pub(crate) use crate::model::stored::Stored;
+pub use altered::Altered;
 pub use error::{StoreError, WriteFailure};
 
 use crate::clock::{Clock, SystemClock};

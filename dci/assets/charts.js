@@ -76,7 +76,7 @@
       asking?.abort();
       asking = new AbortController();
       const { signal } = asking;
-      const answer = await fetch(figure.dataset.chart, { headers: { Accept: "application/json" }, signal });
+      const answer = await window.disbatch.request(figure.dataset.chart, { headers: { Accept: "application/json" }, signal });
       if (!answer.ok) throw new Error(`${answer.status}`);
       const fresh = await answer.json();
       every = Number(fresh.every) * 1000 || EVERY;

@@ -1,6 +1,6 @@
 // The page of a queue: forms for new tasks, and files of them.
 
-const { find, findAll, make, toast, complain, clearComplaint, blame } = window.disbatch;
+const { find, findAll, make, toast, complain, clearComplaint, blame, request } = window.disbatch;
 
 // What was submitted, and where it is
 
@@ -55,7 +55,7 @@ document.addEventListener("disbatch:tab", async ({ detail: { tab } }) => {
   if (tab.getAttribute("href") !== "#by-json" || !paramsForm || paramsJson.value !== filledIn) return;
   const body = new URLSearchParams([...new FormData(paramsForm)].filter(([name]) => !name.startsWith(".")));
   body.set(".preview", "1");
-  const answer = await fetch(paramsForm.action, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
+  const answer = await request(paramsForm.action, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
   if (!answer?.ok || paramsJson.value !== filledIn) return;
   // It is taken as it is written: a number in it may be larger than this browser's.
   const params = (await answer.text()).trim();
@@ -116,7 +116,7 @@ const submit = async (lines, key) => {
   const body = `{"queue":${JSON.stringify(file.dataset.queue)},".idempotency_key":${JSON.stringify(key)},"params":[${params}]}`;
   let answer;
   try {
-    answer = await fetch("/tasks", { method: "POST", body, headers: { Accept: "application/json", "Content-Type": "application/json" } });
+    answer = await request("/tasks", { method: "POST", body, headers: { Accept: "application/json", "Content-Type": "application/json" } });
   } catch { throw new Trouble("The server cannot be reached."); }
   if (answer.ok) return lines.length;
   const { error } = await answer.json().catch(() => ({}));

@@ -5,16 +5,17 @@ use std::time::Duration;
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use bson::oid::ObjectId;
+use disbatch_core::accounts::Role;
 use disbatch_core::bulk::{Action, BulkFilter, BulkJob, BulkRequest, Queues};
 use disbatch_core::model::{Selector, TaskId};
 use serde_json::{Map, Value, json};
 
-use crate::api::task_action;
+use crate::access::{Who, may_bulk};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
-use crate::legacy;
 use crate::params::Params;
 use crate::state::State;
+use crate::{changes, legacy};
 
 /// A filter has at most so many ids.
 const MOST_IDS: usize = 100_000;
@@ -40,12 +41,22 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
         .ok_or_else(|| HttpError::bad_request("action must be one of cancel, retry, archive and delete"))?;
     let fields = filter_fields(params)?;
     let filter = filter(state, action, &fields).await?;
+    let who = Who::of(http)?;
+    let queue = match filter.queue {
+        Some(Queues::One(queue)) => Some(queue),
+        Some(Queues::All) | None => None,
+    };
+    let named = fields.get("queue").map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned));
+    may_bulk(&who, Role::Operator, queue, state).await.map_err(|error| {
+        // One that is not for them is as if there were none.
+        if error.status() == StatusCode::NOT_FOUND { no_queue(&named.unwrap_or_default()) } else { error }
+    })?;
     let reason = match given("reason") {
         None => None,
         Some(Value::String(reason)) => Some(reason.clone()),
         Some(_) => return Err(HttpError::bad_request("reason must be a string")),
     };
-    Ok(BulkRequest { action, filter, reason, by: task_action::by(http) })
+    Ok(BulkRequest { action, filter, reason, who: changes::actor(&who) })
 }
 
 /// A field of a form that was left empty is no restriction.
@@ -94,6 +105,10 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     Ok(BulkFilter { queue, statuses, older_than, ids, node, archive })
 }
 
+fn no_queue(name: &str) -> HttpError {
+    HttpError::bad_request(format!("no queue '{name}'"))
+}
+
 /// A queue that has been deleted may still have tasks, so an id need not be one of a queue that there is.
 async fn queue(state: &State, name: &str) -> Result<Queues, HttpError> {
     if name == "*" {
@@ -104,7 +119,7 @@ async fn queue(state: &State, name: &str) -> Result<Queues, HttpError> {
         return Ok(Queues::One(id.into()));
     }
     let found = state.store.find_queue(&selector).await?;
-    let found = found.ok_or_else(|| HttpError::bad_request(format!("no queue '{name}'")))?;
+    let found = found.ok_or_else(|| no_queue(name))?;
     Ok(Queues::One(found.id))
 }
 

@@ -185,12 +185,7 @@ pub async fn of_search(store: &Store, query: TaskQuery) -> Result<u64, StoreErro
 /// # Errors
 /// The database cannot be reached, or refuses the filter.
 pub async fn about(store: &Store, query: TaskQuery) -> Result<String, StoreError> {
-    let amount = if query.archive {
-        store.count_up_to_with_archive(query.filter.clone(), BOUND).await?
-    } else {
-        store.count_up_to(query.filter.clone(), BOUND).await?
-    };
-    let bound = match amount {
+    let bound = match store.count_query_up_to(&query, BOUND).await? {
         Amount::Exactly(tasks) => return Ok(tasks.to_string()),
         Amount::MoreThan(bound) => bound,
     };

@@ -1,6 +1,7 @@
 //! The one HTTP error: JSON for programs, a page for people. Internal detail goes to the log only.
 
 use std::fmt;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER};
@@ -19,13 +20,14 @@ const RETRY_SECONDS: u32 = 5;
 pub struct HttpError {
     status: StatusCode,
     body: Value,
-    allow: Option<&'static str>,
+    allow: Option<String>,
+    retry_after: Option<u64>,
 }
 
 impl HttpError {
     /// An error whose body has more than a message. `body` is an object with the key `error`.
     pub fn with_body(status: StatusCode, body: Value) -> Self {
-        Self { status, body, allow: None }
+        Self { status, body, allow: None, retry_after: None }
     }
 
     /// An error with a message.
@@ -43,6 +45,11 @@ impl HttpError {
         Self::with_body(StatusCode::BAD_REQUEST, json!({ "error": message, "param": param }))
     }
 
+    /// 401: it is not known who asks.
+    pub fn unauthorized(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, message)
+    }
+
     /// 403: the client may not do that.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, message)
@@ -54,9 +61,9 @@ impl HttpError {
     }
 
     /// 405: the address is right, what is to be done with it is not.
-    pub fn method_not_allowed(method: &str, allow: &'static str) -> Self {
+    pub fn method_not_allowed(method: &str, allow: &str) -> Self {
         let message = format!("{method} is not possible here, only {allow}");
-        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+        Self { allow: Some(allow.to_owned()), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
     /// 409: it cannot be done as things stand.
@@ -69,8 +76,26 @@ impl HttpError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
     }
 
+    /// 429: there were too many wrong passwords, and the next may be tried after `wait`.
+    pub fn too_many_attempts(wait: Duration) -> Self {
+        let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+        let message = format!("too many wrong passwords or tokens: wait {seconds} s");
+        Self { retry_after: Some(seconds), ..Self::new(StatusCode::TOO_MANY_REQUESTS, message) }
+    }
+
+    /// 500: a mistake of ours. `detail` is for the log.
+    pub fn internal(detail: &str) -> Self {
+        tracing::error!(detail, "a request failed");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error, see the server's log")
+    }
+
     /// An error of a read whose filter came from the client: what the server says of it is for the client.
     pub fn from_search(error: StoreError) -> Self {
+        if error.is_out_of_time() {
+            return Self::bad_request(
+                "the search takes too long: ask for fewer tasks, by fields that an index has",
+            );
+        }
         match error.write_failure() {
             Some(failure) if !error.is_transient() => {
                 Self::bad_request(format!("MongoDB::DatabaseError: {}", failure.message))
@@ -100,8 +125,11 @@ impl HttpError {
     /// A response with this status and the headers that go with it, to be given a body.
     pub fn response(&self) -> HttpResponseBuilder {
         let mut response = HttpResponse::build(self.status);
-        if let Some(allow) = self.allow {
-            response.insert_header((ALLOW, allow));
+        if let Some(allow) = &self.allow {
+            response.insert_header((ALLOW, allow.as_str()));
+        }
+        if let Some(seconds) = self.retry_after {
+            response.insert_header((RETRY_AFTER, seconds));
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.insert_header((RETRY_AFTER, RETRY_SECONDS));
@@ -188,5 +216,10 @@ mod tests {
         assert_eq!(error.to_string(), "PUT is not possible here, only GET, HEAD");
         let response = HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "x").error_response();
         assert_eq!(response.headers().get(RETRY_AFTER).unwrap(), "5");
+        let response = HttpError::too_many_attempts(Duration::from_millis(1_500)).error_response();
+        assert_eq!(
+            (response.status().as_u16(), response.headers().get(RETRY_AFTER).unwrap().as_bytes()),
+            (429, &b"2"[..])
+        );
     }
 }

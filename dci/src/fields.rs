@@ -88,6 +88,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
             "delete_after": retention(queue, "delete_after"),
         },
         "sort": sort,
+        "tenant": queue.tenant(),
         "timeout": rules.timeout.map(|timeout| timeout.as_secs_f64()),
         "unleased_limit": stored("unleased_limit"),
     });
@@ -144,7 +145,7 @@ mod tests {
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
             "grace": 10.0, "max_attempts": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
             "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
-            "timeout": null, "unleased_limit": null,
+            "tenant": null, "timeout": null, "unleased_limit": null,
         });
         assert_eq!(plain, expected);
         let set = queue(doc! { "on_orphan": "requeue", "paused": true, "retention": { "delete_after": 5 } });

@@ -4,7 +4,7 @@
 use actix_web::HttpResponse;
 use bson::{Bson, DateTime, Document};
 pub use disbatch_core::model::{to_bson, to_document};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 /// Its media type. JSON is UTF-8 without saying so.
 pub const CONTENT_TYPE: &str = "application/json";

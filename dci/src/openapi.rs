@@ -1,6 +1,10 @@
 //! `GET /openapi.json`: the description of all routes, put together from the annotations on their handlers.
 
 #[expect(dead_code, reason = "types that only describe are never made")]
+mod accounts;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod audit;
+#[expect(dead_code, reason = "types that only describe are never made")]
 mod bulk;
 mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
@@ -11,6 +15,7 @@ mod requests;
 mod results;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
+mod security;
 
 use std::sync::OnceLock;
 
@@ -18,8 +23,10 @@ use actix_web::HttpResponse;
 use serde_json::Value;
 use utoipa::OpenApi;
 
-pub use bulk::{AuditEntry, BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
-pub use failures::{OfFixed, OfRead, OfSearch, OfWrite};
+pub use accounts::{Account, CreatedToken, Credentials, NewToken, PasswordChange, User};
+pub use audit::{AuditEntry, AuditSearch};
+pub use bulk::{BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
+pub use failures::{OfAnybody, OfFixed, OfRead, OfSearch, OfWrite};
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
@@ -40,7 +47,10 @@ The REST API of Disbatch, the same as that of Perl Disbatch 4.
 
 Parameters come from a body that is a form, else from a body that is JSON (with GET too), else from the query \
 string. Keys that start with a dot are options. Every address that has GET has HEAD as well. Times are UTC. \
-Errors are `{\"error\": ..}` with a status of 400 or above.";
+Errors are `{\"error\": ..}` with a status of 400 or above.
+
+Where there are users, each request needs the name and password of one (HTTP Basic), or a token \
+(`Authorization: Bearer ..`), which `POST /account/tokens` makes.";
 
 #[derive(OpenApi)]
 #[openapi(
@@ -78,6 +88,15 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         api::info::handle,
         api::monitoring::handle,
         handle,
+        ui::login::handle,
+        ui::login::log_in,
+        ui::login::log_out,
+        ui::account::handle,
+        ui::account::password::change_password,
+        ui::account::tokens::create_token,
+        ui::account::tokens::revoke_token,
+        ui::account::sessions::end_session,
+        ui::users::handle,
         ui::docs::handle,
         ui::about::handle,
         ui::nodes::live,
@@ -117,6 +136,7 @@ Errors are `{\"error\": ..}` with a status of 400 or above.";
         (name = "bulk", description = "One action on many tasks."),
         (name = "nodes", description = "The machines."),
         (name = "balance", description = "How QueueBalance divides the work among queues."),
+        (name = "accounts", description = "Who somebody is, and what they may do."),
         (name = "service", description = "This server itself, and its pages."),
         (
             name = "Disbatch::Web::Tasks",
@@ -139,6 +159,7 @@ pub fn description() -> &'static Value {
         for operation in operations_mut(&mut description) {
             retell(operation);
         }
+        security::tell(&mut description);
         description
     })
 }

@@ -5,12 +5,13 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::{FromRequest, HttpRequest, dev, web};
 use serde_json::{Map, Value};
 
 use crate::error::HttpError;
-use crate::legacy;
+use crate::{incoming, legacy};
 
 /// The longest body in bytes.
 pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
@@ -84,7 +85,11 @@ impl Params {
         }
     }
 
-    fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
+    /// Reads what came with a request: its body if the media type is one that is known, else its query string.
+    ///
+    /// # Errors
+    /// It cannot be decoded, or is no object.
+    pub fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
         if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             let body =
                 std::str::from_utf8(body).map_err(|_| HttpError::bad_request("the body is not UTF-8"))?;
@@ -141,13 +146,21 @@ fn whole_body(
     payload: &mut dev::Payload,
 ) -> impl Future<Output = Result<web::Bytes, HttpError>> + use<> {
     let body = web::Payload::from_request(request, payload);
-    async move {
-        let body = body.await.map_err(|_| HttpError::bad_request("the body cannot be read"))?;
-        match body.to_bytes_limited(BODY_LIMIT).await {
-            Ok(Ok(body)) => Ok(body),
-            Ok(Err(_)) => Err(HttpError::bad_request("the body cannot be read")),
-            Err(_) => Err(HttpError::too_large(BODY_LIMIT)),
+    async move { read_body(body.await.map_err(|_| HttpError::bad_request("the body cannot be read"))?).await }
+}
+
+/// Reads a body to its end.
+///
+/// # Errors
+/// It is too long, does not come in time, or is cut off.
+pub async fn read_body(body: web::Payload) -> Result<web::Bytes, HttpError> {
+    match body.to_bytes_limited(BODY_LIMIT).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) if incoming::is_late(&error) => {
+            Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))
         }
+        Ok(Err(_)) => Err(HttpError::bad_request("the body cannot be read")),
+        Err(_) => Err(HttpError::too_large(BODY_LIMIT)),
     }
 }
 

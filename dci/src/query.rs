@@ -6,18 +6,25 @@ pub mod legacy;
 mod pages;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use bson::Document;
+use bson::{Bson, Document, doc};
+use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::secrets;
 use disbatch_core::task::TaskQuery;
 use disbatch_core::task::pages::PageQuery;
 use serde_json::{Value, json};
 
-pub use filter::collection_filter;
+pub use filter::{check_forbidden, collection_filter};
 
 use crate::error::HttpError;
 use crate::json::{Dates, to_bson};
 use crate::params::Params;
+
+/// So long the server may work on a search that is for more than certain values of fields of an index: regular expressions,
+/// for one, can be made to take very long.
+pub const SEARCH_TIME: Duration = Duration::from_secs(60);
 
 /// A search that may be made.
 #[derive(Debug)]
@@ -134,10 +141,33 @@ impl Listing {
             projection: projection(params)?,
             sort: None,
             archive: params.is_on("archive"),
+            max_time: fields.iter().any(|(_, value)| value.is_object()).then_some(SEARCH_TIME),
         };
         let page = pages::page(params, &query)?;
         Ok(Self { query, shape, page })
     }
+
+    /// Leaves out the tasks of all other queues.
+    ///
+    /// # Errors
+    /// A page of the tasks of all queues was asked for.
+    pub fn limit(&mut self, queues: &[Queue]) -> Result<(), HttpError> {
+        let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
+        if let Some(page) = &self.page
+            && !page.of.queue.is_some_and(is_theirs)
+        {
+            let message = "pages in the order of ids are of one queue that you may see: name it with 'queue'";
+            return Err(HttpError::forbidden(message));
+        }
+        self.query.filter = within(std::mem::take(&mut self.query.filter), queues);
+        Ok(())
+    }
+}
+
+/// A filter of tasks that finds none of other queues.
+pub fn within(filter: Document, queues: &[Queue]) -> Document {
+    let ids: Vec<Bson> = queues.iter().map(|queue| queue.id.into()).collect();
+    doc! { "$and": [filter, { "queue": { "$in": ids } }] }
 }
 
 impl Shape {
@@ -167,9 +197,10 @@ fn projection(params: &Params) -> Result<Option<Document>, HttpError> {
     };
     match &value {
         Value::Array(names) => {
-            let fields: Option<Document> =
-                names.iter().map(|name| Some((name.as_str()?.to_owned(), 1_i32.into()))).collect();
-            fields.filter(|fields| fields.keys().all(|name| is_field(name))).map(Some).ok_or_else(wrong)
+            let names: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
+            let names = names.filter(|names| names.iter().all(|name| is_field(name))).ok_or_else(wrong)?;
+            let field = |name: &str| Ok::<_, HttpError>((stored_as(name, true)?, Bson::Int32(1)));
+            names.into_iter().map(field).collect::<Result<_, _>>().map(Some)
         }
         Value::Object(fields) => {
             // Operators of projections could compute anything.
@@ -178,10 +209,36 @@ fn projection(params: &Params) -> Result<Option<Document>, HttpError> {
             if !simple {
                 return Err(wrong());
             }
-            Ok(Some(fields.iter().map(|(name, on)| (name.clone(), to_bson(on))).collect()))
+            let field = |(name, on): (&String, &Value)| {
+                let is_on = on.as_bool() == Some(true) || on.as_f64().is_some_and(|on| on != 0.0);
+                Ok::<_, HttpError>((stored_as(name, is_on)?, to_bson(on)))
+            };
+            fields.iter().map(field).collect::<Result<_, _>>().map(Some)
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Err(wrong()),
     }
+}
+
+/// What the database has for a field of an answer. That a task has secure parameters is known by the name of their key.
+fn stored_as(name: &str, is_on: bool) -> Result<String, HttpError> {
+    refuse_concealed(name)?;
+    Ok(match name {
+        secrets::SHOWN if is_on => format!("{}.key", secrets::FIELD),
+        secrets::SHOWN => secrets::FIELD.to_owned(),
+        other => other.to_owned(),
+    })
+}
+
+/// Refuses to look for, or at, what nobody but the plugin may see.
+///
+/// # Errors
+/// The field is that.
+pub fn refuse_concealed(field: &str) -> Result<(), HttpError> {
+    if secrets::is_concealed(field) {
+        let message = format!("'{}' is for plugins only: it cannot be searched or shown", secrets::FIELD);
+        return Err(HttpError::bad_request(message));
+    }
+    Ok(())
 }
 
 fn is_field(name: &str) -> bool {
@@ -232,6 +289,15 @@ mod tests {
     }
 
     #[test]
+    fn a_search_with_operators_has_its_time() {
+        let time = |status: Value| {
+            parse(json!({"queue": QUEUE, "status": status}), json!({})).unwrap().query.max_time
+        };
+        assert_eq!(time(json!({"$regex": "(a+)+$"})), Some(SEARCH_TIME));
+        assert_eq!([time(json!(1)), time(json!([1, "2"]))], [None, None]);
+    }
+
+    #[test]
     fn fields_are_an_array_or_an_object_or_either_as_text() {
         let projection = |fields: Value| {
             parse(json!({"queue": QUEUE}), json!({ "fields": fields }))
@@ -247,6 +313,16 @@ mod tests {
         for wrong in [json!("status"), json!(5), json!([1]), json!({"a": {"$slice": 1}}), json!({"a": "$b"})]
         {
             assert_eq!(projection(wrong).unwrap_err().status(), 400);
+        }
+        let shown = |fields: Value| projection(fields).unwrap().unwrap();
+        assert_eq!(shown(json!(["has_secure_params"])), doc! { "secure_params.key": 1 });
+        assert_eq!(shown(json!({"has_secure_params": true})), doc! { "secure_params.key": true });
+        assert_eq!(shown(json!({"has_secure_params": 0})), doc! { "secure_params": 0 });
+        for secret in
+            [json!(["secure_params"]), json!({"secure_params": 0}), json!("[\"secure_params.data\"]")]
+        {
+            let error = projection(secret).unwrap_err().to_string();
+            assert!(error.starts_with("'secure_params' is for plugins only"), "{error}");
         }
     }
 }

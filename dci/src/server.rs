@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod described;
 mod extensions;
+mod route;
+mod routes;
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,22 +14,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::dev::Server;
-use actix_web::http::header::{VARY, X_CONTENT_TYPE_OPTIONS};
-use actix_web::middleware::{Compress, DefaultHeaders, from_fn};
-use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{App, HttpRequest, HttpServer, Resource, Route, guard};
+use actix_web::middleware::{Compress, from_fn};
+use actix_web::web::{Data, ServiceConfig};
+use actix_web::{App, HttpRequest, HttpServer};
 use anyhow::anyhow;
 use disbatch_core::bulk;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
 use disbatch_core::telemetry;
 
-use crate::api::{self, Answer};
+use crate::api::Answer;
 use crate::args::Arguments;
 use crate::error::HttpError;
+use crate::hosts::{self, Hosts};
 use crate::state::State;
-use crate::{accept, openapi, origin, static_files, ui};
+use crate::tls::Certificate;
+use crate::{accept, headers, incoming, origin, static_files, ui};
+use route::{Declared, Routes};
 
 const USAGE: u8 = 2;
 const CONFIGURATION: u8 = 3;
@@ -42,6 +47,22 @@ const WORKERS: usize = 4;
 /// So many threads of each of them read files and compress.
 const BLOCKING: usize = 4;
 
+/// So many connections each of them has at most; who comes then has to wait.
+const CONNECTIONS: usize = 1_024;
+
+/// How long a connection is kept that nobody asks anything on. Proxies keep theirs for a minute, and should be those who
+/// close them.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// How long the beginning of a connection's first request may take: its line and its headers.
+const HEAD: Duration = Duration::from_secs(10);
+
+/// How long agreeing on keys may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long a client may take to let go of a connection that is being closed.
+const GOODBYE: Duration = Duration::from_secs(5);
+
 /// How long the end waits for counters to be written.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
@@ -50,18 +71,27 @@ const RETRY: Duration = Duration::from_secs(5);
 
 /// Serves until a signal comes. Returns the process's exit status.
 pub async fn run(arguments: Arguments) -> ExitCode {
-    let address = match arguments.checked_address() {
-        Ok(address) => address,
-        Err(error) => return complain(USAGE, &error),
-    };
+    let address = arguments.listen;
     let (config, store) = match configure(&arguments).await {
         Ok(configured) => configured,
         Err(error) => return complain(CONFIGURATION, &error),
     };
+    let certificate = match arguments.tls(&config).map(Certificate::open).transpose() {
+        Ok(certificate) => certificate,
+        Err(error) => return complain(CONFIGURATION, &error),
+    };
+    let keys = match Keys::load(&config) {
+        Ok(keys) => keys,
+        Err(error) => return complain(CONFIGURATION, &error),
+    };
+    let door = match arguments.door(&config, &store).await {
+        Ok(door) => door,
+        Err(error) => return complain(USAGE, &error),
+    };
     let watch = tokio::spawn(await_database(store.clone()));
     // The one before this may have been killed.
     store.doubt_counters();
-    let served = serve(State::new(&config, store.clone()), address).await;
+    let served = serve(State::new(&config, store.clone(), door).with_keys(keys), address, certificate).await;
     watch.abort();
     let _written = tokio::time::timeout(LAST_MOMENT, store.flush()).await;
     match served {
@@ -80,6 +110,7 @@ async fn configure(arguments: &Arguments) -> anyhow::Result<(Config, Store)> {
     let config = Config::load(&arguments.config).map_err(|error| anyhow!("{error}"))?;
     telemetry::init(&config.log)?;
     config.log_unknown_keys();
+    config.log_exposure();
     let store = Store::connect(&config, Role::DisbatchWeb).await;
     let store =
         store.map_err(|error| anyhow!("cannot use mongohost of {}: {error}", config.path.display()))?;
@@ -99,11 +130,11 @@ async fn await_database(store: Store) {
     tracing::info!(database = store.database_name(), "the database is there");
 }
 
-async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
+async fn serve(state: State, address: SocketAddr, certificate: Option<Certificate>) -> io::Result<()> {
     let lifecycle = Lifecycle::listen()?;
     let (watch, feeds) = (Arc::clone(&state.watch), Arc::clone(&state.feeds));
     let bulk = state.bulk.clone();
-    let server = listen(state, address)?;
+    let server = listen(state, address, certificate)?;
     let followed = tokio::spawn(bulk::follow(bulk.clone()));
     let handle = server.handle();
     let stop = tokio::spawn(async move {
@@ -124,15 +155,20 @@ async fn serve(state: State, address: SocketAddr) -> io::Result<()> {
     served
 }
 
-fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
+fn listen(state: State, address: SocketAddr, certificate: Option<Certificate>) -> io::Result<Server> {
+    let hosts = Data::new(Hosts::new(state.hosts.as_ref(), address));
     let data = Data::new(state);
     let application = move || {
         App::new()
             .app_data(data.clone())
+            .app_data(hosts.clone())
             .wrap(from_fn(origin::refuse_other_sites))
             .wrap(Compress::default())
-            .wrap(DefaultHeaders::new().add((X_CONTENT_TYPE_OPTIONS, "nosniff")))
-            .configure(|app| all_routes(app, &data))
+            .wrap(from_fn(hosts::refuse_other_names))
+            .wrap(from_fn(incoming::in_time))
+            // Last, so that it sees every answer.
+            .wrap(from_fn(headers::protect))
+            .configure(|app| drop(all_routes(app, &data)))
     };
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     let server = HttpServer::new(application)
@@ -145,171 +181,28 @@ fn listen(state: State, address: SocketAddr) -> io::Result<Server> {
         .tcp_nodelay(true)
         // Else answers that go on for long would do so for clients that have gone.
         .h1_allow_half_closed(false)
-        .bind(address)?;
+        .max_connections(CONNECTIONS)
+        .keep_alive(KEEP_ALIVE)
+        .client_request_timeout(HEAD)
+        .client_disconnect_timeout(GOODBYE)
+        .tls_handshake_timeout(HANDSHAKE);
+    let tls = certificate.is_some();
+    let server = match certificate {
+        None => server.bind(address)?,
+        // It adds the protocols that it knows: HTTP/1.1 only.
+        Some(certificate) => server.bind_rustls_0_23(address, certificate.serve()?)?,
+    };
     for address in server.addrs() {
-        tracing::info!(%address, "listening");
+        tracing::info!(%address, tls, "listening");
     }
     Ok(server.run())
 }
 
-/// All routes, in the order in which they are looked at.
-fn all_routes(app: &mut ServiceConfig, state: &State) {
-    actions(app);
-    extensions::routes(app, state);
-    routes(app);
-}
-
-/// What is done with one task. These come before the extensions, which have `POST /tasks/:queue/:collection`.
-fn actions(app: &mut ServiceConfig) {
-    app.service(
-        resource("/tasks/{id:[0-9a-f]{24}}/cancel", "POST").route(web::post().to(api::cancel_task::handle)),
-    )
-    .service(
-        resource("/tasks/{id:[0-9a-f]{24}}/retry", "POST").route(web::post().to(api::retry_task::handle)),
-    );
-}
-
-/// All other routes that are always there.
-fn routes(app: &mut ServiceConfig) {
-    const GET: &str = "GET, HEAD";
-    const GET_POST: &str = "GET, HEAD, POST";
-    app.configure(pages)
-        .service(resource("/openapi.json", GET).route(get().to(openapi::handle)))
-        .service(resource("/plugins", GET).route(get().to(api::list_plugins::handle)).wrap(by_accept()))
-        .service(resource("/nodes", GET).route(get().to(api::list_nodes::handle)).wrap(by_accept()))
-        .service(
-            resource("/nodes/{node:.+}", GET_POST)
-                .route(get().to(api::get_node::handle))
-                .route(web::post().to(api::update_node::handle))
-                .wrap(by_accept()),
-        )
-        .service(
-            resource("/queues", GET_POST)
-                .route(get().to(api::list_queues::handle))
-                .route(web::post().to(api::create_queue::handle))
-                .wrap(by_accept()),
-        )
-        .service(
-            resource("/queues/{queue:.+}", "GET, HEAD, POST, DELETE")
-                .route(get().to(api::get_queue::handle))
-                .route(web::post().to(api::update_queue::handle))
-                .route(web::delete().to(api::delete_queue::handle))
-                .wrap(by_accept()),
-        )
-        .service(
-            resource("/tasks", GET_POST)
-                .route(get().to(api::list_tasks::handle))
-                .route(web::post().to(api::create_tasks::handle))
-                .wrap(by_accept()),
-        )
-        .service(resource("/info", GET).route(get().to(api::info::handle)))
-        .service(resource("/monitoring", GET).route(get().to(api::monitoring::handle)))
-        .service(
-            resource("/balance", GET_POST)
-                .route(get().to(api::get_balance::handle))
-                .route(web::post().to(api::update_balance::handle))
-                .wrap(by_accept()),
-        )
-        .service(
-            resource("/tasks/{id:[0-9a-f]{24}}", GET)
-                .route(get().to(api::get_task::handle))
-                .wrap(by_accept()),
-        )
-        .configure(running)
-        .service(
-            resource("/tasks/{id:[0-9a-f]{24}}/attempts", GET).route(get().to(api::list_attempts::handle)),
-        )
-        .service(resource("/tasks/{id:[0-9a-f]{24}}/explain", GET).route(get().to(api::explain_task::handle)))
-        .configure(bulk)
-        .service(resource("/audit", GET).route(get().to(api::list_audit::handle)).wrap(by_accept()))
-        .service(resource("/counters", GET).route(get().to(api::list_counters::handle)))
-        .service(resource("/counters/audit", "POST").route(web::post().to(api::audit_counters::handle)))
-        .default_service(web::to(otherwise));
-}
-
-/// Routes that only pages need.
-fn pages(app: &mut ServiceConfig) {
-    const GET: &str = "GET, HEAD";
-    // What is no asset may be a file of the same folder.
-    let is_asset = guard::fn_guard(|context| ui::assets::is_at(context.head().uri.path()));
-    app.service(resource("/", GET).route(get().to(ui::overview::handle)))
-        .service(resource("/assets/{asset}", GET).guard(is_asset).route(get().to(ui::assets::handle)))
-        .service(resource("/docs", GET).route(get().to(ui::docs::handle)))
-        .service(resource("/about", GET).route(get().to(ui::about::handle)))
-        .configure(pages_of_things)
-        .service(resource("/ui/overview", GET).route(get().to(ui::overview::live)))
-        .service(resource("/ui/tasks", GET).route(get().to(ui::tasks::live)))
-        .service(resource("/ui/tasks/{id:[0-9a-f]{24}}", GET).route(get().to(ui::task::live)))
-        .service(resource("/ui/bulk", GET).route(get().to(ui::bulk::live)))
-        .service(resource("/ui/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(ui::bulk::job::live)))
-        .service(resource("/ui/throughput", GET).route(get().to(ui::overview::throughput)));
-}
-
-/// Those that the pages of queues, nodes and QueueBalance need.
-fn pages_of_things(app: &mut ServiceConfig) {
-    const GET: &str = "GET, HEAD";
-    const POST: &str = "POST";
-    app.service(resource("/ui/nodes", GET).route(get().to(ui::nodes::live)))
-        .service(resource("/ui/nodes/{id:[0-9a-f]{24}}", GET).route(get().to(ui::node::live)))
-        .service(resource("/ui/nodes/{id:[0-9a-f]{24}}/chart", GET).route(get().to(ui::node::chart)))
-        .service(resource("/ui/queues/{id:[0-9a-f]{24}}", GET).route(get().to(ui::queue::live)))
-        .service(resource("/ui/queues/{id:[0-9a-f]{24}}/chart", GET).route(get().to(ui::queue::chart)))
-        .service(
-            resource("/ui/queues/{id:[0-9a-f]{24}}/tasks", POST)
-                .route(web::post().to(ui::queue::submit::handle)),
-        )
-        .service(
-            resource("/ui/queues/{id:[0-9a-f]{24}}/delete", POST)
-                .route(web::post().to(ui::queue::remove::handle)),
-        )
-        .service(resource("/ui/balance", POST).route(web::post().to(ui::balance::save::handle)))
-        .service(resource("/ui/balance/check", POST).route(web::post().to(ui::balance::check::handle)))
-        .service(resource("/ui/balance/disable", POST).route(web::post().to(ui::balance::disable::handle)));
-}
-
-/// Routes that go on while the task does.
-fn running(app: &mut ServiceConfig) {
-    const GET: &str = "GET, HEAD";
-    app.service(resource("/tasks/{id:[0-9a-f]{24}}/stdout", GET).route(get().to(api::get_stdout::handle)))
-        .service(resource("/tasks/{id:[0-9a-f]{24}}/stderr", GET).route(get().to(api::get_stderr::handle)))
-        .service(resource("/tasks/{id:[0-9a-f]{24}}/events", GET).route(get().to(api::get_events::handle)))
-        .service(resource("/tasks/{id:[0-9a-f]{24}}/wait", GET).route(get().to(api::wait_for_task::handle)));
-}
-
-/// Routes for many tasks at once.
-fn bulk(app: &mut ServiceConfig) {
-    const GET: &str = "GET, HEAD";
-    const GET_POST: &str = "GET, HEAD, POST";
-    app.service(
-        resource("/bulk", GET_POST)
-            .route(get().to(api::list_bulk::handle))
-            .route(web::post().to(api::create_bulk::handle))
-            .wrap(by_accept()),
-    )
-    .service(
-        resource("/bulk/{id:[0-9a-f]{24}}", GET).route(get().to(api::get_bulk::handle)).wrap(by_accept()),
-    )
-    .service(
-        resource("/bulk/{id:[0-9a-f]{24}}/cancel", "POST").route(web::post().to(api::cancel_bulk::handle)),
-    );
-}
-
-/// A path whose methods are `allow`.
-fn resource(path: &str, allow: &'static str) -> Resource {
-    let refuse = move |request: HttpRequest| async move {
-        Answer::Err(HttpError::method_not_allowed(request.method().as_str(), allow))
-    };
-    web::resource(path).default_service(web::to(refuse))
-}
-
-/// Tells caches that the answer depends on `Accept`.
-fn by_accept() -> DefaultHeaders {
-    DefaultHeaders::new().add((VARY, "Accept"))
-}
-
-/// A route for GET and for HEAD, whose answer is sent without its body.
-fn get() -> Route {
-    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+/// Adds all routes.
+fn all_routes(app: &mut ServiceConfig, state: &State) -> Vec<Declared> {
+    let mut routes = Routes::of(app);
+    routes::add(&mut routes, state);
+    routes.declared()
 }
 
 /// What no route is for: a file, or nothing.

@@ -4,10 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use disbatch_core::bulk::Worker;
-use disbatch_core::config::{Balance, Config};
+use disbatch_core::config::{Balance, Config, HostNames};
 use disbatch_core::plugin::Plugins;
+use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
+use tokio::runtime::Handle;
 
+use crate::access::{Access, Door};
 use crate::counts::QueueCounts;
 use crate::ui::about::Sizes;
 use crate::ui::live::Feeds;
@@ -19,6 +22,8 @@ use crate::watch::Watch;
 pub struct State {
     /// The database.
     pub store: Store,
+    /// Who may do what.
+    pub access: Arc<Access>,
     /// How many tasks the queues have.
     pub counts: Arc<QueueCounts>,
     /// Who waits for which task.
@@ -29,6 +34,10 @@ pub struct State {
     pub overview: Arc<Memory>,
     /// Works on bulk jobs.
     pub bulk: Worker,
+    /// Where changes are made that must come to their end, whatever becomes of the request.
+    pub runtime: Handle,
+    /// Encrypt secure parameters.
+    pub keys: Arc<Keys>,
     /// The plugins that queues may be created with.
     pub plugins: Vec<String>,
     /// What this host knows of plugins.
@@ -43,6 +52,8 @@ pub struct State {
     pub extensions: Vec<Extension>,
     /// Folder of static files.
     pub web_root: Option<PathBuf>,
+    /// The names that requests may use for this server.
+    pub hosts: Option<HostNames>,
 }
 
 /// A set of deprecated routes.
@@ -69,8 +80,9 @@ impl Extension {
 }
 
 impl State {
-    /// The state for `config`: its `plugins`, or every plugin that is found when there is no such key.
-    pub fn new(config: &Config, store: Store) -> Self {
+    /// The state for `config`: its `plugins`, or every plugin that is found when there is no such key. Changes are made
+    /// on the runtime that this is called on.
+    pub fn new(config: &Config, store: Store, door: Door) -> Self {
         let manifests = Plugins::discover(config);
         let plugins = match &config.plugins {
             Some(allowed) => allowed.0.clone(),
@@ -84,7 +96,10 @@ impl State {
             extension
         };
         Self {
+            access: Arc::new(Access::new(config, door)),
             bulk: Worker::new(store.clone()),
+            runtime: Handle::current(),
+            keys: Arc::default(),
             store,
             counts: Arc::default(),
             watch: Arc::default(),
@@ -97,7 +112,13 @@ impl State {
             balance: config.balance,
             extensions: config.web_extensions.0.iter().filter_map(known).collect(),
             web_root: config.web_root.clone(),
+            hosts: config.hosts.clone(),
         }
+    }
+
+    /// The same with keys of secure parameters.
+    pub fn with_keys(self, keys: Keys) -> Self {
+        Self { keys: Arc::new(keys), ..self }
     }
 
     /// Whether a queue may be created with `plugin`.

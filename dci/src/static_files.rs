@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use actix_files::NamedFile;
 use actix_web::http::Method;
-use actix_web::http::header::{CONTENT_TYPE, HeaderValue};
+use actix_web::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse};
+
+/// These are the operator's own, and may be pages with scripts. Other sites may not show them within theirs.
+const POLICY: &str = "frame-ancestors 'none'";
 
 /// The file that `request` asks for, if it is there and may be seen. Conditional requests and ranges work.
 pub async fn find(web_root: &Path, request: &HttpRequest) -> Option<HttpResponse> {
@@ -29,6 +32,7 @@ pub async fn find(web_root: &Path, request: &HttpRequest) -> Option<HttpResponse
         // As Perl Disbatch has it.
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/javascript"));
     }
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     Some(response)
 }
 
@@ -45,8 +49,9 @@ fn percent_decode(text: &str) -> Option<String> {
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         if *first == b'%' {
-            let digits = std::str::from_utf8(tail.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            // A sign would pass for a digit.
+            let digits = tail.get(..2).filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
+            bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
             rest = &tail[2..];
         } else {
             bytes.push(*first);
@@ -58,7 +63,53 @@ fn percent_decode(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Component;
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Parts of paths that have led somewhere else, somewhere.
+    const PARTS: [&str; 20] = [
+        "/",
+        "//",
+        ".",
+        "..",
+        "...",
+        "%2e",
+        "%2E",
+        "%252e",
+        "%2f",
+        "%252f",
+        "\\",
+        "%5c",
+        "%00",
+        "%c0%ae",
+        "%ff",
+        "~",
+        "a",
+        "js",
+        "queues.js",
+        "etc",
+    ];
+
+    proptest! {
+        #[test]
+        fn a_path_is_of_ordinary_names(
+            parts in prop::collection::vec(prop::sample::select(&PARTS[..]), 0..8),
+            odd in any::<String>(),
+        ) {
+            let paths = [format!("/{}", parts.concat()), format!("/{odd}"), parts.concat()];
+            for path in paths.iter().filter_map(|path| relative(path)) {
+                for part in path.components() {
+                    let Component::Normal(name) = part else { return Err(TestCaseError::fail(format!("{path:?}"))) };
+                    let name = name.to_string_lossy();
+                    prop_assert!(!name.starts_with('.') && !name.contains(['\\', '\0', '/']), "{:?}", path);
+                }
+                prop_assert!(Path::new("/srv/web").join(&path).starts_with("/srv/web"), "{:?}", path);
+            }
+        }
+    }
 
     #[test]
     fn only_ordinary_names_are_paths() {
@@ -83,6 +134,13 @@ mod tests {
             "/%zz",
             "/%ff",
             "/%2fetc/passwd",
+            "/a%5c..%5cx",
+            "/a/%2e%2e%2f%2e%2e/x",
+            "/%2E/x",
+            "/%2e%2e%2fx%00.js",
+            "/%+fx",
+            "/% 2x",
+            "/%c0%ae%c0%ae/x",
         ] {
             assert_eq!(relative(wrong), None, "{wrong}");
         }
@@ -96,13 +154,29 @@ mod tests {
         std::fs::write(root.join("js/queues.js"), "let a;").unwrap();
         std::fs::write(folder.path().join("secret"), "s").unwrap();
         std::os::unix::fs::symlink(folder.path().join("secret"), root.join("link")).unwrap();
+        std::os::unix::fs::symlink(folder.path(), root.join("out")).unwrap();
+        std::os::unix::fs::symlink("js/queues.js", root.join("alias.js")).unwrap();
+        std::os::unix::fs::symlink("nowhere", root.join("dangling")).unwrap();
         let get = async |path: &str| {
             find(&root, &actix_web::test::TestRequest::get().uri(path).to_http_request()).await
         };
         let response = get("/js/queues.js").await.unwrap();
         assert_eq!(response.headers().get("content-type").unwrap(), "application/javascript");
         assert!(response.headers().contains_key("last-modified"));
-        for absent in ["/js", "/js/", "/link", "/nope", "/../secret"] {
+        assert_eq!(response.headers().get("content-security-policy").unwrap(), "frame-ancestors 'none'");
+        assert!(get("/alias.js").await.is_some(), "it leads to a file of the folder");
+        for absent in [
+            "/js",
+            "/js/",
+            "/link",
+            "/nope",
+            "/../secret",
+            "/out",
+            "/out/secret",
+            "/dangling",
+            "/js/%2e%2e/%2e%2e/secret",
+            "/js/queues.js/",
+        ] {
             assert!(get(absent).await.is_none(), "{absent}");
         }
         let post = actix_web::test::TestRequest::post().uri("/js/queues.js").to_http_request();

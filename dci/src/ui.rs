@@ -2,6 +2,7 @@
 //! without script; with it they change by themselves ([`live`]).
 
 pub mod about;
+pub mod account;
 pub mod assets;
 pub mod audit;
 pub mod balance;
@@ -12,6 +13,7 @@ pub mod host;
 pub mod kept;
 pub mod lacking;
 pub mod live;
+pub mod login;
 pub mod names;
 pub mod node;
 pub mod node_row;
@@ -26,6 +28,7 @@ pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
+pub mod users;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -140,8 +143,11 @@ fn time(value: Option<&Bson>) -> String {
 #[cfg(test)]
 mod tests {
     use bson::doc;
+    use disbatch_core::accounts::{Key, Rights, Role};
 
     use super::*;
+    use crate::access::viewer::Viewer;
+    use crate::access::{Via, Who};
 
     #[test]
     fn errors_have_a_page_that_escapes_what_it_shows() {
@@ -168,6 +174,96 @@ mod tests {
             assert!(name.contains("?v="), "{name} is no asset");
         }
         assert!(html.contains("<main id=\"main\"") && html.contains("href=\"#main\""), "{html}");
+    }
+
+    fn frame() -> String {
+        ErrorPage { status: 404, reason: "Not Found", message: "none" }.render().unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_frame_is_for_whom_the_page_is_made() {
+        let anybody = frame();
+        for part in ["href=\"/nodes\"", "href=\"/audit\"", "href=\"/users\"", "<body>"] {
+            assert!(anybody.contains(part), "{part} is not in {anybody}");
+        }
+        assert!(!anybody.contains("/logout") && !anybody.contains("form-token"), "{anybody}");
+        let key = Key::new().unwrap();
+        let mut who = Who::anybody("10.0.0.1".into());
+        (who.name, who.via) = (Some("<alice>".into()), Via::Session(key.clone()));
+        who.rights = Rights::new(Some(Role::Viewer), Vec::new());
+        let viewer = Viewer::of(&who).look(async { frame() }).await;
+        for part in [
+            "&#60;alice&#62;".to_owned(),
+            "action=\"/logout\" method=\"post\"><input type=\"hidden\" name=\".form_token\"".to_owned(),
+            "<meta name=\"form-token\" content=\"".to_owned(),
+            "<body data-role=\"viewer\" data-everywhere=\"viewer\">".to_owned(),
+            "href=\"/nodes\"".to_owned(),
+        ] {
+            assert!(viewer.contains(&part), "{part} is not in {viewer}");
+        }
+        assert!(!viewer.contains("href=\"/audit\"") && !viewer.contains("href=\"/users\""), "{viewer}");
+        who.via = Via::Proxy;
+        who.rights = Rights::default();
+        let nobody = Viewer::of(&who).look(async { frame() }).await;
+        assert!(!nobody.contains("/logout") && !nobody.contains("href=\"/nodes\""), "{nobody}");
+    }
+
+    /// What follows a tag, whose attributes may have tags of the template in them.
+    fn behind(tag: &str) -> &str {
+        let (mut rest, mut quoted) = (tag, false);
+        while let Some(c) = rest.chars().next() {
+            let inner = [("{%", "%}"), ("{{", "}}")].into_iter().find(|(begin, _)| rest.starts_with(begin));
+            if let Some((_, end)) = inner {
+                rest = rest.split_once(end).unwrap().1;
+                continue;
+            }
+            rest = &rest[c.len_utf8()..];
+            match c {
+                '"' => quoted = !quoted,
+                '>' if !quoted => return rest,
+                _ => {} // Part of the tag.
+            }
+        }
+        panic!("{tag} has no end")
+    }
+
+    fn templates(folder: &std::path::Path) -> Vec<(std::path::PathBuf, String)> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                found.extend(templates(&path));
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                found.push((path, text));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn every_form_that_changes_something_is_known_by_its_first_field() {
+        let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/templates"));
+        let mut forms = 0;
+        for (path, text) in templates(folder) {
+            for (at, _) in text.match_indices("<form") {
+                let rest = behind(&text[at..]);
+                let tag = &text[at..text.len() - rest.len()];
+                if tag.contains("method=\"get\"") || tag.contains("method=\"dialog\"") {
+                    continue;
+                }
+                // What has no method is sent by a script, which puts the same into a header.
+                if tag.contains("method=\"post\"") {
+                    forms += 1;
+                    let is_first = rest.starts_with("{{ crate::access::viewer::form_field() }}");
+                    assert!(is_first, "{}: {tag}{}", path.display(), rest.lines().next().unwrap_or_default());
+                } else {
+                    assert!(!tag.contains("action=") && !tag.contains("hx-"), "{}: {tag}", path.display());
+                }
+            }
+        }
+        assert!(forms > 30, "only {forms} forms were found");
+        assert_eq!(behind("<form a=\"b>\"{% if c > 1 %} d=\"{{ e }}\"{% endif %}>rest"), "rest");
     }
 
     #[test]

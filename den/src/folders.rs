@@ -9,6 +9,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use disbatch_core::cgroup;
+use disbatch_core::config::Config;
+use disbatch_core::identity::Identity;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
 use disbatch_core::store::StoreError;
@@ -21,13 +24,15 @@ use crate::processes::{self, Wanted};
 const LEFT: &str = "left";
 
 impl Node {
-    /// Removes folders of tasks that nobody has claimed and of which no process is left, and their live output.
+    /// Removes folders of tasks that nobody has claimed and of which no process is left, and their live output. Also the
+    /// control groups of runners that are gone.
     ///
     /// A task that this database does not know may be another's: its folder is left alone.
     pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
+        cgroup::remove_left(&self.config);
         let living = self.launcher.tasks();
         let mut left = Vec::new();
-        for (task, folder) in private_folders(&std::env::temp_dir()) {
+        for (task, folder) in private_folders(&std::env::temp_dir(), &owners(&self.config)) {
             match task {
                 Some(task) if !living.contains(&task) => left.push((task, folder)),
                 Some(_) => {}
@@ -67,14 +72,21 @@ async fn remove(folder: &Path) -> io::Result<()> {
     tokio::fs::remove_dir_all(&ours).await
 }
 
-/// The folders in `parent` that runners of this user have made, with their tasks.
-fn private_folders(parent: &Path) -> Vec<(Option<TaskId>, PathBuf)> {
+/// Who may have the private folders of runners of this user: this user, and whom plugins run as.
+fn owners(config: &Config) -> Vec<u32> {
+    let user = config.run_as.as_ref().and_then(|run_as| Identity::find(run_as).ok());
+    user.map(|user| user.uid).into_iter().chain([Uid::current().as_raw()]).collect()
+}
+
+/// The private folders in `parent` that belong to one of `owners`, with their tasks.
+fn private_folders(parent: &Path, owners: &[u32]) -> Vec<(Option<TaskId>, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
-    let own = Uid::current().as_raw();
     entries
         .filter_map(Result::ok)
         .filter_map(|entry| Some((PrivateFolder::parse(entry.file_name().to_str()?)?.task, entry)))
-        .filter(|(_, entry)| entry.metadata().is_ok_and(|found| found.is_dir() && found.uid() == own))
+        .filter(|(_, entry)| {
+            entry.metadata().is_ok_and(|found| found.is_dir() && owners.contains(&found.uid()))
+        })
         .map(|(task, entry)| (task, entry.path()))
         .collect()
 }
@@ -95,9 +107,23 @@ mod tests {
         fs::create_dir(parent.path().join(id)).unwrap();
         fs::write(parent.path().join(format!("disbatch-{id}-file")), "").unwrap();
         std::os::unix::fs::symlink(&folder, parent.path().join(format!("disbatch-{id}-link"))).unwrap();
-        let mut found = private_folders(parent.path());
+        let own = Uid::current().as_raw();
+        let mut found = private_folders(parent.path(), &[own]);
         found.sort_unstable_by_key(|(task, _)| task.is_none());
         assert_eq!(found, [(Some(id.parse().unwrap()), folder), (None, idle)]);
+        assert!(private_folders(parent.path(), &[own + 1]).is_empty());
+    }
+
+    #[test]
+    fn folders_may_belong_to_the_user_of_plugins() {
+        let config = |keys: &str| {
+            let text = format!(r#"{{"mongohost":"h","database":"d"{keys}}}"#);
+            Config::parse(&text, Path::new("/etc/d.json")).unwrap()
+        };
+        let own = Uid::current().as_raw();
+        assert_eq!(owners(&config("")), [own]);
+        assert_eq!(owners(&config(r#","run_as":"root""#)), [0, own]);
+        assert_eq!(owners(&config(r#","run_as":"no-such-user""#)), [own]);
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ mod balance;
 mod boot_time;
 mod claims;
 mod folders;
+mod isolation;
 mod janitor;
 mod launch;
 mod node;

@@ -107,7 +107,7 @@ fn belongs(process: &Path, id: &str, marks: &[Option<String>]) -> bool {
     {
         return true;
     }
-    // Of another user's process it cannot be read; such a process is not one of ours to end either.
+    // Of another user's process only root can read it. To anybody else such a process is none of ours to end either.
     let environment = std::fs::read(process.join("environ")).unwrap_or_default();
     let is_mark = |entry: &[u8]| marks.iter().flatten().any(|mark| mark.as_bytes() == entry);
     environment.split(|byte| *byte == 0).any(is_mark)

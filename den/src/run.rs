@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use disbatch_core::config::{Config, ConfigError, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::NodeName;
+use disbatch_core::secrets::{Keys, KeysError};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::telemetry;
 use disbatch_core::wake::{self, Hints};
@@ -17,6 +18,7 @@ use crate::args::Args;
 use crate::auditor;
 use crate::backoff::Backoff;
 use crate::balance;
+use crate::isolation;
 use crate::janitor;
 use crate::launch::Launcher;
 use crate::node::Node;
@@ -27,6 +29,9 @@ pub enum Failure {
     /// The configuration cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
+    /// The keys of secure parameters cannot be used.
+    #[error("{0}")]
+    Keys(#[from] KeysError),
     /// `mongohost` or the CA file cannot be used.
     #[error("invalid configuration: {0}")]
     Address(StoreError),
@@ -50,6 +55,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let config = Config::load(&args.config)?;
     telemetry::init(&config.log)?;
     config.log_unknown_keys();
+    config.log_exposure();
+    isolation::check(&config)?;
+    // Runners read them when they need them. That they cannot be used is better known now.
+    drop(Keys::load(&config)?);
     let name = match args.node {
         Some(name) => NodeName::new(name),
         None => NodeName::of_this_host()?,
@@ -61,8 +70,13 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         node = %name, database = store.database_name(), mongohost = %shown(&config.mongohost),
         version = env!("CARGO_PKG_VERSION"), "node starts"
     );
+    isolation::warn(&config);
     if !prepare_database(&store, &lifecycle).await {
         return Ok(());
+    }
+    if let Err(error) = store.keep_audit(config.audit.kept()).await {
+        // `disbatch create-users` gives the right to.
+        tracing::warn!(%error, "entries of the audit are not kept as long as audit.keep_days says");
     }
     let hints = Arc::new(Hints::default());
     let stop = CancellationToken::new();

@@ -1,10 +1,11 @@
 //! The control channel: JSON lines that a plugin writes to the descriptor `DISBATCH_CONTROL_FD`.
 
-use bson::Document;
+use bson::{Bson, Document};
 use disbatch_core::model::{TaskId, to_document};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::notes::Notes;
 use crate::relay::Relay;
 
 /// Longer lines are refused: a result may have 1 MiB, and needs some room for its JSON.
@@ -13,8 +14,8 @@ const LONGEST_LINE: usize = 2 * 1024 * 1024;
 /// The largest structured result, as BSON.
 const LARGEST_RESULT: usize = 1024 * 1024;
 
-/// After so many complaints the rest is only counted.
-const MOST_NOTES: usize = 10;
+/// The longest message of progress, in bytes: it is written into the task once a second.
+const LONGEST_MESSAGE: usize = 4 * 1024;
 
 /// What the plugin has said.
 #[derive(Debug, Default)]
@@ -27,8 +28,7 @@ pub struct Control {
     pub done: Option<u8>,
     /// Of a warm plugin: the id of the task that is to be done.
     task: Option<String>,
-    complaints: Vec<String>,
-    unnamed_complaints: usize,
+    complaints: Notes,
     line: Vec<u8>,
     skipping: bool,
 }
@@ -59,10 +59,7 @@ impl Control {
 
     /// What was wrong with it, as lines for the task's standard error.
     pub fn notes(&self) -> impl Iterator<Item = String> {
-        let more = self.unnamed_complaints;
-        self.complaints.iter().map(|complaint| format!("disbatch: {complaint}\n")).chain(
-            (more > 0).then(|| format!("disbatch: and {more} more complaints about the control channel\n")),
-        )
+        self.complaints.lines("complaints about the control channel")
     }
 
     /// Takes what came over the channel. Returns what comes after the line that says that the task is done.
@@ -117,7 +114,7 @@ impl Control {
                 Ok(progress) => relay.progress(progress),
                 Err(why) => self.complain(format!("progress is ignored: {why}")),
             },
-            "report" => match document(value) {
+            "report" => match extended(value) {
                 Ok(report) => relay.report(report).await,
                 Err(why) => self.complain(format!("a report is ignored: {why}")),
             },
@@ -141,11 +138,7 @@ impl Control {
     }
 
     fn complain(&mut self, complaint: String) {
-        if self.complaints.len() < MOST_NOTES {
-            self.complaints.push(complaint);
-        } else {
-            self.unnamed_complaints += 1;
-        }
+        self.complaints.add(&complaint);
     }
 }
 
@@ -153,6 +146,14 @@ impl Control {
 fn document(value: Value) -> Result<Document, String> {
     match value {
         Value::Object(object) => Ok(to_document(&object)),
+        other => Err(format!("expected an object, got {other}")),
+    }
+}
+
+/// A report is for whoever reads the collection: `{"$oid": ..}` is an id there.
+fn extended(value: Value) -> Result<Document, String> {
+    match Bson::try_from(value).map_err(|error| error.to_string())? {
+        Bson::Document(document) => Ok(document),
         other => Err(format!("expected an object, got {other}")),
     }
 }
@@ -171,6 +172,9 @@ fn progress(value: &Value) -> Result<Document, String> {
     }
     if let Some(message) = object.get("message") {
         let text = message.as_str().ok_or_else(|| format!("message {message} is no text"))?;
+        if text.len() > LONGEST_MESSAGE {
+            return Err(format!("its message has more than {LONGEST_MESSAGE} bytes"));
+        }
         progress.insert("message", text);
     }
     Ok(progress)
@@ -272,7 +276,27 @@ mod tests {
         flood.extend(b"junk\n".repeat(100));
         let (control, _) = hear(&flood).await;
         assert_eq!(control.status, Some(5.into()));
-        assert_eq!(control.notes().count(), MOST_NOTES + 1);
+        assert_eq!(control.notes().count(), 11, "ten complaints, and how many more there were");
         assert!(control.line.capacity() <= 2 * LONGEST_LINE);
+    }
+
+    #[tokio::test]
+    async fn what_is_quoted_in_complaints_is_short() {
+        let long = "x".repeat(LONGEST_LINE / 4);
+        let lines = ["KEY", "progress", "report", "result"].map(|key| format!("{{\"{key}\":\"{long}\"}}\n"));
+        let (control, reports) = hear(lines.concat().replace("KEY", &long).as_bytes()).await;
+        let notes: Vec<String> = control.notes().collect();
+        assert_eq!((notes.len(), reports.len()), (4, 0), "{notes:?}");
+        assert!(notes.iter().all(|note| note.chars().count() < 400), "{notes:?}");
+    }
+
+    #[tokio::test]
+    async fn the_message_of_progress_is_short_enough_to_be_written_again_and_again() {
+        let of = |length| format!("{{\"progress\":{{\"message\":\"{}\"}}}}\n", "x".repeat(length));
+        let (control, _) = hear(of(LONGEST_MESSAGE).as_bytes()).await;
+        assert_eq!(control.notes().count(), 0);
+        let (control, _) = hear(of(LONGEST_MESSAGE + 1).as_bytes()).await;
+        let notes: Vec<String> = control.notes().collect();
+        assert_eq!(notes, ["disbatch: progress is ignored: its message has more than 4096 bytes\n"]);
     }
 }

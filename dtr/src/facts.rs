@@ -4,6 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use crate::guard::exceeded::Exceeded;
 use crate::guard::protocol::Exit;
 use crate::supervision::Reason;
 use crate::verdict;
@@ -17,6 +18,8 @@ pub struct ExitFacts {
     pub signal: Option<i32>,
     /// Whether it was killed because memory ran out.
     pub oom: bool,
+    /// The limit that ended it, if one did.
+    pub limit: Option<Exceeded>,
     /// Why it was made to end, if it was. A plugin that ended before that took effect has none.
     pub reason: Option<Reason>,
     /// Whether nothing that it has started can be left in its private folder.
@@ -38,6 +41,7 @@ impl ExitFacts {
             code: status.code(),
             signal: status.signal(),
             oom: exit.oom,
+            limit: exit.limit,
             reason: if exit.lapsed { Some(Reason::LeaseLost) } else { reason },
             alone: exit.alone,
             duration: exit.duration,
@@ -49,7 +53,17 @@ impl ExitFacts {
     /// The facts about a task of a warm plugin, whose process goes on. `used`: processor time, and bytes of memory.
     pub fn of_task(exit: ExitStatus, duration: Duration, (cpu, memory): (Duration, u64)) -> Self {
         let (code, signal) = (exit.code(), exit.signal());
-        Self { code, signal, oom: false, reason: None, alone: true, duration, cpu, peak_memory: memory }
+        Self {
+            code,
+            signal,
+            oom: false,
+            limit: None,
+            reason: None,
+            alone: true,
+            duration,
+            cpu,
+            peak_memory: memory,
+        }
     }
 
     /// Logs them.
@@ -58,6 +72,7 @@ impl ExitFacts {
             code = self.code,
             signal = self.signal,
             oom = self.oom,
+            limit = self.limit.map(Exceeded::key),
             reason = self.reason.map(Reason::as_str),
             duration_s = self.duration.as_secs_f64(),
             cpu_s = self.cpu.as_secs_f64(),
@@ -74,5 +89,6 @@ pub fn notes(exit: &Exit, guarded: bool) -> impl Iterator<Item = String> {
         (true, true) => Some("disbatch: the plugin was killed because the task's lease ran out\n"),
         (true, false) => None,
     };
-    why.map(str::to_owned).into_iter().chain(verdict::signal_note(exit.exit_status(), exit.oom))
+    let limit = exit.limit.map(Exceeded::note);
+    why.map(str::to_owned).into_iter().chain(limit).chain(verdict::signal_note(exit.exit_status(), exit.oom))
 }

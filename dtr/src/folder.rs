@@ -3,13 +3,14 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use bson::oid::ObjectId;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
+use nix::unistd::Uid;
 use tempfile::TempDir;
 
 use crate::failure::Failure;
@@ -108,9 +109,12 @@ impl Folder {
     }
 
     /// Moves it to `idle` if it is empty and as it was made, and leaves it.
+    ///
+    /// One that belongs to another user is not used again: that user can put anything in its place at any time.
     fn set_aside(mut self, idle: &Path) -> io::Result<bool> {
         let found = fs::symlink_metadata(&self.0)?;
         let is_as_new = found.is_dir()
+            && found.uid() == Uid::effective().as_raw()
             && found.permissions().mode() & 0o7777 == MODE
             && fs::read_dir(&self.0)?.next().is_none();
         if is_as_new {
@@ -159,6 +163,8 @@ fn leave(folder: &Path) -> io::Result<()> {
     // Most are empty, and gone with this.
     match fs::remove_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(folder),
+        // The plugin's user may have put something else there. A link is removed, and not what it leads to.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     }
@@ -166,7 +172,8 @@ fn leave(folder: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::io::Write;
+    use std::os::unix::fs::{chown, symlink};
 
     use super::*;
 
@@ -206,6 +213,33 @@ mod tests {
         folders.keep(full);
         folders.keep(open);
         assert_eq!(of_mark(mark()).count(), 0);
+    }
+
+    #[test]
+    fn what_belongs_to_another_user_is_not_used_again() {
+        if !Uid::effective().is_root() {
+            let _nobody_reads = writeln!(io::stderr(), "skipped: only root can give a folder away");
+            return;
+        }
+        let mut folders = Folders::default();
+        let first = folders.make(task(1)).unwrap();
+        let path = first.path().to_owned();
+        chown(&path, Some(65_534), Some(65_534)).unwrap();
+        folders.keep(first);
+        assert!(!path.exists() && of_mark(mark()).count() == 0);
+    }
+
+    #[test]
+    fn what_was_put_in_the_place_of_a_folder_is_removed_and_nothing_behind_it() {
+        let mut folders = Folders::default();
+        let first = folders.make(task(1)).unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("file"), "").unwrap();
+        fs::remove_dir(first.path()).unwrap();
+        symlink(elsewhere.path(), first.path()).unwrap();
+        folders.keep(first);
+        assert_eq!(of_mark(mark()).count(), 0);
+        assert!(elsewhere.path().join("file").exists());
     }
 
     #[test]

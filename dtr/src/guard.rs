@@ -9,7 +9,7 @@
 //!
 //! | order | meaning |
 //! | --- | --- |
-//! | spawn | start a plugin in this folder, with these further variables and the descriptors that come along |
+//! | spawn | start a plugin in this folder, with this environment, confined in this way, and with the descriptors that come along |
 //! | until | the plugin may live until this time, unless there is another such order |
 //! | term | SIGTERM to the plugin's process group; its descendants have to end too |
 //! | kill | SIGKILL to the group and all descendants of the plugin |
@@ -27,10 +27,16 @@
 //! its last descendant is gone, or cannot be killed. What earlier plugins have left running is not a descendant, although
 //! the guard has adopted it: the guard remembers what was left, and looks at the marks of the others ([`family`]).
 //!
+//! What is the same for all plugins of a runner, like having no way to further privileges, the guard makes of itself, and they
+//! inherit it. A plugin that is to be another user, or to have limits or a control group, is started by way of
+//! [`crate::confine`]; the guard makes the control group, and removes it when it is empty.
+//!
 //! If the guard itself is killed, its reports end, and the runner kills what it has guarded. For the next task, it
 //! starts another guard.
 
+pub mod exceeded;
 mod family;
+mod group;
 mod inbox;
 mod oom;
 pub mod process;
@@ -63,9 +69,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::folder;
+use crate::isolation::Isolation;
 use crate::outbox::Outbox;
 use family::{Marks, Processes};
-use protocol::{FromGuard, Number, Order, Report, Spawn, ToGuard};
+use protocol::{FromGuard, Number, Order, Report, Settings, Spawn, ToGuard};
 
 /// The first argument of a guard.
 pub const WORD: &str = "guard";
@@ -99,28 +106,41 @@ const REMAINS_LIMIT: Duration = Duration::from_secs(5);
 
 /// The program of a guard: this one.
 #[cfg(not(test))]
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }
 
 /// A test program cannot be its own guard. For tests, Cargo builds the binary beside their folder.
 #[cfg(test)]
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     std::env::current_exe().unwrap_or_default().with_file_name("../dtr")
 }
 
 /// The guard of this runner, and the next one if it is gone.
 #[derive(Debug, Default)]
-pub struct Guards(Option<Guard>);
+pub struct Guards {
+    guard: Option<Guard>,
+    isolation: Isolation,
+}
 
 impl Guards {
+    /// No guard yet. Each one's plugins are kept from what they are not to have.
+    pub fn new(isolation: Isolation) -> Self {
+        Self { guard: None, isolation }
+    }
+
+    /// What plugins are kept from.
+    pub fn isolation(&self) -> &Isolation {
+        &self.isolation
+    }
+
     /// The guard, which is started if there is none.
     ///
     /// # Errors
     /// The process cannot be started.
     pub fn get(&mut self) -> io::Result<&Guard> {
-        match self.0.take_if(|guard| guard.is_alive()) {
-            Some(guard) => Ok(self.0.insert(guard)),
+        match self.guard.take_if(|guard| guard.is_alive()) {
+            Some(guard) => Ok(self.guard.insert(guard)),
             None => self.renew(),
         }
     }
@@ -142,10 +162,10 @@ impl Guards {
     /// # Errors
     /// The process cannot be started.
     pub fn renew(&mut self) -> io::Result<&Guard> {
-        if self.0.take().is_some() {
+        if self.guard.take().is_some() {
             tracing::warn!("the guard is gone, starting another");
         }
-        Ok(self.0.insert(Guard::start()?))
+        Ok(self.guard.insert(Guard::start(self.isolation.settings())?))
     }
 }
 
@@ -174,7 +194,7 @@ impl Guard {
     ///
     /// # Errors
     /// The process cannot be started.
-    pub fn start() -> io::Result<Self> {
+    pub fn start(settings: Settings) -> io::Result<Self> {
         // Adopts what a killed guard leaves behind, see `Guarded::clear_up`.
         prctl::set_child_subreaper(true)?;
         bury_children();
@@ -183,10 +203,9 @@ impl Guard {
             .arg0(OsStr::new("dtr-guard"))
             .arg(WORD)
             .arg(folder::mark())
+            .arg(serde_json::to_string(&settings)?)
             .stdin(OwnedFd::from(far))
             .stdout(Stdio::null())
-            // What is sent to the runner's group is not meant for it.
-            .process_group(0)
             .spawn()?;
         near.set_nonblocking(true)?;
         let (source, target) = UnixStream::from_std(near)?.into_split();

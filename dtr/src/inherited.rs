@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::close;
@@ -21,6 +22,10 @@ const STDERR: RawFd = 2;
 /// # Errors
 /// There is no such descriptor.
 pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
+    // The sockets might get the number otherwise.
+    if !Path::new(&format!("/proc/self/fd/{number}")).is_symlink() {
+        return Err(io::Error::other(format!("descriptor {number} is not open")));
+    }
     let (near, far) = UnixDatagram::pair()?;
     let numbers = [number];
     let sent = [ControlMessage::ScmRights(&numbers)];

@@ -135,6 +135,9 @@ fn document(facts: &ExitFacts) -> Document {
     if let Some(reason) = facts.reason {
         exit.insert("reason", reason.as_str());
     }
+    if let Some(limit) = facts.limit {
+        exit.insert("limit", limit.key());
+    }
     exit.extend(doc! {
         "oom": facts.oom,
         "duration": facts.duration.as_secs_f64(),

@@ -14,6 +14,7 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{PluginName, Queue, Task};
 use disbatch_core::output::StreamName;
 use disbatch_core::plugin::Plugin;
+use disbatch_core::secrets::{self, SecureParams};
 use disbatch_core::task::Run;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
@@ -24,25 +25,12 @@ use crate::early::Early;
 use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::{Exit, Order, Report, Spawn};
 use crate::guard::{self, Guarded, Guards, Streams};
+use crate::isolation::Isolation;
 use crate::live::Live;
 use crate::relay::Relay;
 use crate::supervision::{End, Reason, Supervision, Wish};
 
 pub use ending::Ending;
-
-/// The names of the variables that tell about a task, and are no concern of a plugin that takes several.
-pub const TASK_VARIABLES: [&str; 7] = [
-    guard::TASK_VARIABLE,
-    "DISBATCH_QUEUE_ID",
-    "DISBATCH_QUEUE",
-    "DISBATCH_ATTEMPT",
-    "DISBATCH_WORK_DIR",
-    "JOB_ID",
-    JOB_PARAMS,
-];
-
-/// The one of them that is not always there.
-const JOB_PARAMS: &str = "JOB_PARAMS";
 
 /// Longer parameters are only on standard input: the kernel limits a variable to 128 KiB.
 const LONGEST_JOB_PARAMS: usize = 64 * 1024;
@@ -58,6 +46,8 @@ pub const TOLD_TO_END: End = End { reason: Reason::Runner, grace: Duration::from
 pub struct Job<'a> {
     /// The task.
     pub task: &'a Task,
+    /// What only the plugin is told, and only with the task: never by arguments or variables, which others can see.
+    pub secure_params: Option<&'a SecureParams>,
     /// Its queue.
     pub queue: &'a Queue,
     /// The plugin's name, as the queue gives it.
@@ -94,7 +84,8 @@ pub struct Ended {
 /// # Errors
 /// There is no guard, or it takes no orders.
 pub fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Result<Guarded> {
-    guards.spawn(spawn(plugin, job))
+    let spawn = spawn(plugin, job, guards.isolation());
+    guards.spawn(spawn)
 }
 
 /// Follows a plugin that was started to its end.
@@ -108,7 +99,7 @@ pub async fn follow(
     supervision: Supervision,
     lifecycle: &Lifecycle,
 ) -> io::Result<Ended> {
-    let document = task_json(job.task)?;
+    let document = task_json(job.task, job.secure_params)?;
     let Some(Streams { mut stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe, .. }) =
         guard.streams()
     else {
@@ -228,12 +219,12 @@ impl Watch<'_> {
     }
 }
 
-fn spawn(plugin: &Plugin, job: Job<'_>) -> Spawn {
-    let given = |(name, value): (&str, String)| (name.into(), Some(value.into()));
-    let mut environment = vec![(JOB_PARAMS.into(), None)];
+fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> Spawn {
+    let given = |(name, value): (&str, String)| -> (OsString, OsString) { (name.into(), value.into()) };
+    let mut environment = isolation.environment();
     environment.extend(variables(&job).into_iter().map(given));
     environment.push(given(("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string())));
-    environment.push(("DISBATCH_WORK_DIR".into(), Some(job.folder.into())));
+    environment.push(("DISBATCH_WORK_DIR".into(), job.folder.into()));
     Spawn {
         until: job.until,
         program: plugin.program.clone(),
@@ -241,6 +232,7 @@ fn spawn(plugin: &Plugin, job: Job<'_>) -> Spawn {
         environment,
         folder: job.folder.to_owned(),
         descriptors: 0,
+        confinement: isolation.confinement(&plugin.manifest),
     }
 }
 
@@ -258,15 +250,20 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
     ];
     let params = job.task.params().clone().into_relaxed_extjson().to_string();
     if params.len() <= LONGEST_JOB_PARAMS {
-        variables.push((JOB_PARAMS, params));
+        variables.push(("JOB_PARAMS", params));
     }
     variables
 }
 
-/// The task as one line of relaxed extended JSON.
-pub fn task_json(task: &Task) -> io::Result<String> {
-    let document = bson::serialize_to_document(task).map_err(io::Error::other)?;
-    Ok(format!("{}\n", Bson::Document(document).into_relaxed_extjson()))
+/// The task as one line of relaxed extended JSON. Secure parameters are in it as they were given.
+pub fn task_json(task: &Task, secure_params: Option<&SecureParams>) -> io::Result<String> {
+    let mut document = bson::serialize_to_document(task).map_err(io::Error::other)?;
+    document.remove(secrets::FIELD);
+    let mut json = Bson::Document(document).into_relaxed_extjson();
+    if let Some(params) = secure_params {
+        json[secrets::FIELD] = params.value().clone();
+    }
+    Ok(format!("{json}\n"))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use disbatch_core::task::Run;
 use tokio::sync::{OnceCell, mpsc, watch};
 
 use crate::ledger::Ledger;
+use crate::notes::Notes;
 use crate::retry::{Patience, retry};
 
 /// Progress is written at most so often.
@@ -70,15 +71,16 @@ impl Inbox {
     ) -> Vec<String> {
         let progress = write_progress(self.progress.clone(), ledger, run);
         let reports = async {
-            let mut complaints = Vec::new();
+            let mut complaints = Notes::default();
             let writer = OnceCell::new();
             while let Some(report) = self.next_report().await {
-                if let Err(error) = write_report(&writer, ledger, config, report, lifecycle).await {
+                if let Err(error) = write_report(&writer, ledger, config, report, lifecycle).await
+                    && complaints.add(&format!("a report could not be stored: {error}"))
+                {
                     tracing::error!(%error, "a report could not be stored");
-                    complaints.push(format!("disbatch: a report could not be stored: {error}\n"));
                 }
             }
-            complaints
+            complaints.lines("reports could not be stored").collect()
         };
         tokio::join!(progress, reports).1
     }

@@ -22,6 +22,8 @@ use crate::work::{Begun, Kit, Work};
 pub async fn run(args: Args) -> Result<Ending, Failure> {
     let id: TaskId = args.task.as_deref().unwrap_or_default().parse()?;
     let setup = Setup::new(&args)?;
+    // First: a task is not begun whose plugin cannot be started as is configured.
+    let mut kit = Kit::new(&setup.config)?;
     let folder = Folder::make(id)?;
     let ledger = Ledger::new(setup.config.clone(), setup.lifecycle.clone(), None);
     let store = ledger.store().await.map_err(Failure::Address)?;
@@ -39,7 +41,6 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     };
     let begun = begin(&ledger, &claim, asked, &setup).await?;
     tracing::info!(task = %id, queue = %begun.task.queue, attempt = begun.run.attempt, "task started");
-    let mut kit = Kit::new(&setup.config);
     let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: folder.path() };
     let (outcome, delivered) = work.carry_out(&mut kit).await?;
     kit.warm.end().await;

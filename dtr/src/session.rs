@@ -32,7 +32,7 @@ pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     let socket = inherited::adopt(number).map_err(Failure::Link)?;
     let (link, incoming) = Link::open(socket, setup.nudges.clone()).map_err(Failure::Link)?;
     std::env::set_current_dir("/").map_err(Failure::Setup)?;
-    let mut kit = Kit::new(&setup.config);
+    let mut kit = Kit::new(&setup.config)?;
     // Now, so that the first task need not wait for it.
     kit.guards.renew().map_err(Failure::Setup)?;
     let mut session = Session { setup, link, incoming, kit, folders: Folders::default() };

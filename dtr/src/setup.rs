@@ -39,6 +39,10 @@ impl Setup {
             None => NodeName::of_this_host().map_err(Failure::Setup)?,
         };
         telemetry::init(&log_of(&config, args.quiet)).map_err(Failure::Setup)?;
+        if args.link.is_none() {
+            // A DEN has said it for all of its runners.
+            config.log_exposure();
+        }
         let lifecycle = Lifecycle::listen().map_err(Failure::Setup)?;
         let nudges = Nudges::listen().map_err(Failure::Setup)?;
         lead_own_session();

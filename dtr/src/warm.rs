@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::PluginName;
@@ -23,15 +24,17 @@ use disbatch_core::output::StreamName;
 use disbatch_core::plugin::{Plugin, Warm};
 
 use crate::boot_time::boot_time;
+use crate::confine::Confinement;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::Spawn;
 use crate::guard::{self, Guards, LEASE_IS_OVER};
-use crate::plugin::{Ended, Job, TASK_VARIABLES, abandoned_note, capture};
+use crate::isolation::Isolation;
+use crate::plugin::{Ended, Job, abandoned_note, capture};
 use crate::relay::Relay;
 use crate::supervision::Supervision;
 use pipes::Intake;
-use process::{Fate, Process, Say};
+use process::{Bounds, Fate, Process, Say};
 
 /// So many processes are started for one task, if they end before they have begun with it.
 const MOST_STARTS: u32 = 2;
@@ -56,6 +59,7 @@ struct Key {
     program: PathBuf,
     arguments: Vec<String>,
     limits: Warm,
+    confinement: Option<Confinement>,
     mark: Option<Mark>,
 }
 
@@ -80,6 +84,7 @@ impl Keeper {
         if boot_time() >= job.until {
             return Err(io::Error::other(LEASE_IS_OVER));
         }
+        guards.isolation().hand_over(job.folder)?;
         let line = line::of(&job)?;
         let mut intake = Intake {
             line: &line,
@@ -89,14 +94,14 @@ impl Keeper {
             control: Control::of(job.task.id),
             relay,
         };
-        let key = Key::of(plugin, limits, &job);
+        let key = Key::of(plugin, limits, &job, guards.isolation());
         let mut starts = 0;
         loop {
             let mut kept = match self.fit_for(&key).await {
                 Some(kept) => kept,
                 None => {
                     starts += 1;
-                    Kept { process: start(plugin, limits, &job, guards).await?, key: key.clone() }
+                    Kept { process: start(&key, &job, guards).await?, key: key.clone() }
                 }
             };
             let say = Say { supervision: &mut supervision, lifecycle };
@@ -166,10 +171,9 @@ impl Keeper {
     }
 }
 
-async fn start(plugin: &Plugin, limits: Warm, job: &Job<'_>, guards: &mut Guards) -> io::Result<Process> {
-    let given = |name: &str, value: &str| (name.into(), Some(value.into()));
-    let mut environment: Vec<(OsString, Option<OsString>)> =
-        TASK_VARIABLES.iter().map(|name| (name.into(), None)).collect();
+async fn start(key: &Key, job: &Job<'_>, guards: &mut Guards) -> io::Result<Process> {
+    let given = |name: &str, value: &str| -> (OsString, OsString) { (name.into(), value.into()) };
+    let mut environment = guards.isolation().environment();
     environment.extend([
         given("DISBATCH_WARM", "1"),
         given("DISBATCH_PLUGIN", job.name.as_str()),
@@ -177,15 +181,18 @@ async fn start(plugin: &Plugin, limits: Warm, job: &Job<'_>, guards: &mut Guards
         given("DISBATCH_CONTROL_FD", &guard::CONTROL_FD.to_string()),
         given(guard::RUNNER_VARIABLE, &std::process::id().to_string()),
     ]);
+    let cpu_seconds = key.confinement.as_ref().and_then(|confinement| confinement.limits.cpu_seconds);
     let guarded = guards.spawn(Spawn {
         until: job.until,
-        program: plugin.program.clone(),
-        arguments: plugin.arguments.iter().map(OsString::from).collect(),
+        program: key.program.clone(),
+        arguments: key.arguments.iter().map(OsString::from).collect(),
         environment,
         folder: "/".into(),
         descriptors: 0,
+        confinement: key.confinement.clone(),
     })?;
-    Process::begin(guarded, limits, job.until).await
+    let bounds = Bounds { limits: key.limits, cpu: cpu_seconds.map(Duration::from_secs) };
+    Process::begin(guarded, bounds, job.until).await
 }
 
 impl Intake<'_> {
@@ -198,12 +205,13 @@ impl Intake<'_> {
 }
 
 impl Key {
-    fn of(plugin: &Plugin, limits: Warm, job: &Job<'_>) -> Self {
+    fn of(plugin: &Plugin, limits: Warm, job: &Job<'_>, isolation: &Isolation) -> Self {
         Self {
             name: job.name.clone(),
             program: plugin.program.clone(),
             arguments: plugin.arguments.clone(),
             limits,
+            confinement: isolation.confinement(&plugin.manifest),
             mark: mark(&plugin.program),
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use disbatch_core::config::Config;
+use disbatch_core::config::{Config, ConfigError};
 use disbatch_core::model::{PluginName, Queue, Rules, Task};
 use disbatch_core::plugin::Plugin;
 use disbatch_core::store::StoreError;
@@ -15,12 +15,14 @@ use crate::deliver::{Delivered, deliver};
 use crate::early::Early;
 use crate::guard::Guards;
 use crate::installed::Installed;
+use crate::isolation::Isolation;
 use crate::ledger::{Hold, Ledger};
 use crate::live::Live;
 use crate::outcome::{self, Outcome};
 use crate::plugin::{self, Job};
 use crate::relay;
 use crate::retry::{Patience, retry};
+use crate::secrets;
 use crate::setup::Setup;
 use crate::supervision::{self, Supervision};
 use crate::warm::Keeper;
@@ -54,9 +56,13 @@ pub struct Kit {
 }
 
 impl Kit {
-    /// Nothing but the plugins that there are.
-    pub fn new(config: &Config) -> Self {
-        Self { plugins: Installed::discover(config), guards: Guards::default(), warm: Keeper::default() }
+    /// Nothing but the plugins that there are, and what they are kept from.
+    ///
+    /// # Errors
+    /// They cannot be kept from it as the configuration wants.
+    pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        let guards = Guards::new(Isolation::prepare(config)?);
+        Ok(Self { plugins: Installed::discover(config), guards, warm: Keeper::default() })
     }
 }
 
@@ -139,8 +145,13 @@ impl Work<'_> {
         (live, early, until): (&Live, &Early, Duration),
     ) -> Outcome {
         let Begun { task, run, .. } = self.begun;
+        let secure_params = match secrets::of(task, &self.setup.config) {
+            Ok(params) => params,
+            Err(why) => return Outcome::unable_to_start(&why),
+        };
+        let (folder, secure_params) = (self.folder, secure_params.as_ref());
         let (live, early) = (Some(live), Some(early));
-        let job = Job { task, queue, name: &name, run, folder: self.folder, until, live, early };
+        let job = Job { task, secure_params, queue, name: &name, run, folder, until, live, early };
         let (relay, inbox) = relay::channel();
         let lifecycle = &self.setup.lifecycle;
         let run_plugin = async {

@@ -17,6 +17,7 @@ pub use process::{Den, Finished, binary};
 pub use world::{Server, World};
 
 use std::future::Future;
+use std::io::Write;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -65,4 +66,9 @@ where
         }
     }
     Ok(())
+}
+
+/// Says why a test is left out here.
+pub fn skipped(why: &str) {
+    let _nobody_reads = writeln!(std::io::stderr(), "skipped: {why}");
 }

@@ -65,13 +65,20 @@ pub struct Den {
 }
 
 impl Den {
-    pub(crate) fn start(config: &Path, node: &str, arguments: &[&str], log: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        config: &Path,
+        node: &str,
+        arguments: &[&str],
+        log: PathBuf,
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let file = File::options().create(true).append(true).open(&log)?;
         let child = Command::new(binary("den")?)
             .arg("--config")
             .arg(config)
             .args(["--node", node])
             .args(arguments)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)

@@ -279,8 +279,21 @@ impl World {
     /// # Errors
     /// It cannot be started.
     pub fn den_with(&self, node: &str, arguments: &[&str]) -> anyhow::Result<Den> {
+        self.den_in(node, arguments, &[])
+    }
+
+    /// Starts a DEN with further arguments and variables.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn den_in(
+        &self,
+        node: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Den> {
         let log = self.folder.path().join(format!("{node}.log"));
-        Den::start(&self.config(), node, arguments, log)
+        Den::start(&self.config(), node, arguments, log, environment)
     }
 
     /// Starts a DEN and waits until it is at work.

@@ -27,13 +27,16 @@ pub struct ConnectionOptions {
     /// Password of that user; other users of this machine can see it on the command line
     #[arg(long, global = true, env = "DISBATCH_PASSWORD", hide_env_values = true)]
     pub password: Option<String>,
+    /// Token to be let in with instead; other users of this machine can see it on the command line
+    #[arg(long, global = true, env = "DISBATCH_TOKEN", hide_env_values = true)]
+    pub token: Option<String>,
     /// Trust only the certificates in this PEM file
     #[arg(long = "ssl_ca_file", global = true, value_name = "FILE")]
     pub ssl_ca_file: Option<PathBuf>,
     /// Do not check the DCI's certificate
     #[arg(long = "disable_ssl_verification", global = true)]
     pub disable_ssl_verification: bool,
-    /// JSON file with url, username, password and so on [default: ~/.config/disbatch/cli.json if it exists]
+    /// JSON file with url, token, username, password and so on [default: ~/.config/disbatch/cli.json if it exists]
     #[arg(long, global = true, value_name = "FILE")]
     #[serde(skip)]
     pub config: Option<PathBuf>,
@@ -54,15 +57,19 @@ impl ConnectionOptions {
         Ok(self.over(file))
     }
 
-    /// These options; those that are not given, or are empty, from `file`.
+    /// These options; those that are not given, or are empty, from `file`. A name or password that is given comes
+    /// before the file's token.
     fn over(self, file: Self) -> Self {
         let first = |given: Option<String>, file: Option<String>| {
             given.filter(|text| !text.is_empty()).or_else(|| file.filter(|text| !text.is_empty()))
         };
+        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
+        let is_named = is_given(&self.username) || is_given(&self.password);
         Self {
             url: first(self.url, file.url),
             username: first(self.username, file.username),
             password: first(self.password, file.password),
+            token: first(self.token, file.token.filter(|_| !is_named)),
             ssl_ca_file: self.ssl_ca_file.or(file.ssl_ca_file),
             disable_ssl_verification: self.disable_ssl_verification || file.disable_ssl_verification,
             config: self.config,
@@ -90,8 +97,13 @@ fn read(path: &Path, warn: impl Fn(String)) -> anyhow::Result<ConnectionOptions>
         .and_then(|options| parser.end().map(|()| options))
         .with_context(|| format!("cannot parse {name}"))?;
     let mode = file.metadata().with_context(cannot_read)?.permissions().mode();
-    if options.password.is_some() && mode & READABLE_BY_OTHERS != 0 {
-        warn(format!("{name} holds a password, and others can read it: chmod 600 {name}"));
+    let secret = match (&options.password, &options.token) {
+        (Some(_), _) => Some("password"),
+        (None, Some(_)) => Some("token"),
+        (None, None) => None,
+    };
+    if let Some(secret) = secret.filter(|_| mode & READABLE_BY_OTHERS != 0) {
+        warn(format!("{name} holds a {secret}, and others can read it: chmod 600 {name}"));
     }
     Ok(options)
 }
@@ -114,6 +126,16 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_given_comes_before_the_token_of_the_file() {
+        let file = || ConnectionOptions { token: Some("t".into()), ..options("-", "-") };
+        assert_eq!(options("-", "-").over(file()).token.as_deref(), Some("t"));
+        assert_eq!(options("-", "").over(file()).token.as_deref(), Some("t"));
+        assert_eq!(options("-", "u").over(file()).token, None);
+        let given = ConnectionOptions { token: Some("own".into()), ..options("-", "u") };
+        assert_eq!(given.over(file()).token.as_deref(), Some("own"));
+    }
+
+    #[test]
     fn the_users_own_file_is_where_such_files_are() {
         let path = |xdg: &str, home: &str| {
             default_path(|name| Some(if name == "HOME" { home.into() } else { xdg.into() }))
@@ -124,18 +146,23 @@ mod tests {
     }
 
     #[test]
-    fn a_password_that_others_can_read_is_warned_about() {
+    fn a_secret_that_others_can_read_is_warned_about() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cli.json");
-        std::fs::write(&path, r#"{"username":"u","password":"p","colour":1}"#).unwrap();
+        let write = |secret: &str| {
+            std::fs::write(&path, format!(r#"{{"username":"u","{secret}":"p","colour":1}}"#)).unwrap();
+        };
         let warnings = |mode: u32| {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             let warnings = RefCell::new(Vec::new());
             assert_eq!(read(&path, |text| warnings.borrow_mut().push(text)).unwrap().username.unwrap(), "u");
             warnings.into_inner().join("\n")
         };
-        assert!(warnings(0o644).contains("others can read it"));
-        assert!(!warnings(0o600).contains("others"));
+        for secret in ["password", "token"] {
+            write(secret);
+            assert!(warnings(0o644).contains(&format!("holds a {secret}, and others can read it")));
+            assert!(!warnings(0o600).contains("others"));
+        }
         assert!(warnings(0o600).contains("nobody knows the key 'colour'"));
     }
 

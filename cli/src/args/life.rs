@@ -78,6 +78,9 @@ pub struct RunOptions {
     /// Let ^C cancel the task; by default the task goes on
     #[arg(long)]
     pub cancel_on_interrupt: bool,
+    /// Write to a terminal what would control it, too, and not only text and colours
+    #[arg(long)]
+    pub raw: bool,
 }
 
 /// Options of `wait`.
@@ -109,6 +112,9 @@ pub struct LogsOptions {
     /// Print both, standard error on standard error
     #[arg(long)]
     pub both: bool,
+    /// Write to a terminal what would control it, too, and not only text and colours
+    #[arg(long)]
+    pub raw: bool,
     /// Print the output of this attempt [default: the latest]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub attempt: Option<u32>,

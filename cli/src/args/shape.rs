@@ -3,6 +3,7 @@
 //! In the Perl client options may stand before or after the command, so all its options are global. Here each
 //! is shown by the commands alone that take it; the others accept it still, without a word, as Perl does.
 
+mod accounts;
 mod life;
 
 use clap::{Arg, Command};
@@ -12,6 +13,7 @@ const CONFIGURATION: &str = "Configuration file of Disbatch [default: /etc/disba
 
 /// What a command's help shows.
 struct Shape {
+    /// The command's name, after that of its group if it is in one.
     name: &'static str,
     /// The global options that it takes, beside those of the connection if it speaks to a DCI.
     options: &'static [&'static str],
@@ -40,7 +42,7 @@ const fn shape(name: &'static str, options: &'static [&'static str], examples: &
     Shape { name, options, connects: true, examples }
 }
 
-static SHAPES: [Shape; 14] = [
+static SHAPES: [Shape; 15] = [
     shape("plugins", &["format", "pretty"], "disbatch plugins\n  disbatch plugins --format json"),
     shape(
         "queues",
@@ -58,13 +60,14 @@ static SHAPES: [Shape; 14] = [
         "create-task",
         &[],
         "disbatch create-task mail command 'echo hello'\n  \
-         disbatch create-task mail command 'make report' --delay 2h --timeout 10m --unique report",
+         disbatch create-task mail command 'make report' --delay 2h --timeout 10m --unique report\n  \
+         disbatch create-task mail command ./fetch --secure-params-file password.json",
     ),
     shape(
         "create-tasks",
         &["collection"],
         "disbatch create-tasks mail '[{\"command\":\"date\"},{\"command\":\"hostname\"}]'\n  \
-         disbatch create-tasks mail --collection users '{\"filter\":{},\"params\":{\"user\":\"document.name\"}}'\n  \
+         disbatch create-tasks mail --collection people '{\"filter\":{},\"params\":{\"user\":\"document.name\"}}'\n  \
          disbatch create-tasks mail --file tasks.ndjson\n  \
          zcat tasks.ndjson.gz | disbatch create-tasks mail --file - --skip-lines 20000",
     ),
@@ -95,6 +98,12 @@ static SHAPES: [Shape; 14] = [
                    disbatch completion fish > ~/.config/fish/completions/disbatch.fish",
     },
     Shape {
+        name: "secrets-key",
+        options: &[],
+        connects: false,
+        examples: "(umask 077; disbatch secrets-key > /etc/disbatch/secrets.key)",
+    },
+    Shape {
         name: "create-users",
         options: &["config"],
         connects: false,
@@ -111,47 +120,70 @@ static SHAPES: [Shape; 14] = [
 
 /// The shape of the command `name`.
 fn shape_of(name: &str) -> Option<&'static Shape> {
-    SHAPES.iter().chain(&life::SHAPES).find(|shape| shape.name == name)
+    SHAPES.iter().chain(&life::SHAPES).chain(&accounts::SHAPES).find(|shape| shape.name == name)
+}
+
+/// The name of a command in the group `group`, which is empty for those that are in none.
+fn full_name(group: &str, command: &Command) -> String {
+    format!("{group} {}", command.get_name()).trim_start().to_owned()
 }
 
 /// The command line with the help of each command as its shape has it.
 pub fn arrange(command: Command) -> Command {
     let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    command.mut_subcommands(|subcommand| {
-        let Some(shape) = shape_of(subcommand.get_name()) else { return subcommand };
-        let shown = globals.iter().filter(|arg| shape.takes(arg) && (arg.is_hide_set() || !shape.connects));
-        let shown: Vec<Arg> = shown.map(|arg| shape.describe(arg).hide(false)).collect();
-        let hidden = globals.iter().filter(|arg| !shape.takes(arg) && !arg.is_hide_set());
-        let hidden: Vec<Arg> = hidden.map(|arg| arg.clone().hide(true)).collect();
-        subcommand.args(shown).args(hidden).after_help(format!("Examples:\n  {}", shape.examples))
-    })
+    command.mut_subcommands(|subcommand| shaped(subcommand, "", &globals))
+}
+
+/// A command of a group, and those that are in it, as their shapes have them.
+fn shaped(command: Command, group: &str, globals: &[Arg]) -> Command {
+    let name = full_name(group, &command);
+    let command = command.mut_subcommands(|subcommand| shaped(subcommand, &name, globals));
+    let Some(shape) = shape_of(&name) else { return command };
+    let shown = globals.iter().filter(|arg| shape.takes(arg) && (arg.is_hide_set() || !shape.connects));
+    let shown: Vec<Arg> = shown.map(|arg| shape.describe(arg).hide(false)).collect();
+    let hidden = globals.iter().filter(|arg| !shape.takes(arg) && !arg.is_hide_set());
+    let hidden: Vec<Arg> = hidden.map(|arg| arg.clone().hide(true)).collect();
+    command.args(shown).args(hidden).after_help(format!("Examples:\n  {}", shape.examples))
 }
 
 /// The command line for completion scripts, which would offer hidden options too: each command has what it
 /// takes and nothing else.
 pub fn without_hidden(command: &Command) -> Command {
-    let local = |arg: Arg| arg.hide(false).global(false);
-    let globals: Vec<&Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).collect();
-    let subcommands = command.get_subcommands().map(|subcommand| {
-        let shape = shape_of(subcommand.get_name());
-        let taken = |shape: &'static Shape| {
-            globals.iter().filter(|arg| shape.takes(arg)).map(|arg| local(shape.describe(arg)))
-        };
-        subcommand.clone().args(shape.into_iter().flat_map(taken))
-    });
+    let globals: Vec<Arg> = command.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
+    let subcommands = command.get_subcommands().map(|subcommand| completed(subcommand.clone(), "", &globals));
     let of_connection = globals.iter().filter(|arg| !arg.is_hide_set());
-    let of_connection = of_connection.map(|arg| local((*arg).clone()));
+    let of_connection = of_connection.map(|arg| local(arg.clone()));
     Command::new("disbatch").args(of_connection).subcommands(subcommands)
+}
+
+/// A command of a group, and those that are in it, with the options that they take.
+fn completed(command: Command, group: &str, globals: &[Arg]) -> Command {
+    let name = full_name(group, &command);
+    let command = command.mut_subcommands(|subcommand| completed(subcommand, &name, globals));
+    let taken = |shape: &'static Shape| {
+        globals.iter().filter(|arg| shape.takes(arg)).map(|arg| local(shape.describe(arg)))
+    };
+    command.args(shape_of(&name).into_iter().flat_map(taken))
+}
+
+/// An option of one command alone.
+fn local(arg: Arg) -> Arg {
+    arg.hide(false).global(false)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::args;
 
     fn help(name: &str) -> String {
         let mut command = args::command();
         command.build();
-        command.find_subcommand_mut(name).unwrap().render_long_help().to_string()
+        let mut found = &mut command;
+        for word in name.split(' ') {
+            found = found.find_subcommand_mut(word).unwrap();
+        }
+        found.render_long_help().to_string()
     }
 
     #[test]
@@ -164,6 +196,11 @@ mod tests {
             ("dev", "--demo", "--limit"),
             ("dev", "--port", "--password"),
             ("create-users", "Configuration file of Disbatch", "--url"),
+            ("user add", "Configuration file of Disbatch", "--url"),
+            ("user add", "--no-password", "--format"),
+            ("user list", "--format", "--token"),
+            ("token create", "--days", "--username"),
+            ("queues", "--token", "--days"),
         ] {
             let help = help(name);
             assert!(help.contains(shown), "{name} {shown}: {help}");
@@ -173,10 +210,18 @@ mod tests {
 
     #[test]
     fn every_command_has_an_example() {
-        for subcommand in args::command().get_subcommands() {
-            let name = subcommand.get_name();
-            assert!(help(name).contains(&format!("disbatch {name}")), "{name}");
-            assert!(subcommand.get_after_help().is_some(), "{name}");
+        let command = args::command();
+        let groups = command.get_subcommands();
+        let inner = groups.flat_map(|group| {
+            group.get_subcommands().map(|command| full_name(group.get_name(), command)).collect::<Vec<_>>()
+        });
+        let names: Vec<String> =
+            command.get_subcommands().map(|command| full_name("", command)).chain(inner).collect();
+        assert!(names.contains(&"token revoke".to_owned()), "{names:?}");
+        for name in names {
+            let help = help(&name);
+            let examples = help.split_once("Examples:").unwrap_or_else(|| panic!("{name}: {help}")).1;
+            assert!(examples.contains(&format!("disbatch {name}")), "{name}: {examples}");
         }
     }
 

@@ -1,11 +1,13 @@
 //! What may be asked for when tasks are created.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use disbatch_core::secrets::SecureParams;
 use serde_json::{Map, Value};
 
-use crate::args::{id, seconds};
+use crate::args::{id, seconds, secure};
 
 /// Options of new tasks. What is not given is left to the queue.
 #[derive(Debug, Clone, Default, Args)]
@@ -35,9 +37,26 @@ pub struct TaskOptions {
     /// Create the tasks once, however often this request is repeated with the same key
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
+    /// Give the plugin the JSON object in this file, which is encrypted and shown to nobody; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub secure_params_file: Option<PathBuf>,
+    /// What that file has.
+    #[arg(skip)]
+    pub secure_params: Option<SecureParams>,
 }
 
 impl TaskOptions {
+    /// The same with what is in the file of secure parameters. To be called once, as it may be standard input.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no JSON object.
+    pub fn with_file(mut self) -> anyhow::Result<Self> {
+        if let Some(path) = &self.secure_params_file {
+            self.secure_params = secure::read(path)?;
+        }
+        Ok(self)
+    }
+
     /// The options as keys of the request, which start with a dot.
     pub fn fields(&self) -> Map<String, Value> {
         let time = |time: Option<Duration>| time.map(seconds::value);
@@ -52,6 +71,7 @@ impl TaskOptions {
             ("max_attempts", self.max_attempts.map(Value::from)),
             ("unique", text(&self.unique)),
             ("idempotency_key", text(&self.idempotency_key)),
+            ("secure_params", self.secure_params.as_ref().map(|params| params.value().clone())),
         ];
         all.into_iter().filter_map(|(name, value)| Some((format!(".{name}"), value?))).collect()
     }

@@ -9,7 +9,8 @@ use crate::command::{create_tasks, pairs, required};
 /// Creates one task, whose parameters all are text.
 ///
 /// # Errors
-/// No queue is given, the words are no pairs, the DCI refuses the task, or it cannot be reached.
+/// No queue is given, the words are no pairs, the file of secure parameters has none, the DCI refuses the task, or it
+/// cannot be reached.
 pub async fn run(
     client: &Client,
     queue: Option<String>,
@@ -18,7 +19,8 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let queue = required(queue)?;
     let params = pairs(params)?.into_iter().map(|(name, text)| (name, text.into())).collect();
-    create_tasks::submit(client, &queue, &request(&queue, params, options)).await
+    let options = options.clone().with_file()?;
+    create_tasks::submit(client, &queue, &request(&queue, params, &options)).await
 }
 
 /// The request for one task.

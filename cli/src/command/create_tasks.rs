@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value};
 
 use crate::api::Client;
-use crate::args::{FileOptions, TaskOptions};
+use crate::args::{FileOptions, TaskOptions, secure};
 use crate::command::{oid, required};
 use crate::output::print;
 
@@ -17,7 +17,8 @@ use crate::output::print;
 /// file.
 ///
 /// # Errors
-/// No queue is given, the JSON is none, the DCI refuses a task, or it cannot be reached.
+/// No queue is given, the JSON is none, the file of secure parameters has none, the DCI refuses a task, or it cannot be
+/// reached.
 pub async fn run(
     client: &Client,
     queue: Option<String>,
@@ -29,8 +30,12 @@ pub async fn run(
     if let Some(path) = &from.file {
         // The parser sees this only if both stand after the command.
         anyhow::ensure!(collection.is_none(), "--file and --collection cannot be used together");
-        return file::run(client, &queue, path, from, options).await;
+        let secure_is_stdin = options.secure_params_file.as_deref().is_some_and(secure::is_stdin);
+        let both = secure::is_stdin(path) && secure_is_stdin;
+        anyhow::ensure!(!both, "--file and --secure-params-file cannot both be standard input");
+        return file::run(client, &queue, path, from, &options.clone().with_file()?).await;
     }
+    let options = options.clone().with_file()?;
     let text = text.unwrap_or_default();
     let mut body = body(&queue, &text, collection)?;
     body.extend(options.fields());

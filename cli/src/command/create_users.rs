@@ -1,6 +1,5 @@
 //! `create-users`: one MongoDB user for each kind of process. Administration goes directly to the database.
 
-use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,6 +9,7 @@ use disbatch_core::config::{Config, DEFAULT_PATH, Role};
 use disbatch_core::users::{Administrator, Permissions, Privileges, Put};
 use disbatch_core::users::{additional_permissions, plugin_permissions};
 
+use crate::command::password::{self, Typed};
 use crate::output::print;
 
 /// Holds the password for those who cannot be asked.
@@ -41,6 +41,9 @@ pub struct Options {
 /// A file cannot be used, or MongoDB refuses something.
 pub async fn run(options: Options, config: Option<&Path>) -> anyhow::Result<ExitCode> {
     let config = Config::load(config.unwrap_or(Path::new(DEFAULT_PATH)))?;
+    if let Some(exposure) = config.exposure() {
+        eprintln!("Warning: {exposure}");
+    }
     let plugin = file(options.plugin_perms.as_deref(), plugin_permissions)?;
     let additional = file(options.additional_perms.as_deref(), additional_permissions)?.unwrap_or_default();
     let users: Vec<(Role, &str)> =
@@ -48,7 +51,7 @@ pub async fn run(options: Options, config: Option<&Path>) -> anyhow::Result<Exit
     if users.is_empty() {
         bail!("{} has no passwords in 'auth', so there are no users to create", config.path.display());
     }
-    let password = root_password(&options.root_user)?;
+    let password = password::read(PASSWORD_VARIABLE, &options.root_user, Typed::Once)?;
     if options.create_root {
         Administrator::create_root(&config, &options.root_user, &password)
             .await
@@ -100,23 +103,4 @@ where
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(Some(read(&text).with_context(|| format!("cannot use {}", path.display()))?))
-}
-
-/// From the environment, else from the terminal without showing it, else a line of standard input.
-fn root_password(user: &str) -> anyhow::Result<String> {
-    if let Ok(password) = std::env::var(PASSWORD_VARIABLE) {
-        return Ok(password);
-    }
-    let password = if std::io::stdin().is_terminal() {
-        eprint!("Enter password for {user}: ");
-        console::Term::stderr().read_secure_line()?
-    } else {
-        let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line)?;
-        line.trim_end_matches(['\r', '\n']).to_owned()
-    };
-    if password.is_empty() {
-        bail!("no password for {user}: set {PASSWORD_VARIABLE}, or type it when asked");
-    }
-    Ok(password)
 }

@@ -64,8 +64,9 @@ fn advise(error: ApiError) -> anyhow::Error {
         Some(StatusCode::NOT_FOUND) if reason.starts_with("nothing is at") => {
             anyhow!("{reason}: the DCI is older than this command")
         }
-        Some(StatusCode::UNAUTHORIZED) => {
-            anyhow!("{error}\nGive --username and --password, or put them into a file.")
+        // The error itself says what to do.
+        Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) => {
+            error.into()
         }
         Some(status) if status.is_client_error() => anyhow!("{reason}"),
         _ => error.into(), // The address is what matters.
@@ -85,10 +86,11 @@ fn with_reason(reason: Option<&str>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::Shown;
 
     fn refused(status: u16, body: &str) -> ApiError {
-        let status = StatusCode::from_u16(status).unwrap();
-        ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into() }
+        let (status, shown) = (StatusCode::from_u16(status).unwrap(), Shown::Nothing);
+        ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into(), shown }
     }
 
     #[test]
@@ -97,7 +99,9 @@ mod tests {
             (refused(409, r#"{"error":"the task has ended"}"#), "the task has ended"),
             (refused(400, r#"{"error":"unknown param","param":"a"}"#), "unknown param 'a'"),
             (refused(404, r#"{"error":"nothing is at /x"}"#), "older than this command"),
-            (refused(401, "no"), "Give --username"),
+            (refused(401, "no"), "Give --token"),
+            (refused(403, r#"{"error":"this needs the role operator"}"#), "disbatch user grant"),
+            (refused(429, r#"{"error":"wait 3 s"}"#), "wait 3 s\"}\nPasswords"),
             (refused(500, r#"{"error":"internal"}"#), "Error getting http://h/x (500"),
         ] {
             assert!(advise(error).to_string().contains(text), "{text}");

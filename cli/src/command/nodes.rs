@@ -26,7 +26,7 @@ pub async fn run(client: &Client, options: &ListingOptions) -> anyhow::Result<()
 }
 
 /// Milliseconds since 1970 as the DCI writes other times; anything else as it is.
-fn date(value: Option<&Value>) -> String {
+pub fn date(value: Option<&Value>) -> String {
     let Some(millis) = value.and_then(Value::as_i64) else { return plain(value) };
     let seconds = millis.div_euclid(1000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

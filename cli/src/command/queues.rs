@@ -8,7 +8,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::Client;
 use crate::args::{Format, ListingOptions};
-use crate::output::{Column, Cut, Screen, Table, list, plain, print};
+use crate::output::{Column, Cut, Screen, Table, list, plain, print, say, visible};
 
 /// Counting tasks more often than this would be work for the database and nothing for the eye.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -53,9 +53,9 @@ async fn watching(client: &Client, period: Duration, options: &ListingOptions) -
         let text = match client.get("/queues", None).await {
             Ok(queues) => render(&queues, options, screen)?,
             Err(error) if first => return Err(error.into()),
-            Err(error) if screen.size.is_some() => format!("{error}\n"),
+            Err(error) if screen.size.is_some() => format!("{}\n", visible(&error.to_string())),
             Err(error) => {
-                eprintln!("{error}");
+                say(&error.to_string());
                 continue;
             }
         };

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::Client;
 use crate::args::ListingOptions;
-use crate::output::{plain, pretty, print};
+use crate::output::{plain, pretty, print, shown_json};
 
 /// How many tasks are shown unless `--limit` says otherwise.
 const DEFAULT_LIMIT: i64 = 100;
@@ -26,8 +26,8 @@ pub fn show(answer: &Value, options: &ListingOptions) -> anyhow::Result<()> {
     match answer.get("count") {
         Some(count) if options.count => print(&format!("{} tasks\n", plain(Some(count)))),
         // The DCI ends JSON for people with a line break of its own.
-        _ if options.pretty => print(&format!("{}\n\n", pretty(answer)?)),
-        _ => print(&format!("{answer}\n")),
+        _ if options.pretty => print(&shown_json(format!("{}\n\n", pretty(answer)?))),
+        _ => print(&shown_json(format!("{answer}\n"))),
     }
 }
 

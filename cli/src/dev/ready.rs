@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
+use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::api::{ApiError, Client};
@@ -18,7 +19,7 @@ pub struct Heartbeats(HashMap<String, Value>);
 /// Waits until the DCI answers. The heartbeats that it knows are those of before.
 ///
 /// # Errors
-/// It does not answer within 30 seconds.
+/// It does not answer within 30 seconds, or it wants to know who asks.
 pub async fn dci(client: &Client) -> anyhow::Result<Heartbeats> {
     let mut interval = tokio::time::interval(INTERVAL);
     let start = Instant::now();
@@ -26,6 +27,10 @@ pub async fn dci(client: &Client) -> anyhow::Result<Heartbeats> {
         interval.tick().await;
         match heartbeats(client).await {
             Ok(heartbeats) => return Ok(heartbeats),
+            // It answers, and will not change its mind: the database of this folder has users.
+            Err(error @ ApiError::Refused { status: StatusCode::UNAUTHORIZED, .. }) => {
+                return Err(error.into());
+            }
             Err(error) if start.elapsed() > DEADLINE => bail!("dci does not get ready: {error}"),
             Err(_) => {} // Not yet.
         }

@@ -26,15 +26,14 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Nothing yet; the DCI is to be at `port`.
+    /// Nothing yet; the DCI is to be at `port`. `connection` says who asks it, for a database that has users.
     ///
     /// # Errors
     /// The client cannot be set up.
-    pub fn new(console: Console, port: u16) -> anyhow::Result<Self> {
+    pub fn new(console: Console, port: u16, connection: ConnectionOptions) -> anyhow::Result<Self> {
         let address = format!("127.0.0.1:{port}");
         let url = format!("http://{address}");
-        let client =
-            Client::new(&ConnectionOptions { url: Some(url.clone()), ..ConnectionOptions::default() })?;
+        let client = Client::new(&ConnectionOptions { url: Some(url.clone()), ..connection })?;
         Ok(Self { console, client, address, url, mongod: None, dci: None, den: None })
     }
 

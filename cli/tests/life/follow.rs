@@ -1,11 +1,12 @@
 //! `run` and `logs`.
 
+use std::ffi::OsStr;
 use std::process::Stdio;
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json as value};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 
 use crate::ID;
 use crate::server::{Reply, Server, json};
@@ -250,5 +251,62 @@ async fn logs_are_printed() -> anyhow::Result<()> {
         server.expect(wrong, 2).await?;
     }
     ensure!(server.lines().len() == before, "{:?}", server.lines());
+    Ok(())
+}
+
+/// Runs a command with a terminal for its standard output and error, and prints what that was told.
+const IN_A_TERMINAL: &str = r#"
+import os, pty, sys
+child, terminal = pty.fork()
+if child == 0:
+    os.execvp(sys.argv[1], sys.argv[1:])
+told = b""
+while True:
+    try:
+        piece = os.read(terminal, 65536)
+    except OSError:
+        break
+    if not piece:
+        break
+    told += piece
+os.waitpid(child, 0)
+sys.stdout.buffer.write(told)
+"#;
+
+async fn in_a_terminal(server: &Server, arguments: &[&str]) -> anyhow::Result<String> {
+    let command = server.command(arguments);
+    let command = command.as_std();
+    let mut terminal = Command::new("python3");
+    terminal.args(["-c", IN_A_TERMINAL, "env"]);
+    for (name, _) in command.get_envs().filter(|(_, value)| value.is_none()) {
+        terminal.arg("-u").arg(name);
+    }
+    for (name, value) in command.get_envs().filter_map(|(name, value)| Some((name, value?))) {
+        terminal.arg([name, value].join(OsStr::new("=")));
+    }
+    terminal.arg(command.get_program()).args(command.get_args());
+    let output = terminal.stdin(Stdio::null()).kill_on_drop(true).output().await?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+#[tokio::test]
+async fn a_terminal_is_told_text_and_colours() -> anyhow::Result<()> {
+    let hostile = b"a\x1b]0;title\x07\x1b[31mred\x08\n";
+    let line = format!("GET /tasks/{ID}/stdout");
+    let reason = "paused: \u{1b}[2J";
+    let server = Server::start(vec![
+        (&line, vec![Reply::Bytes(hostile.to_vec())]),
+        (&format!("POST /tasks/{ID}/cancel"), vec![Reply::Json(409, value!({ "error": reason }))]),
+    ])
+    .await?;
+    let told = in_a_terminal(&server, &["logs", ID]).await?;
+    ensure!(told == "a^[]0;title^G\x1b[31mred^H\r\n\x1b[0m", "{told:?}");
+    let told = in_a_terminal(&server, &["logs", "--raw", ID]).await?;
+    ensure!(told == "a\x1b]0;title\x07\x1b[31mred\x08\r\n", "{told:?}");
+    let piped = server.expect(&["logs", ID], 0).await?;
+    ensure!(piped.stdout == hostile, "{piped:?}");
+    let told = in_a_terminal(&server, &["cancel", ID]).await?;
+    ensure!(told.contains("paused: \u{fffd}[2J") && !told.contains('\u{1b}'), "{told:?}");
     Ok(())
 }

@@ -7,6 +7,7 @@ mod one;
 mod server;
 mod steer;
 mod wait;
+mod who;
 
 /// A task.
 pub const ID: &str = "6b0003bb686c8275d8013333";

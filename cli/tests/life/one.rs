@@ -123,3 +123,37 @@ async fn new_tasks_have_options() -> anyhow::Result<()> {
     ensure!(bodies == expected, "{bodies:?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn secure_parameters_come_from_a_file() -> anyhow::Result<()> {
+    let created = json(value!({ "MongoDB::InsertManyResult": { "inserted": [{ "_id": { "$oid": ID } }] } }));
+    let server = Server::start(vec![("POST /tasks", vec![created])]).await?;
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (secure, tasks) = (path("secure.json"), path("tasks.ndjson"));
+    std::fs::write(&secure, "{ \"pin\": 1234, # of the door\n}\n")?;
+    std::fs::write(&tasks, "{\"a\":1}\n{\"a\":2}\n")?;
+    let option = ["--secure-params-file", &secure];
+    let create = [
+        &["create-task", "q", "a", "1"][..],
+        &["create-tasks", "q", "[{\"a\":1}]"],
+        &["create-tasks", "q", "--file", &tasks, "--batch", "1"],
+        &["run", "q", "a=1", "--detach"],
+    ];
+    for arguments in create {
+        server.expect(&[arguments, &option].concat(), 0).await?;
+    }
+    let asked = server.asked();
+    ensure!(asked.len() == 5, "{asked:?}");
+    for asked in asked {
+        ensure!(asked.body[".secure_params"] == value!({ "pin": 1234 }), "{asked:?}");
+    }
+    std::fs::write(&secure, "{ \"pin\": horse }")?;
+    let outcome = server.expect(&[&["create-task", "q", "a", "1"][..], &option].concat(), 255).await?;
+    ensure!(outcome.stderr.contains("must have a JSON object"), "{outcome:?}");
+    ensure!(!outcome.stderr.contains("horse"), "{outcome:?}");
+    let both = ["create-tasks", "q", "--file", "-", "--secure-params-file", "-"];
+    let outcome = server.expect(&both, 255).await?;
+    ensure!(outcome.stderr.contains("cannot both be standard input"), "{outcome:?}");
+    Ok(())
+}

@@ -42,6 +42,8 @@ pub struct Asked {
     pub body: Value,
     /// The header `Range`.
     pub range: Option<String>,
+    /// The header `Authorization`.
+    pub authorization: Option<String>,
 }
 
 /// What came of a run of `disbatch`.
@@ -110,7 +112,7 @@ impl Server {
     /// `disbatch` with this server and no other settings.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_disbatch"));
-        for variable in ["DISBATCH_USERNAME", "DISBATCH_PASSWORD", "HOME"] {
+        for variable in ["DISBATCH_USERNAME", "DISBATCH_PASSWORD", "DISBATCH_TOKEN", "HOME"] {
             command.env_remove(variable);
         }
         command.env("XDG_CONFIG_HOME", "/nonexistent").env("DISBATCH_URL", &self.url).kill_on_drop(true);
@@ -204,5 +206,6 @@ async fn read(stream: &mut BufReader<TcpStream>) -> anyhow::Result<Asked> {
         line: first.trim_end_matches(" HTTP/1.1").to_owned(),
         body: serde_json::from_slice(&body).unwrap_or_default(),
         range: header("range"),
+        authorization: header("authorization"),
     })
 }

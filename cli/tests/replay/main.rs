@@ -1,6 +1,7 @@
 //! Replays recorded runs of Perl Disbatch 4.103's command line with the built `disbatch`, a built `dci` and a
 //! real database. What differs on purpose stands in `docs/compatibility.md`; nothing else may.
 
+mod accounts;
 mod additions;
 mod difference;
 mod recording;

@@ -25,7 +25,7 @@ pub const SEARCH: &str = "Disbatch::Web::Tasks";
 /// `disbatch` with no settings but those that a test gives.
 pub fn disbatch() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_disbatch"));
-    for variable in ["DISBATCH_URL", "DISBATCH_USERNAME", "DISBATCH_PASSWORD", "HOME"] {
+    for variable in ["DISBATCH_URL", "DISBATCH_USERNAME", "DISBATCH_PASSWORD", "DISBATCH_TOKEN", "HOME"] {
         command.env_remove(variable);
     }
     command.env("XDG_CONFIG_HOME", "/nonexistent").kill_on_drop(true);

@@ -8,7 +8,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use sha2::{Digest, Sha256};
 
-use crate::store::{Store, StoreError};
+use crate::store::{Altered, Store, StoreError};
 
 /// What people set together.
 const SET: [&str; 2] = ["max_tasks", "queues"];
@@ -17,12 +17,21 @@ const SET: [&str; 2] = ["max_tasks", "queues"];
 const ID: ObjectId = ObjectId::from_bytes(*b"QueueBalance");
 
 /// What became of a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Changed {
-    /// It is stored, and this is its revision.
-    Stored(String),
+    /// It is stored.
+    Stored(Box<Saved>),
     /// Something else was stored since the state that it was made from. Nothing has changed.
     Meanwhile,
+}
+
+/// A change that is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Saved {
+    /// Its revision.
+    pub revision: String,
+    /// What it has made of the document.
+    pub altered: Altered,
 }
 
 /// The revision of a stored document; empty if there is none.
@@ -48,14 +57,19 @@ impl Store {
             return Ok(Changed::Meanwhile);
         }
         let now = revision(Some(&fields));
-        let is_stored = match stored {
+        let altered = match stored {
             Some(stored) => {
-                let set = doc! { "$set": fields };
-                self.balance().update_one(unchanged(&stored), set).await?.matched_count == 1
+                let set = doc! { "$set": fields.clone() };
+                let before = self.balance().find_one_and_update(unchanged(&stored), set).await?;
+                before.map(|before| Altered::by_setting(Some(before.into()), fields))
             }
-            None => self.make_balance(fields).await?,
+            None => {
+                let made = self.make_balance(fields.clone()).await?;
+                made.then(|| Altered::by_setting(None, fields))
+            }
         };
-        Ok(if is_stored { Changed::Stored(now) } else { Changed::Meanwhile })
+        let saved = altered.map(|altered| Box::new(Saved { revision: now, altered }));
+        Ok(saved.map_or(Changed::Meanwhile, Changed::Stored))
     }
 
     /// Sets until when nothing is balanced, in seconds since 1970, and nothing else.
@@ -63,15 +77,13 @@ impl Store {
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn pause_balance(&self, until: Option<i64>) -> Result<(), StoreError> {
+    pub async fn pause_balance(&self, until: Option<i64>) -> Result<Altered, StoreError> {
         // As wide as it has to be, like all whole numbers that the API stores.
         let narrow = |until: i64| i32::try_from(until).map_or(Bson::Int64(until), Bson::Int32);
-        let update = doc! {
-            "$set": { "disabled": until.map_or(Bson::Null, narrow) },
-            "$setOnInsert": { "max_tasks": {}, "queues": [] },
-        };
-        self.balance().update_one(doc! {}, update).upsert(true).await?;
-        Ok(())
+        let fields = doc! { "disabled": until.map_or(Bson::Null, narrow) };
+        let update = doc! { "$set": fields.clone(), "$setOnInsert": { "max_tasks": {}, "queues": [] } };
+        let before = self.balance().find_one_and_update(doc! {}, update).upsert(true).await?;
+        Ok(Altered::by_setting(before.map(Document::from), fields))
     }
 
     /// Makes the document, unless there is one. Returns whether it was made.

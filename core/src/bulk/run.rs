@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{Action, BulkError, BulkJob, LEASE, State, lease_end};
+use crate::audit::Verb;
 use crate::model::TaskId;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -315,7 +316,7 @@ impl Worker {
             .await?;
         let Some(ended) = ended else { return Ok(None) };
         let job: BulkJob = typed("bulk", ended)?;
-        self.store.record_audit(job.audit_entry(" ended")).await?;
+        self.store.note_audit(&job.audit_entry(Verb::BulkEnded(job.action))).await;
         Ok(Some(state))
     }
 

@@ -2,7 +2,7 @@
 //! characters inside strings (JSON::XS, `relaxed`).
 
 /// Rewrites relaxed JSON as strict JSON. Lines stay where they are, so positions in error messages hold.
-pub(crate) fn to_strict(text: &str) -> String {
+pub fn to_strict(text: &str) -> String {
     let mut strict = String::with_capacity(text.len());
     let mut pending_comma: Option<usize> = None;
     let mut chars = text.chars().peekable();

@@ -4,6 +4,7 @@
 //! are. Where it meets the bound, the counters say how many there are; never less than the bound.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
@@ -11,6 +12,7 @@ use futures::TryStreamExt;
 
 use crate::model::{Phase, QueueId, whole_number};
 use crate::store::{Store, StoreError};
+use crate::task::TaskQuery;
 
 /// A number of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +49,7 @@ impl Store {
     /// The database cannot be reached, or refuses the filter.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn count_up_to(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
-        self.count_in("tasks", filter, bound).await
+        self.count_in("tasks", filter, (bound, None)).await
     }
 
     /// How many tasks each filter finds, each counted up to its own bound, in few commands however many there are: a command
@@ -76,27 +78,42 @@ impl Store {
         Ok(amounts)
     }
 
-    /// The same with archived tasks. One that is being moved to the archive at this moment may count twice.
+    /// How many tasks a search is for, without its limits, counted up to `bound`. One that is being moved to the archive
+    /// at this moment may count twice.
     ///
     /// # Errors
-    /// The database cannot be reached, or refuses the filter.
+    /// The database cannot be reached, refuses the filter, or takes too long.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn count_up_to_with_archive(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
+    pub async fn count_query_up_to(&self, query: &TaskQuery, bound: u64) -> Result<Amount, StoreError> {
+        let within = (bound, query.max_time);
+        if !query.archive {
+            return self.count_in("tasks", query.filter.clone(), within).await;
+        }
         let archive = crate::task::archive::COLLECTION;
         let (live, archived) = futures::try_join!(
-            self.count_in("tasks", filter.clone(), bound),
-            self.count_in(archive, filter.clone(), bound),
+            self.count_in("tasks", query.filter.clone(), within),
+            self.count_in(archive, query.filter.clone(), within),
         )?;
         match (live, archived) {
             (Amount::Exactly(live), Amount::Exactly(archived)) if live + archived <= bound => {
-                self.count_with_archive(filter).await.map(Amount::Exactly)
+                let filter = query.filter.clone();
+                self.count_with_archive(filter, query.max_time).await.map(Amount::Exactly)
             }
             _ => Ok(Amount::MoreThan(bound)),
         }
     }
 
-    async fn count_in(&self, collection: &str, filter: Document, bound: u64) -> Result<Amount, StoreError> {
-        let counted = self.database().run_command(counting(collection, filter, Some(bound))).await?;
+    async fn count_in(
+        &self,
+        collection: &str,
+        filter: Document,
+        (bound, max_time): (u64, Option<Duration>),
+    ) -> Result<Amount, StoreError> {
+        let mut command = counting(collection, filter, Some(bound));
+        if let Some(time) = max_time {
+            command.insert("maxTimeMS", i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
+        }
+        let counted = self.database().run_command(command).await?;
         let counted = counted.get("n").and_then(whole_number).unwrap_or(0).unsigned_abs();
         Ok(Amount::up_to(counted, bound))
     }

@@ -44,5 +44,6 @@ fn exit(exit: &Document) -> Option<Gate> {
     };
     let memory =
         if exit.get("oom").and_then(Bson::as_bool) == Some(true) { ", for want of memory" } else { "" };
-    Some(Gate::new("exit", true, format!("{how}{memory}.")))
+    let limit = exit.get_str("limit").map(|limit| format!(", by its limit {limit}")).unwrap_or_default();
+    Some(Gate::new("exit", true, format!("{how}{memory}{limit}.")))
 }

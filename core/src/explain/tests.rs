@@ -242,4 +242,7 @@ fn an_ended_task_tells_how() {
     let texts: Vec<&str> = failed.gates.iter().map(|gate| gate.text.as_str()).collect();
     assert_eq!(texts[1], "Its plugin was ended by the signal 9, for want of memory.");
     assert_eq!(texts[2], "It was tried 2 of 2 times.");
+    let limited = doc! { "status": 2, "exit": { "signal": 24, "oom": false, "limit": "cpu_seconds" } };
+    let limited = explain(&facts(limited, doc! {}));
+    assert_eq!(limited.gates[1].text, "Its plugin was ended by the signal 24, by its limit cpu_seconds.");
 }

@@ -55,6 +55,16 @@ impl<'de> Deserialize<'de> for Queue {
 }
 
 impl Queue {
+    /// What is left of a queue that was deleted: its id.
+    pub fn without_document(id: QueueId) -> Self {
+        Self { id, name: None, plugin: None, threads: None, sort: None, rest: Document::new() }
+    }
+
+    /// Whose it is, if it is anybody's.
+    pub fn tenant(&self) -> Option<&str> {
+        self.rest.get("tenant").and_then(Bson::as_str)
+    }
+
     /// The name as text; numbers are written out.
     pub fn display_name(&self) -> String {
         match &self.name {

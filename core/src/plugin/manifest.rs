@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 pub use warm::Warm;
 
+use crate::config::Limits;
 use crate::model::PluginName;
 
 /// The contents of a `plugin.json`.
@@ -27,6 +28,9 @@ pub struct Manifest {
     /// Whether one process takes many tasks, and how long it is kept. None: each task has a process of its own.
     #[serde(default, deserialize_with = "warm::deserialize")]
     pub warm: Option<Warm>,
+    /// The most that it may use. What the node allows at most holds as well.
+    #[serde(default)]
+    pub limits: Limits,
     /// JSON Schema of a task's `params`.
     #[serde(default)]
     pub params: Option<serde_json::Value>,
@@ -81,5 +85,27 @@ impl Manifest {
         }
         manifest.unknown_keys = unknown_keys;
         Ok(manifest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_may_have_limits() {
+        let parse = |limits: &str| {
+            let text = format!(r#"{{ "name": "A", "command": ["a"], "limits": {limits} }}"#);
+            Manifest::parse(&text).map(|manifest| manifest.limits).map_err(|error| error.to_string())
+        };
+        let expected = Limits { memory: Some(512 << 20), cpu_seconds: Some(60), ..Limits::default() };
+        assert_eq!(parse(r#"{ "memory": "512M", "cpu_seconds": 60 }"#), Ok(expected));
+        assert_eq!(parse("{}"), Ok(Limits::default()));
+        let error = parse(r#"{ "memory": "a lot" }"#).unwrap_err();
+        assert!(error.starts_with("limits.memory: expected a number of bytes"), "{error}");
+        let error = parse(r#"{ "ram": 1 }"#).unwrap_err();
+        assert!(error.contains("unknown field `ram`, expected one of `memory`"), "{error}");
+        let without = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
+        assert_eq!(without.limits, Limits::default());
     }
 }

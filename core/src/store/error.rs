@@ -3,6 +3,10 @@
 use bson::Document;
 use mongodb::error::{ErrorKind, WriteFailure as DriverWriteFailure};
 
+/// What the server says first when it could not change a document that it was to answer. What follows is the same as
+/// for one that it was only to change.
+const FIND_AND_MODIFY: &str = "Plan executor error during findAndModify :: caused by :: ";
+
 /// An operation on the database failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -68,6 +72,11 @@ impl WriteFailure {
     /// Whether a unique index forbids the write.
     pub fn is_duplicate_key(&self) -> bool {
         self.code == 11_000
+    }
+
+    /// Whether there is such an index already, with other options.
+    pub fn is_other_index(&self) -> bool {
+        matches!(self.code, 85 | 86)
     }
 
     /// Whether the collection does not exist yet.
@@ -136,7 +145,8 @@ impl StoreError {
                 .first()
                 .map(|failure| WriteFailure { code: failure.code, message: failure.message.clone() }),
             ErrorKind::Command(command) => {
-                Some(WriteFailure { code: command.code, message: command.message.clone() })
+                let message = command.message.strip_prefix(FIND_AND_MODIFY).unwrap_or(&command.message);
+                Some(WriteFailure { code: command.code, message: message.to_owned() })
             }
             _ => None,
         }

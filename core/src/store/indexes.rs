@@ -8,10 +8,14 @@ use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::{Store, StoreError};
-use crate::{live, series};
+use crate::{accounts, audit, live, series};
 
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How long entries of the audit are kept if they are to be kept for ever: 68 years are the longest time that the
+/// server knows.
+const FOR_EVER: Duration = Duration::from_secs(2_147_483_647);
 
 /// How long it is remembered that a task was deleted, for movers that had read it before.
 const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
@@ -100,7 +104,12 @@ fn of_ours() -> Vec<Index> {
         }),
         Index::on("tasks.attempts", doc! { "task": 1, "attempt": 1 }).unique(),
         Index::on("submissions", doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
-        Index::on("audit", doc! { "at": 1, "_id": 1 }),
+        Index::on(audit::COLLECTION, doc! { "at": 1, "_id": 1 }),
+        Index::on(audit::COLLECTION, doc! { "user": 1, "at": 1, "_id": 1 }),
+        Index::on(accounts::SESSIONS, doc! { "user": 1 }),
+        // Sessions are of no use after that; this only tidies up.
+        Index::on(accounts::SESSIONS, doc! { "expires": 1 }).expire(Duration::ZERO),
+        Index::on(accounts::TOKENS, doc! { "user": 1 }),
         Index::on("tasks.archive", doc! { "queue": 1, "status": 1 }),
         Index::on("tasks.archive", doc! { "mtime": 1 }),
         // Copies whose move has not come to its end.
@@ -133,6 +142,33 @@ impl Store {
             unique && index.keys.keys().eq(["queue", "unique"])
         };
         Ok(indexes.iter().any(keeps))
+    }
+
+    /// Has the server remove entries of the audit that are so old; `None`: none of them, as long as anybody can tell.
+    /// What holds for all is what was said last.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the user.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn keep_audit(&self, kept: Option<Duration>) -> Result<(), StoreError> {
+        let kept = kept.unwrap_or(FOR_EVER).min(FOR_EVER);
+        // The server looks at this one for what to remove, and only at one with a single field.
+        let index = Index::on(audit::COLLECTION, doc! { "at": 1 }).expire(kept).model();
+        let entries = self.database().collection::<Document>(audit::COLLECTION);
+        match entries.create_index(index).await.map_err(StoreError::from) {
+            Ok(_) => Ok(()),
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_other_index()) => {
+                let seconds = i64::try_from(kept.as_secs()).unwrap_or(i64::MAX);
+                let index = doc! { "keyPattern": { "at": 1 }, "expireAfterSeconds": seconds };
+                self.database().run_command(doc! { "collMod": audit::COLLECTION, "index": index }).await?;
+                tracing::info!(
+                    days = kept.as_secs() / 86_400,
+                    "entries of the audit are kept so long from now on"
+                );
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates every index that is missing. One that the server refuses does not keep the others from being

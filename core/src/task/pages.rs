@@ -22,6 +22,7 @@ use mongodb::options::Hint;
 
 use super::search::AT_ONCE;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
+use crate::secrets::concealed;
 use crate::store::{Store, StoreError, Stored};
 
 /// Of those that wait, are held, or have ended without a result.
@@ -259,7 +260,7 @@ impl Store {
             .batch_size(AT_ONCE)
             .build();
         let cursor = self.tasks().find(which).with_options(options).await?;
-        Ok(cursor.map(|task| Ok(task?.into())))
+        Ok(cursor.map(|task| Ok(concealed(task?.into()))))
     }
 
     /// How the server finds the ids of a page: one answer for each index that it is asked.

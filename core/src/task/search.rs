@@ -1,13 +1,16 @@
-//! Search: what the REST API and the pages read.
+//! Search: what the REST API and the pages read. What leaves the database here has no secure parameters, see
+//! [`crate::secrets`].
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bson::{Document, doc};
 use futures::{Stream, StreamExt, TryStreamExt};
-use mongodb::options::FindOptions;
+use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
 
 use super::archive;
-use crate::model::{TaskId, whole_number};
+use crate::model::{QueueId, TaskId, whole_number};
+use crate::secrets::concealed;
 use crate::store::{Store, StoreError, Stored};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
@@ -28,9 +31,27 @@ pub struct TaskQuery {
     pub sort: Option<Document>,
     /// Whether archived tasks count too.
     pub archive: bool,
+    /// So long the server may work on it, waiting for the client not counted; as long as it takes when `None`.
+    pub max_time: Option<Duration>,
 }
 
 impl Store {
+    /// The queue of a task, also of an archived one. `None`: there is no such task; `Some(None)`: it is of no queue.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn queue_of_task(&self, id: TaskId) -> Result<Option<Option<QueueId>>, StoreError> {
+        for collection in [self.tasks(), self.archive()] {
+            if let Some(task) =
+                collection.find_one(doc! { "_id": id }).projection(doc! { "queue": 1 }).await?
+            {
+                return Ok(Some(task.get_object_id("queue").ok().map(QueueId)));
+            }
+        }
+        Ok(None)
+    }
+
     /// The tasks that match, as stored.
     ///
     /// # Errors
@@ -50,7 +71,8 @@ impl Store {
         query: TaskQuery,
     ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
         let cursor = if query.archive {
-            self.tasks().aggregate(with_archive(query)).with_type::<Stored>().batch_size(AT_ONCE).await?
+            let options = AggregateOptions::builder().batch_size(AT_ONCE).max_time(query.max_time).build();
+            self.tasks().aggregate(with_archive(query)).with_type::<Stored>().with_options(options).await?
         } else {
             let options = FindOptions::builder()
                 .skip(query.skip)
@@ -58,19 +80,17 @@ impl Store {
                 .projection(query.projection)
                 .sort(query.sort)
                 .batch_size(AT_ONCE)
+                .max_time(query.max_time)
                 .build();
             self.tasks().find(query.filter).with_options(options).await?
         };
-        Ok(cursor.map(|task| Ok(task?.into())))
+        Ok(cursor.map(|task| Ok(concealed(task?.into()))))
     }
 
     /// How many tasks match.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the filter.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn count_tasks(&self, filter: Document) -> Result<u64, StoreError> {
-        Ok(self.tasks().count_documents(filter).await?)
+    async fn count_tasks(&self, filter: Document, max_time: Option<Duration>) -> Result<u64, StoreError> {
+        Ok(self.tasks().count_documents(filter).with_options(counting(max_time)).await?)
     }
 
     /// How many tasks a search is for, without its limits.
@@ -79,27 +99,35 @@ impl Store {
     /// The database cannot be reached, or refuses the filter.
     pub async fn count_query(&self, query: TaskQuery) -> Result<u64, StoreError> {
         if query.archive {
-            self.count_with_archive(query.filter).await
+            self.count_with_archive(query.filter, query.max_time).await
         } else {
-            self.count_tasks(query.filter).await
+            self.count_tasks(query.filter, query.max_time).await
         }
     }
 
-    /// How many tasks match, archived ones among them. One that is on its way to the archive counts once.
+    /// How many tasks match, archived ones among them. One that is on its way to the archive counts once. Each step of it
+    /// may take as long as `max_time`.
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the filter.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn count_with_archive(&self, filter: Document) -> Result<u64, StoreError> {
+    pub async fn count_with_archive(
+        &self,
+        filter: Document,
+        max_time: Option<Duration>,
+    ) -> Result<u64, StoreError> {
         // The copies of tasks that are still in `tasks` are few, and have an index of their own.
         let moving = doc! { "$and": [{ "moving": true }, &filter] };
         let mut twice = vec![doc! { "$match": moving }];
         twice.extend(also_in_tasks());
         twice.extend([doc! { "$match": { LIVE: { "$ne": [] } } }, doc! { "$count": "twice" }]);
-        let twice: Option<Document> = self.archive().aggregate(twice).await?.try_next().await?;
+        let options = AggregateOptions::builder().max_time(max_time).build();
+        let twice: Option<Document> =
+            self.archive().aggregate(twice).with_options(options).await?.try_next().await?;
         let twice = twice.and_then(|count| count.get("twice").and_then(whole_number)).unwrap_or(0);
-        let archived = self.archive().count_documents(filter.clone()).await?;
-        let live = self.tasks().count_documents(filter).await?;
+        let archived =
+            self.archive().count_documents(filter.clone()).with_options(counting(max_time)).await?;
+        let live = self.count_tasks(filter, max_time).await?;
         Ok((live + archived).saturating_sub(twice.unsigned_abs()))
     }
 
@@ -126,7 +154,7 @@ impl Store {
             let found = collection.find_one(doc! { "_id": id }).projection(projection.clone()).await?;
             if let Some(mut task) = found {
                 task.remove("moving");
-                return Ok(Some(task.into()));
+                return Ok(Some(concealed(task.into())));
             }
         }
         Ok(None)
@@ -138,7 +166,7 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
     pub async fn find_task_document(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
-        Ok(self.tasks().find_one(doc! { "_id": id }).await?.map(Document::from))
+        Ok(self.tasks().find_one(doc! { "_id": id }).await?.map(|task| concealed(task.into())))
     }
 
     /// The fields of each index of `tasks` in order, without repetition; text and other special indexes are
@@ -168,6 +196,10 @@ impl Store {
         };
         Ok(indexes.into_iter().filter(ordinary).map(|index| index.keys.keys().cloned().collect()).collect())
     }
+}
+
+fn counting(max_time: Option<Duration>) -> CountOptions {
+    CountOptions::builder().max_time(max_time).build()
 }
 
 /// Where a pipeline notes whether an archived task is in `tasks` too.

@@ -5,6 +5,8 @@
 mod once;
 mod options;
 
+use std::time::Duration;
+
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
@@ -21,6 +23,9 @@ const BATCH: usize = 1_000;
 /// A long submission says in the log how far it is after each so many tasks.
 const PROGRESS: usize = 100_000;
 
+/// So long the server may work on finding the documents that tasks are made of. A filter of a client's may be of any kind.
+const FINDING: Duration = Duration::from_secs(300);
+
 /// How often a key is tried whose holder seems to end at that moment.
 const TRIES: usize = 3;
 
@@ -29,6 +34,14 @@ const TRIES: usize = 3;
 pub struct Submitted {
     /// The ids of the new tasks, in the order of their parameters.
     pub ids: Vec<TaskId>,
+    /// Whether all of it had been done before, as its key tells.
+    pub is_repetition: bool,
+}
+
+impl Submitted {
+    fn now(ids: Vec<TaskId>) -> Self {
+        Self { ids, is_repetition: false }
+    }
 }
 
 /// Tasks were not created, or not all of them.
@@ -123,7 +136,8 @@ impl Store {
         options: &TaskOptions,
     ) -> Result<Submitted, SubmitError> {
         let filter = self.without_new_tasks(collection, filter);
-        let found = self.database().collection::<Stored>(collection).find(filter).await?;
+        let documents = self.database().collection::<Stored>(collection);
+        let found = documents.find(filter).max_time(FINDING).await?;
         let mut batches = found.map_ok(Document::from).try_chunks(BATCH);
         let mut ids = Vec::new();
         let mut template = None;
@@ -140,7 +154,7 @@ impl Store {
                 tracing::info!(queue = %queue, collection, tasks = ids.len(), "creating tasks");
             }
         }
-        Ok(Submitted { ids })
+        Ok(Submitted::now(ids))
     }
 
     /// Tasks made of tasks must not be found by the same search.
@@ -186,7 +200,7 @@ impl Store {
         let documents: Vec<Document> = tasks.collect();
         let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
         if documents.is_empty() {
-            return Ok(Submitted { ids });
+            return Ok(Submitted::now(ids));
         }
         let tasks = documents.len() as u64;
         match template.fields.get_str("unique") {
@@ -198,7 +212,7 @@ impl Store {
             }
         }
         self.moved(template.queue, None, Some(template.status), tasks);
-        Ok(Submitted { ids })
+        Ok(Submitted::now(ids))
     }
 
     /// Inserts a task with a key that no other task of the queue may have while it is on its way.

@@ -10,6 +10,9 @@ use crate::config::{Config, Role, relaxed};
 /// Stands for every collection of the database.
 const ANY: &str = "";
 
+/// Collections, and what may be done with each.
+type Needed = &'static [(&'static str, &'static [&'static str])];
+
 /// Actions of MongoDB by collection.
 pub type Permissions = BTreeMap<String, BTreeSet<String>>;
 
@@ -91,40 +94,49 @@ pub fn additional_permissions(text: &str) -> Result<BTreeMap<String, Permissions
     }
 }
 
-fn needed(role: Role) -> &'static [(&'static str, &'static [&'static str])] {
+/// What a DEN needs. A change stream of the database needs the right to read it all.
+const OF_DEN: Needed = &[
+    (ANY, &["changeStream", "find"]),
+    // The server removes entries when they are as old as the DEN tells it.
+    (crate::audit::COLLECTION, &["collMod", "createIndex"]),
+    ("bulk", &["createIndex"]),
+    (crate::counters::COLLECTION, &["insert", "update"]),
+    (crate::lease::COLLECTION, &["insert", "update"]),
+    ("nodes", &["createIndex", "insert", "update"]),
+    ("queues", &["createIndex"]),
+    (crate::accounts::SESSIONS, &["createIndex"]),
+    (crate::series::COLLECTION, &["createIndex", "insert", "update"]),
+    ("submissions", &["createIndex"]),
+    ("tasks", &["createIndex", "remove", "update"]),
+    // The janitor archives and deletes by the policy of queues.
+    ("tasks.archive", &["createIndex", "insert", "remove", "update"]),
+    ("tasks.deleting", &["createIndex", "insert", "remove", "update"]),
+    // It writes for its runners, and keeps what is left of one that died.
+    ("tasks.attempts", &["createIndex", "insert", "remove", "update"]),
+    ("tasks.chunks", &["createIndex", "insert", "remove"]),
+    ("tasks.files", &["createIndex", "insert", "remove"]),
+    ("tasks.live", &["createIndex", "insert", "remove", "update"]),
+    (crate::accounts::TOKENS, &["createIndex"]),
+];
+
+fn needed(role: Role) -> Needed {
     match role {
-        // A change stream of the database needs the right to read it all.
-        Role::Disbatchd => &[
-            (ANY, &["changeStream", "find"]),
-            ("audit", &["createIndex"]),
-            ("bulk", &["createIndex"]),
-            // Whoever moves tasks writes how many.
-            (crate::counters::COLLECTION, &["insert", "update"]),
-            (crate::lease::COLLECTION, &["insert", "update"]),
-            ("nodes", &["createIndex", "insert", "update"]),
-            ("queues", &["createIndex"]),
-            (crate::series::COLLECTION, &["createIndex", "insert", "update"]),
-            ("submissions", &["createIndex"]),
-            ("tasks", &["createIndex", "remove", "update"]),
-            // The janitor archives and deletes by the policy of queues.
-            ("tasks.archive", &["createIndex", "insert", "remove", "update"]),
-            ("tasks.deleting", &["createIndex", "insert", "remove", "update"]),
-            // It writes for its runners, and keeps what is left of one that died.
-            ("tasks.attempts", &["createIndex", "insert", "remove", "update"]),
-            ("tasks.chunks", &["createIndex", "insert", "remove"]),
-            ("tasks.files", &["createIndex", "insert", "remove"]),
-            ("tasks.live", &["createIndex", "insert", "remove", "update"]),
-        ],
+        Role::Disbatchd => OF_DEN,
         // Tasks may be created for the documents of any collection, and waiting follows a change stream.
         // And one page tells how large collections are.
         Role::DisbatchWeb => &[
             (ANY, &["changeStream", "collStats", "find"]),
-            ("audit", &["insert", "update"]),
+            // Nobody can change or remove what is there.
+            (crate::audit::COLLECTION, &["insert"]),
             ("balance", &["insert", "update"]),
             ("bulk", &["insert", "update"]),
             (crate::counters::COLLECTION, &["insert", "update"]),
             ("nodes", &["update"]),
             ("queues", &["insert", "remove", "update"]),
+            // `disbatch user` and `disbatch token` work with these rights, too.
+            (crate::accounts::SESSIONS, &["insert", "remove", "update"]),
+            (crate::accounts::TOKENS, &["insert", "remove", "update"]),
+            (crate::accounts::USERS, &["insert", "remove", "update"]),
             (crate::series::COLLECTION, &["insert", "update"]),
             ("submissions", &["insert", "remove", "update"]),
             ("tasks", &["insert", "listIndexes", "remove", "update"]),
@@ -179,6 +191,16 @@ mod tests {
             assert_eq!(may("queues", "insert"), role == Role::DisbatchWeb, "{role:?}");
             assert_eq!(may("reports", "insert"), role == Role::Plugin, "{role:?}");
             assert_eq!(may("tasks", "insert"), role == Role::DisbatchWeb, "{role:?}");
+            assert_eq!(may("audit", "insert"), role == Role::DisbatchWeb, "{role:?}");
+            for collection in [crate::accounts::USERS, crate::accounts::SESSIONS, crate::accounts::TOKENS] {
+                for action in ["insert", "update", "remove"] {
+                    assert_eq!(may(collection, action), role == Role::DisbatchWeb, "{role:?} {collection}");
+                }
+            }
+            assert!(
+                !may("audit", "update") && !may("audit", "remove"),
+                "{role:?} could change what was recorded"
+            );
             let actions: BTreeSet<&String> = privileges.0.values().flatten().collect();
             assert!(!actions.iter().any(|action| action.starts_with("drop")), "{role:?}");
         }

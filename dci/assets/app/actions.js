@@ -47,7 +47,7 @@ const failure = (status, body, type = "") => {
     const words = find("main .message", new DOMParser().parseFromString(body, "text/html"))?.textContent.trim();
     if (words) return words;
   }
-  return { 0: "The server cannot be reached.", 400: "The server does not accept this.", 404: "It is not there any more.", 503: "The database cannot be reached." }[status] ?? `The server could not do it (${status}).`;
+  return { 0: "The server cannot be reached.", 400: "The server does not accept this.", 403: "You may not do this.", 404: "It is not there any more.", 503: "The database cannot be reached." }[status] ?? `The server could not do it (${status}).`;
 };
 const failureOf = (xhr) => failure(xhr.status, xhr.responseText, xhr.getResponseHeader("content-type") ?? "");
 
@@ -80,8 +80,11 @@ const post = async (address, fields, method = "POST") => {
   let answer;
   const init = { method, headers: { Accept: "application/json" } };
   if (typeof fields === "string") Object.assign(init, { body: fields, headers: { ...init.headers, "Content-Type": "application/json" } });
-  else if (fields) init.body = new URLSearchParams(fields);
-  try { answer = await fetch(address, init); } catch { throw new Error(failure(0)); }
+  else if (fields) {
+    init.body = new URLSearchParams(fields);
+    init.body.delete(FORM_TOKEN_FIELD);
+  }
+  try { answer = await request(address, init); } catch { throw new Error(failure(0)); }
   const body = await answer.text();
   if (!answer.ok) throw new Error(failure(answer.status, body, answer.headers.get("content-type") ?? ""));
   try { return JSON.parse(body); } catch { return {}; }
@@ -139,6 +142,9 @@ document.addEventListener("htmx:configRequest", ({ detail }) => {
   if (detail.verb === "get") return;
   // Only a browser without script is led to another page. Scripts get the answer that programs get.
   delete detail.parameters[".then"];
+  // In a header it is in no address, as that of a DELETE, and in no JSON.
+  delete detail.parameters[FORM_TOKEN_FIELD];
+  if (formToken) detail.headers[FORM_TOKEN_HEADER] = formToken;
   detail.headers.Accept = "application/json";
   const button = detail.elt.disbatchButton; // A dialog in between has taken the focus from it.
   if (button?.name && detail.parameters[button.name] === undefined) detail.parameters[button.name] = button.value;
@@ -174,6 +180,7 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
 const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
   elt.removeAttribute("aria-busy");
   complain(elt, failureOf(xhr));
+  if (xhr.status === 401) logIn();
 };
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.addEventListener(name, failed);
 // Answers for programs are not to be shown as they are.

@@ -1,6 +1,6 @@
 // The keyboard: single keys while nobody is typing, unless they are switched off in the help (?).
 
-const PLACES = { o: "/", t: "/tasks", n: "/nodes", p: "/plugins", b: "/bulk", q: "/balance", a: "/audit", d: "/docs", i: "/about" };
+const PLACES = { o: "/", t: "/tasks", n: "/nodes", p: "/plugins", b: "/bulk", q: "/balance", a: "/audit", u: "/users", d: "/docs", i: "/about" };
 let after = null; // What was pressed just before.
 
 const switchedOff = () => memory.get("keys") === "off";
@@ -43,7 +43,8 @@ document.addEventListener("keydown", (event) => {
   // In a search it empties the field first, as browsers have it.
   if (event.key === "Escape" && isField(active)) return active.type === "search" && active.value ? undefined : active.blur();
   if (switchedOff() || isField(document.activeElement) || find("dialog[open]")) return;
-  const follows = after === "g" && PLACES[event.key];
+  // Where somebody may not go there is no link to.
+  const follows = after === "g" && find(`.places a[href="${PLACES[event.key]}"]`) && PLACES[event.key];
   after = event.key === "g" && after !== "g" ? "g" : null;
   if (follows) { event.preventDefault(); location.assign(follows); return; }
   const act = KEYS[event.key];
@@ -77,4 +78,4 @@ on("change", "[data-select]", countSelected);
 document.addEventListener("disbatch:changed", countSelected);
 countSelected();
 
-window.disbatch = { find, findAll, make, toast, toastNext, stream, place, refresh, post, complain, clearComplaint, blame, ask };
+window.disbatch = { find, findAll, make, toast, toastNext, stream, place, refresh, request, post, complain, clearComplaint, blame, ask };

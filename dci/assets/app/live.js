@@ -36,7 +36,9 @@ const stream = (address, handlers, { pauses = true } = {}) => {
     source.onerror = () => {
       become("lost");
       // A server that answers with an error is asked again by nobody else.
-      if (source.readyState === EventSource.CLOSED) self.retry = setTimeout(self.open, RETRY);
+      if (source.readyState !== EventSource.CLOSED) return;
+      self.retry = setTimeout(self.open, RETRY);
+      checkSession();
     };
     source.addEventListener("trouble", ({ data }) => become("lost", data));
     for (const [name, act] of Object.entries(handlers)) {
@@ -120,7 +122,8 @@ const refresh = async () => {
   const number = ++refreshes;
   let fresh = null;
   try {
-    const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+    const answer = await request(location.href, { headers: { Accept: "text/html" } });
+    if (isOver(answer)) return;
     if (answer.ok) fresh = find("main", new DOMParser().parseFromString(await answer.text(), "text/html"));
   } catch { /* It is told below. */ }
   if (number !== refreshes) return;

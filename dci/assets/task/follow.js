@@ -15,7 +15,7 @@ let hasEnded = head().ended === "true"; // And the page's head knows it.
 /** Shows of each stream what the page would have if it were loaded again. */
 const takeEnds = async () => {
   try {
-    const answer = await fetch(location.pathname, { headers: { Accept: "text/html" } });
+    const answer = await window.disbatch.request(location.pathname, { headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const section of page.querySelectorAll("#logs .log")) panes[section.dataset.stream]?.take(section);
   } catch { /* The page says itself that the server cannot be reached. */ }
@@ -71,7 +71,7 @@ document.addEventListener("submit", async (event) => {
   if (!form.matches("form[data-again]")) return;
   event.preventDefault();
   window.disbatch.clearComplaint(form);
-  const { ".then": _, params, ...fields } = Object.fromEntries(new FormData(form));
+  const { ".then": _, ".form_token": __, params, ...fields } = Object.fromEntries(new FormData(form));
   try {
     JSON.parse(params);
   } catch (error) {

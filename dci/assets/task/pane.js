@@ -164,7 +164,7 @@ class Pane {
   }
 
   async fetch(range) {
-    const answer = await fetch(this.section.dataset.address, { headers: { Range: `bytes=${range}` } });
+    const answer = await window.disbatch.request(this.section.dataset.address, { headers: { Range: `bytes=${range}` } });
     const place = /^bytes (\d+)-(\d+)/.exec(answer.headers.get("content-range") ?? "");
     if (answer.status !== 206 || !place) {
       // It may be very long.

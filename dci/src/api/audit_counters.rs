@@ -3,10 +3,11 @@
 use actix_web::web::Data;
 use serde_json::json;
 
+use crate::access::Who;
 use crate::api::Answer;
-use crate::json;
 use crate::openapi::OfWrite;
 use crate::state::State;
+use crate::{changes, json};
 
 /// Asks for an audit of all counters, which a DEN makes within seconds. `GET /counters` tells when it has.
 ///
@@ -19,7 +20,7 @@ use crate::state::State;
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>) -> Answer {
-    state.store.ask_for_audit().await?;
+pub async fn handle(state: Data<State>, who: Who) -> Answer {
+    changes::audit_counters(&state, &who).await?;
     Ok(json::ok(&json!({ "asked": true })))
 }

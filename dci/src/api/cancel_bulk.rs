@@ -6,10 +6,11 @@ use actix_web::{HttpRequest, HttpResponse};
 use disbatch_core::bulk::BulkCancelled;
 use serde_json::json;
 
-use crate::api::{Answer, task_action};
+use crate::access::Who;
+use crate::api::Answer;
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::state::State;
-use crate::{accept, bulk, json, ui};
+use crate::{accept, bulk, changes, json, ui};
 
 /// Stops a bulk job after the tasks that it is at. What it has done stays done.
 ///
@@ -29,8 +30,8 @@ use crate::{accept, bulk, json, ui};
         OfWrite,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
-    let cancelled = match state.store.cancel_bulk(bulk::id_of(&id)?, &task_action::by(&request)).await? {
+pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, id: Path<String>) -> Answer {
+    let cancelled = match changes::cancel_bulk(&state, &who, bulk::id_of(&id)?).await? {
         BulkCancelled::Cancelled => Ok(json!({ "id": *id, "state": "cancelled" })),
         BulkCancelled::NotRunning(ended) => {
             Err(bulk::conflict(format!("the bulk job is over: its state is {}", ended.as_str())))

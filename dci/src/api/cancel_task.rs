@@ -1,16 +1,16 @@
 //! `POST /tasks/:id/cancel`
 
-use actix_web::HttpRequest;
 use actix_web::web::{Data, Path};
 use disbatch_core::model::Status;
-use disbatch_core::task::{CancelRequest, Cancelled};
+use disbatch_core::task::Cancelled;
 use serde_json::json;
 
+use crate::access::Who;
 use crate::api::{Answer, task_action, then};
-use crate::json;
 use crate::openapi::{CancelResult, ErrorBody, OfWrite, Reason};
 use crate::params::Params;
 use crate::state::State;
+use crate::{changes, json};
 
 /// Cancels a task. One that has not started never will; one that runs is asked to end, with SIGTERM, and after its
 /// grace with SIGKILL.
@@ -29,15 +29,15 @@ use crate::state::State;
         OfWrite,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
-    let answer = cancel(&request, &state, &id, &params).await;
+pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    let answer = cancel(&state, &who, &id, &params).await;
     then::or_page(then::is_form(&params), answer)
 }
 
-async fn cancel(request: &HttpRequest, state: &State, id: &str, params: &Params) -> Answer {
+async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let task = task_action::id(id)?;
-    let wish = CancelRequest { by: task_action::by(request), reason: task_action::reason(params)? };
-    let (status, outcome) = match state.store.cancel_task(task, &wish).await? {
+    let reason = task_action::reason(params)?;
+    let (status, outcome) = match changes::cancel_task(state, who, task, reason).await? {
         Cancelled::Cancelled => (Status::Cancelled, "cancelled"),
         Cancelled::Requested => (Status::Running, "requested"),
         Cancelled::Ended(status) => return Err(task_action::wrong_state(status, "has ended")),

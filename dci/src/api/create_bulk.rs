@@ -6,11 +6,12 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
+use crate::access::Who;
 use crate::api::Answer;
 use crate::openapi::{ErrorBody, NewBulk, NewBulkAnswer, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, bulk, json, ui};
+use crate::{accept, bulk, changes, json, ui};
 
 /// Does one thing to many tasks, in the background: cancel, retry, archive or delete. Tasks that come later
 /// are left alone. With the option `.preview`, only says how many tasks match; `null` if counting takes too long.
@@ -37,11 +38,11 @@ use crate::{accept, bulk, json, ui};
         OfWrite,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
+pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
     let html = accept::wants_html(&request);
     let wanted = match bulk::request(&state, &params, &request).await {
         Ok(wanted) => wanted,
-        Err(error) if html => return Ok(ui::page(ui::bulk::refused(&state, &params, &error).await)),
+        Err(error) if html => return Ok(ui::page(ui::bulk::refused(&state, &who, &params, &error).await)),
         Err(error) => return Err(error),
     };
     if params.is_on("preview") {
@@ -51,9 +52,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) ->
         }
         return Ok(json::ok(&json!({ "count": count })));
     }
-    let job = state.store.create_bulk(&wanted, state.bulk.instance()).await?;
-    let id = job.id.to_hex();
-    state.bulk.start(job);
+    let id = changes::create_bulk(&state, wanted).await?.to_hex();
     if html {
         return Ok(HttpResponse::SeeOther().insert_header((LOCATION, format!("/bulk/{id}"))).finish());
     }

@@ -5,12 +5,13 @@ use actix_web::web::Data;
 use disbatch_core::queue::new_queue_id;
 use serde_json::{Value, json};
 
+use crate::access::Who;
 use crate::api::{Answer, then};
 use crate::error::HttpError;
 use crate::openapi::{CreatedQueue, ErrorBody, NewQueue, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{changes, json, legacy};
 
 /// Creates a queue from `name` and `plugin`. It runs nothing until its `threads` are set.
 ///
@@ -31,14 +32,14 @@ use crate::{json, legacy};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), create(&state, &params).await)
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
+    then::or_page(then::is_form(&params), create(&state, &who, &params).await)
 }
 
-async fn create(state: &State, params: &Params) -> Answer {
+async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     let (name, plugin) = checked(state, params)?;
     let id = new_queue_id();
-    let created = state.store.create_queue(id, json::to_bson(name), json::to_bson(plugin)).await;
+    let created = changes::create_queue(state, who, id, json::to_bson(name), json::to_bson(plugin)).await;
     match created {
         Ok(()) => {
             let result = legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0));

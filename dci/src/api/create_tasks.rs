@@ -2,21 +2,25 @@
 
 pub mod from_collection;
 pub mod options;
+mod secure;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Data};
 use bson::Document;
+use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use disbatch_core::task::{Once, TaskOptions};
 use futures::stream;
 use serde_json::{Map, Value};
 
+use crate::access::Who;
 use crate::api::{Answer, then};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{changes, json, legacy};
 
 /// The answer tells so many ids at once.
 const AT_ONCE: usize = 1_000;
@@ -44,32 +48,39 @@ const AT_ONCE: usize = 1_000;
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     if then::is_form(&params) {
-        return then::or_page(true, from_form(&state, params).await);
+        return then::or_page(true, from_form(&state, &who, params).await);
     }
-    answer(create(&state, &params).await?)
+    answer(create(&state, &who, &params).await?)
 }
 
 /// For a page's form: `params` is text that is JSON, and `{id}` in `.then` stands for the first new task.
-async fn from_form(state: &State, mut params: Params) -> Answer {
+async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
     if let Some(Value::String(text)) = params.fields.get("params") {
         let value = serde_json::from_str(text);
         let value =
             value.map_err(|error| HttpError::bad_request(format!("'params' is not JSON: {error}")))?;
         params.fields.insert("params".to_owned(), value);
     }
-    let ids = create(state, &params).await?;
+    let ids = create(state, who, &params).await?;
     if let (Some(id), Some(Value::String(then))) = (ids.first(), params.options.get_mut("then")) {
         *then = then.replace("{id}", &id.to_string());
     }
     then::answer(&params, answer(ids)?)
 }
 
-async fn create(state: &State, params: &Params) -> Result<Vec<TaskId>, HttpError> {
+async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<TaskId>, HttpError> {
     let queue = find_queue(state, params.fields.get("queue")).await?;
-    let options = options::parse(params)?;
-    let once = options::once(params, queue.id)?;
+    if !who.sees(&queue) {
+        return Err(queue_not_found());
+    }
+    who.check(Role::Submitter, &queue)?;
+    if params.fields.contains_key("collection") && !who.is_everywhere(Role::Operator) {
+        return Err(HttpError::forbidden("tasks for the documents of a collection need the role operator"));
+    }
+    let options = options::of(params, queue.id, &state.keys)?;
+    let once = options::once(params, queue.id, &state.keys)?;
     if !queue.is_accepting() && !is_repetition(state, params).await? {
         return Err(accepts_nothing(&queue));
     }
@@ -78,16 +89,34 @@ async fn create(state: &State, params: &Params) -> Result<Vec<TaskId>, HttpError
     match names[..] {
         ["params", "queue"] => {
             let tasks = task_params(&params.fields["params"])?;
-            Ok(match &once {
-                Some(once) => state.store.submit_tasks_once(queue, tasks, &options, once).await?.ids,
-                None => state.store.submit_tasks(queue, tasks, &options).await?.ids,
-            })
+            submit(state, who, queue, tasks, (options, once)).await
         }
         ["collection", "filter", "params", "queue"] => {
-            from_collection::submit(&state.store, queue, &params.fields, (&options, once.as_ref())).await
+            from_collection::submit(state, who, queue, &params.fields, (options, once)).await
         }
         _ => Err(invalid()),
     }
+}
+
+/// Creates a task of `queue` for each of `tasks`, once if there is a key.
+///
+/// # Errors
+/// An option cannot be kept, or the database cannot be reached.
+pub async fn submit(
+    state: &State,
+    who: &Who,
+    queue: QueueId,
+    tasks: Vec<Document>,
+    (options, once): (TaskOptions, Option<Once>),
+) -> Result<Vec<TaskId>, HttpError> {
+    let store = state.store.clone();
+    let submission = async move {
+        match &once {
+            Some(once) => store.submit_tasks_once(queue, tasks, &options, once).await,
+            None => store.submit_tasks(queue, tasks, &options).await,
+        }
+    };
+    Ok(changes::submit(state, who, queue, None, submission).await?)
 }
 
 /// The answer that tells the ids of new tasks.
@@ -142,7 +171,18 @@ pub fn accepts_nothing(queue: &Queue) -> HttpError {
 /// # Errors
 /// There is none, it does not, or the database cannot be reached.
 pub async fn queue(state: &State, value: Option<&Value>) -> Result<QueueId, HttpError> {
-    let queue = find_queue(state, value).await?;
+    open(find_queue(state, value).await?)
+}
+
+/// The queue that an address names, if it accepts tasks.
+///
+/// # Errors
+/// There is none, it does not, or the database cannot be reached.
+pub async fn open_queue(state: &State, selector: &Selector) -> Result<QueueId, HttpError> {
+    open(state.store.find_queue(selector).await?.ok_or_else(queue_not_found)?)
+}
+
+fn open(queue: Queue) -> Result<QueueId, HttpError> {
     if queue.is_accepting() { Ok(queue.id) } else { Err(accepts_nothing(&queue)) }
 }
 

@@ -1,15 +1,15 @@
 //! `DELETE /queues/:queue`
 
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path};
-use disbatch_core::model::Selector;
+use actix_web::web::Data;
 use serde_json::Value;
 
+use crate::access::{NamedQueue, Who};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{DeleteResult, ErrorBody, OfWrite};
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{changes, json, legacy};
 
 /// Deletes a queue. Its tasks stay.
 ///
@@ -27,19 +27,19 @@ use crate::{json, legacy};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, name: Path<String>) -> Answer {
-    Ok(json::ok(&delete(&state, &name).await?))
+pub async fn handle(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
+    Ok(json::ok(&delete(&state, &who, &named).await?))
 }
 
 /// Deletes the queue with this name or id. Returns the result as clients see it.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
-pub async fn delete(state: &State, name: &str) -> Result<Value, HttpError> {
-    let deleted = state.store.delete_queue(&Selector::parse(name)).await?;
+pub async fn delete(state: &State, who: &Who, named: &NamedQueue) -> Result<Value, HttpError> {
+    let deleted = changes::delete_queue(state, who, named.selector.clone()).await?;
     let result = legacy::delete_result(deleted);
     if deleted == 0 {
-        let body = legacy::with(result, "error", format!("no queue '{name}'"));
+        let body = legacy::with(result, "error", format!("no queue '{}'", named.name));
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
     Ok(result)

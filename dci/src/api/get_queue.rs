@@ -1,9 +1,10 @@
 //! `GET /queues/:queue`
 
 use actix_web::HttpRequest;
-use actix_web::web::{Data, Path};
-use disbatch_core::model::{Queue, Selector};
+use actix_web::web::Data;
+use disbatch_core::model::Queue;
 
+use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, list_queues};
 use crate::error::HttpError;
 use crate::json;
@@ -38,13 +39,14 @@ use crate::{accept, ui};
 pub async fn handle(
     request: HttpRequest,
     state: Data<State>,
-    name: Path<String>,
+    who: Who,
+    named: NamedQueue,
     params: Result<Params, HttpError>,
 ) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::queue::render(&state, &name, &params.unwrap_or_default()).await));
+        return Ok(ui::page(ui::queue::render(&state, &who, &named, &params.unwrap_or_default()).await));
     }
-    let queue = find(&state, &name).await?;
+    let queue = find(&state, &named).await?;
     let counts = state.counts.of(&state.store, vec![queue.id]).await?;
     let counts = counts.get(&queue.id).copied().unwrap_or_default();
     Ok(json::ok(&list_queues::view(&queue, counts, wants_details(params))))
@@ -54,7 +56,7 @@ pub async fn handle(
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
-pub async fn find(state: &State, name: &str) -> Result<Queue, HttpError> {
-    let queue = state.store.find_queue(&Selector::parse(name)).await?;
-    queue.ok_or_else(|| HttpError::not_found(format!("no queue '{name}'")))
+pub async fn find(state: &State, named: &NamedQueue) -> Result<Queue, HttpError> {
+    let queue = state.store.find_queue(&named.selector).await?;
+    queue.ok_or_else(|| HttpError::not_found(format!("no queue '{}'", named.name)))
 }

@@ -2,32 +2,31 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::Data;
-use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::json::{self, Dates};
-use crate::openapi::{AuditEntry, BulkLimit, ErrorBody, OfSearch};
+use crate::openapi::{AuditEntry, AuditSearch, ErrorBody, OfSearch};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, bulk, ui};
+use crate::{accept, audit, bulk, json, ui};
 
 /// So many entries unless told otherwise.
 const DEFAULT_LIMIT: i64 = 100;
 
-/// Who did what to many tasks at once, the latest first. Browsers get a page, on which they can look for entries.
+/// Who did what to which object, when and from where, the latest first. Browsers get a page. All that is asked for must be
+/// so. The next entries are those `.after` the `key` of the last one.
 ///
 /// # Errors
-/// `.limit` is wrong, or the database cannot be reached.
+/// A parameter is wrong, the search takes too long, or the database cannot be reached.
 #[utoipa::path(
-    get, path = "/audit", tag = "bulk", operation_id = "listAudit",
-    params(BulkLimit),
+    get, path = "/audit", tag = "service", operation_id = "listAudit",
+    params(AuditSearch),
     responses(
         (
             status = 200, content((Vec<AuditEntry> = "application/json"), (String = "text/html")),
             description = "The entries; a page if `Accept` asks for HTML.",
         ),
-        (status = 400, description = "`.limit` is wrong.", body = ErrorBody),
+        (status = 400, description = "A parameter is wrong, or the search takes too long.", body = ErrorBody),
         OfSearch,
     ),
 )]
@@ -35,10 +34,13 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Par
     if accept::wants_html(&request) {
         return Ok(ui::page(ui::audit::render(&state, &params.unwrap_or_default()).await));
     }
-    let entries = state.store.list_audit(bulk::limit(&params?, DEFAULT_LIMIT)?).await?;
-    let view = |mut entry: bson::Document| {
-        entry.remove("_id");
-        bulk::plain_ids(Value::Object(json::from_document(&entry, Dates::Text)))
-    };
-    Ok(json::ok(&entries.into_iter().map(view).collect()))
+    let params = params?;
+    if let Some(param) = params.unknown(&audit::FIELDS) {
+        return Err(HttpError::bad_param("unknown param", param));
+    }
+    let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
+    let found = state.store.find_audit(&audit::query(&params, limit)?).await?;
+    let too_long = "the search takes too long: leave out a condition, or look for what is there more often";
+    let found = found.ok_or_else(|| HttpError::bad_request(too_long))?;
+    Ok(json::ok(&found.entries.iter().map(audit::view).collect()))
 }

@@ -3,6 +3,7 @@
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 
+use crate::access::Who;
 use crate::openapi::OfRead;
 use crate::state::State;
 use crate::{accept, json, ui};
@@ -21,9 +22,9 @@ use crate::{accept, json, ui};
         OfRead,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>) -> HttpResponse {
+pub async fn handle(request: HttpRequest, state: Data<State>, who: Who) -> HttpResponse {
     if accept::wants_html(&request) {
-        return ui::page(ui::plugins::render(&state).await);
+        return ui::page(ui::plugins::render(&state, &who).await);
     }
     json::ok(&state.plugins.clone().into())
 }

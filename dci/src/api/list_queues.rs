@@ -2,11 +2,13 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::Data;
+use disbatch_core::accounts::Role;
 use disbatch_core::model::Queue;
 use disbatch_core::queue::Counts;
 use disbatch_core::store::StoreError;
 use serde_json::{Value, json};
 
+use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
@@ -15,7 +17,7 @@ use crate::params::{Params, wants_details};
 use crate::state::State;
 use crate::{accept, fields, ui};
 
-/// All queues with their tasks counted, in the order of the database. Numbers up to 10,000 are counted (up to 1,000 with
+/// All queues that the client may see, with their tasks counted, in the order of the database. Numbers up to 10,000 are counted (up to 1,000 with
 /// 20 queues and more); larger ones come from counters and may be a few seconds old. With the option `.details`, also what applies to its tasks.
 /// Browsers get the overview.
 ///
@@ -32,28 +34,33 @@ use crate::{accept, fields, ui};
         OfRead,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    params: Result<Params, HttpError>,
+) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::overview::render(&state, &params.unwrap_or_default()).await));
+        return Ok(ui::page(ui::overview::render(&state, &who, &params.unwrap_or_default()).await));
     }
-    programs(state, params).await
+    programs(state, who, params).await
 }
 
 /// The answer for programs, whatever they accept.
 ///
 /// # Errors
 /// The database cannot be reached.
-pub async fn programs(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
-    let (queues, details) = (counted(&state).await?, wants_details(params));
+pub async fn programs(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
+    let (queues, details) = (counted(&state, &who).await?, wants_details(params));
     Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect()))
 }
 
-/// All queues and how many tasks each has.
+/// All queues that somebody may see, and how many tasks each has.
 ///
 /// # Errors
 /// The database cannot be reached.
-pub async fn counted(state: &State) -> Result<Vec<(Queue, Counts)>, StoreError> {
-    let queues = state.store.list_queues().await?;
+pub async fn counted(state: &State, who: &Who) -> Result<Vec<(Queue, Counts)>, StoreError> {
+    let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
     let ids = queues.iter().map(|queue| queue.id).collect();
     let counts = state.counts.of(&state.store, ids).await?;
     let with_counts = |queue: Queue| {

@@ -4,10 +4,12 @@ use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use bson::Document;
+use disbatch_core::accounts::Role;
 use disbatch_core::store::StoreError;
 use futures::{Stream, StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
+use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfSearch, TaskSearch, Tasks};
@@ -44,12 +46,17 @@ use crate::{accept, counts, json, ui};
         OfSearch,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
+pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::tasks::render(&state, &params).await));
+        return Ok(ui::page(ui::tasks::render(&state, &who, &params).await));
     }
     let indexes = state.store.task_index_fields().await?;
-    let Listing { query, shape, page } = Listing::parse(&params, &indexes, None)?;
+    let mut listing = Listing::parse(&params, &indexes, None)?;
+    if !who.is_everywhere(Role::Viewer) {
+        let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
+        listing.limit(&queues)?;
+    }
+    let Listing { query, shape, page } = listing;
     if shape.count {
         let count = counts::of_search(&state.store, query).await.map_err(HttpError::from_search)?;
         return Ok(one(&json!({ "count": count }), shape));

@@ -1,6 +1,5 @@
 //! `POST /tasks/:id/retry`
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::Bson;
@@ -9,12 +8,13 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::Retried;
 use serde_json::json;
 
+use crate::access::Who;
 use crate::api::{Answer, task_action, then};
 use crate::error::HttpError;
-use crate::json;
 use crate::openapi::{ErrorBody, OfWrite, Reason, RetryResult};
 use crate::params::Params;
 use crate::state::State;
+use crate::{changes, json};
 
 /// Queues a task again that has ended. What came out of it is kept: see `GET /tasks/{id}/attempts`.
 ///
@@ -36,19 +36,16 @@ use crate::state::State;
         OfWrite,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
-    let answer = retry(&request, &state, &id, &params).await;
+pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    let answer = retry(&state, &who, &id, &params).await;
     then::or_page(then::is_form(&params), answer)
 }
 
-async fn retry(request: &HttpRequest, state: &State, id: &str, params: &Params) -> Answer {
+async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let task_id = task_action::id(id)?;
-    let note = match task_action::reason(params)? {
-        Some(reason) => format!("retried by {}: {reason}", task_action::by(request)),
-        None => format!("retried by {}", task_action::by(request)),
-    };
+    let reason = task_action::reason(params)?;
     let task = state.store.find_task(task_id).await?.ok_or_else(|| task_action::not_found(id))?;
-    match state.store.retry_task(task_id, &note).await {
+    match changes::retry_task(state, who, &task, reason).await {
         Ok(Retried::Queued) => {}
         Ok(Retried::NotEnded(status)) => return Err(task_action::wrong_state(status, "has not ended")),
         Ok(Retried::NoSuchTask) => return Err(task_action::not_found(id)),

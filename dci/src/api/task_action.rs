@@ -1,6 +1,5 @@
 //! What the operations on one task have in common.
 
-use actix_web::HttpRequest;
 use disbatch_core::model::{Status, TaskId};
 
 use crate::error::HttpError;
@@ -23,14 +22,6 @@ pub fn not_found(id: &str) -> HttpError {
 /// The task is not in a state for that.
 pub fn wrong_state(status: Status, what: &str) -> HttpError {
     HttpError::conflict(format!("the task {what}: its status is {} ({})", status.code(), status.word()))
-}
-
-/// Who wants it, for the task's history.
-pub fn by(request: &HttpRequest) -> String {
-    match request.peer_addr() {
-        Some(address) => format!("the REST API from {}", address.ip()),
-        None => "the REST API".to_owned(),
-    }
 }
 
 /// Why, if that is said.

@@ -48,7 +48,7 @@ pub fn or_page(is_form: bool, answer: Answer) -> Answer {
 }
 
 /// A path here, and not `//elsewhere` or `/\elsewhere`, which browsers take for another server.
-fn is_own(path: &str) -> bool {
+pub fn is_own(path: &str) -> bool {
     let safe = path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     safe && path.starts_with('/') && !path.starts_with("//")
 }

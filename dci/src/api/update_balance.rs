@@ -7,12 +7,13 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use serde_json::{Map, Value, json};
 
+use crate::access::Who;
 use crate::api::{Answer, get_balance};
 use crate::error::HttpError;
 use crate::openapi::{BalanceChange, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{changes, json, legacy};
 
 /// Sets `max_tasks`, `queues` and, if given, `disabled` of the document of `QueueBalance`.
 ///
@@ -33,14 +34,14 @@ use crate::{json, legacy};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
     let params = match params {
         Err(error) if error.status() == StatusCode::BAD_REQUEST => return Err(failed(error.message())),
         other => other?,
     };
     let known = get_balance::known_queues(&state).await?.into_iter().collect();
     let fields = checked(&params.fields, Some(&known)).map_err(|message| failed(&message))?;
-    state.store.save_balance(fields).await?;
+    changes::save_balance(&state, &who, fields).await?;
     Ok(json::ok(&json!({ "status": "success: queuebalance modified" })))
 }
 

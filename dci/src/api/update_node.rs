@@ -5,12 +5,13 @@ use actix_web::web::{Data, Path};
 use disbatch_core::model::Selector;
 use disbatch_core::node::NodeChange;
 
+use crate::access::Who;
 use crate::api::{Answer, then};
 use crate::error::HttpError;
 use crate::openapi::{self, ErrorBody, OfWrite, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy, values};
+use crate::{changes, json, legacy, values};
 
 /// Sets `maxthreads`, how many tasks may run on the node at once (null for no limit), or `draining`, whether it is
 /// to claim nothing more.
@@ -33,13 +34,13 @@ use crate::{json, legacy, values};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), update(&state, &name, &params).await)
+pub async fn handle(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    then::or_page(then::is_form(&params), update(&state, &who, &name, &params).await)
 }
 
-async fn update(state: &State, name: &str, params: &Params) -> Answer {
+async fn update(state: &State, who: &Who, name: &str, params: &Params) -> Answer {
     let change = change(params)?;
-    let updated = state.store.update_node(&Selector::parse(name), change).await?;
+    let updated = changes::update_node(state, who, Selector::parse(name), change).await?;
     let result = legacy::update_result(updated);
     if updated.matched == 0 {
         let inner = result["MongoDB::UpdateResult"].clone();

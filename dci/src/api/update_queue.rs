@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path};
+use actix_web::web::Data;
 use bson::{Bson, Document};
-use disbatch_core::model::Selector;
+use disbatch_core::accounts::Role;
 use serde_json::{Map, Value, json};
 
+use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, then};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy, values};
+use crate::{changes, json, legacy, values};
 
 /// What may be changed.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 16] = [
     "name",
     "plugin",
     "threads",
@@ -32,6 +33,7 @@ const FIELDS: [&str; 15] = [
     "grace",
     "unleased_limit",
     "retention",
+    "tenant",
 ];
 
 /// What has parts that may be given one by one: `backoff.base`.
@@ -62,13 +64,29 @@ const GROUPS: [&str; 2] = ["backoff", "retention"];
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, name: Path<String>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), update(&state, &name, &params).await)
+pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
+    let changed = match may(&who, &params) {
+        Ok(()) => update(&state, &who, &named, &params).await,
+        Err(error) => Err(error),
+    };
+    then::or_page(then::is_form(&params), changed)
 }
 
-async fn update(state: &State, name: &str, params: &Params) -> Answer {
+/// What a queue's tasks run, and whose it is, is not for those who operate only some queues.
+fn may(who: &Who, params: &Params) -> Result<(), HttpError> {
+    let has = |field: &str| params.fields.contains_key(field);
+    if has("tenant") && !who.is_everywhere(Role::Admin) {
+        return Err(HttpError::forbidden("to change a queue's tenant needs the role admin"));
+    }
+    if has("plugin") && !who.is_everywhere(Role::Operator) {
+        return Err(HttpError::forbidden("to change a queue's plugin needs the role operator on all queues"));
+    }
+    Ok(())
+}
+
+async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
     let fields = checked(state, params)?;
-    let updated = match state.store.update_queue(&Selector::parse(name), fields).await {
+    let updated = match changes::update_queue(state, who, named.selector.clone(), fields).await {
         Ok(updated) => updated,
         Err(error) => {
             return Err(match error.write_failure() {
@@ -81,7 +99,7 @@ async fn update(state: &State, name: &str, params: &Params) -> Answer {
     };
     let result = legacy::update_result(updated);
     if updated.matched == 0 {
-        let body = legacy::with(result, "error", format!("no queue '{name}'"));
+        let body = legacy::with(result, "error", format!("no queue '{}'", named.name));
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
     then::answer(params, json::ok(&result))
@@ -153,7 +171,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
         "grace" => values::stored(values::seconds(field, value)?),
         "retention" => values::retention(field, value)?.into(),
-        _ => values::text(field, value)?.into(), // The reason.
+        _ => values::text(field, value)?.into(), // The reason and the tenant.
     })
 }
 

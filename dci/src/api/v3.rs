@@ -32,7 +32,7 @@ fn declined(message: &str) -> HttpResponse {
 /// An error whose message alone is for the client, at the place where clients look for it.
 fn in_array(error: HttpError) -> HttpError {
     match error.status() {
-        status @ (StatusCode::BAD_REQUEST | StatusCode::CONFLICT) => {
+        status @ (StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::FORBIDDEN) => {
             HttpError::with_body(status, json!([0, error.message()]))
         }
         _ => error, // Its message is not for the client alone.

@@ -98,28 +98,6 @@ pub struct BulkJob {
     instance: String,
 }
 
-/// What was done to many tasks at once, and by whom.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "at": "2026-11-20T08:24:27", "by": "the REST API from 127.0.0.1", "what": "bulk cancel",
-    "filter": {"queue": "6b0003bb686c8275d70dc2f1"}, "count": 5000, "job": "6b0003bb686c8275d8014444",
-}))]
-pub struct AuditEntry {
-    /// UTC.
-    at: String,
-    by: String,
-    /// For a bulk job: `bulk` and its action, when it was made; the same and `ended` or `cancelled`.
-    what: String,
-    #[schema(value_type = Object)]
-    filter: Value,
-    /// How many tasks matched.
-    count: Option<u64>,
-    /// The bulk job.
-    job: String,
-    /// How many were changed, once it is over.
-    done: Option<u64>,
-}
-
 /// How many are answered.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

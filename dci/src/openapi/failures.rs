@@ -9,12 +9,30 @@ use crate::json::CONTENT_TYPE;
 
 type Responses = BTreeMap<String, RefOr<Response>>;
 
-/// Of an operation that answers without the database.
+/// Of an operation that is for everybody, whoever they are.
+pub enum OfAnybody {}
+
+impl IntoResponses for OfAnybody {
+    fn responses() -> Responses {
+        [failure(405, "This address does not have this method; `Allow` tells which it has.")].into()
+    }
+}
+
+/// Of an operation that answers without the database, once it is known who asks.
 pub enum OfFixed {}
 
 impl IntoResponses for OfFixed {
     fn responses() -> Responses {
-        [failure(405, "This address does not have this method; `Allow` tells which it has.")].into()
+        let mut responses = OfAnybody::responses();
+        responses.extend([
+            failure(401, "It is not known who asks. Browsers that ask for a page are led to `/login` instead."),
+            failure(403, "Who asks may not do this."),
+            failure(
+                429,
+                "There were too many wrong passwords or tokens; `Retry-After` tells when the next may be tried.",
+            ),
+        ]);
+        responses
     }
 }
 
@@ -47,7 +65,10 @@ pub enum OfWrite {}
 impl IntoResponses for OfWrite {
     fn responses() -> Responses {
         let mut responses = OfSearch::responses();
-        responses.extend([failure(403, "A browser says that a page of another site makes the request.")]);
+        responses.extend([failure(
+            403,
+            "Who asks may not do this, or a browser says that a page of another site makes the request.",
+        )]);
         responses
     }
 }

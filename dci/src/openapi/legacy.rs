@@ -82,7 +82,7 @@ pub struct CreateTasks {
 /// New tasks from a collection.
 #[derive(ToSchema)]
 #[schema(example = json!({
-    "queueid": "mail", "collection": "users", "jsonfilter": "{\"active\":true}",
+    "queueid": "mail", "collection": "people", "jsonfilter": "{\"active\":true}",
     "params": "{\"to\":\"document.address\"}",
 }))]
 pub struct CreateTasksFromQuery {

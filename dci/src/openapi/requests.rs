@@ -55,6 +55,9 @@ pub struct QueueChange {
     unleased_limit: Option<f64>,
     /// When ended tasks go. Its parts may also be given one by one, as `retention.delete_after`.
     retention: Option<Retention>,
+    /// Whose queue it is, by which rights may be granted. Only for the role `admin`.
+    #[schema(max_length = 200)]
+    tenant: Option<String>,
 }
 
 /// A pause in seconds: `base` times `factor` to the power of the failures, at most `max`, changed at random by up to
@@ -114,7 +117,8 @@ pub struct NewTasks {
     queue: String,
     /// One object, or an array with one object for each task. Keys have no dot.
     params: OneOrMany,
-    /// The collection that has one document for each task.
+    /// The collection that has one document for each task. Not one of Disbatch's own that hold tasks, or tell about
+    /// people: that is answered by 403.
     collection: Option<String>,
     /// Which of its documents; only operators that compare.
     #[schema(value_type = Option<Object>)]
@@ -143,6 +147,10 @@ pub struct NewTasks {
     /// A key that no other task of the queue may have until this one has ended. For one task.
     #[schema(rename = ".unique", max_length = 200)]
     unique: Option<String>,
+    /// What only the plugin is told, of all these tasks: an object of at most 64 KiB as JSON. It is encrypted before it is
+    /// stored, and no answer has it. The answer is 503 if the server has no key for that.
+    #[schema(rename = ".secure_params", value_type = Option<Object>)]
+    secure_params: Option<Map<String, Value>>,
     /// The same key with the same request creates its tasks once, and is answered the same for a week.
     #[schema(rename = ".idempotency_key", max_length = 200)]
     idempotency_key: Option<String>,

@@ -100,6 +100,8 @@ pub struct Task {
     node: Option<Value>,
     /// What the plugin gets.
     params: Option<Value>,
+    /// True if the plugin gets secure parameters too, which are never shown. Only of tasks that have some.
+    has_secure_params: Option<bool>,
     /// Output: text, null, or the id of a file in `GridFS`.
     stdout: Option<Value>,
     /// Errors, likewise.
@@ -189,7 +191,7 @@ pub struct TaskSearch {
     /// Answers only how many match. Of a queue, or statuses of it, the counters are asked beyond 10,000. On unless empty or 0, as all switches.
     #[param(rename = ".count")]
     count: Option<String>,
-    /// Which keys to answer: a JSON array of names, or an object of name and 0 or 1.
+    /// Which keys to answer: a JSON array of names, or an object of name and 0 or 1. `secure_params` is refused.
     #[param(rename = ".fields", example = "[\"status\",\"mtime\"]")]
     fields: Option<String>,
     /// Output that is in `GridFS` as text.

@@ -6,6 +6,7 @@ use bson::{Bson, Document, doc};
 use disbatch_core::model::TaskId;
 use serde_json::{Map, Value};
 
+use super::refuse_concealed;
 use crate::error::HttpError;
 use crate::json::{to_bson, to_document};
 
@@ -32,17 +33,28 @@ const COMPARING: [&str; 16] = [
 /// Operators on filters.
 const COMBINING: [&str; 3] = ["$and", "$or", "$nor"];
 
-/// MongoDB's own operators that are known and not wanted.
-const FORBIDDEN: [&str; 8] =
-    ["$where", "$expr", "$function", "$jsonSchema", "$text", "$comment", "$sampleRate", "$alwaysTrue"];
+/// MongoDB's own operators that are known and not wanted. `$where`, `$function` and `$accumulator` would run JavaScript on
+/// the server, the latter two within `$expr`.
+const FORBIDDEN: [&str; 9] = [
+    "$where",
+    "$expr",
+    "$function",
+    "$accumulator",
+    "$jsonSchema",
+    "$text",
+    "$comment",
+    "$sampleRate",
+    "$alwaysTrue",
+];
 
 /// The filter of a search over tasks: field and value, where an array means any of its values.
 ///
 /// # Errors
-/// An id is none, or an operator is not let through.
+/// An id is none, an operator is not let through, or a field is for nobody.
 pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
     let mut filter = Document::new();
     for (name, value) in fields {
+        refuse_concealed(name)?;
         let (key, value) = match *name {
             "id" => ("_id", id(value)?),
             "queue" => ("queue", id(value)?),
@@ -86,6 +98,25 @@ pub fn collection_filter(filter: &Map<String, Value>) -> Result<Document, HttpEr
         checked.insert(key.clone(), value);
     }
     Ok(checked)
+}
+
+/// Refuses a filter that has an operator anywhere in it that is known and not wanted, whatever else is wrong with it.
+///
+/// # Errors
+/// It has one. The message names it.
+pub fn check_forbidden(filter: &Map<String, Value>) -> Result<(), HttpError> {
+    let within = |(key, value): (&String, &Value)| {
+        if FORBIDDEN.contains(&key.as_str()) { Err(not_allowed(key)) } else { check_forbidden_value(value) }
+    };
+    filter.iter().try_for_each(within)
+}
+
+fn check_forbidden_value(value: &Value) -> Result<(), HttpError> {
+    match value {
+        Value::Object(map) => check_forbidden(map),
+        Value::Array(items) => items.iter().try_for_each(check_forbidden_value),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
 }
 
 fn id(value: &Value) -> Result<Bson, HttpError> {
@@ -162,6 +193,9 @@ fn not_allowed(operator: &str) -> HttpError {
 }
 
 #[cfg(test)]
+mod properties;
+
+#[cfg(test)]
 mod tests {
     use serde_json::json;
 
@@ -206,6 +240,7 @@ mod tests {
             json!({"$not": {"$expr": 1}}),
             json!([{"$where": "1"}]),
             json!({"$elemMatch": {"a": {"$function": {}}}}),
+            json!({"$in": [{"a": {"$accumulator": {}}}]}),
             json!({"a": {"$where": 1}}),
         ] {
             let error = of_task("node", wrong.clone()).unwrap_err();
@@ -229,5 +264,27 @@ mod tests {
         {
             assert!(of_collection(wrong).is_err());
         }
+        let error = of_collection(json!({"$accumulator": {}})).unwrap_err();
+        assert_eq!(error.to_string(), "operator '$accumulator' is not allowed");
+    }
+
+    #[test]
+    fn code_is_named_before_anything_else_that_is_wrong() {
+        let check = |filter: Value| check_forbidden(filter.as_object().unwrap());
+        for (filter, operator) in [
+            (json!({"$bad": 1, "z": {"$where": "1"}}), "$where"),
+            (
+                json!({"a": [[{"b": {"$expr": {"$function": {"body": "f", "args": [], "lang": "js"}}}}]]}),
+                "$expr",
+            ),
+            (json!({"a": {"$map": {"in": {"$function": {}}}}}), "$function"),
+        ] {
+            let error = check(filter).unwrap_err();
+            assert_eq!(
+                (error.status().as_u16(), error.message()),
+                (400, &*format!("operator '{operator}' is not allowed"))
+            );
+        }
+        assert!(check(json!({"$bad": 1, "where": "$where", "a": {"$in": ["$function"]}})).is_ok());
     }
 }

@@ -4,7 +4,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{TaskId, whole_number};
 use serde_json::{Map, Value};
 
-use super::collection_filter;
+use super::{collection_filter, refuse_concealed};
 use crate::error::HttpError;
 use crate::legacy::integer;
 
@@ -12,15 +12,32 @@ use crate::legacy::integer;
 /// field has one.
 ///
 /// # Errors
-/// A queue is no id, or an operator is not let through.
+/// A queue is no id, an operator is not let through, or a field is for nobody.
 pub fn search_filter(filter: &Map<String, Value>) -> Result<Document, HttpError> {
+    check_concealed(filter)?;
     typed_document(collection_filter(filter)?)
+}
+
+/// Refuses a filter that looks for what nobody but the plugin may see, also where filters are combined.
+///
+/// # Errors
+/// It does.
+pub fn check_concealed(filter: &Map<String, Value>) -> Result<(), HttpError> {
+    for (key, value) in filter {
+        refuse_concealed(key)?;
+        if key.starts_with('$')
+            && let Value::Array(parts) = value
+        {
+            parts.iter().filter_map(Value::as_object).try_for_each(check_concealed)?;
+        }
+    }
+    Ok(())
 }
 
 /// An order: an object of fields and 1 or -1.
 ///
 /// # Errors
-/// It is something else.
+/// It is something else, or a field is for nobody.
 pub fn sort(value: Option<&Value>) -> Result<Option<Document>, HttpError> {
     let wrong = || HttpError::bad_request("'sort' must be an object of fields and 1 or -1");
     let fields = match value {
@@ -29,6 +46,7 @@ pub fn sort(value: Option<&Value>) -> Result<Option<Document>, HttpError> {
         Some(_) => return Err(wrong()),
     };
     let field = |(name, direction): (&String, &Value)| {
+        refuse_concealed(name)?;
         let direction =
             integer(direction).filter(|direction| matches!(direction, 1 | -1)).ok_or_else(wrong)?;
         let named = !name.is_empty() && !name.split('.').any(|part| part.is_empty() || part.starts_with('$'));
@@ -136,6 +154,24 @@ mod tests {
         let error = filter(json!({"queue": "zzz"})).unwrap_err().to_string();
         assert_eq!(error, "Bad OID passed: 'zzz' is not an id: expected 24 hexadecimal digits");
         assert!(filter(json!({"$where": "1"})).is_err());
+    }
+
+    #[test]
+    fn nobody_searches_for_what_is_for_plugins_only() {
+        for secret in [
+            json!({"secure_params": {"$exists": true}}),
+            json!({"secure_params.data": {"$regex": "a"}}),
+            json!({"status": 1, "$or": [{"a": 1}, {"$and": [{"secure_params.key": "k"}]}]}),
+            json!({"$nor": [{"secure_params": null}]}),
+        ] {
+            let error = filter(secret.clone()).unwrap_err();
+            assert_eq!(error.status(), 400, "{secret}");
+            assert!(error.to_string().starts_with("'secure_params' is for plugins only"), "{error}");
+        }
+        assert!(sort(Some(&json!({"secure_params.key": 1}))).is_err());
+        for other in [json!({"params.secure_params": 1}), json!({"params": {"secure_params": 1}})] {
+            assert!(filter(other.clone()).is_ok(), "{other}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfFixed};
+use crate::openapi::{ErrorBody, OfAnybody};
 
 const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -44,6 +44,7 @@ static ASSETS: [Asset; 13] = [
         "app.js",
         SCRIPT,
         "app/core.js",
+        "app/session.js",
         "app/times.js",
         "app/live.js",
         "app/actions.js",
@@ -110,7 +111,7 @@ pub fn digest(bytes: &[u8]) -> u64 {
             (String = "text/javascript; charset=utf-8"), (String = "image/svg+xml"))),
         (status = 304, description = "The client has it already."),
         (status = 404, description = "There is none with this name.", body = ErrorBody),
-        OfFixed,
+        OfAnybody,
     ),
 )]
 pub async fn handle(request: HttpRequest, name: Path<String>) -> Answer {
@@ -177,6 +178,23 @@ mod tests {
             ASSETS.iter().map(|asset| (url(asset.name), asset.name)).collect();
         assert_eq!(versions.len(), ASSETS.len());
         assert_eq!(url("nope.js"), "/assets/nope.js");
+    }
+
+    #[test]
+    fn nothing_but_their_names_leads_to_them() {
+        for name in [
+            "",
+            "/",
+            "app.css/",
+            "./app.css",
+            "../assets/app.css",
+            "%61pp.css",
+            "app.css\0",
+            "APP.CSS",
+            "vendor/htmx.js",
+        ] {
+            assert!(find(name).is_none() && !is_at(&format!("/assets/{name}")), "{name:?}");
+        }
     }
 
     /// What a first visit to the page with the most of it has to load, before it is compressed.

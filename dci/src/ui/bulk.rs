@@ -11,11 +11,13 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
+use disbatch_core::accounts::Role;
 use disbatch_core::bulk::{Action, BulkJob, BulkRequest};
 use disbatch_core::model::Queue;
 use futures::FutureExt;
 use serde_json::Value;
 
+use crate::access::Who;
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::params::Params;
@@ -92,8 +94,9 @@ pub async fn render(state: &State, params: &Params) -> Rendered {
 ///
 /// # Errors
 /// The error is not the client's, or the database cannot be reached.
-pub async fn refused(state: &State, params: &Params, error: &HttpError) -> Rendered {
-    if error.status() == StatusCode::BAD_REQUEST {
+pub async fn refused(state: &State, who: &Who, params: &Params, error: &HttpError) -> Rendered {
+    // The page has all queues and jobs.
+    if error.status() == StatusCode::BAD_REQUEST && who.is_everywhere(Role::Viewer) {
         page(state, params, Some(error)).await
     } else {
         Err(error.clone())
@@ -232,6 +235,7 @@ fn form(queues: &[Queue], params: &Params) -> Form {
 
 #[cfg(test)]
 mod tests {
+    use disbatch_core::audit::{Actor, Via};
     use disbatch_core::bulk::{BulkFilter, Queues, State as JobState};
     use disbatch_core::model::QueueId;
     use serde_json::json;
@@ -248,6 +252,10 @@ mod tests {
             "action": "retry", "queue": QUEUE, "status": ["2", "17"], "reason": "a \"b\"", "node": "<vm>",
             "archive": "0",
         }))
+    }
+
+    fn someone() -> Actor {
+        Actor::new(None, Via::OpenDoor, "10.0.0.1")
     }
 
     fn queue() -> Queue {
@@ -313,7 +321,7 @@ mod tests {
             ..BulkFilter::default()
         };
         let reason = Some("a \"b\"".into());
-        let wanted = BulkRequest { action: Action::Retry, filter, reason, by: "someone".into() };
+        let wanted = BulkRequest { action: Action::Retry, filter, reason, who: someone() };
         let show = |count| confirmation(&filled(), &wanted, count, &names(&[queue()])).render().unwrap();
         let html = show(Some(1700));
         for part in [
@@ -340,7 +348,7 @@ mod tests {
     fn it_is_said_what_becomes_of_archived_tasks() {
         let show = |archive| {
             let filter = BulkFilter { queue: Some(Queues::All), archive, ..BulkFilter::default() };
-            let wanted = BulkRequest { action: Action::Delete, filter, reason: None, by: "someone".into() };
+            let wanted = BulkRequest { action: Action::Delete, filter, reason: None, who: someone() };
             confirmation(&params(json!({})), &wanted, Some(2), &HashMap::new()).render().unwrap()
         };
         assert!(show(true).contains("Archived tasks that match are counted, and deleted, too."));

@@ -6,14 +6,18 @@ mod nodes;
 mod queues;
 pub mod throughput;
 
+use std::sync::Arc;
+
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
+use disbatch_core::accounts::Role;
 use disbatch_core::series::Ended;
 use futures::FutureExt;
 
+use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json;
@@ -78,8 +82,8 @@ impl HtmlSafe for Figures {}
         OfRead,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Result<Params, HttpError>) -> HttpResponse {
-    ui::page(render(&state, &params.unwrap_or_default()).await)
+pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> HttpResponse {
+    ui::page(render(&state, &who, &params.unwrap_or_default()).await)
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -114,10 +118,14 @@ pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -
 ///
 /// # Errors
 /// The database cannot be reached.
-pub async fn render(state: &State, params: &Params) -> Rendered {
+pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let span = Span::of(params);
-    let (facts, points) =
+    let (mut facts, mut points) =
         futures::try_join!(Facts::gather(state), state.overview.throughput(&state.store, span))?;
+    if !who.is_everywhere(Role::Viewer) {
+        facts.limit(|queue| who.sees(queue));
+        points = Arc::default();
+    }
     let overview = Overview {
         database: state.store.database_name().to_owned(),
         plugins: state.plugins.clone(),
@@ -182,9 +190,11 @@ fn share(ended: Ended) -> String {
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
+    use disbatch_core::accounts::Rights;
     use disbatch_core::counters::count::Amount;
 
     use super::*;
+    use crate::access::viewer::Viewer;
     use crate::ui::node_state::Now;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
@@ -243,6 +253,20 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("<mail>") && !html.contains(" style="), "{html}");
+    }
+
+    #[tokio::test]
+    async fn who_sees_some_queues_only_is_shown_these_and_no_stream_of_all() {
+        let mut who = Who::anybody("10.0.0.1".into());
+        (who.name, who.rights) = (Some("guest".into()), Rights::default());
+        let html = Viewer::of(&who).look(async { page(&facts(), &["My::Plugin"]) }).await;
+        for missing in
+            ["data-live", "/ui/throughput", "id=\"nodes\"", "New queue", "Nodes alive", "id=\"attention\""]
+        {
+            assert!(!html.contains(missing), "{missing} is in {html}");
+        }
+        let body = "<body data-role=\"\" data-everywhere=\"\">";
+        assert!(html.contains(body) && html.contains("data-needs=\"operator\" disabled"), "{html}");
     }
 
     #[test]

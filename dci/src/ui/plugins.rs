@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use actix_web::http::StatusCode;
 use askama::Template;
 use bson::{Bson, Document};
+use disbatch_core::accounts::Role;
 use disbatch_core::model::{PluginName, Queue};
 use disbatch_core::plugin::{Plugins, Warm};
 
+use crate::access::Who;
 use crate::state::State;
 use crate::ui::names::label;
 use crate::ui::node_state::{NodeState, Now};
@@ -55,10 +57,14 @@ struct Place {
 ///
 /// # Errors
 /// The database cannot be reached.
-pub async fn render(state: &State) -> Rendered {
-    let store = &state.store;
-    let (queues, nodes, server) =
-        futures::try_join!(store.list_queues(), store.list_nodes(), store.server_time())?;
+pub async fn render(state: &State, who: &Who) -> Rendered {
+    let (store, reach) = (&state.store, who.reach(Role::Viewer));
+    let (queues, mut nodes, server) =
+        futures::try_join!(store.queues_within(&reach), store.list_nodes(), store.server_time())?;
+    if !who.is_everywhere(Role::Viewer) {
+        // They work for others, too.
+        nodes.clear();
+    }
     let now = Now { server, host: store.now() };
     ui::render(StatusCode::OK, &page((&state.manifests, &state.plugins), &queues, (&nodes, &now)))
 }

@@ -9,13 +9,16 @@ pub mod submit;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Data, Path};
+use actix_web::web::Data;
 use askama::Template;
+use askama::filters::HtmlSafeOutput;
 use bson::doc;
+use disbatch_core::accounts::Role;
 use disbatch_core::model::Queue;
 use futures::FutureExt;
 use serde_json::{Map, Value};
 
+use crate::access::{NamedQueue, Who, viewer};
 use crate::api::{Answer, get_queue};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
@@ -40,38 +43,70 @@ struct QueuePage {
     id: String,
     name: String,
     plugin: String,
+    /// The role of the page's reader on the queue.
+    role: Option<Role>,
     shown: Shown,
     settings: Settings,
     /// Of the plugin's parameters; none if they are not described.
     fields: Vec<Field>,
     /// What the field for JSON has at first.
     json: String,
+    /// Whether tasks can have secure parameters.
+    has_keys: bool,
     span: &'static str,
     spans: [(&'static str, bool); Span::ALL.len()],
     charts: Vec<Chart>,
+}
+
+impl QueuePage {
+    /// Attributes of the body of the page.
+    fn roles(&self) -> HtmlSafeOutput<String> {
+        viewer::roles_with(self.role)
+    }
+
+    /// Whether the page's reader may submit tasks.
+    fn submits(&self) -> bool {
+        self.role >= Some(Role::Submitter)
+    }
+
+    /// Whether the page's reader may change and delete the queue.
+    fn operates(&self) -> bool {
+        self.role >= Some(Role::Operator)
+    }
 }
 
 /// The page.
 ///
 /// # Errors
 /// There is no such queue, or the database cannot be reached.
-pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
-    let queue = get_queue::find(state, name).await?;
+pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Rendered {
+    let queue = get_queue::find(state, named).await?;
     let span = Span::of(params);
     let (facts, points) = futures::try_join!(
         Facts::gather(state, queue.clone()),
         charts::points(&state.store, queue.id, span),
     )?;
-    let again = again(state, params).await?;
+    let again = again(state, who, &queue, params).await?;
     let charts = Of::ALL.map(|of| charts::first(of, span, &points));
     let settings = Settings::of(&queue, &state.plugins);
-    ui::render(StatusCode::OK, &page(&facts, settings, (form_of(state, &queue), again), (span, charts)))
+    let page = page(&facts, settings, (form_of(state, &queue), again), (span, charts));
+    ui::render(StatusCode::OK, &QueuePage { has_keys: !state.keys.is_empty(), ..page })
 }
 
-/// The parameters of the task that is to be run again with others, if the address names one.
-async fn again(state: &State, params: &Params) -> Result<Option<Map<String, Value>>, HttpError> {
+/// The parameters of the task that is to be run again with others, if the address names one: of this queue, unless whoever
+/// asks may see all tasks.
+async fn again(
+    state: &State,
+    who: &Who,
+    queue: &Queue,
+    params: &Params,
+) -> Result<Option<Map<String, Value>>, HttpError> {
     let Ok(id) = text(params.fields.get("task")).parse() else { return Ok(None) };
-    let task = state.store.find_task_fields(id, doc! { "params": 1, "parameters": 1 }).await?;
+    let task = state.store.find_task_fields(id, doc! { "params": 1, "parameters": 1, "queue": 1 }).await?;
+    let is_seen = |task: &bson::Document| {
+        who.is_everywhere(Role::Viewer) || task.get_object_id("queue").is_ok_and(|id| id == queue.id.0)
+    };
+    let task = task.filter(is_seen);
     let of_task =
         |task: bson::Document| Some(json::from_document(params_of(&task)?.as_document()?, Dates::Text));
     Ok(task.and_then(of_task))
@@ -89,9 +124,11 @@ fn page(
     };
     QueuePage {
         json: again.map(|params| json::pretty(&Value::Object(params))).unwrap_or_default(),
+        has_keys: false,
         id: facts.queue.id.to_string(),
         name: label(&facts.queue),
         plugin: plain(facts.queue.plugin.as_ref()),
+        role: viewer::role_on(&facts.queue),
         shown: Shown::of(facts),
         settings,
         fields: form.map(|form| form.fields).unwrap_or_default(),
@@ -118,9 +155,8 @@ fn form_of(state: &State, queue: &Queue) -> Option<Form> {
         OfRead,
     ),
 )]
-pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
-    get_queue::find(&state, &id).await?;
-    let id = id.into_inner();
+pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -> Answer {
+    let id = get_queue::find(&state, &named).await?.id.to_string();
     Ok(live::respond(&request, &state, format!("queue {id}"), move |state| {
         let id = id.clone();
         async move { parts(&state, &id).await }.boxed_local()
@@ -128,7 +164,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    let queue = get_queue::find(state, id).await?;
+    let queue = get_queue::find(state, &NamedQueue::parse(id)).await?;
     Shown::of(&Facts::gather(state, queue).await?).parts()
 }
 
@@ -150,9 +186,9 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
         OfRead,
     ),
 )]
-pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, HttpError>) -> Answer {
+pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params, HttpError>) -> Answer {
     let params = params.unwrap_or_default();
-    let queue = get_queue::find(&state, &id).await?;
+    let queue = get_queue::find(&state, &named).await?;
     let of = Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Ended);
     let span = Span::of(&params);
     let points = charts::points(&state.store, queue.id, span).await?;

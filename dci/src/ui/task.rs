@@ -14,7 +14,8 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Selector, Status};
-use disbatch_core::output::StreamName;
+use disbatch_core::output::{OutputEnd, StreamName};
+use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
 use futures::FutureExt;
 
@@ -38,6 +39,8 @@ struct TaskPage {
     queue: QueueLink,
     look: Look,
     params: Shown,
+    /// Whether it has parameters that are shown to nobody.
+    secure: bool,
     outputs: [Output; 2],
     /// From where on the output is to be told; nothing while there is none.
     resume: String,
@@ -63,6 +66,32 @@ struct Again {
     too_long: bool,
     timeout: String,
     max_attempts: String,
+}
+
+/// All that a page shows of the task itself, one part after the other.
+///
+/// # Errors
+/// A part cannot be rendered.
+pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
+    let id = task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
+    let queue = QueueLink { name: plain(task.get("queue")), ..QueueLink::default() };
+    let look = view(&id, task, &queue, now);
+    let parts = [
+        ui::html(&look.head)?,
+        ui::html(&look.progress)?,
+        ui::html(&look.facts)?,
+        ui::html(&look.timeline)?,
+        ui::html(&look.outcome)?,
+    ];
+    Ok(parts.concat())
+}
+
+/// What a page shows of the end of a stream.
+///
+/// # Errors
+/// It cannot be rendered.
+pub fn html_of_output(id: &str, stream: StreamName, end: OutputEnd, live: bool) -> Result<String, HttpError> {
+    ui::html(&Output::of(id, stream, end, None, live))
 }
 
 /// The page, or the error that there is instead.
@@ -176,6 +205,7 @@ fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Outpu
             max_attempts: plain(task.get("max_attempts")),
         },
         params,
+        secure: task.contains_key(secrets::SHOWN),
         outputs,
         resume: resume.unwrap_or_default(),
     }
@@ -200,7 +230,6 @@ async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, St
 #[cfg(test)]
 mod tests {
     use bson::doc;
-    use disbatch_core::output::OutputEnd;
 
     use super::*;
 
@@ -292,6 +321,19 @@ mod tests {
         }
         assert!(!html.contains("too long for this field"), "{html}");
         assert!(!html.contains("href=\"#retry\""), "it has not ended: {html}");
+    }
+
+    #[test]
+    fn of_secure_parameters_only_that_there_are_some_is_shown() {
+        let html = shown(&doc! { "status": 1, "params": { "a": 1 }, "has_secure_params": true }, "");
+        for part in
+            ["has secure parameters, which are shown to nobody", "Its secure parameters are not copied"]
+        {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("Further fields"), "{html}");
+        let without = shown(&doc! { "status": 1, "params": { "a": 1 } }, "");
+        assert!(!without.contains("secure parameters"), "{without}");
     }
 
     #[test]

@@ -15,12 +15,14 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::doc;
 use bson::oid::ObjectId;
+use bson::{Document, doc};
+use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::bulk::Action;
 use disbatch_core::model::{Queue, TaskId};
 use futures::{FutureExt, TryStreamExt};
 
+use crate::access::Who;
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::params::Params;
@@ -91,15 +93,27 @@ struct Newer {
 
 impl HtmlSafe for Newer {}
 
+/// A table of one task, with all columns that there are.
+///
+/// # Errors
+/// It cannot be rendered.
+pub fn html_of(task: &Document) -> Result<String, HttpError> {
+    let row = Row::of(task, &Column::ALL, &HashMap::new());
+    ui::html(&Table::of(vec![row], &Column::ALL))
+}
+
 /// The page.
 ///
 /// # Errors
 /// The database cannot be reached.
-pub async fn render(state: &State, params: &Params) -> Rendered {
-    let (queues, indexes) = futures::try_join!(state.store.list_queues(), state.store.task_index_fields())?;
+pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
+    let reach = who.reach(Role::Viewer);
+    let (queues, indexes) =
+        futures::try_join!(state.store.queues_within(&reach), state.store.task_index_fields())?;
     let (search, names) = (Search::of(params), names(&queues));
     let found = match Plan::of(&search, params, &indexes, &queues) {
-        Ok(plan) => plan.find(&state.store).await,
+        Ok(plan) if reach == Reach::All => plan.find(&state.store).await,
+        Ok(plan) => plan.within(&queues).find(&state.store).await,
         Err(refusal) => Err(in_words(refusal)),
     };
     let (status, message, found) = match found {

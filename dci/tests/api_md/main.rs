@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, ensure};
 use bson::doc;
+use disbatch_core::accounts::{PasswordHash, Role};
 use disbatch_core::clock::SystemClock;
 use disbatch_core::store::Store;
 use disbatch_mongod::testing::TestDatabase;
@@ -16,6 +17,12 @@ use server::Server;
 use tokio::process::Command;
 
 const PAGE: &str = include_str!("../../../docs/api.md");
+
+/// Around the commands for a DCI that has users.
+const WITH_USERS: [&str; 2] = ["<!-- with users -->", "<!-- /with users -->"];
+
+/// The password of its user, who is called `alice`.
+const PASSWORD: &str = "correct horse battery";
 
 /// Ends the output of a command.
 const END: char = '\u{1e}';
@@ -28,10 +35,10 @@ struct Example {
     printed: Option<(String, String)>,
 }
 
-/// Each block of `sh`, with the block after it that shows its output.
-fn examples() -> Vec<Example> {
+/// Each block of `sh` in a part of the page, with the block after it that shows its output.
+fn examples(part: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
-    for block in PAGE.split("\n```").skip(1).step_by(2) {
+    for block in part.split("\n```").skip(1).step_by(2) {
         let (kind, text) = block.split_once('\n').unwrap_or((block, ""));
         match (kind, examples.last_mut()) {
             ("sh", _) => examples.push(Example { command: text.to_owned(), printed: None }),
@@ -94,7 +101,7 @@ fn fits(template: &str, path: &str) -> bool {
 #[test]
 fn every_route_has_an_example() {
     let description: Value = serde_json::from_str(include_str!("../openapi.json")).unwrap();
-    let shown: BTreeSet<_> = examples().iter().flat_map(|example| requests(&example.command)).collect();
+    let shown: BTreeSet<_> = examples(PAGE).iter().flat_map(|example| requests(&example.command)).collect();
     for (path, operations) in description["paths"].as_object().unwrap() {
         for method in operations.as_object().unwrap().keys() {
             let method = method.to_uppercase();
@@ -102,6 +109,34 @@ fn every_route_has_an_example() {
             assert!(found, "docs/api.md has no example of {method} {path}: {shown:?}");
         }
     }
+}
+
+/// A DCI with a database of its own and a user.
+async fn with_users(database: &TestDatabase) -> anyhow::Result<Server> {
+    let store = Store::with_clock(database.database.clone(), std::sync::Arc::new(SystemClock));
+    store.ensure_indexes().await?;
+    let hash = PasswordHash::of(PASSWORD)?;
+    store.add_user(&"alice".parse()?, Some(Role::Admin), &[], Some(&hash)).await?;
+    Server::start(&json!({ "mongohost": database.uri, "database": database.name })).await
+}
+
+fn url(server: &Server) -> anyhow::Result<String> {
+    let url = server.request(Method::GET, "").build()?.url().to_string();
+    Ok(url.trim_end_matches('/').to_owned())
+}
+
+/// All commands, each for the DCI that it is meant for.
+fn script() -> anyhow::Result<String> {
+    let (before, rest) = PAGE.split_once(WITH_USERS[0]).context("no commands for a DCI with users")?;
+    let (inside, after) = rest.split_once(WITH_USERS[1]).context("no end of them")?;
+    let mut script = "set -eu\nOPEN=$DISBATCH_URL\n".to_owned();
+    for (part, server) in [(before, "OPEN"), (inside, "CLOSED"), (after, "OPEN")] {
+        script.push_str(&format!("DISBATCH_URL=${server}\n"));
+        for example in examples(part) {
+            script.push_str(&format!("{}\nprintf '\\036'\n", example.command));
+        }
+    }
+    Ok(script)
 }
 
 #[tokio::test]
@@ -118,14 +153,14 @@ async fn the_examples_answer_what_the_page_says() -> anyhow::Result<()> {
         "monitoring": true, "web_extensions": ["Disbatch::Web::Tasks", "Disbatch::Web::V3"],
     });
     let server = Server::start(&config).await?;
-    let url = server.request(Method::GET, "").build()?.url().to_string();
+    let closed_database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let closed = with_users(&closed_database).await?;
 
-    let examples = examples();
-    let commands = examples.iter().map(|example| format!("{}\nprintf '\\036'\n", example.command));
-    let script: String = std::iter::once("set -eu\n".to_owned()).chain(commands).collect();
+    let examples = examples(PAGE);
     let run = Command::new("bash")
-        .args(["-c", &script])
-        .env("DISBATCH_URL", url.trim_end_matches('/'))
+        .args(["-c", &script()?])
+        .env("DISBATCH_URL", url(&server)?)
+        .env("CLOSED", url(&closed)?)
         .env("no_proxy", "*")
         .output()
         .await?;
@@ -146,5 +181,6 @@ async fn the_examples_answer_what_the_page_says() -> anyhow::Result<()> {
             Some((_, text)) => assert_eq!(output.trim(), text.trim(), "{command}"),
         }
     }
+    closed_database.drop_database().await?;
     database.drop_database().await
 }

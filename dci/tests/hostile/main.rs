@@ -1,5 +1,6 @@
 //! Whatever is sent to whatever address: the answer is no 5xx, comes in time, and is JSON where it says so.
 
+mod filters;
 #[path = "../replay/server.rs"]
 mod server;
 

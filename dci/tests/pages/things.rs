@@ -242,7 +242,7 @@ async fn pages_of_the_audit_have_each_entry_once() -> anyhow::Result<()> {
     assert_eq!(jobs(&back), seen[100..200]);
     assert_eq!(jobs(&world.page("/audit?by=%28odd").await?).len(), 100);
     assert_eq!(jobs(&world.page(&format!("/audit?about={}", seen[7])).await?), seen[7..8]);
-    assert!(world.page("/audit?action=retry").await?.contains("No entry matches."));
+    assert!(world.page("/audit?what=bulk+retry").await?.contains("No entry matches."));
     world.database.drop_database().await
 }
 

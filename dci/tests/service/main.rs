@@ -45,14 +45,20 @@ async fn exit_codes_tell_what_is_wrong() -> anyhow::Result<()> {
         String::from_utf8(missing.stderr)?,
         "dci: cannot read configuration /does/not/exist: No such file or directory (os error 2)\n"
     );
-    let exposed = run(&["--listen", "0.0.0.0:0"]).await?;
-    assert_eq!(exposed.status.code(), Some(2));
-    assert_eq!(String::from_utf8(exposed.stderr)?.lines().count(), 1);
     assert_eq!(run(&["--nonsense"]).await?.status.code(), Some(2));
 
     let folder = tempfile::tempdir()?;
     let config = folder.path().join("config.json");
     std::fs::write(&config, without_database().to_string())?;
+    // Nobody could log in, so that nobody is to be served.
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let empty = folder.path().join("empty.json");
+    std::fs::write(&empty, json!({ "mongohost": database.uri, "database": database.name }).to_string())?;
+    let exposed = run(&["--config", empty.to_str().context("odd folder")?, "--listen", "0.0.0.0:0"]).await?;
+    assert_eq!(exposed.status.code(), Some(2));
+    let said = String::from_utf8(exposed.stderr)?;
+    assert!(said.contains("disbatch user add NAME --admin"), "{said}");
+    database.drop_database().await?;
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
     let config = config.to_str().context("odd folder")?;
@@ -73,14 +79,18 @@ async fn without_a_database_requests_are_answered_with_503() -> anyhow::Result<(
     let (status, html) = page(&server, "/").await?;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(html.contains("the database cannot be reached"), "{html}");
+    // Without the database it is not known whether anybody has to log in.
     let response = server.request(Method::GET, "/plugins").send().await?;
-    assert_eq!(response.text().await?, r#"["My::Plugin"]"#);
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let (status, html) = page(&server, "/login").await?;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{html}");
     Ok(())
 }
 
 #[tokio::test]
 async fn requests_that_make_no_sense_are_told_so() -> anyhow::Result<()> {
-    let server = Server::start(&without_database()).await?;
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let server = Server::start(&json!({ "mongohost": database.uri, "database": database.name })).await?;
     let response = server.request(Method::DELETE, "/nodes").send().await?;
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(response.headers().get("allow").context("no Allow")?, "GET, HEAD");
@@ -94,7 +104,7 @@ async fn requests_that_make_no_sense_are_told_so() -> anyhow::Result<()> {
     assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
     let foreign = server.request(Method::POST, "/queues").header("origin", "http://evil.example");
     assert_eq!(foreign.send().await?.status(), StatusCode::FORBIDDEN);
-    Ok(())
+    database.drop_database().await
 }
 
 #[tokio::test]

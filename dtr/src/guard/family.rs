@@ -70,12 +70,10 @@ pub fn marks(pid: Pid) -> Marks {
 }
 
 /// The marks of a plugin that is given this environment.
-pub fn marks_of(environment: &[(OsString, Option<OsString>)]) -> Marks {
-    let entry = |name: &OsString, value: &OsString| [name.as_bytes(), b"=", value.as_bytes()].concat();
-    let is_mark = |name: &OsString| MARKS.iter().any(|mark| name == mark);
-    let given = environment.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
-    let mut marks: Marks =
-        given.filter(|(name, _)| is_mark(name)).map(|(name, value)| entry(name, value)).collect();
+pub fn marks_of(environment: &[(OsString, OsString)]) -> Marks {
+    let is_mark = |(name, _): &&(OsString, OsString)| MARKS.iter().any(|mark| name == mark);
+    let entry = |(name, value): &(OsString, OsString)| [name.as_bytes(), b"=", value.as_bytes()].concat();
+    let mut marks: Marks = environment.iter().filter(is_mark).map(entry).collect();
     marks.sort_unstable();
     marks
 }

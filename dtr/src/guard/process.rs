@@ -1,5 +1,7 @@
 //! The guard itself: a process of its own, without any runtime. See [`crate::guard`].
 
+mod start;
+
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
@@ -13,17 +15,20 @@ use disbatch_core::telemetry::last_words;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
+use nix::sys::resource::Resource;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
-use nix::unistd::{Pid, dup2_stdin};
+use nix::unistd::{Pid, dup2_stdin, setsid};
 
+use super::COMM;
 use super::family::{Process, Processes, marks};
+use super::group::Group;
 use super::inbox::Inbox;
 use super::oom::OomKills;
-use super::protocol::{FromGuard, Order, Report, Spawn, ToGuard};
+use super::protocol::{FromGuard, Order, Report, Settings, ToGuard};
 use super::ward::{Low, Ward};
-use super::{COMM, LEASE_IS_OVER};
 use crate::boot_time::boot_time;
+use crate::confine;
 use crate::folder;
 
 /// Deadlines are looked at so often: a wait does not count the time that the machine is suspended.
@@ -43,8 +48,10 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs as a guard. The arguments are those after the first one.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let outcome = match (arguments.next().and_then(|mark| mark.into_string().ok()), arguments.next()) {
-        (Some(mark), None) => Guard::new(mark).and_then(Guard::watch),
+    let mark = arguments.next().and_then(|mark| mark.into_string().ok());
+    let settings = arguments.next().and_then(|json| serde_json::from_slice(json.as_encoded_bytes()).ok());
+    let outcome = match (mark, settings, arguments.next()) {
+        (Some(mark), Some(settings), None) => Guard::new(mark, settings).and_then(Guard::watch),
         _ => Err(io::Error::other("wrong arguments")),
     };
     match outcome {
@@ -68,19 +75,28 @@ struct Guard {
     left: HashSet<Process>,
     low: Low,
     oom_kills: Option<OomKills>,
+    /// The control groups of plugins that are over, in which something still ran.
+    left_groups: Vec<Group>,
     /// What the names of all private folders of the runner end with.
     mark: String,
 }
 
 impl Guard {
-    fn new(mark: String) -> io::Result<Self> {
+    fn new(mark: String, settings: Settings) -> io::Result<Self> {
         // First, while the numbers are free.
         let low = Low::new()?;
+        // What is sent to the runner's group is not meant for it, and nothing that it starts is to have the runner's
+        // terminal: whoever has it can type there.
+        setsid()?;
         let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         socket.peer_addr()?;
         dup2_stdin(low.nothing())?;
         let _only_for_the_eye = prctl::set_name(COMM);
         prctl::set_child_subreaper(true)?;
+        if settings.no_new_privs {
+            prctl::set_no_new_privs()?;
+        }
+        confine::bound(Resource::RLIMIT_CORE, settings.core, settings.core)?;
         outlive_signals();
         Ok(Self {
             inbox: Inbox::new(socket.try_clone()?),
@@ -90,6 +106,7 @@ impl Guard {
             left: HashSet::new(),
             low,
             oom_kills: OomKills::now(),
+            left_groups: Vec::new(),
             mark,
         })
     }
@@ -111,6 +128,7 @@ impl Guard {
             self.settle()?;
             if !self.has_runner && self.wards.is_empty() {
                 remove_private(&self.mark);
+                self.leave_groups(None);
                 return Ok(());
             }
             for ward in self.wards.iter().filter(|ward| ward.killing_since.is_some()) {
@@ -137,7 +155,7 @@ impl Guard {
                 at += 1;
                 continue;
             }
-            let ward = self.wards.remove(at);
+            let mut ward = self.wards.remove(at);
             if others && !ward.was_to_end() {
                 let family = self.family(&ward);
                 let living = Processes::now().descendants(Pid::this(), |_| false);
@@ -149,6 +167,7 @@ impl Guard {
                 // A runner that has died meanwhile is noticed by the orders.
                 let _died = self.say(ward.number, Report::Exited(exit));
             }
+            self.leave_groups(ward.group.take());
         }
         Ok(())
     }
@@ -189,6 +208,9 @@ impl Guard {
         // Its number is its own as long as it has not been waited for.
         if ward.ended.is_none() {
             let _gone = killpg(ward.pid, Signal::SIGKILL);
+        }
+        if let Some(group) = &ward.group {
+            group.kill();
         }
         for process in self.family(ward) {
             let _gone = kill(process.pid, Signal::SIGKILL);
@@ -273,49 +295,6 @@ impl Guard {
             }
         }
         Ok(())
-    }
-
-    /// Leaves the folder of a plugin that is gone.
-    fn leave_folder(&self) -> io::Result<()> {
-        if self.wards.iter().all(|ward| ward.is_warm) { std::env::set_current_dir("/") } else { Ok(()) }
-    }
-
-    fn spawn(&mut self, number: u64, spawn: Spawn) -> io::Result<()> {
-        let descriptors = self.inbox.descriptors(spawn.descriptors)?;
-        if let Some(oom_kills) = &mut self.oom_kills {
-            oom_kills.note();
-        }
-        let started = std::env::set_current_dir(&spawn.folder).and_then(|()| {
-            // A runner that was stopped before it came to this has lost its task by now.
-            if boot_time() >= spawn.until {
-                return Err(io::Error::other(LEASE_IS_OVER));
-            }
-            // Only now: whoever buries the task of a dead runner looks for this mark, and must find it, or no plugin.
-            if self.runner_is_gone()? {
-                return Err(io::Error::other("the runner is gone"));
-            }
-            Ward::start(number, &spawn, descriptors, &mut self.low)
-        });
-        let report = match started {
-            Ok(ward) => {
-                let pid = ward.pid.as_raw();
-                self.wards.push(ward);
-                Report::Pid(pid)
-            }
-            Err(error) => {
-                self.leave_folder()?;
-                Report::Error(error.to_string())
-            }
-        };
-        let _died = self.say(number, report);
-        Ok(())
-    }
-
-    /// Whether the runner has closed its end, although there may still be orders of it to be read.
-    fn runner_is_gone(&self) -> io::Result<bool> {
-        let mut socket = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
-        poll(&mut socket, PollTimeout::ZERO)?;
-        Ok(socket[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP)))
     }
 
     fn obey(&mut self, number: u64, order: Order) -> io::Result<()> {

@@ -8,17 +8,35 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::exceeded::Exceeded;
+use crate::confine::Confinement;
 
 /// No order is longer: the kernel starts no program with so much.
 const LONGEST: usize = 8 * 1024 * 1024;
 
 /// The number of a plugin process of one guard.
 pub type Number = u64;
+
+/// What all plugins of a guard have in common. They inherit it: the guard itself is so bound before it starts any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Whether they can get no privileges that they do not have.
+    pub no_new_privs: bool,
+    /// The largest core dump that they may leave, in bytes.
+    pub core: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { no_new_privs: true, core: 0 }
+    }
+}
 
 /// What to do to a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +58,21 @@ pub struct Spawn {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// What its environment has besides the runner's, or, without a value, has not.
-    pub environment: Vec<(OsString, Option<OsString>)>,
+    /// Its environment. It has nothing else.
+    pub environment: Vec<(OsString, OsString)>,
     /// Its working directory: the task's private folder, or `/` if it takes several tasks.
     pub folder: PathBuf,
     /// How many descriptors it gets.
     pub descriptors: usize,
+    /// What it is to have less of than the guard.
+    pub confinement: Option<Confinement>,
+}
+
+impl Spawn {
+    /// Whether it takes several tasks, and has no folder.
+    pub fn is_warm(&self) -> bool {
+        self.folder == Path::new("/")
+    }
 }
 
 /// The runner to the guard.
@@ -69,9 +96,10 @@ impl ToGuard {
                 for argument in &spawn.arguments {
                     frame.word(argument);
                 }
+                // What cannot be written is refused by its receiver.
+                frame.word(serde_json::to_string(&spawn.confinement).unwrap_or_default());
                 for (name, value) in &spawn.environment {
-                    let (given, value) = value.as_ref().map_or(("", OsStr::new("")), |value| ("=", value));
-                    frame.word(name).word(given).word(value);
+                    frame.word(name).word(value);
                 }
             }
             Self::Order(number, Order::Until(time)) => {
@@ -167,13 +195,12 @@ impl<'a> Words<'a> {
         let folder = self.string()?.into();
         let program = self.string()?.into();
         let arguments = (0..self.number()?).map(|_| self.string()).collect::<Option<_>>()?;
+        let confinement = serde_json::from_slice(self.next()?).ok()?;
         let mut environment = Vec::new();
         while !self.0.is_empty() {
-            let name = self.string()?;
-            let given = !self.next()?.is_empty();
-            environment.push((name, Some(self.string()?).filter(|_| given)));
+            environment.push((self.string()?, self.string()?));
         }
-        let spawn = Spawn { until, program, arguments, environment, folder, descriptors };
+        let spawn = Spawn { until, program, arguments, environment, folder, descriptors, confinement };
         Some(ToGuard::Spawn(number, Box::new(spawn)))
     }
 }
@@ -225,6 +252,8 @@ pub struct Exit {
     pub alone: bool,
     /// Whether it was killed because memory ran out.
     pub oom: bool,
+    /// The limit that has ended it, if one has.
+    pub limit: Option<Exceeded>,
     /// How long it ran.
     pub duration: Duration,
     /// Processor time of the plugin and of the descendants that were waited for.
@@ -242,6 +271,7 @@ impl Exit {
             lapsed: false,
             alone: false,
             oom: false,
+            limit: None,
             duration: Duration::ZERO,
             cpu: Duration::ZERO,
             peak_memory: 0,
@@ -256,6 +286,9 @@ impl Exit {
 
 #[cfg(test)]
 mod tests {
+    use disbatch_core::config::Limits;
+    use disbatch_core::identity::Identity;
+
     use super::*;
 
     fn orders() -> Vec<ToGuard> {
@@ -263,16 +296,19 @@ mod tests {
             until: Duration::from_millis(1_500),
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), "".into(), OsString::from_vec(vec![255, 10])],
-            environment: vec![
-                ("A".into(), Some("".into())),
-                ("B".into(), None),
-                ("C".into(), Some("=".into())),
-            ],
+            environment: vec![("A".into(), "".into()), ("C".into(), OsString::from_vec(vec![b'=', 255]))],
             folder: "/tmp/x y".into(),
             descriptors: 4,
+            confinement: None,
         };
+        let user =
+            Identity { name: "u".into(), uid: 7, gid: 8, groups: vec![8, 9], home: PathBuf::from("/home/u") };
+        let limits = Limits { memory: Some(1 << 30), core: Some(0), ..Limits::default() };
+        let confinement = Confinement { user: Some(user), limits, cgroup: Some("/sys/fs/cgroup/d".into()) };
+        let confined = Spawn { confinement: Some(confinement), ..spawn.clone() };
         vec![
             ToGuard::Spawn(7, Box::new(spawn)),
+            ToGuard::Spawn(8, Box::new(confined)),
             ToGuard::Order(7, Order::Until(Duration::from_millis(1_500))),
             ToGuard::Order(8, Order::Term),
             ToGuard::Order(u64::MAX, Order::Kill),
@@ -307,8 +343,18 @@ mod tests {
     }
 
     #[test]
+    fn a_confinement_that_makes_no_sense_is_refused_and_not_left_out() {
+        let order = orders().swap_remove(0);
+        let mut bytes = order.to_bytes();
+        assert_eq!(ToGuard::take(&mut bytes.clone()).unwrap(), Some(order));
+        let at = bytes.windows(4).position(|word| word == b"null").unwrap();
+        bytes[at] = b'x';
+        assert!(ToGuard::take(&mut bytes).is_err());
+    }
+
+    #[test]
     fn reports_survive_the_way() {
-        let exit = Exit { lapsed: true, oom: true, ..Exit::unknown() };
+        let exit = Exit { lapsed: true, oom: true, limit: Some(Exceeded::Memory(7)), ..Exit::unknown() };
         for report in [Report::Pid(7), Report::Error("two\nlines".into()), Report::Exited(exit)] {
             let report = FromGuard(3, report);
             assert_eq!(FromGuard::parse(&report.to_bytes().unwrap()[4..]).unwrap(), report);

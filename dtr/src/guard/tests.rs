@@ -43,13 +43,13 @@ fn request(command: &[&str]) -> (Spawn, TempDir, TaskId) {
         program: command[0].into(),
         arguments: command[1..].iter().map(OsString::from).collect(),
         environment: vec![
-            (TASK_VARIABLE.into(), Some(task.to_string().into())),
-            ("ADDED".into(), Some("a=b\nc".into())),
-            ("PATH".into(), Some("/bin:/usr/bin".into())),
-            ("HOME".into(), None),
+            (TASK_VARIABLE.into(), task.to_string().into()),
+            ("ADDED".into(), "a=b\nc".into()),
+            ("PATH".into(), "/bin:/usr/bin".into()),
         ],
         folder: folder.path().to_owned(),
         descriptors: 0,
+        confinement: None,
     };
     (spawn, folder, task)
 }
@@ -137,7 +137,7 @@ async fn guard_of(plugin: &mut Plugin) -> Pid {
 
 #[tokio::test]
 async fn a_plugin_has_its_four_descriptors_and_no_others() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     for _ in 0..3 {
         let mut plugin = Plugin::start(&guard, &["/bin/ls", "/proc/self/fd"]);
         plugin.pid().await;
@@ -154,7 +154,7 @@ async fn a_plugin_has_its_four_descriptors_and_no_others() {
 async fn a_plugin_has_its_streams_environment_folder_and_process_group() {
     let script =
         r#"cat; echo err >&2; echo control >&3; env; pwd; exec cat /proc/self/stat /proc/self/status"#;
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     let pid = plugin.pid().await;
     plugin.streams.stdin.write_all(b"in\n").await.unwrap();
@@ -196,7 +196,7 @@ fn own_status(name: &str) -> String {
 #[tokio::test]
 async fn the_guard_keeps_no_stream_open() {
     let script = "read x; exec >&- 3>&- <&-; until [ -e go ]; do sleep 0.02; done";
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     plugin.pid().await;
     plugin.streams.stdin.write_all(b"x\n").await.unwrap();
@@ -211,7 +211,7 @@ async fn the_guard_keeps_no_stream_open() {
 
 #[tokio::test]
 async fn every_way_to_end_is_reported() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     for (script, code, signal) in [
         ("exit 0", Some(0), None),
         ("exit 255", Some(255), None),
@@ -231,7 +231,7 @@ async fn every_way_to_end_is_reported() {
 
 #[tokio::test]
 async fn what_each_plugin_used_is_reported() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut exits = Vec::new();
     for script in [
         "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done",
@@ -251,7 +251,7 @@ async fn what_each_plugin_used_is_reported() {
 
 #[tokio::test]
 async fn what_cannot_be_executed_is_named_by_the_system() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     for (program, error) in [
         ("/nonexistent/program", "No such file or directory (os error 2)"),
         ("/etc/passwd", "Permission denied (os error 13)"),
@@ -267,7 +267,7 @@ async fn what_cannot_be_executed_is_named_by_the_system() {
 
 #[tokio::test]
 async fn a_plugin_is_not_started_after_its_time() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let (spawn, folder, _) = request(&["/bin/touch", "ran"]);
     let mut guarded = guard.spawn(Spawn { until: boot_time(), ..spawn }).unwrap();
     let expected = "the task's lease had run out before the plugin was started";
@@ -277,7 +277,7 @@ async fn a_plugin_is_not_started_after_its_time() {
 
 #[tokio::test]
 async fn a_plugin_lives_as_long_as_its_time_is_renewed() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let (spawn, _folder, _) = request(&["/bin/sh", "-c", SPREADING]);
     let until = boot_time() + Duration::from_secs(2);
     let mut guarded = guard.spawn(Spawn { until, ..spawn }).unwrap();
@@ -295,7 +295,7 @@ async fn a_plugin_lives_as_long_as_its_time_is_renewed() {
 #[tokio::test]
 async fn a_plugin_may_end_in_its_own_way_when_it_is_told_to() {
     let script = "trap 'echo last words; exit 3' TERM; echo ready; while :; do sleep 0.02; done";
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     plugin.pid().await;
     assert_eq!(plugin.line().await, "ready");
@@ -309,7 +309,7 @@ async fn a_plugin_may_end_in_its_own_way_when_it_is_told_to() {
 async fn who_was_told_to_end_and_left_something_behind_has_not_ended() {
     let script = "(trap '' TERM; setsid sleep 1000 & while :; do sleep 0.02; done) & sleep 0.02
         echo ready; exec sleep 1000";
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     let pid = plugin.pid().await;
     assert_eq!(plugin.line().await, "ready");
@@ -325,7 +325,7 @@ async fn who_was_told_to_end_and_left_something_behind_has_not_ended() {
 
 #[tokio::test]
 async fn who_ignores_term_is_killed_with_all_descendants() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, &format!("trap '' TERM; {SPREADING}"));
     plugin.pid().await;
     assert_eq!(plugin.line().await, "ready");
@@ -339,7 +339,7 @@ async fn who_ignores_term_is_killed_with_all_descendants() {
 
 #[tokio::test]
 async fn what_a_plugin_leaves_running_is_left_alone_whatever_happens_to_the_next() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     // One that is known by its marks, and one that has shed them.
     let script = "setsid sleep 1000 & echo $!; env -i setsid sleep 1000 & echo $!";
     let mut plugin = Plugin::script(&guard, script);
@@ -375,7 +375,7 @@ async fn what_a_plugin_leaves_running_is_left_alone_whatever_happens_to_the_next
 
 #[tokio::test]
 async fn plugins_of_one_guard_do_not_meddle_with_each_other() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut first = Plugin::script(&guard, SPREADING);
     let mut second = Plugin::script(&guard, SPREADING);
     for plugin in [&mut first, &mut second] {
@@ -393,7 +393,7 @@ async fn plugins_of_one_guard_do_not_meddle_with_each_other() {
 
 #[tokio::test]
 async fn signals_for_others_do_not_end_a_guard() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     for _ in 0..2 {
         let mut plugin = Plugin::script(&guard, "read x");
         let process = guard_of(&mut plugin).await;
@@ -411,7 +411,7 @@ async fn signals_for_others_do_not_end_a_guard() {
 
 #[tokio::test]
 async fn a_guard_is_where_its_plugin_is() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, "read x");
     let process = guard_of(&mut plugin).await;
     let cwd = || fs::read_link(format!("/proc/{process}/cwd")).unwrap();
@@ -423,7 +423,7 @@ async fn a_guard_is_where_its_plugin_is() {
 
 #[tokio::test]
 async fn a_plugin_without_a_folder_keeps_nobody_in_one() {
-    let guard = Guard::start().unwrap();
+    let guard = Guard::start(Settings::default()).unwrap();
     let (spawn, folder, task) = request(&["/bin/sh", "-c", "read x"]);
     let spawn = Spawn { folder: "/".into(), ..spawn };
     let mut guarded = guard.spawn(spawn).unwrap();

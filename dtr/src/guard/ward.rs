@@ -1,30 +1,37 @@
 //! A plugin process, as its guard sees it.
 
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, PipeReader, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use disbatch_core::config::Limits;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::{Pid, close};
+use nix::unistd::{Gid, Pid, Uid, close, fchown};
 use rustix::io::{DupFlags, dup2, dup3};
 use rustix::process::{PidfdFlags, pidfd_open};
 use wait4::{ResUse, Wait4};
 
-use super::CONTROL_FD;
+use super::exceeded::{End, Exceeded};
 use super::family::{Marks, marks_of};
+use super::group::Group;
 use super::oom::OomKills;
 use super::protocol::{Exit, Spawn};
+use super::{CONTROL_FD, LEASE_IS_OVER};
+use crate::boot_time::boot_time;
+use crate::confine::{self, COMPLAINTS_FD};
 
 /// The descriptors of this process by which plugins get those of theirs that are not standard streams. Nothing is behind
 /// them, and nobody inherits them, except while a plugin is started.
 pub struct Low {
     nothing: File,
-    numbers: [OwnedFd; 1],
+    control: OwnedFd,
+    complaints: OwnedFd,
 }
 
 impl Low {
@@ -43,12 +50,64 @@ impl Low {
                 Err(io::Error::other("a descriptor is taken"))
             }
         };
-        Ok(Self { numbers: [take(CONTROL_FD)?], nothing: open_nothing()? })
+        Ok(Self { control: take(CONTROL_FD)?, complaints: take(COMPLAINTS_FD)?, nothing: open_nothing()? })
     }
 
     /// An open `/dev/null`.
     pub fn nothing(&self) -> &File {
         &self.nothing
+    }
+
+    /// Starts a program whose control channel is this.
+    fn start(&mut self, command: &mut Command, control: Option<OwnedFd>) -> io::Result<Child> {
+        if let Some(control) = control {
+            dup2(control, &mut self.control)?;
+        }
+        let started = command.spawn();
+        dup3(&self.nothing, &mut self.control, DupFlags::CLOEXEC)?;
+        started
+    }
+
+    /// The same for a plugin that is confined on its way: waits until it is the plugin, or has said why it is not, but
+    /// no longer than it may live.
+    fn start_confined(
+        &mut self,
+        command: &mut Command,
+        control: Option<OwnedFd>,
+        until: Duration,
+    ) -> io::Result<Child> {
+        let (mut complaints, end) = io::pipe()?;
+        dup2(end, &mut self.complaints)?;
+        let started = self.start(command, control);
+        dup3(&self.nothing, &mut self.complaints, DupFlags::CLOEXEC)?;
+        let mut child = started?;
+        let mut complaint = Vec::new();
+        let heard = readable(&complaints, until).and_then(|()| complaints.read_to_end(&mut complaint));
+        match heard {
+            // The start of the plugin has closed the other end.
+            Ok(0) => Ok(child),
+            heard => {
+                // Who complains ends by itself, which is not known of who is not heard.
+                let _gone = child.kill();
+                child.wait()?;
+                let complaint = String::from_utf8_lossy(&complaint).into_owned();
+                Err(heard.err().unwrap_or_else(|| io::Error::other(complaint)))
+            }
+        }
+    }
+}
+
+/// Waits until there is something to be read, or the end.
+fn readable(pipe: &PipeReader, until: Duration) -> io::Result<()> {
+    loop {
+        let left = until.saturating_sub(boot_time());
+        let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)], limit) {
+            Ok(0) if left.is_zero() => return Err(io::Error::other(LEASE_IS_OVER)),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -78,40 +137,45 @@ pub struct Ward {
     pub killing_since: Option<Duration>,
     /// How it ended, and what it had used.
     pub ended: Option<ResUse>,
+    /// Its control group.
+    pub group: Option<Group>,
+    limits: Limits,
     child: Child,
     started: Instant,
     duration: Duration,
 }
 
 impl Ward {
-    /// Starts it with these descriptors, in the order of their numbers.
+    /// Starts it with these descriptors, in the order of their numbers, in the control group `group` if there is one:
+    /// that is to be its [`Ward::group`] then.
     ///
     /// # Errors
     /// It cannot be started.
-    pub fn start(number: u64, spawn: &Spawn, descriptors: Vec<OwnedFd>, low: &mut Low) -> io::Result<Self> {
-        let mut command = Command::new(&spawn.program);
-        command.args(&spawn.arguments).process_group(0);
-        for (name, value) in &spawn.environment {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
+    pub fn start(
+        number: u64,
+        spawn: &Spawn,
+        descriptors: Vec<OwnedFd>,
+        low: &mut Low,
+        group: Option<&Group>,
+    ) -> io::Result<Self> {
+        let confinement = spawn.confinement.as_ref();
+        let mut command = command(spawn, group)?;
+        if let Some(user) = confinement.and_then(|confinement| confinement.user.as_ref()) {
+            // So that it can open them again by their names in `/dev/fd`.
+            for descriptor in &descriptors {
+                fchown(descriptor, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
+            }
         }
         let mut descriptors = descriptors.into_iter();
         let missing = || io::Error::other("a plugin has three standard streams");
         command.stdin(descriptors.next().ok_or_else(missing)?);
         command.stdout(descriptors.next().ok_or_else(missing)?);
         command.stderr(descriptors.next().ok_or_else(missing)?);
-        let further: Vec<OwnedFd> = descriptors.collect();
-        for (descriptor, number) in further.iter().zip(&mut low.numbers) {
-            dup2(descriptor, number)?;
-        }
         let started = Instant::now();
-        let child = command.spawn();
-        for number in low.numbers.iter_mut().take(further.len()) {
-            dup3(&low.nothing, number, DupFlags::CLOEXEC)?;
-        }
-        let child = child?;
+        let child = match confinement {
+            None => low.start(&mut command, descriptors.next())?,
+            Some(_) => low.start_confined(&mut command, descriptors.next(), spawn.until)?,
+        };
         let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
         let handle = pidfd_open(rustix::process::Pid::from_child(&child), PidfdFlags::empty())?;
         Ok(Self {
@@ -119,12 +183,14 @@ impl Ward {
             pid,
             handle,
             marks: marks_of(&spawn.environment),
-            is_warm: spawn.folder == Path::new("/"),
+            is_warm: spawn.is_warm(),
             until: spawn.until,
             ordered: false,
             lapsed: false,
             killing_since: None,
             ended: None,
+            group: None,
+            limits: confinement.map(|confinement| confinement.limits).unwrap_or_default(),
             child,
             started,
             duration: Duration::ZERO,
@@ -162,15 +228,36 @@ impl Ward {
     pub fn exit(&self, oom_kills: &mut Option<OomKills>, alone: bool) -> Option<Exit> {
         let ended = self.ended.as_ref()?;
         let killed = ended.status.signal() == Some(Signal::SIGKILL as i32) && self.killing_since.is_none();
+        let cpu = ended.rusage.utime + ended.rusage.stime;
+        let out_of_memory = killed && self.group.as_ref().is_some_and(Group::has_run_out_of_memory);
+        let machine_is_out_of_memory = killed && oom_kills.as_mut().is_some_and(OomKills::more);
+        let end = End { status: ended.status, cpu, out_of_memory };
         Some(Exit {
             status: ended.status.into_raw(),
             ordered: self.ordered,
             lapsed: self.lapsed,
             alone,
-            oom: killed && oom_kills.as_mut().is_some_and(OomKills::more),
+            oom: out_of_memory || machine_is_out_of_memory,
+            limit: Exceeded::of(&self.limits, end).filter(|_| !self.was_to_end()),
             duration: self.duration,
-            cpu: ended.rusage.utime + ended.rusage.stime,
+            cpu,
             peak_memory: ended.rusage.maxrss,
         })
     }
+}
+
+fn command(spawn: &Spawn, group: Option<&Group>) -> io::Result<Command> {
+    let mut command = match &spawn.confinement {
+        None => {
+            let mut command = Command::new(&spawn.program);
+            command.args(&spawn.arguments);
+            command
+        }
+        Some(confinement) => confine::command(confinement, group.map(Group::path), spawn)?,
+    };
+    command.process_group(0).env_clear();
+    for (name, value) in &spawn.environment {
+        command.env(name, value);
+    }
+    Ok(command)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use bson::doc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
@@ -25,6 +26,7 @@ const PATIENT: Duration = Duration::from_secs(100);
 struct Setup {
     plugin: Plugin,
     task: Task,
+    secure_params: Option<SecureParams>,
     queue: Queue,
     name: PluginName,
     run: Run,
@@ -53,6 +55,7 @@ impl Setup {
                 arguments: arguments.iter().map(ToString::to_string).collect(),
             },
             task: bson::deserialize_from_document(task).unwrap(),
+            secure_params: None,
             queue,
             name: "Test".parse().unwrap(),
             run,
@@ -73,6 +76,7 @@ impl Setup {
         let (relay, _inbox) = relay::channel();
         let job = Job {
             task: &self.task,
+            secure_params: self.secure_params.as_ref(),
             queue: &self.queue,
             name: &self.name,
             run: &self.run,
@@ -118,7 +122,7 @@ async fn a_plugin_runs_and_all_that_is_known_of_it_is_told() {
         [ $DISBATCH_WORK_DIR = $PWD ] && exit 3"#,
     );
     let ended = setup.run(nothing).await.unwrap();
-    let input = task_json(&setup.task).unwrap();
+    let input = task_json(&setup.task, None).unwrap();
     let id = setup.task.id;
     assert_eq!(ended.stdout.text().await.unwrap(), format!("{input}{id} q Test n1 3 {{}}\n"));
     assert_eq!(ended.stderr.text().await.unwrap(), "err\n");
@@ -127,6 +131,21 @@ async fn a_plugin_runs_and_all_that_is_known_of_it_is_told() {
     let facts = ended.facts;
     assert_eq!((facts.code, facts.signal, facts.oom, facts.reason), (Some(3), None, false, None));
     assert!(facts.duration > Duration::ZERO && facts.cpu > Duration::ZERO && facts.peak_memory > 100_000);
+}
+
+#[tokio::test]
+async fn secure_parameters_are_on_standard_input_and_nowhere_else() {
+    let mut setup = Setup::script("cat; env; tr '\\0' ' ' < /proc/self/cmdline");
+    setup.task.rest.insert("secure_params", doc! { "key": "k", "data": "sealed" });
+    let secret = json!({ "password": "correct horse" });
+    setup.secure_params = SecureParams::new(secret.as_object().unwrap().clone());
+    let ended = setup.run(nothing).await.unwrap();
+    let stdout = ended.stdout.text().await.unwrap();
+    let (input, around) = stdout.split_once('\n').unwrap();
+    let input: Value = serde_json::from_str(input).unwrap();
+    assert_eq!(input["secure_params"], secret);
+    assert!(around.contains("DISBATCH_TASK_ID=") && around.contains("/bin/sh"), "{around}");
+    assert!(!around.contains("horse") && !stdout.contains("sealed"), "{stdout}");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::plugin::{Job, task_json, variables};
 /// # Errors
 /// The task cannot be written as JSON.
 pub fn of(job: &Job<'_>) -> io::Result<Vec<u8>> {
-    let task = task_json(job.task)?;
+    let task = task_json(job.task, job.secure_params)?;
     let mut line = Vec::with_capacity(2 * task.len() + 1024);
     line.extend_from_slice(b"{\"task\":");
     line.extend_from_slice(task.trim_end().as_bytes());
@@ -29,4 +29,57 @@ pub fn of(job: &Job<'_>) -> io::Result<Vec<u8>> {
 
 fn append(line: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) -> io::Result<()> {
     Ok(serde_json::to_writer(line, value)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use bson::oid::ObjectId;
+    use bson::{Document, doc};
+    use disbatch_core::model::{NodeName, Queue, Task, TaskId};
+    use disbatch_core::secrets::SecureParams;
+    use disbatch_core::task::Run;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read<T: serde::de::DeserializeOwned>(document: Document) -> T {
+        bson::deserialize_from_document(document).unwrap()
+    }
+
+    #[test]
+    fn secure_parameters_are_in_the_task_and_in_no_variable() {
+        let (id, queue) = (ObjectId::new(), ObjectId::new());
+        let sealed = doc! { "key": "k", "data": "sealed" };
+        let task: Task = read(doc! {
+            "_id": id, "queue": queue, "status": 0, "params": { "a": 1 }, "secure_params": sealed,
+        });
+        let queue: Queue = read(doc! { "_id": queue, "name": "q", "plugin": "Test" });
+        let secret = json!({ "password": "correct horse", "odd": { "$oid": "x" } });
+        let params = SecureParams::new(secret.as_object().unwrap().clone()).unwrap();
+        let name = "Test".parse().unwrap();
+        let run =
+            Run { task: TaskId(id), queue: queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
+        let job = Job {
+            task: &task,
+            secure_params: Some(&params),
+            queue: &queue,
+            name: &name,
+            run: &run,
+            folder: Path::new("/tmp"),
+            live: None,
+            early: None,
+            until: Duration::ZERO,
+        };
+        assert!(!format!("{job:?}").contains("horse"));
+        let text = String::from_utf8(of(&job).unwrap()).unwrap();
+        assert_eq!(text.lines().count(), 1);
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["task"]["secure_params"], secret);
+        assert!(!line["env"].to_string().contains("horse") && !text.contains("sealed"), "{text}");
+        let without = String::from_utf8(of(&Job { secure_params: None, ..job }).unwrap()).unwrap();
+        assert!(!without.contains("secure_params"), "what is stored of them is of no use: {without}");
+    }
 }

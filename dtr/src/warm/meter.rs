@@ -66,6 +66,11 @@ impl Meter {
         Usage { cpu: cpu + of_children, memory }
     }
 
+    /// The processor time of the process itself until the last lap.
+    pub fn total(&self) -> Duration {
+        self.cpu
+    }
+
     /// How much of the processor time of a process that has ended belongs to its last task.
     pub fn rest(&self, total: Duration) -> Duration {
         total.saturating_sub(self.cpu + self.children)

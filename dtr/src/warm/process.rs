@@ -28,7 +28,7 @@ pub struct Process {
     pipes: Pipes,
     meter: Meter,
     leash: Leash,
-    limits: Warm,
+    bounds: Bounds,
     tasks: u32,
     most_memory: u64,
     /// The first task pays for the start.
@@ -37,6 +37,15 @@ pub struct Process {
     /// When it is killed that has been told to end.
     kill_at: Option<Instant>,
     stray_was_told: bool,
+}
+
+/// How long a process is kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// What the manifest says of that.
+    pub limits: Warm,
+    /// After so much processor time the system kills it, if there is such a limit.
+    pub cpu: Option<Duration>,
 }
 
 /// What became of a task.
@@ -79,7 +88,7 @@ impl Process {
     ///
     /// # Errors
     /// It cannot be started.
-    pub async fn begin(mut guard: Guarded, limits: Warm, until: Duration) -> io::Result<Self> {
+    pub async fn begin(mut guard: Guarded, bounds: Bounds, until: Duration) -> io::Result<Self> {
         let began = Instant::now();
         let streams = guard.streams().ok_or_else(|| io::Error::other("the plugin has no pipes"))?;
         let pid = match guard.report().await {
@@ -92,7 +101,7 @@ impl Process {
             pipes: Pipes::new(streams),
             meter: Meter::of(pid),
             leash: Leash::new(until),
-            limits,
+            bounds,
             tasks: 0,
             most_memory: 0,
             began,
@@ -196,10 +205,12 @@ impl Process {
         self.idle_since = Instant::now();
         self.tasks += 1;
         if self.tasks == 1 {
-            self.most_memory = self.limits.most_memory(usage.memory);
+            self.most_memory = self.bounds.limits.most_memory(usage.memory);
         }
-        let tasks = self.tasks >= self.limits.tasks;
-        if tasks || usage.memory > self.most_memory {
+        let tasks = self.tasks >= self.bounds.limits.tasks;
+        // Its processor time is that of all its tasks. So each of them can have half of what there is.
+        let worn = self.bounds.cpu.is_some_and(|most| self.meter.total() >= most / 2);
+        if tasks || worn || usage.memory > self.most_memory {
             tracing::debug!(tasks = self.tasks, memory = usage.memory, "the warm plugin is replaced");
             self.leave();
         }
@@ -222,7 +233,7 @@ impl Process {
     /// long. Returns when there was something to do, with whether it has ended. Nothing is lost when this is dropped.
     pub async fn idle(&mut self) -> bool {
         let put_off_in = self.leash.must_put_off_in(boot_time());
-        let until = self.kill_at.unwrap_or(self.idle_since + self.limits.idle);
+        let until = self.kill_at.unwrap_or(self.idle_since + self.bounds.limits.idle);
         tokio::select! {
             report = self.guard.report() => return match report {
                 Some(Report::Pid(_)) => false,

@@ -100,6 +100,7 @@ impl Setup {
         let name = "Test".parse().unwrap();
         let job = Job {
             task: &task,
+            secure_params: None,
             queue: &self.queue,
             name: &name,
             run: &run,

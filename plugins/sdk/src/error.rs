@@ -15,6 +15,13 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A secure parameter is missing or has a wrong value, which is not shown.
+    SecureParam {
+        /// The key in `secure_params`.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A status that is not a positive integer.
     Status(i32),
     /// A result that cannot be stored.
@@ -39,6 +46,7 @@ impl fmt::Display for Error {
         match self {
             Self::Task(problem) => write!(f, "cannot read the task: {problem}"),
             Self::Param { name, problem } => write!(f, "params.{name} {problem}"),
+            Self::SecureParam { name, problem } => write!(f, "secure_params.{name} {problem}"),
             Self::Status(status) => write!(f, "status must be a positive integer, got {status}"),
             Self::Result(problem) => write!(f, "result {problem}"),
             Self::Report(problem) => write!(f, "report {problem}"),
@@ -55,6 +63,7 @@ impl std::error::Error for Error {
             Self::Io(error) => error.source(),
             Self::Task(_)
             | Self::Param { .. }
+            | Self::SecureParam { .. }
             | Self::Status(_)
             | Self::Result(_)
             | Self::Report(_)

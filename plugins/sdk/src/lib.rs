@@ -43,6 +43,25 @@
 //! Any error type with a text will do, `anyhow::Error` too: it is printed with `{:#}`, which shows its causes.
 //! [`Error`] is there for plugins that need no type of their own.
 //!
+//! # Secure parameters
+//!
+//! What was submitted as `.secure_params` is stored encrypted, and only the plugin gets to see it:
+//!
+//! ```
+//! # use disbatch_plugin::{Error, Task};
+//! # fn open(_: &str, _: &str) {}
+//! fn fetch(task: &mut Task) -> Result<(), Error> {
+//!     let address: String = task.param("address")?;
+//!     let password: String = task.secure_param("password")?;
+//!     open(&address, &password);
+//!     Ok(())
+//! }
+//! # fetch(&mut r#"{"params":{"address":"a"},"secure_params":{"password":"p"}}"#.parse()?)?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! What the function prints, and the errors that it returns, are stored as output: keep secrets out of both.
+//!
 //! # Warm plugins
 //!
 //! Each task has a process of its own, unless the manifest has `"warm": true`: then one process takes task after
@@ -85,6 +104,7 @@
 
 mod control;
 mod error;
+mod secure;
 mod task;
 mod warm;
 
@@ -93,6 +113,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub use error::Error;
+pub use secure::SecureParams;
 pub use task::{MAX_RESULT_BYTES, Task};
 
 /// Reads the task from standard input, does `work` with it, and returns the exit code for `main`.

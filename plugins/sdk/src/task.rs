@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::control::Control;
+use crate::secure::SecureParams;
 use crate::{Error, warm};
 
 /// A larger result is refused.
@@ -18,6 +19,7 @@ pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
 #[derive(Debug)]
 pub struct Task {
     document: Value,
+    secure_params: SecureParams,
     id: String,
     queue: String,
     control: Control,
@@ -66,7 +68,7 @@ impl Task {
     }
 
     /// The whole document as MongoDB has it, in relaxed Extended JSON: an id is `{"$oid": "..."}`, a date is
-    /// `{"$date": "..."}`.
+    /// `{"$date": "..."}`. Secure parameters are not in it, see [`secure_params`](Self::secure_params).
     pub fn document(&self) -> &Value {
         &self.document
     }
@@ -97,6 +99,34 @@ impl Task {
         T::deserialize(value.unwrap_or(&Value::Null)).map_err(|error| Error::Param {
             name: name.to_owned(),
             problem: value.map_or("is missing".to_owned(), |_| format!("is wrong: {error}")),
+        })
+    }
+
+    /// What was given for this task as `.secure_params`: passwords, tokens and the like, which nobody else is shown.
+    pub fn secure_params(&self) -> &SecureParams {
+        &self.secure_params
+    }
+
+    /// One of the task's secure parameters. Use an `Option` for one that may be left out or null.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), disbatch_plugin::Error> {
+    /// let task: disbatch_plugin::Task = r#"{"secure_params":{"password":"horse","port":"no"}}"#.parse()?;
+    /// assert_eq!(task.secure_param::<String>("password")?, "horse");
+    /// let error = task.secure_param::<u16>("port").unwrap_err();
+    /// assert_eq!(error.to_string(), "secure_params.port is no u16");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The parameter is missing or not a `T`; the error names it, and does not show what it is.
+    pub fn secure_param<T: DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
+        let value = self.secure_params.get(name);
+        // The error in other words: serde's has the value.
+        T::deserialize(value.unwrap_or(&Value::Null)).map_err(|_| Error::SecureParam {
+            name: name.to_owned(),
+            problem: value
+                .map_or("is missing".to_owned(), |_| format!("is no {}", std::any::type_name::<T>())),
         })
     }
 
@@ -196,13 +226,14 @@ impl FromStr for Task {
 impl TryFrom<Value> for Task {
     type Error = Error;
 
-    fn try_from(document: Value) -> Result<Self, Error> {
+    fn try_from(mut document: Value) -> Result<Self, Error> {
         if !document.is_object() {
             return Err(Error::Task(format!("must be an object, got {document}")));
         }
+        let secure_params = SecureParams::take(&mut document);
         let (id, queue) = (id_text(&document["_id"]), id_text(&document["queue"]));
         let (control, variables) = (Control::default(), Value::Null);
-        Ok(Self { document, id, queue, control, variables, work_dir: None })
+        Ok(Self { document, secure_params, id, queue, control, variables, work_dir: None })
     }
 }
 
@@ -285,6 +316,26 @@ mod tests {
         assert_eq!(error("n"), "params.n is wrong: invalid value: integer `-1`, expected u8");
         assert_eq!(error("null"), "params.null is wrong: invalid type: null, expected u8");
         assert_eq!(task.param::<Option<u8>>("null").unwrap(), None);
+    }
+
+    #[test]
+    fn secure_parameters_are_shown_in_no_message() {
+        let task: Task = r#"{"params":{"a":1},"secure_params":{"password":"horse","null":null,"n":1234}}"#
+            .parse()
+            .unwrap();
+        assert_eq!(task.secure_param::<String>("password").unwrap(), "horse");
+        assert_eq!(task.secure_param::<Option<String>>("null").unwrap(), None);
+        assert_eq!(task.secure_params().get("n"), Some(&json!(1234)));
+        assert_eq!(task.secure_params().names().collect::<Vec<_>>(), ["n", "null", "password"]);
+        let wrong = task.secure_param::<Vec<u8>>("password").unwrap_err().to_string();
+        assert!(wrong.starts_with("secure_params.password is no ") && !wrong.contains("horse"), "{wrong}");
+        let missing = task.secure_param::<u16>("token").unwrap_err().to_string();
+        assert_eq!(missing, "secure_params.token is missing");
+        assert_eq!(task.document(), &json!({"params": {"a": 1}}));
+        let shown = format!("{task:?} {:?}", task.secure_params());
+        assert!(!shown.contains("horse") && !shown.contains("1234"), "{shown}");
+        let without: Task = "{}".parse().unwrap();
+        assert!(without.secure_params().is_empty());
     }
 
     #[test]

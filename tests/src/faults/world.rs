@@ -19,6 +19,7 @@ use tokio::time::sleep;
 
 use super::limits::Limits;
 use super::node::{Daemon, Log};
+use super::processes::MARK;
 use super::work::wall_time;
 use crate::eventually;
 use crate::plugins::install_recorder;
@@ -247,6 +248,8 @@ fn configure(folder: &Path, name: &str, uri: &str, further: &Value) -> anyhow::R
         "database": "faults",
         "plugin_dirs": ["plugins"],
         "lease": LEASE,
+        // By this, its processes are known.
+        "plugin_environment": [MARK],
     });
     for (key, value) in further.as_object().into_iter().flatten() {
         config[key] = value.clone();

@@ -1,6 +1,7 @@
 //! The pages in a real browser, in front of a real DCI, DEN and MongoDB. [`disbatch_tests::browser`] says what a test
 //! can do with one.
 
+mod access;
 mod accessible;
 mod balance;
 mod follow;

@@ -19,12 +19,17 @@ use disbatch_mongod::testing::start_ephemeral_with;
 use disbatch_tests::{Dci, Script, World, binary, eventually};
 use mongodb::error::ErrorKind;
 use mongodb::{Client, Database};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 const ROOT_PASSWORD: &str = "top: secret";
+const ASHLEYS_PASSWORD: &str = "correct horse battery";
+
+/// Who may use the DCI.
+const ACCOUNTS: [&str; 3] = ["accounts.users", "accounts.sessions", "accounts.tokens"];
 
 /// A server with access control on which the users have been created.
 struct Secured {
@@ -119,6 +124,7 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
     act_on(&dci, world, TaskId(task)).await?;
     archived_and_deleted(&dci, world, task).await?;
     disbatch(url, &["delete-queue", "demo"]).await?;
+    people_come_and_go(&dci, world).await?;
 
     let series = world.database().collection::<Document>("series");
     // By the DEN's user and by the DCI's.
@@ -177,6 +183,56 @@ async fn archived_and_deleted(dci: &Dci, world: &World, task: ObjectId) -> anyho
     .await
 }
 
+/// `disbatch` on the database, with the rights of the DCI's user.
+async fn direct(world: &World, arguments: &[&str]) -> anyhow::Result<String> {
+    let mut command = Command::new(binary("disbatch")?);
+    command.args(arguments).arg("--config").arg(world.config());
+    let output =
+        command.env("DISBATCH_USER_PASSWORD", ASHLEYS_PASSWORD).stdin(Stdio::null()).output().await?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{arguments:?}: {text}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Users, sessions and tokens are made, used, changed and removed.
+async fn people_come_and_go(dci: &Dci, world: &World) -> anyhow::Result<()> {
+    let status = async |header: &str, value: &str| -> anyhow::Result<u16> {
+        Ok(dci.request(Method::GET, "/queues").header(header, value).send().await?.status().as_u16())
+    };
+    direct(world, &["user", "add", "ashley", "--admin"]).await?;
+    eventually("a DCI that asks who it is", || async {
+        Ok((status("accept", "application/json").await? == 401).then_some(()))
+    })
+    .await?;
+    let token = direct(world, &["token", "create", "nightly", "--user", "ashley"]).await?;
+    let bearer = format!("Bearer {}", token.trim_end());
+    anyhow::ensure!(status("authorization", &bearer).await? == 200, "the token is not taken");
+    let fields = [("name", "ashley"), ("password", ASHLEYS_PASSWORD), (".then", "/")];
+    let answer = dci.request(Method::POST, "/login").form(&fields).send().await?;
+    let cookie = answer.headers().get("set-cookie").with_context(|| format!("no cookie: {answer:?}"))?;
+    let cookie = cookie.to_str()?.split(';').next().unwrap_or_default().to_owned();
+    // It was used long ago, so its use is written down.
+    let sessions = world.database().collection::<Document>("accounts.sessions");
+    let long_ago = bson::DateTime::from_millis(0);
+    sessions.update_one(doc! {}, doc! { "$set": { "seen": long_ago } }).await?;
+    anyhow::ensure!(status("cookie", &cookie).await? == 200, "the session is not taken");
+    let session = sessions.find_one(doc! {}).await?.context("no session")?;
+    anyhow::ensure!(*session.get_datetime("seen")? > long_ago, "{session}");
+    direct(world, &["user", "passwd", "ashley"]).await?;
+    anyhow::ensure!(status("cookie", &cookie).await? == 401, "the session has not ended");
+    direct(world, &["user", "grant", "ashley", "--role", "viewer"]).await?;
+    direct(world, &["token", "revoke", &token[9..33]]).await?;
+    anyhow::ensure!(status("authorization", &bearer).await? == 401, "the token is still taken");
+    direct(world, &["user", "remove", "ashley"]).await?;
+    // By the DEN.
+    let tokens = world.database().collection::<Document>("accounts.tokens");
+    for (collection, index) in [(&sessions, "user_1"), (&sessions, "expires_1"), (&tokens, "user_1")] {
+        let indexes = collection.list_index_names().await?;
+        anyhow::ensure!(indexes.iter().any(|name| name == index), "no {index} in {indexes:?}");
+    }
+    Ok(())
+}
+
 /// Tries what must be refused.
 async fn refused(database: &Database, commands: Vec<Document>) -> anyhow::Result<()> {
     for command in commands {
@@ -212,16 +268,28 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
     let everywhere = || vec![doc! { "dropDatabase": 1 }, doc! { "drop": "tasks" }, doc! { "usersInfo": 1 }];
     let cases = [
         ("disbatchd", "d", vec![insert("tasks"), delete("queues"), update("queues"), insert("reports")]),
+        ("disbatchd", "d", ACCOUNTS.map(insert).to_vec()),
+        ("disbatchd", "d", ACCOUNTS.map(update).to_vec()),
         ("disbatch_web", "w", vec![delete("audit"), delete("bulk"), insert("nodes"), insert("tasks.files")]),
+        ("disbatch_web", "w", vec![update("audit")]),
+        ("queuebalance", "q", vec![insert("audit")]),
         ("task_runner", "t", vec![insert("queues"), insert("tasks"), find("nodes"), insert("reports")]),
+        ("task_runner", "t", ACCOUNTS.map(find).to_vec()),
         ("queuebalance", "q", vec![update("tasks"), insert("tasks"), insert("queues"), find("tasks.files")]),
+        ("queuebalance", "q", ACCOUNTS.map(find).to_vec()),
         ("plugin", "p", vec![find("tasks"), find("reports"), update("tasks"), find("queues")]),
+        ("plugin", "p", ACCOUNTS.map(find).to_vec()),
     ];
     for (user, password, commands) in cases {
         let database = secured.database_as(user, password).await?;
         database.run_command(doc! { "ping": 1 }).await?;
         refused(&database, commands).await.context(user)?;
         refused(&database, everywhere()).await.context(user)?;
+    }
+    // The second of them changes what the first has made.
+    let den = Store::with_clock(secured.database_as("disbatchd", "d").await?, Arc::new(SystemClock));
+    for kept in [Some(Duration::from_secs(86_400)), None] {
+        den.keep_audit(kept).await?;
     }
     secured.server.stop().await
 }

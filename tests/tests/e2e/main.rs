@@ -1,10 +1,13 @@
 //! The end-to-end tests, in one binary: each further one would compile and link the database driver again.
 
+mod accounts;
+mod audit;
 mod auth;
 mod bad_input;
 mod balance;
 mod batches;
 mod bulk;
+mod cgroups;
 mod claim;
 mod claims;
 mod controls;
@@ -14,7 +17,9 @@ mod dev;
 mod early;
 mod examples;
 mod faults;
+mod hostile;
 mod idle;
+mod isolation;
 mod leases;
 mod life;
 mod limits;
@@ -25,10 +30,12 @@ mod output;
 mod pages;
 mod perl;
 mod runner;
+mod secrets;
 mod series;
 mod slow;
 mod survival;
 mod tls;
+mod units;
 mod upkeep;
 mod wake;
 mod warm_plugins;

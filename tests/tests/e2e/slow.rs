@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use bson::doc;
-use disbatch_core::audit::AuditQuery;
+use disbatch_core::audit::{Actor, AuditEntry, AuditQuery, Object, ObjectKind, Verb};
 use disbatch_tests::{Dci, World};
 use reqwest::Method;
 
@@ -16,7 +16,8 @@ async fn what_takes_too_long_is_told_to_be_unknown() -> anyhow::Result<()> {
     let queue = world.queue("P", doc! {}).await?;
     world.submit(queue, vec![doc! {}]).await?;
     let store = world.store();
-    store.record_audit(doc! { "what": "bulk cancel", "by": "somebody" }).await?;
+    let who = Actor::of_command_line("somebody", "n1");
+    store.record_audit(&AuditEntry::new(who, Verb::CountersAudit, Object::new(ObjectKind::Counters))).await?;
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
     let page = async |path: &str| -> anyhow::Result<String> {
         let answer = dci.request(Method::GET, path).header("accept", "text/html").send().await?;

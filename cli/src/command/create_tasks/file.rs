@@ -15,7 +15,7 @@ use crate::args::{FileOptions, TaskOptions};
 use crate::command::create_tasks::batches::{self, Batch};
 use crate::command::create_tasks::ids;
 use crate::command::create_tasks::progress::{Progress, per_second};
-use crate::output::{is_broken_pipe, print};
+use crate::output::{is_broken_pipe, print, say};
 use crate::status::INTERRUPTED;
 
 /// Creates a task for each line of a file, batch by batch.
@@ -56,7 +56,7 @@ pub async fn run(
         }
         Err(error) => {
             if !is_broken_pipe(&error) {
-                eprintln!("{error:#}");
+                say(&format!("{error:#}"));
             }
             crate::FAILED
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::{ApiError, Client};
 use crate::args::Tasks;
 use crate::command::life::{advise, with_reason};
-use crate::output::print;
+use crate::output::{print, say};
 
 /// What is done with a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub async fn run(client: &Client, act: Act, tasks: &Tasks) -> anyhow::Result<Exi
         match act.send(client, id, tasks.reason.as_deref()).await {
             Ok(answer) => print(&format!("{id} {}\n", act.done(&answer)))?,
             Err(error) if error.status().is_some_and(|status| matches!(status.as_u16(), 404 | 409)) => {
-                eprintln!("{id}: {}", advise(error));
+                say(&format!("{id}: {}", advise(error)));
                 code = ExitCode::from(crate::FAILED);
             }
             Err(error) => return Err(advise(error)),

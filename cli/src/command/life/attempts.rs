@@ -67,6 +67,7 @@ pub fn exit(exit: Option<&Value>) -> String {
         field("code").map(|code| format!("code {code}")),
         field("signal").map(|signal| format!("signal {}", plain(Some(signal)))),
         (exit.get("oom").and_then(Value::as_bool) == Some(true)).then(|| "out of memory".to_owned()),
+        field("limit").map(|limit| format!("limit {}", plain(Some(limit)))),
         number("duration").map(seconds::words),
         number("cpu").map(|time| format!("{} CPU", seconds::words(time))),
         number("peak_memory").map(|bytes| format!("{:.1} MiB", bytes / f64::from(1 << 20))),
@@ -97,6 +98,8 @@ mod tests {
             "peak_memory": 12_582_912});
         assert_eq!(exit(Some(&facts)), "timeout, signal 9, out of memory, 1 min 30 s, 250 ms CPU, 12.0 MiB");
         assert_eq!(exit(Some(&json!({"code": 1, "oom": false}))), "code 1");
+        let limited = json!({"signal": 24, "limit": "cpu_seconds"});
+        assert_eq!(exit(Some(&limited)), "signal 24, limit cpu_seconds");
         assert_eq!(exit(None), "");
     }
 }

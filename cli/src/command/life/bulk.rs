@@ -13,7 +13,7 @@ use crate::args::{BulkAction, BulkWhich, seconds};
 use crate::command::life::connection::Connection;
 use crate::command::life::{advise, with_reason};
 use crate::command::oid;
-use crate::output::{plain, print};
+use crate::output::{plain, print, say};
 use crate::signals::Signals;
 use crate::status;
 
@@ -132,7 +132,7 @@ fn report(action: BulkAction, id: &str, job: &Value) -> anyhow::Result<ExitCode>
     print(&format!("{}: {} tasks{skipped}\n", action.name(), number("done")))?;
     let errors = job.get("errors").and_then(Value::as_array);
     for error in errors.into_iter().flatten() {
-        eprintln!("{}: {}", plain(error.get("id")), plain(error.get("error")));
+        say(&format!("{}: {}", plain(error.get("id")), plain(error.get("error"))));
     }
     let state = plain(job.get("state"));
     if state == "done" {
@@ -140,7 +140,7 @@ fn report(action: BulkAction, id: &str, job: &Value) -> anyhow::Result<ExitCode>
     }
     let error = plain(job.get("error"));
     let why = if error.is_empty() { String::new() } else { format!(": {error}") };
-    eprintln!("disbatch: bulk job {id} {state}{why}");
+    say(&format!("disbatch: bulk job {id} {state}{why}"));
     Ok(ExitCode::from(crate::FAILED))
 }
 

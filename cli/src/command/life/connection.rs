@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::{ApiError, Client};
+use crate::output::say;
 
 /// The pause after the first failure. Each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -75,7 +76,7 @@ impl<'a> Connection<'a> {
             return Err(error);
         }
         if !self.lost.replace(true) {
-            eprintln!("disbatch: {error}\ndisbatch: trying again until it is back");
+            say(&format!("disbatch: {error}\ndisbatch: trying again until it is back"));
         }
         tokio::time::sleep(pause.0).await;
         pause.0 = (pause.0 * 2).min(LONGEST_PAUSE);

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::Client;
 use crate::args::ListingOptions;
 use crate::command::life::advise;
-use crate::output::{document, plain, print};
+use crate::output::{document, plain, print, visible};
 
 /// Prints why a task does not run: each gate that it has to pass, and whether it is open.
 ///
@@ -39,11 +39,16 @@ fn text(answer: &Value, [open, shut]: [&str; 2]) -> String {
     let gates = answer.get("gates").and_then(Value::as_array);
     let gates = gates.into_iter().flatten().map(|gate| {
         let mark = if gate.get("open").and_then(Value::as_bool) == Some(true) { open } else { shut };
-        format!("  {mark} {}\n", plain(gate.get("text").or(gate.get("gate"))))
+        format!("  {mark} {}\n", shown(gate.get("text").or(gate.get("gate"))))
     });
     let gates: String = gates.collect();
-    let word = plain(answer.get("word").or(answer.get("status")));
-    format!("{} {word}\n{}\n{gates}", plain(answer.get("id")), plain(answer.get("summary")))
+    let word = shown(answer.get("word").or(answer.get("status")));
+    format!("{} {word}\n{}\n{gates}", shown(answer.get("id")), shown(answer.get("summary")))
+}
+
+/// On one line: reasons are what somebody has written.
+fn shown(value: Option<&Value>) -> String {
+    visible(&plain(value))
 }
 
 #[cfg(test)]
@@ -61,6 +66,16 @@ mod tests {
             text(&answer, ["✓", "✗"]),
             "6b queued\nThe queue is paused.\n  ✗ the queue is paused: repairs\n  ✓ 2 of 4 threads are in use\n"
         );
+    }
+
+    #[test]
+    fn reasons_are_no_lines_of_their_own() {
+        let gate = json!({"open": false, "text": "paused: \u{1b}[2J\n  ok  all is well"});
+        let told = text(
+            &json!({"id": "6b", "word": "queued", "summary": "a\u{9b}b", "gates": [gate]}),
+            ["ok ", "NO "],
+        );
+        assert_eq!(told, "6b queued\na\u{fffd}b\n  NO  paused: \u{fffd}[2J\u{fffd}  ok  all is well\n");
     }
 
     #[test]

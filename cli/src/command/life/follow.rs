@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::ApiError;
 use crate::command::life::connection::{Connection, Pause};
 use crate::command::life::{advise, details};
-use crate::output::{plain, write};
+use crate::output::{TaskOutput, plain, say};
 use crate::status;
 
 /// How long a task waits before it is told why.
@@ -26,13 +26,15 @@ pub struct Stream {
     pub name: &'static str,
     /// Whether it goes to standard error.
     pub to_stderr: bool,
+    /// Whether a terminal gets every byte of it.
+    pub raw: bool,
 }
 
 /// Standard output as such.
-pub const STDOUT: Stream = Stream { name: "stdout", to_stderr: false };
+pub const STDOUT: Stream = Stream { name: "stdout", to_stderr: false, raw: false };
 
 /// Standard error as such.
-pub const STDERR: Stream = Stream { name: "stderr", to_stderr: true };
+pub const STDERR: Stream = Stream { name: "stderr", to_stderr: true, raw: false };
 
 /// Copies a stream: of this attempt, or of the latest one. Goes on where it was if the connection is lost.
 /// With `follow` it ends with the attempt. Returns how many bytes there were.
@@ -51,13 +53,14 @@ pub async fn copy(
     let mark = if options.is_empty() { "" } else { "?" };
     let path = format!("/tasks/{id}/{}{mark}{}", stream.name, options.join("&"));
     let mut offset = 0;
+    let mut output = TaskOutput::new(stream.to_stderr, stream.raw);
     let mut pause = Pause::default();
     loop {
         let lost = match connection.client.stream(&path, offset).await {
             Ok(response) => {
                 connection.answered();
                 let before = offset;
-                let lost = copy_answer(response, &mut offset, stream.to_stderr).await?;
+                let lost = copy_answer(response, &mut offset, &mut output).await?;
                 if offset > before {
                     pause = Pause::default();
                 }
@@ -76,7 +79,7 @@ pub async fn copy(
 async fn copy_answer(
     mut response: Response,
     offset: &mut u64,
-    to_stderr: bool,
+    output: &mut TaskOutput,
 ) -> anyhow::Result<Option<ApiError>> {
     let url = response.url().to_string();
     let mut position = match response.status() {
@@ -96,7 +99,7 @@ async fn copy_answer(
         let end = position + bytes.len() as u64;
         let known = usize::try_from(*offset - position.min(*offset)).unwrap_or(usize::MAX);
         if let Some(new) = bytes.get(known..).filter(|new| !new.is_empty()) {
-            write(new, to_stderr)?;
+            output.write(new)?;
             *offset = end;
         }
         position = end;
@@ -228,7 +231,7 @@ impl<'a> Follower<'a> {
     fn say(&mut self, text: &str) {
         if self.said != text {
             text.clone_into(&mut self.said);
-            eprintln!("disbatch: {text}");
+            say(&format!("disbatch: {text}"));
         }
     }
 }

@@ -15,12 +15,14 @@ use crate::command::life::{advise, details};
 /// # Errors
 /// There is no such task or attempt, or the DCI cannot be reached.
 pub async fn run(client: &Client, options: &LogsOptions) -> anyhow::Result<()> {
-    let streams: &[Stream] = match (options.both, options.stderr) {
-        (true, _) => &[STDOUT, STDERR],
+    let streams = match (options.both, options.stderr) {
+        (true, _) => vec![STDOUT, STDERR],
         // The only stream can be piped and paged as any other output.
-        (false, true) => &[Stream { to_stderr: false, ..STDERR }],
-        (false, false) => &[STDOUT],
+        (false, true) => vec![Stream { to_stderr: false, ..STDERR }],
+        (false, false) => vec![STDOUT],
     };
+    let streams: Vec<Stream> =
+        streams.into_iter().map(|stream| Stream { raw: options.raw, ..stream }).collect();
     let connection = Connection::new(client);
     if options.follow {
         let task = connection.persist(async || details(client, &options.id).await).await.map_err(advise)?;
@@ -30,7 +32,7 @@ pub async fn run(client: &Client, options: &LogsOptions) -> anyhow::Result<()> {
             (attempt, Some(-2 | -4)) => attempt,
             (attempt, _) => (attempt - 1).max(0),
         };
-        Follower::new(&connection, &options.id, streams, shown).until_the_end().await?;
+        Follower::new(&connection, &options.id, &streams, shown).until_the_end().await?;
         return Ok(());
     }
     let attempt = options.attempt.map(i64::from);

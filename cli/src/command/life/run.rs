@@ -8,21 +8,21 @@ use serde_json::{Map, Value};
 use crate::api::{ApiError, Client};
 use crate::args::RunOptions;
 use crate::command::life::connection::Connection;
-use crate::command::life::follow::{Follower, STDERR, STDOUT};
+use crate::command::life::follow::{Follower, STDERR, STDOUT, Stream};
 use crate::command::life::{act, advise};
 use crate::command::{create_task, create_tasks};
-use crate::output::print;
+use crate::output::{print, say};
 use crate::signals::Signals;
 use crate::status;
 
 /// Creates a task, shows its output and ends as it ends.
 ///
 /// # Errors
-/// The parameters make no sense, the DCI refuses the task or cannot be reached.
+/// The parameters make no sense, the file of secure parameters has none, the DCI refuses the task or cannot be reached.
 pub async fn run(client: &Client, options: RunOptions) -> anyhow::Result<ExitCode> {
     let params = params(&options.params)?;
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let body = create_task::request(&options.queue, params, &options.task);
+    let body = create_task::request(&options.queue, params, &options.task.clone().with_file()?);
     let connection = Connection::new(client);
     let answer = client.post("/tasks", &body).await.map_err(|error| not_created(error, &options))?;
     connection.answered();
@@ -33,7 +33,8 @@ pub async fn run(client: &Client, options: RunOptions) -> anyhow::Result<ExitCod
         return Ok(ExitCode::SUCCESS);
     }
     eprintln!("disbatch: task {id}");
-    let mut follower = Follower::new(&connection, id, &[STDOUT, STDERR], 0);
+    let streams = [STDOUT, STDERR].map(|stream| Stream { raw: options.raw, ..stream });
+    let mut follower = Follower::new(&connection, id, &streams, 0);
     let mut end = Box::pin(follower.until_the_end());
     let status = tokio::select! {
         status = &mut end => status?,
@@ -91,7 +92,7 @@ fn detach(id: &str) -> ExitCode {
 async fn cancel(client: &Client, id: &str) {
     match act::Act::Cancel.send(client, id, Some("interrupted")).await {
         Ok(_) => eprintln!("disbatch: cancelling the task; ^C again does not wait for its end"),
-        Err(error) => eprintln!("disbatch: the task could not be cancelled: {}", error.reason()),
+        Err(error) => say(&format!("disbatch: the task could not be cancelled: {}", error.reason())),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::command::life::attempts::exit;
 use crate::command::life::wait::progress_text;
 use crate::command::life::{advise, details};
 use crate::command::oid;
-use crate::output::{document, plain, print};
+use crate::output::{document, plain, print, visible};
 use crate::status;
 
 /// Prints what a person wants to know of a task.
@@ -79,11 +79,6 @@ fn output(task: &Value, stream: &str) -> String {
         Some(Value::Object(_)) => "in a file".to_owned(),
         _ => String::new(), // None yet.
     }
-}
-
-/// Text that cannot move the cursor of a terminal.
-fn visible(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::api::{ApiError, Client};
 use crate::args::WaitOptions;
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{plain, print};
+use crate::output::{plain, print, visible};
 use crate::status;
 
 /// So many requests wait at a time.
@@ -120,8 +120,7 @@ pub fn progress_text(progress: &Value) -> String {
     let percent = percent.map(|percent| format!("{percent}%")).unwrap_or_default();
     let message = plain(progress.get("message"));
     let text = format!("{percent} {message}");
-    // What a plugin says must not move the cursor.
-    text.trim().chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    visible(text.trim())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 
-use super::{BATCH, SubmitError, Submitted, TaskOptions, Template};
+use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, Template};
 use crate::model::{QueueId, TaskId};
 use crate::store::{Store, StoreError, Stored};
 
@@ -23,13 +23,25 @@ const MOST: usize = 100_000;
 pub struct Once {
     key: String,
     hash: String,
+    /// The same request, as it may have been written before.
+    before: Vec<String>,
 }
 
 impl Once {
     /// The client's key, and all that was asked for, written the same way each time.
     pub fn new(key: String, request: &str) -> Self {
-        let hash = Sha256::digest(request.as_bytes());
-        Self { key, hash: hash.iter().map(|byte| format!("{byte:02x}")).collect() }
+        Self { key, hash: hash_of(request), before: Vec::new() }
+    }
+
+    /// The same, where the request may have been written in this other way when it came first.
+    pub fn or_before(mut self, request: &str) -> Self {
+        self.before.push(hash_of(request));
+        self
+    }
+
+    /// Whether the hash that was noted is that of this request.
+    fn is_of(&self, hash: &str) -> bool {
+        self.hash == hash || self.before.iter().any(|before| before == hash)
     }
 }
 
@@ -46,8 +58,9 @@ impl Note {
         Self { ids: (0..tasks).map(|_| ObjectId::new()).collect(), sources, done: false }
     }
 
+    /// What was submitted under it, before this request if it was done then.
     fn submitted(self) -> Submitted {
-        Submitted { ids: self.ids.into_iter().map(TaskId).collect() }
+        Submitted { ids: self.ids.into_iter().map(TaskId).collect(), is_repetition: self.done }
     }
 }
 
@@ -95,7 +108,7 @@ impl Store {
             None => {
                 let sources = self.sources(collection, filter).await?;
                 if sources.is_empty() {
-                    return Ok(Submitted { ids: Vec::new() });
+                    return Ok(Submitted::now(Vec::new()));
                 }
                 if sources.len() > 1 && options.unique.is_some() {
                     return Err(SubmitError::UniqueForSeveral);
@@ -126,7 +139,7 @@ impl Store {
             made.extend(part.ids);
         }
         self.mark_done(once, &made).await?;
-        Ok(Note { ids: made, sources: None, done: true }.submitted())
+        Ok(Note { ids: made, sources: None, done: false }.submitted())
     }
 
     /// Whether something was submitted under `key`, as far as that is remembered.
@@ -144,7 +157,8 @@ impl Store {
         let filter = self.without_new_tasks(collection, filter);
         let limit = i64::try_from(MOST + 1).unwrap_or(i64::MAX);
         let documents = self.database().collection::<Document>(collection);
-        let found = documents.find(filter).projection(doc! { "_id": 1 }).limit(limit).await?;
+        let found = documents.find(filter).projection(doc! { "_id": 1 }).limit(limit).max_time(FINDING);
+        let found = found.await?;
         let found: Vec<Document> = found.try_collect().await?;
         Ok(found.into_iter().filter_map(|mut document| document.remove("_id")).collect())
     }
@@ -153,7 +167,7 @@ impl Store {
         let Some(found) = self.submissions().find_one(doc! { "_id": &once.key }).await? else {
             return Ok(None);
         };
-        if found.get_str("hash").ok() != Some(once.hash.as_str()) {
+        if !found.get_str("hash").is_ok_and(|hash| once.is_of(hash)) {
             return Err(SubmitError::AnotherRequest);
         }
         let ids = found.get_array("ids").map(Vec::as_slice).unwrap_or_default();
@@ -254,6 +268,10 @@ impl Store {
         self.submissions().update_one(doc! { "_id": &once.key, "state": "pending" }, done).await?;
         Ok(())
     }
+}
+
+fn hash_of(request: &str) -> String {
+    Sha256::digest(request.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn checked(tasks: usize) -> Result<usize, SubmitError> {

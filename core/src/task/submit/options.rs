@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
 
+use crate::secrets::{self, Sealed};
 use crate::task::transition::millis;
 
 /// When a task may start.
@@ -42,6 +43,8 @@ pub struct TaskOptions {
     pub backoff: Option<Document>,
     /// A key that no other task of the queue may have until this one has ended.
     pub unique: Option<String>,
+    /// What their plugins get and nobody else sees, encrypted for the queue.
+    pub secure_params: Option<Sealed>,
 }
 
 impl TaskOptions {
@@ -55,6 +58,7 @@ impl TaskOptions {
             ("max_attempts", self.max_attempts.map(Bson::from)),
             ("backoff", self.backoff.clone().map(Bson::from)),
             ("unique", self.unique.clone().map(Bson::from)),
+            (secrets::FIELD, self.secure_params.as_ref().map(Sealed::field)),
         ];
         for (name, value) in values {
             if let Some(value) = value {

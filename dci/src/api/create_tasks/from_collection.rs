@@ -3,14 +3,17 @@
 
 use bson::{Bson, Document};
 use disbatch_core::model::{QueueId, TaskId};
-use disbatch_core::store::Store;
+use disbatch_core::protected::is_protected;
+use disbatch_core::secrets;
 use disbatch_core::task::{Once, SubmitError, TaskOptions};
 use serde_json::{Map, Value};
 
 use super::{check_keys, invalid};
+use crate::access::Who;
 use crate::error::HttpError;
-use crate::json;
 use crate::query::collection_filter;
+use crate::state::State;
+use crate::{changes, json};
 
 /// How a value of `params` names a field of the document.
 const PLACEHOLDER: &str = "document.";
@@ -18,12 +21,13 @@ const PLACEHOLDER: &str = "document.";
 /// Creates the tasks.
 ///
 /// # Errors
-/// The parameters are wrong, or the database cannot be reached.
+/// The parameters are wrong, the collection is one that nobody may read so, or the database cannot be reached.
 pub async fn submit(
-    store: &Store,
+    state: &State,
+    who: &Who,
     queue: QueueId,
     fields: &Map<String, Value>,
-    (options, once): (&TaskOptions, Option<&Once>),
+    (options, once): (TaskOptions, Option<Once>),
 ) -> Result<Vec<TaskId>, HttpError> {
     let Value::Object(filter) = &fields["filter"] else {
         return Err(HttpError::bad_request("'filter' must be a JSON object"));
@@ -32,27 +36,51 @@ pub async fn submit(
         return Err(HttpError::bad_request("'params' must be a JSON object"));
     };
     let collection = match &fields["collection"] {
+        Value::String(name) if is_protected(name) => return Err(protected(name)),
         Value::String(name) if is_collection(name) => name,
         _ => return Err(invalid()), // Nothing but text names a collection.
     };
     check_keys(pattern)?;
+    if collection.split('.').next() == Some("tasks") {
+        check_sealed(&[&fields["filter"], &fields["params"]])?;
+    }
     let filter = collection_filter(filter)?;
     let pattern = json::to_document(pattern);
-    let params = |document: &Document| fill(&pattern, document);
-    let submitted = match once {
-        Some(once) => store.submit_tasks_for_once(queue, (collection, filter), params, options, once).await,
-        None => store.submit_tasks_for(queue, collection, filter, params, options).await,
+    let (store, source) = (state.store.clone(), collection.clone());
+    let submission = async move {
+        let params = |document: &Document| fill(&pattern, document);
+        let submitted = match &once {
+            Some(once) => {
+                let from = (source.as_str(), filter);
+                store.submit_tasks_for_once(queue, from, params, &options, once).await
+            }
+            None => store.submit_tasks_for(queue, &source, filter, params, &options).await,
+        };
+        submitted.map_err(|error| match error {
+            SubmitError::Store(error) => HttpError::from_search(error),
+            other => other.into(), // It says what is wrong with the request.
+        })
     };
-    match submitted {
-        Ok(submitted) => Ok(submitted.ids),
-        Err(SubmitError::Store(error)) => Err(HttpError::from_search(error)),
-        Err(error) => Err(error.into()),
-    }
+    changes::submit(state, who, queue, Some(collection.clone()), submission).await
 }
 
 /// MongoDB's rules for names; its own collections are nobody's source of tasks.
 fn is_collection(name: &str) -> bool {
     !name.is_empty() && !name.contains(['$', '\0']) && !name.starts_with("system.")
+}
+
+/// What plugins alone are to see is not copied, although it is encrypted, nor looked for.
+fn check_sealed(given: &[&Value]) -> Result<(), HttpError> {
+    if given.iter().any(|value| value.to_string().contains(secrets::FIELD)) {
+        return Err(HttpError::bad_request("'secure_params' of a task is for plugins only"));
+    }
+    Ok(())
+}
+
+fn protected(collection: &str) -> HttpError {
+    HttpError::forbidden(format!(
+        "tasks cannot be made of the collection '{collection}', which is Disbatch's own"
+    ))
 }
 
 fn fill(pattern: &Document, document: &Document) -> Document {

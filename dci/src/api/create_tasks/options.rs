@@ -1,10 +1,12 @@
 //! The options of a submission: `.run_at`, `.delay`, `.timeout`, `.deadline`, `.grace`, `.max_attempts`, `.backoff`,
-//! `.unique` and `.idempotency_key`.
+//! `.unique`, `.secure_params` and `.idempotency_key`.
 
 use disbatch_core::model::QueueId;
+use disbatch_core::secrets::{self, Keys};
 use disbatch_core::task::{Once, StartAt, TaskOptions};
 use serde_json::{Value, json};
 
+use super::secure;
 use crate::error::HttpError;
 use crate::json;
 use crate::params::Params;
@@ -13,7 +15,15 @@ use crate::values;
 /// The option that names a submission, and is no part of it.
 const KEY: &str = "idempotency_key";
 
-/// What is asked for besides the tasks themselves.
+/// What is asked for besides the tasks themselves, for tasks of `queue`.
+///
+/// # Errors
+/// An option is wrong, which the message names; or there are secure parameters, and no key to encrypt them.
+pub fn of(params: &Params, queue: QueueId, keys: &Keys) -> Result<TaskOptions, HttpError> {
+    Ok(TaskOptions { secure_params: secure::seal(params, queue, keys)?, ..parse(params)? })
+}
+
+/// The same without the secure parameters.
 ///
 /// # Errors
 /// An option is wrong. The message names it.
@@ -36,14 +46,15 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
             .transpose()?,
         backoff: given("backoff").map(|value| values::backoff(".backoff", value)).transpose()?,
         unique: given("unique").map(|value| values::text(".unique", value)).transpose()?,
+        secure_params: None,
     })
 }
 
 /// What makes the submission one that may be repeated, if the client wants that.
 ///
 /// # Errors
-/// The key is no text.
-pub fn once(params: &Params, queue: QueueId) -> Result<Option<Once>, HttpError> {
+/// The key is no text, or the secure parameters are no object.
+pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>, HttpError> {
     let Some(key) = key(params)? else { return Ok(None) };
     let mut fields = params.fields.clone();
     // A name and an id of the same queue are the same request.
@@ -55,9 +66,21 @@ pub fn once(params: &Params, queue: QueueId) -> Result<Option<Once>, HttpError> 
         .filter(|(name, _)| ours.contains(&name.as_str()))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    // Keys are sorted, so that the same request is always the same text.
-    let request = json::compact(&json!({ "fields": fields, "options": options }));
-    Ok(Some(Once::new(key, &request)))
+    // A hash of this is stored. Secure parameters stand in it as what only those can make who have the key of the
+    // server: whoever reads the database could else try short ones until the hash is the same.
+    let request = |fingerprint: Option<&String>| {
+        let mut options = options.clone();
+        if let Some(fingerprint) = fingerprint {
+            options.insert(secrets::FIELD.to_owned(), Value::from(fingerprint.as_str()));
+        }
+        // Keys are sorted, so that the same request is always the same text.
+        json::compact(&json!({ "fields": fields, "options": options }))
+    };
+    let fingerprints = secure::fingerprints(params, queue, keys)?;
+    let (first, others) = (fingerprints.first(), fingerprints.iter().skip(1));
+    // The request may have come first when another key was the first one.
+    let once = Once::new(key, &request(first));
+    Ok(Some(others.fold(once, |once, fingerprint| once.or_before(&request(Some(fingerprint))))))
 }
 
 /// The idempotency key, if there is one.
@@ -74,6 +97,7 @@ mod tests {
     use std::time::Duration;
 
     use bson::oid::ObjectId;
+    use disbatch_core::secrets::new_key;
 
     use super::*;
 
@@ -121,7 +145,7 @@ mod tests {
     #[test]
     fn a_repetition_is_the_same_request() {
         let queue = QueueId(ObjectId::new());
-        let of = |options| once(&params(options), queue).unwrap();
+        let of = |options| once(&params(options), queue, &Keys::default()).unwrap();
         assert_eq!(of(json!({})), None);
         let first = of(json!({"idempotency_key": "k", "delay": 5}));
         assert_eq!(first, of(json!({"delay": 5, "idempotency_key": "k", "pretty": 1})));
@@ -130,6 +154,28 @@ mod tests {
             fields: json!({"queue": queue.to_string(), "params": [{"a": 1}]}).as_object().unwrap().clone(),
             ..params(json!({"idempotency_key": "k", "delay": 5}))
         };
-        assert_eq!(first, once(&by_id, queue).unwrap());
+        assert_eq!(first, once(&by_id, queue, &Keys::default()).unwrap());
+    }
+
+    #[test]
+    fn a_repetition_has_the_same_secure_parameters() {
+        let (old, new) = (new_key().unwrap(), new_key().unwrap());
+        let keys = |texts: &[&str]| Keys::of(Some(&texts.join(" ")), None).unwrap();
+        let queue = QueueId(ObjectId::new());
+        let of = |secure: Value, keys: &Keys| {
+            let options = json!({"idempotency_key": "k", "secure_params": secure});
+            once(&params(options), queue, keys).unwrap().unwrap()
+        };
+        let first = of(json!({"pin": 1234}), &keys(&[old.as_str()]));
+        assert_eq!(first, of(json!("{\"pin\": 1234}"), &keys(&[old.as_str()])), "a form has it as text");
+        assert_ne!(first, of(json!({"pin": 1235}), &keys(&[old.as_str()])));
+        assert_ne!(
+            first,
+            of(json!({"pin": 1234}), &keys(&[new.as_str()])),
+            "nobody can make it without the key"
+        );
+        let without = once(&params(json!({"idempotency_key": "k"})), queue, &keys(&[old.as_str()])).unwrap();
+        assert_eq!(without, Some(of(json!({}), &keys(&[old.as_str()]))), "an empty object is none");
+        assert_ne!(without, Some(first));
     }
 }

@@ -7,6 +7,7 @@ use disbatch_core::task::TaskOptions;
 use serde_json::{Value, json};
 
 use super::{declined, in_array, parsed, refused, required};
+use crate::access::Who;
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::openapi::{CreateTasks, OfWrite};
@@ -33,7 +34,7 @@ use crate::{json, legacy};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let [queue, object] =
         required(&params, ["queueid", "object"]).ok_or_else(|| refused("queueid and object required"))?;
     let Some(queue) = find_queue(&state, queue).await? else { return Ok(declined("Queue not found")) };
@@ -46,7 +47,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         return answer(&[]);
     }
     let tasks = create_tasks::task_params(&object).map_err(in_array)?;
-    answer(&state.store.submit_tasks(queue, tasks, &TaskOptions::default()).await?.ids)
+    answer(&create_tasks::submit(&state, &who, queue, tasks, (TaskOptions::default(), None)).await?)
 }
 
 /// The queue of that name, or of that id, which need not exist: tasks may be created for a queue that is

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::create_tasks::find_queue;
 use super::{declined, in_array, parsed_object, refused, required};
+use crate::access::Who;
 use crate::api::Answer;
 use crate::api::create_tasks::from_collection;
 use crate::json;
@@ -34,7 +35,7 @@ use crate::state::State;
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let [queue, collection, filter, pattern] =
         required(&params, ["queueid", "collection", "jsonfilter", "params"])
             .ok_or_else(|| refused("queueid, collection, jsonfilter, and params required"))?;
@@ -50,7 +51,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
     ]
     .into_iter()
     .collect();
-    let options = (&TaskOptions::default(), None);
-    let ids = from_collection::submit(&state.store, queue, &fields, options).await.map_err(in_array)?;
+    let wishes = (TaskOptions::default(), None);
+    let ids = from_collection::submit(&state, &who, queue, &fields, wishes).await.map_err(in_array)?;
     Ok(json::ok(&json!([1, ids.len()])))
 }

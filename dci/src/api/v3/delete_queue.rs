@@ -6,12 +6,13 @@ use disbatch_core::model::Selector;
 use serde_json::{Value, json};
 
 use super::{queue_id, refused, required};
+use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{DeleteQueue, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{changes, json, legacy};
 
 /// Deletes the queue `id`. Its tasks stay.
 ///
@@ -32,14 +33,14 @@ use crate::{json, legacy};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let [id] = required(&params, ["id"]).ok_or_else(|| refused("id required"))?;
     let failed = |result: Value, message: String| {
         let result = legacy::with(legacy::with(result, "error", message), "success", 0);
         HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, result]))
     };
     let id = queue_id(id).map_err(|message| failed(json!({}), message))?;
-    let deleted = state.store.delete_queue(&Selector::Id(id.0)).await?;
+    let deleted = changes::delete_queue(&state, &who, Selector::Id(id.0)).await?;
     let result = legacy::delete_result(deleted);
     if deleted == 0 {
         return Err(failed(result, format!("no queue '{id}'")));

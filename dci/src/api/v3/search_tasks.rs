@@ -17,7 +17,7 @@ use crate::json::{self, Dates, date_text};
 use crate::legacy;
 use crate::openapi::{OfWrite, SearchTasks};
 use crate::params::Params;
-use crate::query::{Shape, legacy as query};
+use crate::query::{SEARCH_TIME, Shape, check_forbidden, legacy as query};
 use crate::rows::{self, TERSE};
 use crate::state::State;
 
@@ -25,8 +25,8 @@ use crate::state::State;
 /// `limit` and `skip` say which of them, `count` asks for their number, `terse` leaves output out.
 ///
 /// # Errors
-/// An id or a number is wrong, or the database cannot be reached. A filter that MongoDB would refuse finds
-/// nothing, as Perl has it.
+/// An id or a number is wrong, the filter has an operator that is not allowed, or the database cannot be reached. A
+/// filter that MongoDB would refuse finds nothing, as Perl has it.
 #[utoipa::path(
     post, path = "/search-tasks-json", tag = "Disbatch::Web::V3", operation_id = "searchTasksJson",
     request_body(content(
@@ -56,7 +56,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
     if is_on("count") {
         let counted = match filter {
             Ok(filter) => {
-                let query = TaskQuery { filter, ..TaskQuery::default() };
+                let query = TaskQuery { filter, max_time: Some(SEARCH_TIME), ..TaskQuery::default() };
                 counts::of_search(&state.store, query).await.map_err(HttpError::from_search)
             }
             Err(error) => Err(error),
@@ -68,16 +68,16 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
     }
     let Ok(filter) = filter else { return Ok(json::ok(&json!([]))) };
     let limit = i64::try_from(limit).ok().filter(|limit| *limit > 0);
-    let found = state.store.stream_tasks(TaskQuery { filter, limit, skip, ..TaskQuery::default() }).await;
+    let query = TaskQuery { filter, limit, skip, max_time: Some(SEARCH_TIME), ..TaskQuery::default() };
+    let found = state.store.stream_tasks(query).await;
     let first = match found {
         Ok(mut tasks) => tasks.next().await.map(|first| first.map(|first| (first, tasks))),
         Err(error) => Some(Err(error)),
     };
-    let (first, tasks) = match first.transpose().map_err(HttpError::from_search) {
+    let (first, tasks) = match first.transpose() {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(json::ok(&json!([]))),
-        Err(error) if error.status() == StatusCode::BAD_REQUEST => return Ok(json::ok(&json!([]))),
-        Err(error) => return Err(error),
+        Err(error) => return unmade(error),
     };
     let (terse, details) = (is_on("terse"), params.is_on("details"));
     let view = move |task| {
@@ -85,6 +85,17 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         async move { view(&state.store, task, terse, details).await }
     };
     Ok(rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), false, view))
+}
+
+/// What is answered if the database does not make the search. One that takes too long has not found nothing.
+fn unmade(error: StoreError) -> Answer {
+    if error.is_out_of_time() {
+        return Err(in_array(HttpError::from_search(error)));
+    }
+    match HttpError::from_search(error) {
+        error if error.status() == StatusCode::BAD_REQUEST => Ok(json::ok(&json!([]))),
+        error => Err(error),
+    }
 }
 
 fn number(params: &Params, name: &str) -> Result<u64, HttpError> {
@@ -100,7 +111,7 @@ fn number(params: &Params, name: &str) -> Result<u64, HttpError> {
 /// The filter, or within the result what is wrong with its operators.
 ///
 /// # Errors
-/// An id is none.
+/// An id is none, an operator would run code or is not wanted for another reason, or a field is for nobody.
 fn task_filter(
     mut filter: Map<String, Value>,
     queue: Option<&Value>,
@@ -108,6 +119,8 @@ fn task_filter(
     if let Some(queue) = queue.filter(|queue| legacy::is_true(Some(queue))) {
         filter.insert("queue".to_owned(), queue.clone());
     }
+    check_forbidden(&filter).map_err(in_array)?;
+    query::check_concealed(&filter).map_err(in_array)?;
     for key in ["queue", "id"] {
         match filter.get(key) {
             Some(Value::String(text)) => drop(query::id(text).map_err(in_array)?),

@@ -7,12 +7,13 @@ use disbatch_core::model::Selector;
 use serde_json::{Value, json};
 
 use super::queue_id;
+use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{OfWrite, QueueAttribute};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{changes, json, legacy};
 
 /// Sets the attribute `attr`, which can only be `threads`, of the queue `queueid` to `value`.
 ///
@@ -33,7 +34,7 @@ use crate::{json, legacy};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let given = |name: &str, article: &str| {
         let value = params.fields.get(name).filter(|value| !value.is_null() && value.as_str() != Some(""));
         value.ok_or_else(|| failed(json!({}), format!("You must supply {article} {name}")))
@@ -47,7 +48,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
     }
     let id = queue_id(id).map_err(|message| failed(json!({}), message))?;
     let fields = doc! { "threads": json::to_bson(value) };
-    let updated = state.store.update_queue(&Selector::Id(id.0), fields).await?;
+    let updated = changes::update_queue(&state, &who, Selector::Id(id.0), fields).await?;
     let result = legacy::update_result(updated);
     if updated.matched == 0 {
         return Err(failed(result, format!("no queue '{id}'")));

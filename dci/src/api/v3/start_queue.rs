@@ -6,12 +6,13 @@ use disbatch_core::queue::new_queue_id;
 use serde_json::{Value, json};
 
 use super::{refused, required};
+use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{OfWrite, StartQueue};
 use crate::params::Params;
 use crate::state::State;
-use crate::{json, legacy};
+use crate::{changes, json, legacy};
 
 /// Creates a queue from `type` (its plugin) and `name`.
 ///
@@ -32,7 +33,7 @@ use crate::{json, legacy};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let [plugin, name] =
         required(&params, ["type", "name"]).ok_or_else(|| refused("type and name required"))?;
     if !plugin.as_str().is_some_and(|plugin| state.allows_plugin(plugin)) {
@@ -42,7 +43,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         return Err(refused("name must be a string"));
     }
     let id = new_queue_id();
-    match state.store.create_queue(id, json::to_bson(name), json::to_bson(plugin)).await {
+    match changes::create_queue(&state, &who, id, json::to_bson(name), json::to_bson(plugin)).await {
         Ok(()) => {
             let result = legacy::with(legacy::insert_one_result(id.0), "success", 1);
             Ok(json::ok(&json!([1, json::oid(id.0), result])))

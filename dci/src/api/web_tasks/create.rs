@@ -1,8 +1,9 @@
 //! `POST /tasks/:queue`
 
-use actix_web::web::{Data, Path};
+use actix_web::web::Data;
 use disbatch_core::task::TaskOptions;
 
+use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, create_tasks};
 use crate::openapi::{ErrorBody, InsertManyResult, OfWrite, TaskParams};
 use crate::params::AnyJson;
@@ -25,11 +26,12 @@ use crate::state::State;
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, queue: Path<String>, body: AnyJson) -> Answer {
-    let queue = create_tasks::queue(&state, Some(&queue.into_inner().into())).await?;
+pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, body: AnyJson) -> Answer {
+    let queue = create_tasks::open_queue(&state, &named.selector).await?;
     if !body.0.is_array() {
         return Err(create_tasks::not_an_array());
     }
     let tasks = create_tasks::task_params(&body.0)?;
-    create_tasks::answer(state.store.submit_tasks(queue, tasks, &TaskOptions::default()).await?.ids)
+    let wishes = (TaskOptions::default(), None);
+    create_tasks::answer(create_tasks::submit(&state, &who, queue, tasks, wishes).await?)
 }

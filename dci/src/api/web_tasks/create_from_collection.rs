@@ -3,6 +3,7 @@
 use actix_web::web::{Data, Path};
 use disbatch_core::task::TaskOptions;
 
+use crate::access::Who;
 use crate::api::Answer;
 use crate::api::create_tasks::{self, from_collection};
 use crate::openapi::{ErrorBody, FromCollection, InsertManyResult, OfWrite};
@@ -34,7 +35,7 @@ use crate::state::State;
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, path: Path<(String, String)>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, path: Path<(String, String)>, params: Params) -> Answer {
     let (queue, collection) = path.into_inner();
     let queue = create_tasks::queue(&state, Some(&queue.into())).await?;
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
@@ -43,6 +44,6 @@ pub async fn handle(state: Data<State>, path: Path<(String, String)>, params: Pa
     }
     let mut fields = params.fields;
     fields.insert("collection".to_owned(), collection.into());
-    let options = (&TaskOptions::default(), None);
-    create_tasks::answer(from_collection::submit(&state.store, queue, &fields, options).await?)
+    let wishes = (TaskOptions::default(), None);
+    create_tasks::answer(from_collection::submit(&state, &who, queue, &fields, wishes).await?)
 }

@@ -13,7 +13,7 @@ use crate::json::{self, Dates};
 use crate::legacy;
 use crate::openapi::{ErrorBody, OfWrite, Search, Tasks};
 use crate::params::Params;
-use crate::query::{Shape, legacy as query};
+use crate::query::{SEARCH_TIME, Shape, legacy as query};
 use crate::rows::{self, view};
 use crate::state::State;
 
@@ -24,7 +24,7 @@ const MOST: i64 = 100;
 /// `count`, `pretty` and `terse` are switches, and so is the option `.archive`: archived tasks too. Output is left out unless `terse` is off.
 ///
 /// # Errors
-/// The parameters are wrong, or the database cannot be reached.
+/// The parameters are wrong, the database works on it for longer than a minute, or it cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/search", tag = "Disbatch::Web::Tasks", operation_id = "searchTasks",
     request_body = Search,
@@ -91,6 +91,7 @@ fn task_query(filter: &Map<String, Value>, options: &Map<String, Value>) -> Resu
         projection: None,
         sort: query::sort(options.get("sort"))?,
         archive: false,
+        max_time: Some(SEARCH_TIME),
     })
 }
 

@@ -5,13 +5,13 @@ use actix_web::web::Data;
 use bson::{Bson, DateTime};
 use serde_json::{Map, Value, json};
 
+use crate::access::Who;
 use crate::api::{Answer, then};
 use crate::error::HttpError;
-use crate::json;
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{ui, values};
+use crate::{changes, json, ui, values};
 
 /// Disables `QueueBalance` for so many `hours`, or `until` a time: UTC unless it has a zone, or seconds since 1970. With
 /// `enable` it works again.
@@ -35,13 +35,13 @@ use crate::{ui, values};
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), disable(&state, &params).await)
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
+    then::or_page(then::is_form(&params), disable(&state, &who, &params).await)
 }
 
-async fn disable(state: &State, params: &Params) -> Answer {
+async fn disable(state: &State, who: &Who, params: &Params) -> Answer {
     let until = until(&params.fields, state.store.now())?;
-    state.store.pause_balance(until).await?;
+    changes::pause_balance(state, who, until).await?;
     then::answer(params, json::ok(&json!({ "disabled": until, "said": said(until) })))
 }
 

@@ -4,15 +4,15 @@
 use std::collections::BTreeSet;
 
 use actix_web::web::Data;
-use disbatch_core::balance::change::Changed;
 use serde_json::{Value, json};
 
+use crate::access::Who;
 use crate::api::{Answer, get_balance, update_balance};
 use crate::error::HttpError;
-use crate::json;
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
+use crate::{changes, json};
 
 const STALE: &str = "Other settings have been saved meanwhile. Load the page again to see them.";
 
@@ -34,14 +34,14 @@ const STALE: &str = "Other settings have been saved meanwhile. Load the page aga
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let missing = || HttpError::bad_request(".base must be the revision that was changed");
     let base = params.options.get("base").and_then(Value::as_str).ok_or_else(missing)?;
     let known: BTreeSet<String> = get_balance::known_queues(&state).await?.into_iter().collect();
     let known = (!params.is_on("undo")).then_some(&known);
     let fields = update_balance::checked(&params.fields, known).map_err(HttpError::bad_request)?;
-    match state.store.change_balance(base, fields).await? {
-        Changed::Stored(revision) => Ok(json::ok(&json!({ "revision": revision }))),
-        Changed::Meanwhile => Err(HttpError::conflict(STALE)),
+    match changes::change_balance(&state, &who, base.to_owned(), fields).await? {
+        Some(revision) => Ok(json::ok(&json!({ "revision": revision }))),
+        None => Err(HttpError::conflict(STALE)),
     }
 }

@@ -216,6 +216,7 @@ pub mod tests {
             },
             reason: Some("<why>".into()),
             by: "someone".into(),
+            actor: doc! {},
             state,
             total: Some(500),
             done: 200,

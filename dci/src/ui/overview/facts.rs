@@ -86,6 +86,12 @@ impl QueueFacts {
 }
 
 impl Facts {
+    /// Leaves out the queues that are not for whoever asks, and all nodes: they work for others too.
+    pub fn limit(&mut self, sees: impl Fn(&Queue) -> bool) {
+        self.queues.retain(|facts| sees(&facts.queue));
+        self.nodes.clear();
+    }
+
     /// Gathers it.
     ///
     /// # Errors

@@ -2,8 +2,9 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
-use actix_web::web::{Data, Path};
+use actix_web::web::Data;
 
+use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, delete_queue, then};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite};
@@ -19,11 +20,11 @@ use crate::state::State;
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, id: Path<String>) -> Answer {
-    then::or_page(true, remove(&state, &id).await)
+pub async fn handle(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
+    then::or_page(true, remove(&state, &who, &named).await)
 }
 
-async fn remove(state: &State, id: &str) -> Result<HttpResponse, HttpError> {
-    delete_queue::delete(state, id).await?;
+async fn remove(state: &State, who: &Who, named: &NamedQueue) -> Result<HttpResponse, HttpError> {
+    delete_queue::delete(state, who, named).await?;
     Ok(HttpResponse::SeeOther().insert_header((LOCATION, "/")).finish())
 }

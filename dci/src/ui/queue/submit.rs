@@ -3,10 +3,11 @@
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
-use actix_web::web::{Data, Path};
+use actix_web::web::Data;
 use disbatch_core::model::{Queue, TaskId};
 use serde_json::{Map, Value, json};
 
+use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, create_tasks, get_queue, then};
 use crate::error::HttpError;
 use crate::json;
@@ -42,12 +43,12 @@ use crate::ui::schema::Problem;
         OfWrite,
     ),
 )]
-pub async fn handle(state: Data<State>, id: Path<String>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), submit(&state, &id, &params).await)
+pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
+    then::or_page(then::is_form(&params), submit(&state, &who, &named, &params).await)
 }
 
-async fn submit(state: &State, id: &str, params: &Params) -> Answer {
-    let queue = get_queue::find(state, id).await?;
+async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
+    let queue = get_queue::find(state, named).await?;
     if params.is_on("preview") {
         let form = super::form_of(state, &queue).unwrap_or_default();
         return Ok(json::ok_pretty(&Value::Object(form.draft(&params.fields))));
@@ -55,9 +56,9 @@ async fn submit(state: &State, id: &str, params: &Params) -> Answer {
     if !queue.is_accepting() {
         return Err(create_tasks::accepts_nothing(&queue));
     }
-    let options = create_tasks::options::parse(params)?;
+    let options = create_tasks::options::of(params, queue.id, &state.keys)?;
     let tasks = create_tasks::task_params(&Value::Array(wanted(state, &queue, params)?))?;
-    let ids = state.store.submit_tasks(queue.id, tasks, &options).await?.ids;
+    let ids = create_tasks::submit(state, who, queue.id, tasks, (options, None)).await?;
     Ok(answer(&queue, &ids, then::is_form(params)))
 }
 

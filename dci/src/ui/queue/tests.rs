@@ -162,6 +162,18 @@ fn a_task_can_be_run_again_with_other_parameters() {
 }
 
 #[test]
+fn secure_parameters_have_a_field_where_there_is_a_key() {
+    let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
+    let settings = Settings::of(&facts.queue, &[]);
+    let charts = Of::ALL.map(|of| charts::first(of, Span::Hour, &[]));
+    let page = page(&facts, settings, (Some(form()), None), (Span::Hour, charts));
+    let fields = |html: &str| html.matches("<input type=\"password\" name=\".secure_params\"").count();
+    assert_eq!(fields(&page.render().unwrap()), 0);
+    let with_keys = QueuePage { has_keys: true, ..page };
+    assert_eq!(fields(&with_keys.render().unwrap()), 2, "with the form, and with JSON");
+}
+
+#[test]
 fn every_part_is_on_the_page_under_its_id() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
     let html = html(&facts, Some(form()));

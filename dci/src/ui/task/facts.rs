@@ -14,7 +14,7 @@ use crate::ui::{bulk::encoded, plain};
 const SHOWN_BYTES: usize = 64 * 1024;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: [&str; 26] = [
+const KNOWN: [&str; 28] = [
     "_id",
     "archived",
     "attempt",
@@ -25,6 +25,7 @@ const KNOWN: [&str; 26] = [
     "exit",
     "failures",
     "grace",
+    "has_secure_params",
     "history",
     "max_attempts",
     "mtime",
@@ -35,6 +36,7 @@ const KNOWN: [&str; 26] = [
     "queue",
     "result",
     "run_at",
+    "secure_params",
     "started",
     "status",
     "stderr",

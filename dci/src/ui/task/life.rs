@@ -165,6 +165,7 @@ pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
         ("Ended by signal", text("signal")),
         ("Ended because of", text("reason")),
         ("Killed for want of memory", no_memory),
+        ("Ended by the limit", text("limit")),
         ("Took", seconds("duration")),
         ("Processor time", seconds("cpu")),
         ("Most memory", memory),

@@ -24,7 +24,7 @@ use super::table::Row;
 use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
-use crate::query::{Listing, Refusal};
+use crate::query::{Listing, Refusal, within};
 use crate::ui::names::names;
 
 /// The most queues that are asked for tasks of a status.
@@ -107,6 +107,19 @@ impl Plan {
         let limit = usize::try_from(search.limit).unwrap_or(usize::MAX);
         let (text, columns) = (search.text.to_lowercase(), search.columns.clone());
         Ok(Self { query, page, limit, text, columns, names: names(queues) })
+    }
+
+    /// The same, but none of other queues.
+    pub fn within(mut self, queues: &[Queue]) -> Self {
+        self.query.filter = within(self.query.filter, queues);
+        if let Some((page, of)) = &mut self.page {
+            if page.of.queue.is_none() {
+                let each = |queue: &Queue| Selection { queue: Some(queue.id), ..page.of.clone() };
+                *of = queues.iter().take(MOST_QUEUES).map(each).collect();
+            }
+            of.retain(|of| of.queue.is_some_and(|id| queues.iter().any(|queue| queue.id == id)));
+        }
+        self
     }
 
     /// Finds it.

@@ -1,0 +1,213 @@
+//! Browsers that somebody has logged in with, in `accounts.sessions`.
+
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use sha2::{Digest, Sha256};
+
+use super::{Key, USERS, User, UserName};
+use crate::store::{Store, StoreError};
+
+pub(crate) const COLLECTION: &str = "accounts.sessions";
+
+/// Use of a session is written down once in so many milliseconds.
+const NOTED: i64 = 60_000;
+
+/// How long a session lasts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Without being used.
+    pub idle: Duration,
+    /// In all.
+    pub whole: Duration,
+}
+
+/// Who begins a session.
+#[derive(Debug, Clone, Copy)]
+pub struct Visitor<'a> {
+    /// The user, with the password that was compared.
+    pub user: &'a User,
+    /// The address, for the list of sessions.
+    pub from: &'a str,
+    /// What the browser calls itself, for the list of sessions.
+    pub agent: &'a str,
+}
+
+/// A session, for the list of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Session {
+    /// By which it can be ended.
+    pub id: ObjectId,
+    /// When it began.
+    pub created: Option<DateTime>,
+    /// When it was used, to the minute.
+    pub seen: Option<DateTime>,
+    /// When it ends at the latest.
+    pub expires: Option<DateTime>,
+    /// The address that it began from.
+    pub from: String,
+    /// What the browser calls itself.
+    pub agent: String,
+}
+
+impl Session {
+    fn stored(document: &Document) -> Option<Self> {
+        let at = |name: &str| document.get_datetime(name).ok().copied();
+        let text = |name: &str| document.get_str(name).unwrap_or_default().to_owned();
+        Some(Self {
+            id: document.get_object_id("_id").ok()?,
+            created: at("created"),
+            seen: at("seen"),
+            expires: at("expires"),
+            from: text("from"),
+            agent: text("agent"),
+        })
+    }
+}
+
+impl Store {
+    /// Begins a session. The key is for the browser alone.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the system has no random numbers.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn begin_session(
+        &self,
+        visitor: Visitor<'_>,
+        limits: SessionLimits,
+    ) -> Result<Key, StoreError> {
+        let key = Key::new().map_err(StoreError::Spool)?;
+        let session = doc! {
+            "user": { "$literal": visitor.user.name.as_str() },
+            "password": of_password(visitor.user),
+            "fingerprint": key.fingerprint(),
+            "from": { "$literal": visitor.from },
+            "agent": { "$literal": visitor.agent },
+            "created": "$$NOW",
+            "seen": "$$NOW",
+            "idle_until": later(limits.idle),
+            "expires": later(limits.whole),
+        };
+        // An update, because an insertion cannot ask for the server's time.
+        self.sessions()
+            .update_one(doc! { "_id": key.id }, vec![doc! { "$set": session }])
+            .upsert(true)
+            .await?;
+        Ok(key)
+    }
+
+    /// Who has the session of this key, unless it has ended, they are gone, or they have another password than when it
+    /// began: however these two meet, no session outlives its password. Being asked for keeps it alive for the time
+    /// that it may be idle.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn session_user(&self, key: &Key, limits: SessionLimits) -> Result<Option<User>, StoreError> {
+        let stale = doc! { "$lt": ["$seen", { "$subtract": ["$$NOW", NOTED] }] };
+        let pipeline = [
+            doc! { "$match": { "_id": key.id, "$expr": alive() } },
+            doc! { "$lookup": { "from": USERS, "localField": "user", "foreignField": "_id", "as": "users" } },
+            doc! { "$project": { "fingerprint": 1, "password": 1, "users": 1, "stale": stale } },
+        ];
+        let Some(found) = self.sessions().aggregate(pipeline).await?.try_next().await? else {
+            return Ok(None);
+        };
+        if !key.matches(found.get("fingerprint")) {
+            return Ok(None);
+        }
+        let Some(user) = joined(&found).filter(|user| found.get("password") == Some(&of_password(user)))
+        else {
+            return Ok(None);
+        };
+        if found.get_bool("stale").unwrap_or(false) {
+            let used = vec![doc! { "$set": { "seen": "$$NOW", "idle_until": later(limits.idle) } }];
+            self.sessions().update_one(doc! { "_id": key.id }, used).await?;
+        }
+        Ok(Some(user))
+    }
+
+    /// Whether the session of this key has not ended. Being asked for does not keep it alive.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn is_session_alive(&self, key: &Key) -> Result<bool, StoreError> {
+        let filter = doc! { "_id": key.id, "fingerprint": key.fingerprint(), "$expr": alive() };
+        Ok(self.sessions().find_one(filter).projection(doc! { "_id": 1 }).await?.is_some())
+    }
+
+    /// Ends the session of this key.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn end_session(&self, key: &Key) -> Result<(), StoreError> {
+        self.sessions().delete_one(doc! { "_id": key.id, "fingerprint": key.fingerprint() }).await?;
+        Ok(())
+    }
+
+    /// Ends one of somebody's sessions. Returns false if they have no such session.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn end_session_of(&self, user: &UserName, id: ObjectId) -> Result<bool, StoreError> {
+        let ended = self.sessions().delete_one(doc! { "_id": id, "user": user.as_str() }).await?;
+        Ok(ended.deleted_count == 1)
+    }
+
+    /// Ends all of somebody's sessions.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn end_sessions(&self, user: &UserName) -> Result<u64, StoreError> {
+        Ok(self.sessions().delete_many(doc! { "user": user.as_str() }).await?.deleted_count)
+    }
+
+    /// Somebody's sessions that have not ended, the latest first.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn list_sessions(&self, user: &UserName) -> Result<Vec<Session>, StoreError> {
+        let filter = doc! { "user": user.as_str(), "$expr": alive() };
+        let found = self.sessions().find(filter).sort(doc! { "created": -1, "_id": -1 }).await?;
+        let found: Vec<Document> = found.try_collect().await?;
+        Ok(found.iter().filter_map(Session::stored).collect())
+    }
+
+    fn sessions(&self) -> Collection<Document> {
+        self.database().collection(COLLECTION)
+    }
+}
+
+/// Tells whether somebody still has a password, and not which.
+fn of_password(user: &User) -> Bson {
+    let stored = user.password.as_ref().map(|password| password.as_stored()).unwrap_or_default();
+    Bson::from(hex(&Sha256::digest(stored)))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// Has not ended, neither in all nor for not being used.
+fn alive() -> Document {
+    doc! { "$and": [{ "$gt": ["$expires", "$$NOW"] }, { "$gt": ["$idle_until", "$$NOW"] }] }
+}
+
+/// The server's time and this more.
+pub(super) fn later(length: Duration) -> Document {
+    doc! { "$add": ["$$NOW", i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 2)] }
+}
+
+/// The user that was looked up along with something.
+pub(super) fn joined(found: &Document) -> Option<User> {
+    let users = found.get_array("users").ok()?;
+    users.first().and_then(Bson::as_document).and_then(User::stored)
+}

@@ -1,0 +1,221 @@
+//! The people who may log in, in `accounts.users`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bson::{DateTime, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+
+use super::{Grant, PasswordHash, Rights, Role};
+use crate::store::{Store, StoreError};
+
+pub(crate) const COLLECTION: &str = "accounts.users";
+
+/// No name is longer, in characters.
+const LONGEST: usize = 64;
+
+/// The name of somebody: 1 to 64 characters, none of them white space, a control character or a colon, which ends the
+/// name in HTTP Basic authentication.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UserName(String);
+
+/// The text is no name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot be the name of a user: expected 1 to 64 characters without white space and colons")]
+pub struct NameError(String);
+
+impl UserName {
+    /// As text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for UserName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let odd = |c: char| c == ':' || c.is_whitespace() || c.is_control();
+        let length = text.chars().count();
+        if (1..=LONGEST).contains(&length) && !text.contains(odd) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError(text.to_owned()))
+        }
+    }
+}
+
+impl fmt::Display for UserName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Somebody.
+#[derive(Debug, Clone, PartialEq)]
+pub struct User {
+    /// The name.
+    pub name: UserName,
+    /// What they may do.
+    pub rights: Rights,
+    /// What their password is compared with. None: they have none, and come through a proxy.
+    pub password: Option<PasswordHash>,
+    /// Since when there is this user.
+    pub created: Option<DateTime>,
+}
+
+impl User {
+    /// A document of `accounts.users`. `None`: it has no name.
+    pub(super) fn stored(document: &Document) -> Option<Self> {
+        Some(Self {
+            name: document.get_str("_id").ok()?.parse().ok()?,
+            rights: Rights::stored(document),
+            password: document.get_str("password").ok().map(PasswordHash::stored),
+            created: document.get_datetime("created").ok().copied(),
+        })
+    }
+}
+
+impl Store {
+    /// Whether there is any user.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn has_users(&self) -> Result<bool, StoreError> {
+        Ok(self.users().find_one(doc! {}).projection(doc! { "_id": 1 }).await?.is_some())
+    }
+
+    /// Adds somebody. Returns false if there is somebody of that name, who stays as they are.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn add_user(
+        &self,
+        name: &UserName,
+        role: Option<Role>,
+        grants: &[Grant],
+        password: Option<&PasswordHash>,
+    ) -> Result<bool, StoreError> {
+        let mut user = fields(role, grants);
+        user.insert("_id", name.as_str());
+        user.insert("created", self.now());
+        if let Some(password) = password {
+            user.insert("password", password.as_stored());
+        }
+        match self.users().insert_one(user).await.map_err(StoreError::from) {
+            Ok(_) => Ok(true),
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Somebody by name.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn find_user(&self, name: &UserName) -> Result<Option<User>, StoreError> {
+        let found = self.users().find_one(doc! { "_id": name.as_str() }).await?;
+        Ok(found.as_ref().and_then(User::stored))
+    }
+
+    /// Everybody, by name.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn list_users(&self) -> Result<Vec<User>, StoreError> {
+        let found: Vec<Document> =
+            self.users().find(doc! {}).sort(doc! { "_id": 1 }).await?.try_collect().await?;
+        Ok(found.iter().filter_map(User::stored).collect())
+    }
+
+    /// Gives somebody another role and other grants. Returns false if there is nobody of that name.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn change_user(
+        &self,
+        name: &UserName,
+        role: Option<Role>,
+        grants: &[Grant],
+    ) -> Result<bool, StoreError> {
+        let change = match role {
+            Some(_) => doc! { "$set": fields(role, grants) },
+            None => doc! { "$set": fields(role, grants), "$unset": { "role": "" } },
+        };
+        let changed = self.users().update_one(doc! { "_id": name.as_str() }, change).await?;
+        Ok(changed.matched_count == 1)
+    }
+
+    /// Gives somebody another password, and ends their sessions. Returns false if there is nobody of that name.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn set_password(&self, name: &UserName, password: &PasswordHash) -> Result<bool, StoreError> {
+        let change = doc! { "$set": { "password": password.as_stored() } };
+        let changed = self.users().update_one(doc! { "_id": name.as_str() }, change).await?;
+        self.end_sessions(name).await?;
+        Ok(changed.matched_count == 1)
+    }
+
+    /// Removes somebody with their sessions and tokens, which are of no use without them even if this is cut short.
+    /// Returns false if there is nobody of that name.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn remove_user(&self, name: &UserName) -> Result<bool, StoreError> {
+        // Before, so that nothing is left for the next user of that name if this is cut short; and again for what was made
+        // meanwhile.
+        self.end_sessions(name).await?;
+        self.revoke_tokens(name).await?;
+        let removed = self.users().delete_one(doc! { "_id": name.as_str() }).await?;
+        self.end_sessions(name).await?;
+        self.revoke_tokens(name).await?;
+        Ok(removed.deleted_count == 1)
+    }
+
+    fn users(&self) -> Collection<Document> {
+        self.database().collection(COLLECTION)
+    }
+}
+
+fn fields(role: Option<Role>, grants: &[Grant]) -> Document {
+    let mut fields = doc! { "grants": grants.iter().map(Grant::document).collect::<Vec<_>>() };
+    if let Some(role) = role {
+        fields.insert("role", role.name());
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_can_be_sent_in_a_header() {
+        for name in ["alice", "a", "Ünal", "a.b@example.org", &"x".repeat(64)] {
+            assert_eq!(name.parse::<UserName>().unwrap().to_string(), name);
+        }
+        for wrong in ["", " ", "a b", "a:b", "a\n", "\0", &"x".repeat(65)] {
+            let error = wrong.parse::<UserName>().unwrap_err();
+            assert!(error.to_string().contains("cannot be the name of a user"), "{error}");
+        }
+    }
+
+    #[test]
+    fn users_are_read_as_far_as_they_are_some() {
+        let user = User::stored(&doc! { "_id": "alice", "role": "admin", "password": "$x" }).unwrap();
+        assert_eq!((user.name.as_str(), user.rights), ("alice", Rights::all()));
+        assert!(user.password.is_some());
+        assert_eq!(User::stored(&doc! { "_id": 5 }), None);
+    }
+}

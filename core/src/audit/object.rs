@@ -1,0 +1,143 @@
+//! What something was done to.
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+
+use super::difference::short;
+
+/// What something was done to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its id, if it has one.
+    pub id: Option<ObjectId>,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+}
+
+/// What there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A queue; for submissions that whose tasks they are.
+    Queue,
+    /// A node.
+    Node,
+    /// What `QueueBalance` goes by.
+    Balance,
+    /// A task.
+    Task,
+    /// A bulk job.
+    Bulk,
+    /// Somebody who may log in.
+    User,
+    /// What a program is let in with.
+    Token,
+    /// A browser that somebody has logged in with.
+    Session,
+    /// The counters of tasks.
+    Counters,
+}
+
+impl ObjectKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Queue,
+        Self::Node,
+        Self::Balance,
+        Self::Task,
+        Self::Bulk,
+        Self::User,
+        Self::Token,
+        Self::Session,
+        Self::Counters,
+    ];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Node => "node",
+            Self::Balance => "balance",
+            Self::Task => "task",
+            Self::Bulk => "bulk",
+            Self::User => "user",
+            Self::Token => "token",
+            Self::Session => "session",
+            Self::Counters => "counters",
+        }
+    }
+
+    /// The kind with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+}
+
+impl Object {
+    /// One of which there is only one, or of which nothing else is known.
+    pub const fn new(kind: ObjectKind) -> Self {
+        Self { kind, id: None, name: None }
+    }
+
+    /// One with an id.
+    pub const fn with_id(kind: ObjectKind, id: ObjectId) -> Self {
+        Self { kind, id: Some(id), name: None }
+    }
+
+    /// One with a name.
+    pub fn with_name(kind: ObjectKind, name: impl Into<String>) -> Self {
+        Self { kind, id: None, name: Some(name.into()) }
+    }
+
+    /// One whose document this is, with its name in the field `name`.
+    pub fn of_document(kind: ObjectKind, document: &Document, name: &str) -> Self {
+        let name = match document.get(name) {
+            None | Some(Bson::Null) => None,
+            Some(Bson::String(name)) => Some(name.clone()),
+            Some(other) => Some(other.to_string()), // Clients may store anything.
+        };
+        Self { kind, id: document.get_object_id("_id").ok(), name }
+    }
+
+    /// As entries have it.
+    pub(super) fn document(&self) -> Document {
+        let mut document = doc! { "kind": self.kind.as_str() };
+        if let Some(id) = self.id {
+            document.insert("id", id);
+        }
+        if let Some(name) = &self.name {
+            document.insert("name", short(name));
+        }
+        document
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_named() {
+        for kind in ObjectKind::ALL {
+            assert_eq!(ObjectKind::named(kind.as_str()), Some(kind));
+        }
+        assert_eq!(ObjectKind::named("queues"), None);
+    }
+
+    #[test]
+    fn objects_are_told_by_their_documents() {
+        let id = ObjectId::new();
+        let of = |document: Document| Object::of_document(ObjectKind::Queue, &document, "name").document();
+        assert_eq!(
+            of(doc! { "_id": id, "name": "mail" }),
+            doc! { "kind": "queue", "id": id, "name": "mail" }
+        );
+        assert_eq!(of(doc! { "_id": id, "name": 7 }), doc! { "kind": "queue", "id": id, "name": "7" });
+        assert_eq!(of(doc! { "_id": 5, "name": Bson::Null }), doc! { "kind": "queue" });
+        let long = of(doc! { "name": "é".repeat(5_000) });
+        assert!(long.get_str("name").unwrap().chars().count() <= 201);
+        let user = Object::with_name(ObjectKind::User, "alice");
+        assert_eq!(user.document(), doc! { "kind": "user", "name": "alice" });
+    }
+}

@@ -1,0 +1,297 @@
+//! Finds entries, the latest first, a page at a time.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, doc};
+use futures::TryStreamExt;
+
+use super::ObjectKind;
+use crate::store::{Store, StoreError, Stored};
+
+/// How long a search may take. What is seldom found is found by reading all entries.
+pub const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where an entry is among all: they are in the order of their times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AuditKey {
+    /// Its time.
+    pub at: DateTime,
+    /// Its id.
+    pub id: ObjectId,
+}
+
+impl AuditKey {
+    /// The place of an entry as stored.
+    pub fn of(entry: &Document) -> Option<Self> {
+        Some(Self { at: *entry.get_datetime("at").ok()?, id: entry.get_object_id("_id").ok()? })
+    }
+}
+
+impl fmt::Display for AuditKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.at.timestamp_millis(), self.id)
+    }
+}
+
+/// Text that is no place among the entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no place in the audit: expected milliseconds, a hyphen, and 24 hexadecimal digits")]
+pub struct AuditKeyError;
+
+impl FromStr for AuditKey {
+    type Err = AuditKeyError;
+
+    fn from_str(text: &str) -> Result<Self, AuditKeyError> {
+        let (at, id) = text.rsplit_once('-').ok_or(AuditKeyError)?;
+        let at = DateTime::from_millis(at.parse().map_err(|_| AuditKeyError)?);
+        Ok(Self { at, id: ObjectId::parse_str(id).map_err(|_| AuditKeyError)? })
+    }
+}
+
+/// Where a page of entries is, the latest entry being the first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AuditPosition {
+    /// The latest entries.
+    #[default]
+    First,
+    /// What is older than this one.
+    After(AuditKey),
+    /// What is newer than this one, and next to it.
+    Before(AuditKey),
+}
+
+/// A page of entries to be found. All that is given must be so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditQuery {
+    /// Only what begins with these words: `bulk cancel` finds `bulk cancel ended` too, and `queue` all that is done to
+    /// queues.
+    pub what: Option<String>,
+    /// Only of those whose words have this text.
+    pub by: Option<String>,
+    /// Only of the user with this name.
+    pub user: Option<String>,
+    /// Only about this queue.
+    pub queue: Option<ObjectId>,
+    /// Only what was done to such a thing.
+    pub kind: Option<ObjectKind>,
+    /// Only what was done to what has this name.
+    pub name: Option<String>,
+    /// Only about what has this id.
+    pub about: Option<ObjectId>,
+    /// Only from this time on.
+    pub from: Option<DateTime>,
+    /// Only until before this time.
+    pub to: Option<DateTime>,
+    /// Where the page is.
+    pub position: AuditPosition,
+    /// At most so many entries.
+    pub limit: usize,
+}
+
+/// A page of entries that was found.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AuditPage {
+    /// As stored, the latest first.
+    pub entries: Vec<Document>,
+    /// Behind which entry the next page begins, if there is one.
+    pub next: Option<AuditKey>,
+    /// Before which entry the previous page ends, if there is one.
+    pub previous: Option<AuditKey>,
+}
+
+impl AuditQuery {
+    fn filter(&self) -> Document {
+        let mut all = self.conditions();
+        match self.position {
+            AuditPosition::First => {}
+            AuditPosition::After(key) => all.extend(beyond(key, "$lte", "$lt")),
+            AuditPosition::Before(key) => all.extend(beyond(key, "$gte", "$gt")),
+        }
+        if all.is_empty() {
+            doc! {}
+        } else {
+            doc! { "$and": all }
+        }
+    }
+
+    fn conditions(&self) -> Vec<Document> {
+        let mut all = Vec::new();
+        all.extend(self.from.map(|from| doc! { "at": { "$gte": from } }));
+        all.extend(self.to.map(|to| doc! { "at": { "$lt": to } }));
+        if let Some(what) = &self.what {
+            all.push(doc! { "what": { "$regex": format!("^{}( |$)", literal(what)) } });
+        }
+        if let Some(by) = &self.by {
+            all.push(doc! { "by": { "$regex": literal(by), "$options": "i" } });
+        }
+        all.extend(self.user.as_ref().map(|user| doc! { "user": user }));
+        // Entries of older releases, which are of bulk jobs, have neither `queue` nor `object`.
+        all.extend(self.queue.map(|id| doc! { "$or": [{ "queue": id }, { "filter.queue": id }] }));
+        all.extend(self.kind.map(|kind| match kind {
+            ObjectKind::Bulk => doc! { "job": { "$exists": true } },
+            kind => doc! { "object.kind": kind.as_str() }, // No older release has any of these.
+        }));
+        all.extend(self.name.as_ref().map(|name| doc! { "object.name": name }));
+        all.extend(self.about.map(|id| {
+            let places = ["object.id", "queue", "filter.queue", "job", "tasks"];
+            let at: Vec<Document> = places.into_iter().map(|place| doc! { place: id }).collect();
+            doc! { "$or": at }
+        }));
+        all
+    }
+
+    fn is_backwards(&self) -> bool {
+        matches!(self.position, AuditPosition::Before(_))
+    }
+
+    /// The page, from what was found in the order of reading, which is one more than the limit if there is more.
+    fn page(&self, mut entries: Vec<Document>) -> AuditPage {
+        let more = entries.len() > self.limit;
+        entries.truncate(self.limit);
+        if self.is_backwards() {
+            entries.reverse();
+        }
+        let (is_next, is_previous) = match self.position {
+            AuditPosition::First => (more, false),
+            AuditPosition::After(_) => (more, true),
+            AuditPosition::Before(_) => (true, more),
+        };
+        let next = entries.last().filter(|_| is_next).and_then(AuditKey::of);
+        let previous = entries.first().filter(|_| is_previous).and_then(AuditKey::of);
+        AuditPage { entries, next, previous }
+    }
+}
+
+/// What is on one side of a key: first by the index on times, then precisely.
+fn beyond(key: AuditKey, not_before: &str, after: &str) -> [Document; 2] {
+    let precisely = doc! { "$or": [{ "at": { after: key.at } }, { "at": key.at, "_id": { after: key.id } }] };
+    [doc! { "at": { not_before: key.at } }, precisely]
+}
+
+/// Text in a regular expression that finds just this text.
+fn literal(text: &str) -> String {
+    let known = |c: char| c.is_alphanumeric() || c == ' ' || !c.is_ascii();
+    text.chars().filter(|c| *c != '\0').fold(String::new(), |mut out, c| {
+        if !known(c) {
+            out.push('\\');
+        }
+        out.push(c);
+        out
+    })
+}
+
+impl Store {
+    /// A page of the entries that are asked for. `None`: that would take longer than [`PATIENCE`].
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn find_audit(&self, query: &AuditQuery) -> Result<Option<AuditPage>, StoreError> {
+        let way = if query.is_backwards() { 1 } else { -1 };
+        let one_more = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
+        let audit = self.audit();
+        let find = audit.find(query.filter()).sort(doc! { "at": way, "_id": way }).limit(one_more);
+        let found = async { find.max_time(PATIENCE).await?.try_collect::<Vec<Stored>>().await };
+        match found.await.map_err(StoreError::from) {
+            Ok(entries) => Ok(Some(query.page(entries.into_iter().map(Document::from).collect()))),
+            Err(error) if error.is_out_of_time() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(at: i64) -> Document {
+        doc! { "_id": ObjectId::from_bytes([7; 12]), "at": DateTime::from_millis(at) }
+    }
+
+    fn key(at: i64) -> AuditKey {
+        AuditKey::of(&entry(at)).unwrap()
+    }
+
+    #[test]
+    fn a_place_is_told_as_text() {
+        for at in [1_795_163_067_344, 0, -5] {
+            assert_eq!(key(at).to_string().parse(), Ok(key(at)));
+        }
+        for wrong in ["", "5", "-", "x-6b0003bb686c8275d8013333", "5-6b0003", "5-6b0003bb686c8275d801333g"] {
+            assert_eq!(wrong.parse::<AuditKey>(), Err(AuditKeyError), "{wrong}");
+        }
+        assert_eq!(AuditKey::of(&doc! { "at": "yesterday" }), None);
+    }
+
+    #[test]
+    fn there_are_pages_on_both_sides_where_there_are_entries() {
+        let page = |position, entries: &[i64]| {
+            let query = AuditQuery { position, limit: 2, ..AuditQuery::default() };
+            let page = query.page(entries.iter().map(|at| entry(*at)).collect());
+            let times: Vec<i64> =
+                page.entries.iter().filter_map(AuditKey::of).map(|key| key.at.timestamp_millis()).collect();
+            (times, page.next, page.previous)
+        };
+        assert_eq!(page(AuditPosition::First, &[]), (vec![], None, None));
+        assert_eq!(page(AuditPosition::First, &[9, 8]), (vec![9, 8], None, None));
+        assert_eq!(page(AuditPosition::First, &[9, 8, 7]), (vec![9, 8], Some(key(8)), None));
+        assert_eq!(page(AuditPosition::After(key(9)), &[8, 7]), (vec![8, 7], None, Some(key(8))));
+        let before = AuditPosition::Before(key(3));
+        assert_eq!(page(before, &[4, 5, 6]), (vec![5, 4], Some(key(4)), Some(key(5))));
+        assert_eq!(page(before, &[4]), (vec![4], Some(key(4)), None));
+    }
+
+    #[test]
+    fn what_is_looked_for_is_text() {
+        assert_eq!(literal("a.b (c)\0"), "a\\.b \\(c\\)");
+        assert_eq!(literal("é☃ 7"), "é☃ 7");
+        let query = AuditQuery {
+            what: Some("bulk retry".into()),
+            by: Some("10.0.".into()),
+            user: Some("alice".into()),
+            position: AuditPosition::After(key(5)),
+            ..AuditQuery::default()
+        };
+        let filter = query.filter();
+        let all = filter.get_array("$and").unwrap();
+        assert_eq!(all[0], doc! { "what": { "$regex": "^bulk retry( |$)" } }.into());
+        assert_eq!(all[1], doc! { "by": { "$regex": "10\\.0\\.", "$options": "i" } }.into());
+        assert_eq!(all[2], doc! { "user": "alice" }.into());
+        assert_eq!(all[3], doc! { "at": { "$lte": DateTime::from_millis(5) } }.into());
+        assert_eq!(AuditQuery::default().filter(), doc! {});
+    }
+
+    #[test]
+    fn a_queue_and_an_id_are_both_looked_for() {
+        let [queue, about] = [[1; 12], [2; 12]].map(ObjectId::from_bytes);
+        let query = AuditQuery { queue: Some(queue), about: Some(about), ..AuditQuery::default() };
+        let of_queue = doc! { "$or": [{ "queue": queue }, { "filter.queue": queue }] };
+        let of_about = doc! { "$or": [
+            { "object.id": about }, { "queue": about }, { "filter.queue": about }, { "job": about },
+            { "tasks": about },
+        ] };
+        assert_eq!(query.filter(), doc! { "$and": [of_queue, of_about] });
+    }
+
+    #[test]
+    fn objects_and_times_are_looked_for() {
+        let [from, to] = [5, 9].map(DateTime::from_millis);
+        let query = AuditQuery {
+            kind: Some(ObjectKind::User),
+            name: Some("alice".into()),
+            from: Some(from),
+            to: Some(to),
+            ..AuditQuery::default()
+        };
+        let expected = doc! { "$and": [
+            { "at": { "$gte": from } }, { "at": { "$lt": to } }, { "object.kind": "user" },
+            { "object.name": "alice" },
+        ] };
+        assert_eq!(query.filter(), expected);
+        let jobs = AuditQuery { kind: Some(ObjectKind::Bulk), ..AuditQuery::default() };
+        assert_eq!(jobs.filter(), doc! { "$and": [{ "job": { "$exists": true } }] });
+    }
+}

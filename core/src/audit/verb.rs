@@ -1,0 +1,124 @@
+//! What can be done.
+
+use crate::bulk::Action;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// A queue was created.
+    QueueCreate,
+    /// Settings of a queue were changed.
+    QueueUpdate,
+    /// A queue was deleted.
+    QueueDelete,
+    /// Settings of a node were changed.
+    NodeUpdate,
+    /// What `QueueBalance` goes by was changed.
+    BalanceUpdate,
+    /// `QueueBalance` was told to do nothing for a while, or to go on.
+    BalancePause,
+    /// Tasks were submitted.
+    TasksSubmit,
+    /// A task was cancelled.
+    TaskCancel,
+    /// A task was queued again.
+    TaskRetry,
+    /// A bulk job was made.
+    Bulk(Action),
+    /// A bulk job was stopped.
+    BulkCancelled(Action),
+    /// A bulk job came to its end.
+    BulkEnded(Action),
+    /// A session was begun.
+    Login,
+    /// Somebody has shown a wrong name or password.
+    LoginRefused,
+    /// A session was ended by whom it was of.
+    Logout,
+    /// Somebody has changed their password.
+    PasswordChange,
+    /// A token was made.
+    TokenCreate,
+    /// A token was revoked.
+    TokenRevoke,
+    /// Another session was ended.
+    SessionEnd,
+    /// A user was added.
+    UserAdd,
+    /// What a user may do, or their password, was changed.
+    UserChange,
+    /// A user was removed.
+    UserRemove,
+    /// An audit of the counters was asked for.
+    CountersAudit,
+}
+
+impl Verb {
+    /// All of them, in the order in which people look for them.
+    pub fn all() -> Vec<Self> {
+        let one_task = [Self::TasksSubmit, Self::TaskCancel, Self::TaskRetry];
+        let many = |action| [Self::Bulk(action), Self::BulkCancelled(action), Self::BulkEnded(action)];
+        let mut all = vec![Self::QueueCreate, Self::QueueUpdate, Self::QueueDelete];
+        all.extend(one_task);
+        all.extend(Action::ALL.into_iter().flat_map(many));
+        all.extend([Self::NodeUpdate, Self::BalanceUpdate, Self::BalancePause]);
+        all.extend([Self::Login, Self::LoginRefused, Self::Logout, Self::PasswordChange, Self::SessionEnd]);
+        all.extend([Self::TokenCreate, Self::TokenRevoke, Self::UserAdd, Self::UserChange, Self::UserRemove]);
+        all.push(Self::CountersAudit);
+        all
+    }
+
+    /// As entries have it.
+    pub fn words(self) -> String {
+        let plain = match self {
+            Self::Bulk(action) => return format!("bulk {}", action.as_str()),
+            Self::BulkCancelled(action) => return format!("bulk {} cancelled", action.as_str()),
+            Self::BulkEnded(action) => return format!("bulk {} ended", action.as_str()),
+            Self::QueueCreate => "queue create",
+            Self::QueueUpdate => "queue update",
+            Self::QueueDelete => "queue delete",
+            Self::NodeUpdate => "node update",
+            Self::BalanceUpdate => "balance update",
+            Self::BalancePause => "balance pause",
+            Self::TasksSubmit => "tasks submit",
+            Self::TaskCancel => "task cancel",
+            Self::TaskRetry => "task retry",
+            Self::Login => "login",
+            Self::LoginRefused => "login refused",
+            Self::Logout => "logout",
+            Self::PasswordChange => "password change",
+            Self::TokenCreate => "token create",
+            Self::TokenRevoke => "token revoke",
+            Self::SessionEnd => "session end",
+            Self::UserAdd => "user add",
+            Self::UserChange => "user change",
+            Self::UserRemove => "user remove",
+            Self::CountersAudit => "counters audit",
+        };
+        plain.to_owned()
+    }
+
+    /// Whether people look for it by other words: those of the bulk job find how it ended, too.
+    pub const fn is_found_with_another(self) -> bool {
+        matches!(self, Self::BulkCancelled(_) | Self::BulkEnded(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn words_tell_them_apart() {
+        let words: BTreeSet<String> = Verb::all().into_iter().map(Verb::words).collect();
+        assert_eq!((words.len(), Verb::all().len()), (32, 32));
+        assert!(words.contains("bulk retry ended") && words.contains("queue update"), "{words:?}");
+        for verb in Verb::all().into_iter().filter(|verb| verb.is_found_with_another()) {
+            let words = verb.words();
+            let others = Verb::all().into_iter().filter(|other| !other.is_found_with_another());
+            assert_eq!(others.filter(|other| words.starts_with(&format!("{} ", other.words()))).count(), 1);
+        }
+    }
+}

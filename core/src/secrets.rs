@@ -1,0 +1,103 @@
+//! Secure parameters: what a task needs and nobody but its plugin may see, a password for instance.
+//!
+//! They are encrypted by whoever takes the submission, before they reach the database, and decrypted by the task's
+//! runner right before the plugin starts. In between they are ciphertext: in the database, in its backups, and in
+//! whatever reads tasks. [`concealed`] leaves not even that to those who look at tasks.
+//!
+//! The cipher is XChaCha20-Poly1305 with a random nonce. The ciphertext is bound to the task's queue: who may read the
+//! database and submit tasks to another queue cannot have it decrypted there.
+//!
+//! Keys come from a file or from the environment, see [`Keys::load`]. The first one encrypts, all of them decrypt: a new
+//! one is put before the others, and these stay until no task needs them any more.
+
+mod key;
+mod keys;
+mod sealed;
+
+use std::fmt;
+
+use bson::{Bson, Document};
+use serde_json::{Map, Value};
+use zeroize::Zeroizing;
+
+pub use key::{KeyId, new_key};
+pub use keys::{Keys, KeysError, VARIABLE};
+pub use sealed::{LONGEST, OpenError, SealError, Sealed};
+
+/// The field of a task that has them, encrypted. The plugin finds them under the same name.
+pub const FIELD: &str = "secure_params";
+
+/// What tells of a task that it has some, in the place of that field.
+pub const SHOWN: &str = "has_secure_params";
+
+/// Secure parameters as a plugin gets them: a JSON object.
+#[derive(Clone, PartialEq)]
+pub struct SecureParams(Value);
+
+impl SecureParams {
+    /// `None`: the object is empty, so there are none.
+    pub fn new(object: Map<String, Value>) -> Option<Self> {
+        (!object.is_empty()).then_some(Self(Value::Object(object)))
+    }
+
+    /// The object. It is not to be written anywhere but to the plugin.
+    pub fn value(&self) -> &Value {
+        &self.0
+    }
+
+    /// Its JSON. Keys are sorted, so that the same object has the same JSON.
+    fn json(&self) -> Zeroizing<String> {
+        Zeroizing::new(self.0.to_string())
+    }
+}
+
+impl fmt::Debug for SecureParams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecureParams(not shown)")
+    }
+}
+
+/// The task as everybody may see it: that it has secure parameters, and nothing of these.
+pub fn concealed(mut task: Document) -> Document {
+    if task.remove(FIELD).is_some_and(|sealed| sealed != Bson::Null) {
+        task.insert(SHOWN, true);
+    }
+    task
+}
+
+/// Whether the path of a task's field leads to what is concealed.
+pub fn is_concealed(path: &str) -> bool {
+    path.split('.').next() == Some(FIELD)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_a_task_only_that_it_has_some_is_left() {
+        let sealed = doc! { "key": "0011223344556677", "data": "x" };
+        let task = doc! { "_id": 1, "secure_params": sealed, "params": { "secure_params": 1 } };
+        let expected = doc! { "_id": 1, "params": { "secure_params": 1 }, "has_secure_params": true };
+        assert_eq!(concealed(task), expected);
+        for without in [doc! { "_id": 1 }, doc! { "_id": 1, "secure_params": null }] {
+            assert_eq!(concealed(without), doc! { "_id": 1 });
+        }
+        assert!(is_concealed("secure_params") && is_concealed("secure_params.data.x"));
+        for other in ["", "params.secure_params", "secure_params2", "has_secure_params", "secure"] {
+            assert!(!is_concealed(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_shown_of_them_in_passing() {
+        let object = json!({ "password": "correct horse" });
+        let params = SecureParams::new(object.as_object().unwrap().clone()).unwrap();
+        assert_eq!(format!("{params:?}"), "SecureParams(not shown)");
+        assert_eq!(params.value(), &object);
+        assert_eq!(SecureParams::new(Map::new()), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! Stands before every handler.
+
+use actix_web::HttpMessage;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::web::{self, Data};
+use bson::oid::ObjectId;
+use disbatch_core::accounts::Role;
+use disbatch_core::bulk::BulkJob;
+use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+
+use super::named::Admitted;
+use super::viewer::Viewer;
+use super::who::no_such_queue;
+use super::{Need, Via, Who, form, identify, refusal, streams};
+use crate::error::HttpError;
+use crate::state::State;
+
+/// Lets through who may, and refuses all others.
+///
+/// # Errors
+/// Those of the handler.
+pub async fn enforce(
+    need: Need,
+    mut request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let Some(state) = request.app_data::<Data<State>>().cloned() else {
+        let error = HttpError::internal("the server has no state");
+        return Ok(request.into_response(refusal_of_nobody(error)));
+    };
+    if need == Need::Nothing {
+        return Ok(next.call(request).await?.map_into_boxed_body());
+    }
+    let who = match identify::identify(request.request(), &state).await {
+        Ok(Some(who)) => who,
+        Ok(None) => {
+            let response = refusal::unknown(request.request());
+            return Ok(request.into_response(response));
+        }
+        Err(error) => {
+            let response = refusal::error(request.request(), error);
+            return Ok(request.into_response(response));
+        }
+    };
+    let viewer = Viewer::of(&who);
+    if let Err(error) = admit(need, &who, &mut request, &state).await {
+        let response = viewer.look(async { refusal::error(request.request(), error) }).await;
+        return Ok(request.into_response(response));
+    }
+    request.extensions_mut().insert(who.clone());
+    let response = viewer.look(next.call(request)).await?.map_into_boxed_body();
+    let mut response = streams::limit(response, &who, &state);
+    if who.via != Via::OpenDoor {
+        // What one may see is not for the next who uses the same browser or proxy.
+        let headers = response.headers_mut();
+        if !headers.contains_key(CACHE_CONTROL) {
+            headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        }
+    }
+    Ok(response)
+}
+
+fn refusal_of_nobody(error: HttpError) -> actix_web::HttpResponse {
+    actix_web::ResponseError::error_response(&error)
+}
+
+async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &State) -> Result<(), HttpError> {
+    if let Via::Session(key) = &who.via {
+        form::check(request, key).await?;
+    }
+    let enough = |own: Option<Role>, role: Role| {
+        let refused = || HttpError::forbidden(format!("this needs the role {role}"));
+        if own >= Some(role) { Ok(()) } else { Err(refused()) }
+    };
+    match need {
+        Need::Nothing | Need::Login => {}
+        Need::Everywhere(role) => enough(who.rights.everywhere(), role)?,
+        Need::Somewhere(role) => enough(who.rights.somewhere(), role)?,
+        Need::Queue(role) if !who.is_everywhere(role) => {
+            enough(who.rights.somewhere(), Role::Viewer)?;
+            let queue = named_queue(request, state).await?;
+            who.check(role, &queue)?;
+            // What was looked at is what is used: a name may stand for another queue in a moment.
+            request.extensions_mut().insert(Admitted(queue.id));
+        }
+        Need::Task(role) if !who.is_everywhere(role) => {
+            enough(who.rights.somewhere(), Role::Viewer)?;
+            let queue = queue_of_task(request, state).await?;
+            who.check(role, &queue).map_err(|error| hidden(request, error))?;
+        }
+        Need::Bulk(role) if !who.is_everywhere(role) => {
+            enough(who.rights.somewhere(), Role::Viewer)?;
+            let job = named_job(request, state).await?;
+            let queue = job.filter.get_object_id("queue").ok().map(QueueId);
+            may_bulk(who, role, queue, state).await?;
+        }
+        Need::Queue(_) | Need::Task(_) | Need::Bulk(_) => {}
+    }
+    Ok(())
+}
+
+/// The queue that the address names, read from it as handlers read it.
+async fn named_queue(request: &mut ServiceRequest, state: &State) -> Result<Queue, HttpError> {
+    let name = request.extract::<web::Path<String>>().await.map_err(|_| no_such_queue())?;
+    let queue = state.store.find_queue(&Selector::parse(&name)).await?;
+    queue.ok_or_else(no_such_queue)
+}
+
+/// The bulk job that the address names.
+async fn named_job(request: &ServiceRequest, state: &State) -> Result<BulkJob, HttpError> {
+    let id = request.match_info().get("id").unwrap_or_default();
+    let not_found = || crate::bulk::not_found(id);
+    let job = state.store.find_bulk(ObjectId::parse_str(id).map_err(|_| not_found())?).await?;
+    job.ok_or_else(not_found)
+}
+
+/// The queue of the task that the address names. Of a queue that was deleted there is left what rights look at: its id. A
+/// task of no queue is for those who may do anything.
+async fn queue_of_task(request: &ServiceRequest, state: &State) -> Result<Queue, HttpError> {
+    let id = request.match_info().get("id").and_then(|id| id.parse::<TaskId>().ok());
+    let id = id.ok_or_else(|| not_found(request))?;
+    let queue = state.store.queue_of_task(id).await?.flatten().ok_or_else(|| not_found(request))?;
+    let found = state.store.find_queue(&Selector::Id(queue.0)).await?;
+    Ok(found.unwrap_or_else(|| Queue::without_document(queue)))
+}
+
+/// Sees to it that somebody has this role on the queue that a bulk job is about, or on all if it is about several.
+///
+/// # Errors
+/// They have not.
+pub async fn may_bulk(who: &Who, role: Role, queue: Option<QueueId>, state: &State) -> Result<(), HttpError> {
+    if who.is_everywhere(role) {
+        return Ok(());
+    }
+    let Some(queue) = queue else {
+        return Err(HttpError::forbidden(format!(
+            "this needs the role {role} on all queues; on one queue, name it in the filter"
+        )));
+    };
+    let found = state.store.find_queue(&Selector::Id(queue.0)).await?;
+    who.check(role, &found.unwrap_or_else(|| Queue::without_document(queue)))
+}
+
+/// A task that one may not see is like one that there is not.
+fn hidden(request: &ServiceRequest, error: HttpError) -> HttpError {
+    if error.status() == actix_web::http::StatusCode::NOT_FOUND { not_found(request) } else { error }
+}
+
+fn not_found(request: &ServiceRequest) -> HttpError {
+    crate::api::task_action::not_found(request.match_info().get("id").unwrap_or_default())
+}

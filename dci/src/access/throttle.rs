@@ -1,0 +1,221 @@
+//! Makes guessing slow: who is wrong again and again has to wait, longer each time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The longest wait of an address.
+const ADDRESS_WAIT: Duration = Duration::from_secs(300);
+
+/// The longest wait for a name. It is short, for everybody can make somebody else wait.
+const NAME_WAIT: Duration = Duration::from_secs(15);
+
+/// An address may be wrong so often without waiting.
+const ADDRESS_FREE: u32 = 5;
+
+/// A name may be tried so often, from anywhere, without waiting.
+const NAME_FREE: u32 = 20;
+
+/// After so long, all is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
+
+/// So many are remembered of each kind.
+const MOST: usize = 10_000;
+
+/// Who was wrong how often. An attempt counts as wrong when it begins, so that many at once are not for free.
+#[derive(Debug, Default)]
+pub struct Throttle(Mutex<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    addresses: Table<IpAddr>,
+    /// Of wrong tokens.
+    tokens: Table<IpAddr>,
+    names: Table<String>,
+}
+
+impl Throttle {
+    /// Begins an attempt.
+    ///
+    /// # Errors
+    /// How long to wait before the next.
+    pub fn begin(&self, address: Option<IpAddr>, name: &str) -> Result<(), Duration> {
+        let address = address.map(network);
+        let mut tables = self.lock();
+        let waits = [
+            address.map_or(Duration::ZERO, |address| tables.addresses.wait(&address)),
+            tables.names.wait(&name.to_owned()),
+        ];
+        let wait = waits.into_iter().max().unwrap_or_default();
+        if wait > Duration::ZERO {
+            return Err(wait);
+        }
+        if let Some(address) = address {
+            tables.addresses.count(address, ADDRESS_FREE, ADDRESS_WAIT);
+        }
+        tables.names.count(name.to_owned(), NAME_FREE, NAME_WAIT);
+        Ok(())
+    }
+
+    /// The attempt was right: it does not count, and the name is trusted as at first. The address may have guessed the
+    /// passwords of others before.
+    pub fn succeeded(&self, address: Option<IpAddr>, name: &str) {
+        let mut tables = self.lock();
+        if let Some(failures) = address.and_then(|address| tables.addresses.0.get_mut(&network(address))) {
+            failures.count = failures.count.saturating_sub(1);
+            failures.until = Instant::now();
+        }
+        tables.names.0.remove(name);
+    }
+
+    /// Counts a wrong token, which nobody finds by guessing: this is to keep the log short.
+    ///
+    /// # Errors
+    /// How long to wait before the next.
+    pub fn begin_token(&self, address: Option<IpAddr>) -> Result<(), Duration> {
+        let Some(address) = address.map(network) else { return Ok(()) };
+        let mut tables = self.lock();
+        let wait = tables.tokens.wait(&address);
+        if wait > Duration::ZERO {
+            return Err(wait);
+        }
+        tables.tokens.count(address, NAME_FREE, NAME_WAIT);
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one customer of a provider has: an IPv4 address, or 64 bits of an IPv6 address.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    count: u32,
+    last: Instant,
+    until: Instant,
+}
+
+#[derive(Debug)]
+struct Table<K>(HashMap<K, Failures>);
+
+impl<K> Default for Table<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Hash + Eq + Clone> Table<K> {
+    fn wait(&self, key: &K) -> Duration {
+        self.0
+            .get(key)
+            .map_or(Duration::ZERO, |failures| failures.until.saturating_duration_since(Instant::now()))
+    }
+
+    fn count(&mut self, key: K, free: u32, longest: Duration) {
+        let now = Instant::now();
+        if !self.0.contains_key(&key) {
+            self.make_room(now);
+        }
+        let failures = self.0.entry(key).or_insert(Failures { count: 0, last: now, until: now });
+        if now.duration_since(failures.last) > FORGOTTEN {
+            failures.count = 0;
+        }
+        failures.count = failures.count.saturating_add(1);
+        failures.last = now;
+        if let Some(doubled) = failures.count.checked_sub(free) {
+            let wait = Duration::from_secs(1).saturating_mul(1_u32.checked_shl(doubled).unwrap_or(u32::MAX));
+            failures.until = now + wait.min(longest);
+        }
+    }
+
+    /// Forgets what is old, and if need be the oldest.
+    fn make_room(&mut self, now: Instant) {
+        if self.0.len() < MOST {
+            return;
+        }
+        self.0.retain(|_, failures| now.duration_since(failures.last) <= FORGOTTEN);
+        if self.0.len() >= MOST
+            && let Some(oldest) =
+                self.0.iter().min_by_key(|(_, failures)| failures.last).map(|(key, _)| key.clone())
+        {
+            self.0.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_waits_longer_each_time() {
+        let throttle = Throttle::default();
+        for name in ["a", "b", "c", "d", "e"] {
+            assert_eq!(throttle.begin(address("10.0.0.1"), name), Ok(()), "{name}");
+        }
+        assert_eq!(throttle.begin(address("10.0.0.1"), "f"), Err(Duration::from_secs(1)));
+        assert_eq!(throttle.begin(address("10.0.0.2"), "f"), Ok(()), "others do not wait");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(throttle.begin(address("10.0.0.1"), "f"), Ok(()));
+        assert_eq!(throttle.begin(address("10.0.0.1"), "g"), Err(Duration::from_secs(2)));
+        for _ in 0..20 {
+            tokio::time::advance(ADDRESS_WAIT).await;
+            assert_eq!(throttle.begin(address("10.0.0.1"), "g"), Ok(()));
+        }
+        assert_eq!(throttle.begin(address("10.0.0.1"), "g"), Err(ADDRESS_WAIT));
+        tokio::time::advance(FORGOTTEN + Duration::from_secs(1)).await;
+        for _ in 0..5 {
+            assert_eq!(throttle.begin(address("10.0.0.1"), "h"), Ok(()));
+        }
+        throttle.succeeded(address("10.0.0.1"), "h");
+        assert_eq!(throttle.begin(address("10.0.0.1"), "h"), Ok(()), "the right one does not count");
+        assert!(throttle.begin(address("10.0.0.1"), "h").is_err(), "and those before do");
+        for _ in 0..20 {
+            assert_eq!(throttle.begin_token(address("10.0.0.1")), Ok(()));
+        }
+        assert!(throttle.begin_token(address("10.0.0.1")).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_name_waits_a_little_wherever_it_is_tried() {
+        let throttle = Throttle::default();
+        for host in 0..20 {
+            assert_eq!(throttle.begin(address(&format!("10.0.0.{host}")), "admin"), Ok(()));
+        }
+        assert_eq!(throttle.begin(address("10.0.0.99"), "admin"), Err(Duration::from_secs(1)));
+        assert_eq!(throttle.begin(address("10.0.0.99"), "other"), Ok(()));
+    }
+
+    #[test]
+    fn addresses_of_one_customer_are_one() {
+        assert_eq!(address("2001:db8:1:2:3::4").map(network), address("2001:db8:1:2::"));
+        assert_eq!(address("::ffff:10.0.0.1").map(network), address("10.0.0.1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn memory_is_limited() {
+        let mut table = Table::default();
+        for key in 0..MOST + 10 {
+            table.count(key, 5, ADDRESS_WAIT);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(table.0.len(), MOST);
+        assert!(!table.0.contains_key(&0) && table.0.contains_key(&(MOST + 9)));
+    }
+}

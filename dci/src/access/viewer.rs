@@ -1,0 +1,200 @@
+//! Whom a page is made for. What is made for everybody who looks, in the background, is made for nobody.
+
+use askama::filters::HtmlSafeOutput;
+use disbatch_core::accounts::{Rights, Role};
+use disbatch_core::model::Queue;
+
+use super::{Via, Who};
+
+/// Whom a page is made for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Viewer {
+    /// The name, if anybody is asked.
+    pub name: Option<String>,
+    /// Whether they can log out.
+    pub has_session: bool,
+    /// What the forms of their session have.
+    form_token: Option<String>,
+    rights: Rights,
+}
+
+tokio::task_local! {
+    static VIEWER: Viewer;
+}
+
+impl Viewer {
+    /// Somebody who asks.
+    pub fn of(who: &Who) -> Self {
+        let form_token = match &who.via {
+            Via::Session(key) => Some(key.form_token()),
+            Via::OpenDoor | Via::Password | Via::Token { .. } | Via::Proxy => None,
+        };
+        Self {
+            name: who.name.clone(),
+            has_session: form_token.is_some(),
+            form_token,
+            rights: who.rights.clone(),
+        }
+    }
+
+    /// Runs what makes a page for them.
+    pub async fn look<T>(self, at: impl Future<Output = T>) -> T {
+        VIEWER.scope(self, at).await
+    }
+}
+
+/// Whom the page is made for that is being made.
+pub fn now() -> Viewer {
+    VIEWER.try_with(Clone::clone).unwrap_or_default()
+}
+
+/// What a form of the page needs to be believed. For templates: it stands first in every form that changes something.
+pub fn form_field() -> HtmlSafeOutput<String> {
+    let token = VIEWER.try_with(|viewer| viewer.form_token.clone()).ok().flatten();
+    // A token has letters, digits, hyphens and underscores.
+    HtmlSafeOutput(token.map_or_else(String::new, |token| {
+        format!("<input type=\"hidden\" name=\"{}\" value=\"{token}\">", super::form::FIELD)
+    }))
+}
+
+/// The same for scripts.
+pub fn form_token() -> String {
+    VIEWER.try_with(|viewer| viewer.form_token.clone()).ok().flatten().unwrap_or_default()
+}
+
+/// Whether the page's reader has at least this role, not only on some queues. What is made for everybody is made as if they
+/// had: who may not is refused when they try.
+pub fn may(role: Role) -> bool {
+    VIEWER.try_with(|viewer| viewer.rights.everywhere() >= Some(role)).unwrap_or(true)
+}
+
+/// Whether the page's reader has at least this role on any queue.
+pub fn may_somewhere(role: Role) -> bool {
+    VIEWER.try_with(|viewer| viewer.rights.somewhere() >= Some(role)).unwrap_or(true)
+}
+
+/// The role of the page's reader on a queue.
+pub fn role_on(queue: &Queue) -> Option<Role> {
+    VIEWER.try_with(|viewer| viewer.rights.on(queue.id, queue.tenant())).unwrap_or(Some(Role::Admin))
+}
+
+/// Attributes of a page's body, by which its script limits what is made for everybody: the reader's highest role on any
+/// queue, and the role on all. Nothing if nobody is asked.
+pub fn roles() -> HtmlSafeOutput<String> {
+    roles_with(VIEWER.try_with(|viewer| viewer.rights.somewhere()).ok().flatten())
+}
+
+/// The same for a page about one queue, with the role on that.
+pub fn roles_with(on_queue: Option<Role>) -> HtmlSafeOutput<String> {
+    let name = |role: Option<Role>| role.map_or("", Role::name);
+    let attributes = |viewer: &Viewer| {
+        let everywhere = viewer.rights.everywhere();
+        viewer
+            .name
+            .as_ref()
+            .map(|_| format!(" data-role=\"{}\" data-everywhere=\"{}\"", name(on_queue), name(everywhere)))
+    };
+    HtmlSafeOutput(VIEWER.try_with(attributes).ok().flatten().unwrap_or_default())
+}
+
+/// Attributes of a field or a button that operators of the queue may use that it is about.
+pub fn for_operators() -> HtmlSafeOutput<String> {
+    limited("data-needs", Role::Operator, may_somewhere(Role::Operator), "disabled")
+}
+
+/// Attributes of a field or a button that operators of everything may use.
+pub fn for_operators_of_all() -> HtmlSafeOutput<String> {
+    limited("data-needs-everywhere", Role::Operator, may(Role::Operator), "disabled")
+}
+
+/// Attributes of anything else that operators of the queue are shown that it is about.
+pub fn shown_to_operators() -> HtmlSafeOutput<String> {
+    limited("data-needs", Role::Operator, may_somewhere(Role::Operator), "hidden")
+}
+
+/// Attributes of anything else that operators of everything are shown.
+pub fn shown_to_operators_of_all() -> HtmlSafeOutput<String> {
+    limited("data-needs-everywhere", Role::Operator, may(Role::Operator), "hidden")
+}
+
+/// Attributes of anything else that those are shown who may submit to the queue that it is about.
+pub fn shown_to_submitters() -> HtmlSafeOutput<String> {
+    limited("data-needs", Role::Submitter, may_somewhere(Role::Submitter), "hidden")
+}
+
+/// What is made for everybody does not say that it is off: the page's script sees to that.
+fn limited(attribute: &str, role: Role, may: bool, off: &str) -> HtmlSafeOutput<String> {
+    HtmlSafeOutput(if may {
+        format!(" {attribute}=\"{role}\"")
+    } else {
+        format!(" {attribute}=\"{role}\" {off}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use bson::oid::ObjectId;
+    use disbatch_core::accounts::{Grant, Key, Scope};
+    use disbatch_core::model::QueueId;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn forms_are_of_the_session_that_they_are_made_for() {
+        let key = Key::new().unwrap();
+        let mut who = Who::anybody("10.0.0.1".into());
+        who.via = Via::Session(key.clone());
+        who.rights = Rights::new(Some(Role::Viewer), Vec::new());
+        let field = Viewer::of(&who).look(async { form_field().to_string() }).await;
+        let token = field.split_once("value=\"").and_then(|(_, rest)| rest.split('"').next()).unwrap();
+        assert!(key.is_form_token(token), "{field}");
+        assert!(!field.contains(&key.text()));
+        let may = Viewer::of(&who).look(async { (may(Role::Viewer), may(Role::Operator)) }).await;
+        assert_eq!(may, (true, false));
+        assert_eq!(
+            (form_field().to_string(), form_token(), now().name),
+            (String::new(), String::new(), None)
+        );
+    }
+
+    #[tokio::test]
+    async fn controls_are_for_those_who_may_use_them() {
+        let id = ObjectId::new();
+        let queue = |id: ObjectId| -> Queue {
+            bson::deserialize_from_document(doc! { "_id": id, "name": "mail" }).unwrap()
+        };
+        let grant = Grant { scope: Scope::Queue(QueueId(id)), role: Role::Operator };
+        let mut who = Who::anybody("10.0.0.1".into());
+        who.name = Some("alice".into());
+        who.rights = Rights::new(Some(Role::Viewer), vec![grant]);
+        let viewer = Viewer::of(&who);
+        let seen = viewer.look(async {
+            let on = role_on(&queue(ObjectId::new()));
+            assert_eq!((role_on(&queue(id)), on), (Some(Role::Operator), Some(Role::Viewer)));
+            assert_eq!(roles_with(on).to_string(), " data-role=\"viewer\" data-everywhere=\"viewer\"");
+            [
+                roles(),
+                for_operators(),
+                for_operators_of_all(),
+                shown_to_operators_of_all(),
+                shown_to_submitters(),
+            ]
+            .map(|attributes| attributes.to_string())
+        });
+        assert_eq!(
+            seen.await,
+            [
+                " data-role=\"operator\" data-everywhere=\"viewer\"",
+                " data-needs=\"operator\"",
+                " data-needs-everywhere=\"operator\" disabled",
+                " data-needs-everywhere=\"operator\" hidden",
+                " data-needs=\"submitter\"",
+            ]
+        );
+        assert_eq!(role_on(&queue(id)), Some(Role::Admin), "what is made for everybody");
+        let nobody_asked = Viewer::of(&Who::anybody("10.0.0.1".into())).look(async { roles().to_string() });
+        assert_eq!((roles().to_string(), nobody_asked.await), (String::new(), String::new()));
+        assert_eq!(shown_to_operators().to_string(), " data-needs=\"operator\"");
+    }
+}

@@ -1,0 +1,165 @@
+//! Somebody who asks.
+
+use std::fmt;
+use std::future::{Ready, ready};
+
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev};
+use disbatch_core::accounts::{Key, Reach, Rights, Role};
+use disbatch_core::model::Queue;
+
+use crate::error::HttpError;
+
+/// How somebody was recognised.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Via {
+    /// Not at all: nobody is asked.
+    OpenDoor,
+    /// By the cookie of a session.
+    Session(Key),
+    /// By name and password.
+    Password,
+    /// By a token of this name.
+    Token {
+        /// The token's name.
+        name: String,
+        /// Its text.
+        text: String,
+    },
+    /// By a proxy.
+    Proxy,
+}
+
+impl fmt::Debug for Via {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OpenDoor => f.write_str("OpenDoor"),
+            Self::Session(key) => f.debug_tuple("Session").field(key).finish(),
+            Self::Password => f.write_str("Password"),
+            Self::Token { name, .. } => f.debug_tuple("Token").field(name).finish(),
+            Self::Proxy => f.write_str("Proxy"),
+        }
+    }
+}
+
+/// Who asks, and what they may do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Who {
+    /// The name. None if nobody is asked.
+    pub name: Option<String>,
+    /// How they were recognised.
+    pub via: Via,
+    /// What they may do.
+    pub rights: Rights,
+    /// The address that they ask from.
+    pub from: String,
+}
+
+impl Who {
+    /// Whoever it is, if nobody is asked.
+    pub fn anybody(from: String) -> Self {
+        Self { name: None, via: Via::OpenDoor, rights: Rights::all(), from }
+    }
+
+    /// Who sent a request.
+    ///
+    /// # Errors
+    /// Nobody has looked.
+    pub fn of(request: &HttpRequest) -> Result<Self, HttpError> {
+        let who = request.extensions().get::<Self>().cloned();
+        who.ok_or_else(|| HttpError::unauthorized("this needs a login"))
+    }
+
+    /// For a task's history and the audit: who, and from where.
+    pub fn words(&self) -> String {
+        match (&self.name, &self.via) {
+            (Some(name), Via::Token { name: token, .. }) => {
+                format!("{name} with the token {token:?} from {}", self.from)
+            }
+            (Some(name), _) => format!("{name} from {}", self.from),
+            (None, _) => format!("the REST API from {}", self.from),
+        }
+    }
+
+    /// Whether they have at least this role on every queue.
+    pub fn is_everywhere(&self, role: Role) -> bool {
+        self.rights.everywhere() >= Some(role)
+    }
+
+    /// Which queues they have at least this role on.
+    pub fn reach(&self, role: Role) -> Reach {
+        self.rights.reach(role)
+    }
+
+    /// Whether they may see a queue and its tasks.
+    pub fn sees(&self, queue: &Queue) -> bool {
+        self.rights.on(queue.id, queue.tenant()) >= Some(Role::Viewer)
+    }
+
+    /// Sees to it that they have at least this role on a queue.
+    ///
+    /// # Errors
+    /// 403: they have a lower one. 404 as if there were no such queue: they have none.
+    pub fn check(&self, role: Role, queue: &Queue) -> Result<(), HttpError> {
+        match self.rights.on(queue.id, queue.tenant()) {
+            Some(own) if own >= role => Ok(()),
+            Some(_) => Err(HttpError::forbidden(format!(
+                "this needs the role {role} on the queue {}",
+                queue.display_name()
+            ))),
+            None => Err(no_such_queue()),
+        }
+    }
+}
+
+/// There is no such queue, or not for whoever asks.
+pub fn no_such_queue() -> HttpError {
+    HttpError::not_found("there is no such queue")
+}
+
+impl FromRequest for Who {
+    type Error = HttpError;
+    type Future = Ready<Result<Self, HttpError>>;
+
+    fn from_request(request: &HttpRequest, _: &mut dev::Payload) -> Self::Future {
+        ready(Self::of(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use bson::oid::ObjectId;
+    use disbatch_core::accounts::{Grant, Scope};
+    use disbatch_core::model::QueueId;
+
+    use super::*;
+
+    #[test]
+    fn a_role_is_checked_on_the_queue() {
+        let id = ObjectId::new();
+        let queue = |id: ObjectId| -> Queue {
+            bson::deserialize_from_document(doc! { "_id": id, "name": "mail", "tenant": "acme" }).unwrap()
+        };
+        let grant = |scope, role| Grant { scope, role };
+        let mut who = Who::anybody("10.0.0.1".to_owned());
+        assert!(who.check(Role::Admin, &queue(id)).is_ok() && who.is_everywhere(Role::Admin));
+        who.rights = Rights::new(None, vec![grant(Scope::Queue(QueueId(id)), Role::Viewer)]);
+        assert!(who.check(Role::Viewer, &queue(id)).is_ok() && !who.is_everywhere(Role::Viewer));
+        assert_eq!(who.check(Role::Operator, &queue(id)).unwrap_err().status(), 403);
+        assert_eq!(who.check(Role::Viewer, &queue(ObjectId::new())).unwrap_err().status(), 404);
+        who.rights = Rights::new(None, vec![grant(Scope::Tenant("acme".into()), Role::Operator)]);
+        assert!(who.check(Role::Operator, &queue(ObjectId::new())).is_ok());
+    }
+
+    #[test]
+    fn it_is_told_who_it_was() {
+        let mut who = Who::anybody("10.0.0.1".to_owned());
+        assert_eq!(who.words(), "the REST API from 10.0.0.1");
+        who.name = Some("alice".to_owned());
+        assert_eq!(who.words(), "alice from 10.0.0.1");
+        who.via = Via::Token { name: "nightly".to_owned(), text: "x".to_owned() };
+        assert_eq!(who.words(), "alice with the token \"nightly\" from 10.0.0.1");
+        who.via = Via::Token { name: "nightly".to_owned(), text: "disbatch_secret".to_owned() };
+        assert!(!format!("{who:?}").contains("disbatch_secret"));
+    }
+}

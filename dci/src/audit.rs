@@ -1,0 +1,183 @@
+//! From the parameters of a request to a search in the audit, and from an entry to what clients see.
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document};
+use disbatch_core::audit::{AuditKey, AuditPosition, AuditQuery, ObjectKind};
+use serde_json::{Map, Value};
+
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::params::Params;
+use crate::{bulk, values};
+
+/// What a search can have.
+pub const FIELDS: [&str; 9] = ["what", "by", "user", "queue", "object", "name", "about", "from", "to"];
+
+/// The longest text that is looked for, in characters.
+const LONGEST: usize = 200;
+
+/// A day in milliseconds.
+const DAY: i64 = 86_400_000;
+
+/// Reads and checks what is looked for. An empty field of a form is no condition.
+///
+/// # Errors
+/// A parameter makes no sense. The message names it.
+pub fn query(params: &Params, limit: usize) -> Result<AuditQuery, HttpError> {
+    let kind = text(&params.fields, "object")?.map(|name| ObjectKind::named(&name).ok_or_else(no_kind));
+    let id = |name: &str, of: &str| {
+        let wrong =
+            || HttpError::bad_request(format!("{name} must be the id of {of}: 24 hexadecimal digits"));
+        text(&params.fields, name)?.map(|id| ObjectId::parse_str(&id).map_err(|_| wrong())).transpose()
+    };
+    let key = |name: &str| {
+        let key = text(&params.options, name)?.map(|text| text.parse::<AuditKey>());
+        key.transpose().map_err(|error| HttpError::bad_request(format!(".{name}: {error}")))
+    };
+    Ok(AuditQuery {
+        what: text(&params.fields, "what")?,
+        by: text(&params.fields, "by")?,
+        user: text(&params.fields, "user")?,
+        queue: id("queue", "a queue")?,
+        kind: kind.transpose()?,
+        name: text(&params.fields, "name")?,
+        about: id("about", "a queue, a task, a bulk job or of something else")?,
+        from: time(&params.fields, "from", 0)?,
+        to: time(&params.fields, "to", DAY)?,
+        position: match (key("after")?, key("before")?) {
+            (Some(key), _) => AuditPosition::After(key),
+            (None, Some(key)) => AuditPosition::Before(key),
+            (None, None) => AuditPosition::First,
+        },
+        limit,
+    })
+}
+
+fn no_kind() -> HttpError {
+    let known: Vec<&str> = ObjectKind::ALL.iter().map(|kind| kind.as_str()).collect();
+    HttpError::bad_request(format!("object must be one of {}", known.join(", ")))
+}
+
+/// A field without the white space around it. None: it is not given, or empty.
+fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, HttpError> {
+    let given = match fields.get(name) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.trim().to_owned(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(_) => return Err(HttpError::bad_request(format!("{name} must be given once, as text"))),
+    };
+    if given.chars().count() > LONGEST {
+        return Err(HttpError::bad_request(format!("{name} must not be longer than {LONGEST} characters")));
+    }
+    Ok(Some(given).filter(|text| !text.is_empty()))
+}
+
+/// A time, or a day: `of_day` milliseconds from its beginning, by UTC.
+fn time(fields: &Map<String, Value>, name: &str, of_day: i64) -> Result<Option<DateTime>, HttpError> {
+    let Some(given) = text(fields, name)? else { return Ok(None) };
+    if given.len() == "2026-11-20".len() && given.contains('-') {
+        let day = values::time(name, &Value::from(format!("{given}T00:00:00Z")))?;
+        return Ok(Some(DateTime::from_millis(day.timestamp_millis().saturating_add(of_day))));
+    }
+    values::time(name, &Value::from(given)).map(Some)
+}
+
+/// An entry as clients see it. `key` is its place: `.after` of the next search, if it is the last one.
+pub fn view(entry: &Document) -> Value {
+    let mut view = json::from_document(entry, Dates::Text);
+    view.remove("_id");
+    if let Some(key) = AuditKey::of(entry) {
+        view.insert("key".to_owned(), Value::from(key.to_string()));
+    }
+    bulk::plain_ids(Value::Object(view))
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use serde_json::json;
+
+    use super::*;
+
+    const ID: &str = "6b0003bb686c8275d70dc2f1";
+
+    fn of(fields: Value, options: Value) -> Result<AuditQuery, HttpError> {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        query(&Params { fields: map(fields), options: map(options) }, 7)
+    }
+
+    #[test]
+    fn all_conditions_are_read() {
+        let id = ObjectId::parse_str(ID).unwrap();
+        let asked = of(
+            json!({
+                "what": "queue update", "by": " a ", "user": "alice", "queue": ID, "object": "queue", "name": "mail",
+                "about": ID, "from": "2026-11-20", "to": "2026-11-20",
+            }),
+            json!({ "before": format!("5-{ID}") }),
+        );
+        let midnight = 1_795_132_800_000;
+        let expected = AuditQuery {
+            what: Some("queue update".into()),
+            by: Some("a".into()),
+            user: Some("alice".into()),
+            queue: Some(id),
+            kind: Some(ObjectKind::Queue),
+            name: Some("mail".into()),
+            about: Some(id),
+            from: Some(DateTime::from_millis(midnight)),
+            to: Some(DateTime::from_millis(midnight + DAY)),
+            position: AuditPosition::Before(AuditKey { at: DateTime::from_millis(5), id }),
+            limit: 7,
+        };
+        assert_eq!(asked.unwrap(), expected);
+        let empty = FIELDS.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
+        assert_eq!(
+            of(Value::Object(empty), json!({})).unwrap(),
+            AuditQuery { limit: 7, ..AuditQuery::default() }
+        );
+    }
+
+    #[test]
+    fn a_time_may_be_told_to_the_second() {
+        let asked = of(json!({"from": "2026-11-20T08:24:27Z", "to": 1_795_163_068_i64}), json!({})).unwrap();
+        assert_eq!(asked.from, Some(DateTime::from_millis(1_795_163_067_000)));
+        assert_eq!(asked.to, Some(DateTime::from_millis(1_795_163_068_000)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let nothing = json!({});
+        assert!(of(json!({"by": "é".repeat(200)}), nothing.clone()).is_ok());
+        for (fields, options, message) in [
+            (json!({"about": "mail"}), nothing.clone(), "about must be the id of a queue, a task"),
+            (json!({"queue": "mail"}), nothing.clone(), "queue must be the id of a queue"),
+            (json!({"by": "x".repeat(201)}), nothing.clone(), "by must not be longer than 200"),
+            (json!({"what": ["a", "b"]}), nothing.clone(), "what must be given once, as text"),
+            (json!({"object": "thing"}), nothing.clone(), "object must be one of queue, node, "),
+            (json!({"from": "yesterday"}), nothing.clone(), "from must be a time"),
+            (json!({"to": "2026-13-01"}), nothing.clone(), "to must be a time"),
+            (nothing.clone(), json!({"after": "x"}), ".after: no place in the audit"),
+            (nothing.clone(), json!({"before": 5}), ".before: no place in the audit"),
+        ] {
+            let error = of(fields, options).unwrap_err();
+            assert_eq!(error.status(), 400);
+            assert!(error.to_string().starts_with(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn entries_are_told_with_their_place() {
+        let id = ObjectId::parse_str(ID).unwrap();
+        let entry = doc! {
+            "_id": id, "at": DateTime::from_millis(1_795_163_067_344), "by": "alice from 10.0.0.1",
+            "object": { "kind": "queue", "id": id }, "before": { "name": { "$date": "never" } },
+        };
+        let expected = json!({
+            "key": format!("1795163067344-{ID}"), "at": "2026-11-20T08:24:27", "by": "alice from 10.0.0.1",
+            "object": { "kind": "queue", "id": ID }, "before": { "name": { "$date": "never" } },
+        });
+        assert_eq!(view(&entry), expected);
+        assert_eq!(view(&doc! { "at": "soon" }), json!({ "at": "soon" }));
+    }
+}

@@ -1,0 +1,34 @@
+//! Nodes.
+
+use disbatch_core::audit::{AuditEntry, Object, ObjectKind, Verb};
+use disbatch_core::model::Selector;
+use disbatch_core::node::{NodeChange, Updated};
+use disbatch_core::store::{Altered, StoreError};
+
+use super::{actor, to_the_end};
+use crate::access::Who;
+use crate::state::State;
+
+/// Sets what an operator may set of a node. The caller has validated it.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn update_node(
+    state: &State,
+    who: &Who,
+    selector: Selector,
+    change: NodeChange,
+) -> Result<Updated, StoreError> {
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let altered = store.update_node(&selector, change).await?;
+        let updated = Altered::updated(altered.as_ref());
+        if let Some(Altered { before, after }) = altered.filter(Altered::is_different) {
+            let object = Object::of_document(ObjectKind::Node, &after, "node");
+            let entry = AuditEntry::new(who, Verb::NodeUpdate, object);
+            store.note_audit(&AuditEntry { before, after: Some(after), ..entry }).await;
+        }
+        Ok::<Updated, StoreError>(updated)
+    };
+    to_the_end(state, change).await
+}

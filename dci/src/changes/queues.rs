@@ -1,0 +1,95 @@
+//! Queues.
+
+use bson::{Bson, Document, doc};
+use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
+use disbatch_core::model::{QueueId, Selector};
+use disbatch_core::node::Updated;
+use disbatch_core::store::{Altered, StoreError};
+
+use super::{actor, to_the_end};
+use crate::access::Who;
+use crate::state::State;
+
+/// Creates a queue. Its name and plugin have been validated by the caller.
+///
+/// # Errors
+/// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
+pub async fn create_queue(
+    state: &State,
+    who: &Who,
+    id: QueueId,
+    name: Bson,
+    plugin: Bson,
+) -> Result<(), StoreError> {
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let made = doc! { "_id": id, "name": name.clone(), "plugin": plugin.clone() };
+        store.create_queue(id, name, plugin).await?;
+        store.note_audit(&entry(who, Verb::QueueCreate, None, Some(made))).await;
+        Ok::<(), StoreError>(())
+    };
+    to_the_end(state, change).await
+}
+
+/// Sets fields of a queue, and removes those whose new value is null. The caller has validated them.
+///
+/// # Errors
+/// The new name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
+pub async fn update_queue(
+    state: &State,
+    who: &Who,
+    selector: Selector,
+    fields: Document,
+) -> Result<Updated, StoreError> {
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let altered = store.update_queue(&selector, fields).await?;
+        let updated = Altered::updated(altered.as_ref());
+        if let Some(Altered { before, after }) = altered.filter(Altered::is_different) {
+            store.note_audit(&entry(who, Verb::QueueUpdate, before, Some(after))).await;
+        }
+        Ok::<Updated, StoreError>(updated)
+    };
+    to_the_end(state, change).await
+}
+
+/// Deletes a queue, leaving its tasks. Returns how many were deleted: 0 or 1.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn delete_queue(state: &State, who: &Who, selector: Selector) -> Result<u64, StoreError> {
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let Some(gone) = store.delete_queue(&selector).await? else { return Ok::<u64, StoreError>(0) };
+        store.note_audit(&entry(who, Verb::QueueDelete, Some(gone), None)).await;
+        Ok(1)
+    };
+    to_the_end(state, change).await
+}
+
+fn entry(who: Actor, what: Verb, before: Option<Document>, after: Option<Document>) -> AuditEntry {
+    let of = |document: &Document| Object::of_document(ObjectKind::Queue, document, "name");
+    let object = after.as_ref().or(before.as_ref()).map_or(Object::new(ObjectKind::Queue), of);
+    AuditEntry { queue: object.id.map(QueueId), before, after, ..AuditEntry::new(who, what, object) }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn a_queue_is_told_by_the_name_that_it_has_last() {
+        let id = ObjectId::new();
+        let (old, new) = (doc! { "_id": id, "name": "old" }, doc! { "_id": id, "name": "new" });
+        let of = |before, after| {
+            let entry = entry(Actor::refused("10.0.0.1"), Verb::QueueUpdate, before, after);
+            assert_eq!((entry.queue, entry.object.id), (Some(QueueId(id)), Some(id)));
+            entry.object.name.unwrap()
+        };
+        assert_eq!(of(Some(old.clone()), Some(new.clone())), "new");
+        assert_eq!(of(Some(old), None), "old");
+        assert_eq!(of(None, Some(new)), "new");
+    }
+}

@@ -1,0 +1,169 @@
+//! Tasks.
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
+use disbatch_core::model::{QueueId, Status, Task, TaskId};
+use disbatch_core::store::StoreError;
+use disbatch_core::task::{CancelRequest, Cancelled, Retried, Submitted};
+
+use super::{actor, to_the_end};
+use crate::access::Who;
+use crate::state::State;
+
+/// An entry has the ids of so many tasks of a submission.
+const FIRST: usize = 10;
+
+/// Submits tasks to a queue by what `submission` does, and returns their ids. Their parameters are not recorded, but the
+/// collection is that they are made of, if they are. A submission that had been made before, under the same key, is no
+/// change.
+///
+/// # Errors
+/// Those of `submission`.
+pub async fn submit<E: Send + 'static>(
+    state: &State,
+    who: &Who,
+    queue: QueueId,
+    collection: Option<String>,
+    submission: impl Future<Output = Result<Submitted, E>> + Send + 'static,
+) -> Result<Vec<TaskId>, E> {
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let Submitted { ids, is_repetition } = submission.await?;
+        if !ids.is_empty() && !is_repetition {
+            store.note_audit(&submitted(who, queue, collection, &ids)).await;
+        }
+        Ok::<Vec<TaskId>, E>(ids)
+    };
+    to_the_end(state, change).await
+}
+
+/// Cancels a task.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn cancel_task(
+    state: &State,
+    who: &Who,
+    id: TaskId,
+    reason: Option<String>,
+) -> Result<Cancelled, StoreError> {
+    let wish = CancelRequest { by: who.words(), reason };
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let fields = doc! { "queue": 1, "status": 1, "cancel": 1 };
+        let before = store.find_task_fields(id, fields).await?.unwrap_or_default();
+        let cancelled = store.cancel_task(id, &wish).await?;
+        if let Some((before, after)) = difference(&before, &cancelled) {
+            let entry = AuditEntry {
+                queue: queue_of(&before),
+                before: Some(before),
+                after: Some(after),
+                more: reason_of(wish.reason.as_deref()),
+                ..AuditEntry::new(who, Verb::TaskCancel, Object::with_id(ObjectKind::Task, id.0))
+            };
+            store.note_audit(&entry).await;
+        }
+        Ok::<Cancelled, StoreError>(cancelled)
+    };
+    to_the_end(state, change).await
+}
+
+/// Queues `task` again, with a note in its history.
+///
+/// # Errors
+/// The database cannot be reached, or another task has its key ([`StoreError::write_failure`] says so).
+pub async fn retry_task(
+    state: &State,
+    who: &Who,
+    task: &Task,
+    reason: Option<String>,
+) -> Result<Retried, StoreError> {
+    let note = match &reason {
+        Some(reason) => format!("retried by {}: {reason}", who.words()),
+        None => format!("retried by {}", who.words()),
+    };
+    let (store, who) = (state.store.clone(), actor(who));
+    let (id, queue, status) = (task.id, task.queue, task.status);
+    let change = async move {
+        let retried = store.retry_task(id, &note).await?;
+        if retried == Retried::Queued {
+            let entry = AuditEntry {
+                queue: Some(queue),
+                before: Some(doc! { "status": status.code() }),
+                after: Some(doc! { "status": Status::Queued.code() }),
+                more: reason_of(reason.as_deref()),
+                ..AuditEntry::new(who, Verb::TaskRetry, Object::with_id(ObjectKind::Task, id.0))
+            };
+            store.note_audit(&entry).await;
+        }
+        Ok::<Retried, StoreError>(retried)
+    };
+    to_the_end(state, change).await
+}
+
+fn submitted(who: Actor, queue: QueueId, collection: Option<String>, ids: &[TaskId]) -> AuditEntry {
+    let first: Vec<ObjectId> = ids.iter().take(FIRST).map(|id| id.0).collect();
+    let count = i64::try_from(ids.len()).unwrap_or(i64::MAX);
+    let mut more = doc! { "count": count, "tasks": first };
+    more.extend(collection.map(|collection| ("collection".to_owned(), Bson::from(collection))));
+    let object = Object::with_id(ObjectKind::Queue, queue.0);
+    AuditEntry { queue: Some(queue), more, ..AuditEntry::new(who, Verb::TasksSubmit, object) }
+}
+
+fn reason_of(reason: Option<&str>) -> Document {
+    reason.map_or_else(Document::new, |reason| doc! { "reason": reason })
+}
+
+fn queue_of(task: &Document) -> Option<QueueId> {
+    task.get_object_id("queue").ok().map(QueueId)
+}
+
+/// What a cancel has changed of a task. `None`: nothing, as it had ended, or had been asked to end before.
+fn difference(task: &Document, cancelled: &Cancelled) -> Option<(Document, Document)> {
+    let before = task.clone();
+    let mut after = task.clone();
+    match cancelled {
+        Cancelled::Cancelled => after.insert("status", Status::Cancelled.code()),
+        Cancelled::Requested if task.get("cancel").is_none_or(|asked| *asked == Bson::Null) => {
+            after.insert("cancel", "requested")
+        }
+        Cancelled::Requested | Cancelled::Ended(_) | Cancelled::NoSuchTask => return None,
+    };
+    Some((before, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cancel_changes_the_status_or_asks_once() {
+        let task = doc! { "queue": ObjectId::new(), "status": -2_i64 };
+        let (before, after) = difference(&task, &Cancelled::Cancelled).unwrap();
+        assert_eq!(
+            (before.get("status"), after.get("status")),
+            (Some(&Bson::Int64(-2)), Some(&Bson::Int64(-5)))
+        );
+        assert_eq!(queue_of(&before), queue_of(&after));
+        let (before, after) = difference(&task, &Cancelled::Requested).unwrap();
+        assert_eq!((before.get("cancel"), after.get("cancel")), (None, Some(&Bson::from("requested"))));
+        let asked = doc! { "status": 0, "cancel": { "by": "somebody" } };
+        for nothing in [Cancelled::Requested, Cancelled::Ended(Status::Cancelled), Cancelled::NoSuchTask] {
+            assert_eq!(difference(&asked, &nothing), None, "{nothing:?}");
+        }
+    }
+
+    #[test]
+    fn a_submission_is_told_by_its_number_and_its_first_tasks() {
+        let ids: Vec<TaskId> = (0..25).map(|_| TaskId(ObjectId::new())).collect();
+        let queue = QueueId(ObjectId::new());
+        let of = |collection| submitted(Actor::refused("10.0.0.1"), queue, collection, &ids);
+        let entry = of(None);
+        assert_eq!((entry.queue, entry.object.id), (Some(queue), Some(queue.0)));
+        let first: Vec<ObjectId> = ids.iter().take(10).map(|id| id.0).collect();
+        assert_eq!(entry.more, doc! { "count": 25_i64, "tasks": &first });
+        let made = of(Some("people".to_owned()));
+        assert_eq!(made.more, doc! { "count": 25_i64, "tasks": first, "collection": "people" });
+    }
+}

@@ -1,0 +1,113 @@
+//! What every answer tells browsers: not to guess, not to show it within other pages, and to run nothing that is in it.
+
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+
+/// Of all answers.
+const OF_ALL: [(&str, &str); 7] = [
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    // Pages have a policy of their own, and so have the operator's files. All else is data, whatever it looks like.
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox"),
+];
+
+/// Of answers over TLS: for a year the browser is to come back that way only.
+const OVER_TLS: (&str, &str) = ("strict-transport-security", "max-age=31536000");
+
+/// Adds these headers to every answer that does not have its own.
+///
+/// # Errors
+/// Those of the request; their answers get the headers too.
+pub async fn protect(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+    let encrypted = request.app_config().secure();
+    match next.call(request).await {
+        Ok(mut response) => {
+            complete(response.headers_mut(), encrypted);
+            Ok(response)
+        }
+        Err(mut error) => {
+            error.add_response_mapper(move |mut response| {
+                complete(response.headers_mut(), encrypted);
+                response
+            });
+            Err(error)
+        }
+    }
+}
+
+fn complete(headers: &mut HeaderMap, encrypted: bool) {
+    for (name, value) in OF_ALL.into_iter().chain(encrypted.then_some(OVER_TLS)) {
+        if !headers.contains_key(name) {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::header::CONTENT_SECURITY_POLICY;
+    use actix_web::middleware::from_fn;
+    use actix_web::test::{TestRequest, init_service, try_call_service};
+    use actix_web::{App, HttpResponse, web};
+
+    use super::*;
+    use crate::error::HttpError;
+
+    async fn refuse(
+        request: ServiceRequest,
+        next: Next<impl MessageBody>,
+    ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+        if request.path() == "/refused" {
+            return Err(HttpError::forbidden("no").into());
+        }
+        next.call(request).await
+    }
+
+    #[actix_web::test]
+    async fn every_answer_has_them_and_keeps_its_own() {
+        let own = || async {
+            HttpResponse::Ok().insert_header((CONTENT_SECURITY_POLICY, "default-src 'self'")).finish()
+        };
+        let app = App::new().wrap(from_fn(refuse)).wrap(from_fn(protect));
+        let app = init_service(app.route("/own", web::get().to(own))).await;
+        for (path, status, policy) in [
+            ("/own", 200, "default-src 'self'"),
+            ("/none", 404, "default-src 'none'; frame-ancestors 'none'; sandbox"),
+            ("/refused", 403, "default-src 'none'; frame-ancestors 'none'; sandbox"),
+        ] {
+            let headers = match try_call_service(&app, TestRequest::with_uri(path).to_request()).await {
+                Ok(response) => {
+                    assert_eq!(response.status(), status, "{path}");
+                    response.headers().clone()
+                }
+                Err(error) => {
+                    let response = error.error_response();
+                    assert_eq!(response.status(), status, "{path}");
+                    response.headers().clone()
+                }
+            };
+            for (name, value) in OF_ALL {
+                let expected = if name == "content-security-policy" { policy } else { value };
+                assert_eq!(headers.get(name).unwrap(), expected, "{path}: {name}");
+                assert_eq!(headers.get_all(name).count(), 1, "{path}: {name}");
+            }
+            assert!(!headers.contains_key("strict-transport-security"), "{path}");
+        }
+    }
+
+    #[test]
+    fn over_tls_browsers_are_to_stay_with_it() {
+        let mut headers = HeaderMap::new();
+        complete(&mut headers, true);
+        assert_eq!(headers.get("strict-transport-security").unwrap(), "max-age=31536000");
+    }
+}

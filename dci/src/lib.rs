@@ -1,0 +1,40 @@
+//! `dci`: the web server of Disbatch. JSON for programs, pages for people, at the same addresses.
+//!
+//! This is the whole of it; `main.rs` only calls [`run`]. Nothing else is for others, but for [`input`], which tests need
+//! that make up what clients might send.
+
+mod accept;
+mod access;
+mod api;
+mod args;
+mod audit;
+mod bulk;
+mod changes;
+mod counts;
+mod error;
+mod events;
+mod fields;
+mod headers;
+mod hosts;
+mod incoming;
+pub mod input;
+mod json;
+mod legacy;
+mod openapi;
+mod origin;
+mod output;
+mod params;
+mod query;
+mod raw;
+mod rows;
+mod server;
+mod state;
+mod static_files;
+mod tail;
+mod tls;
+mod ui;
+mod values;
+mod watch;
+
+pub use args::Arguments;
+pub use server::run;

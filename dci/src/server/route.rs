@@ -1,0 +1,200 @@
+//! Adds routes. Each says what somebody must be to use it; there is no other way to add one.
+
+use actix_web::http::header::VARY;
+use actix_web::middleware::{DefaultHeaders, from_fn};
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route, guard};
+
+use crate::access::{Need, enforce};
+use crate::api::Answer;
+use crate::error::HttpError;
+
+/// A method of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// Reads, also as HEAD.
+    Get,
+    /// Changes.
+    Post,
+    /// Removes.
+    Delete,
+}
+
+impl Verb {
+    /// What clients may send for it.
+    const fn allowed(self) -> &'static str {
+        match self {
+            Self::Get => "GET, HEAD",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Its name.
+    #[cfg(test)]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    fn route(self) -> Route {
+        match self {
+            Self::Get => web::route().guard(guard::Any(guard::Get()).or(guard::Head())),
+            Self::Post => web::post(),
+            Self::Delete => web::delete(),
+        }
+    }
+}
+
+/// A route that was added.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Declared {
+    /// The pattern of its addresses.
+    pub path: &'static str,
+    /// Its method.
+    pub verb: Verb,
+    /// What it needs.
+    pub need: Need,
+}
+
+/// An address and what can be done there.
+#[must_use = "an address is of no use unless it is added"]
+pub struct Place {
+    path: &'static str,
+    routes: Vec<(Verb, Need, Route)>,
+    is_shared: bool,
+    varies: bool,
+    guard: Option<Box<dyn guard::Guard>>,
+}
+
+/// What is at an address. `{name}` stands for a part of it, as actix has it.
+pub fn at(path: &'static str) -> Place {
+    Place { path, routes: Vec::new(), is_shared: false, varies: false, guard: None }
+}
+
+impl Place {
+    /// What GET and HEAD do.
+    pub fn get<F, Args>(self, need: Need, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.add(Verb::Get, need, handler)
+    }
+
+    /// What POST does.
+    pub fn post<F, Args>(self, need: Need, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.add(Verb::Post, need, handler)
+    }
+
+    /// What DELETE does.
+    pub fn delete<F, Args>(self, need: Need, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.add(Verb::Delete, need, handler)
+    }
+
+    /// Other places with the same addresses have other methods: this one does not refuse them.
+    pub fn shared(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// The answer depends on `Accept`, which caches are told.
+    pub fn by_accept(self) -> Self {
+        Self { varies: true, ..self }
+    }
+
+    /// Only for requests that this lets through.
+    pub fn only(self, guard: impl guard::Guard + 'static) -> Self {
+        Self { guard: Some(Box::new(guard)), ..self }
+    }
+
+    fn add<F, Args>(mut self, verb: Verb, need: Need, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.routes.push((verb, need, needing(need, verb.route().to(handler))));
+        self
+    }
+}
+
+/// A route that only those reach who may.
+pub fn needing(need: Need, route: Route) -> Route {
+    route.wrap(from_fn(move |request, next| enforce(need, request, next)))
+}
+
+/// Where routes are added to.
+pub struct Routes<'a> {
+    app: &'a mut ServiceConfig,
+    declared: Vec<Declared>,
+}
+
+impl<'a> Routes<'a> {
+    /// Those of `app`.
+    pub fn of(app: &'a mut ServiceConfig) -> Self {
+        Self { app, declared: Vec::new() }
+    }
+
+    /// Adds a place, behind those that were added before.
+    pub fn add(&mut self, place: Place) -> &mut Self {
+        let mut resource = web::resource(place.path);
+        let allow: Vec<&str> = place.routes.iter().map(|(verb, ..)| verb.allowed()).collect();
+        let allow = allow.join(", ");
+        for (verb, need, route) in place.routes {
+            self.declared.push(Declared { path: place.path, verb, need });
+            resource = resource.route(route);
+            if place.is_shared {
+                resource = match verb {
+                    Verb::Get => resource.guard(guard::Any(guard::Get()).or(guard::Head())),
+                    Verb::Post => resource.guard(guard::Post()),
+                    Verb::Delete => resource.guard(guard::Delete()),
+                };
+            }
+        }
+        if let Some(only) = place.guard {
+            resource = resource.guard(guard::fn_guard(move |context| only.check(context)));
+        }
+        if !place.is_shared {
+            resource = resource.default_service(web::to(move |request| refuse(request, allow.clone())));
+        }
+        if place.varies {
+            self.app.service(resource.wrap(DefaultHeaders::new().add((VARY, "Accept"))));
+        } else {
+            self.app.service(resource);
+        }
+        self
+    }
+
+    /// What answers when no place does.
+    pub fn otherwise<F, Args>(&mut self, need: Need, handler: F)
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.app.default_service(needing(need, web::to(handler)));
+    }
+
+    /// What was added.
+    pub fn declared(self) -> Vec<Declared> {
+        self.declared
+    }
+}
+
+async fn refuse(request: HttpRequest, allow: String) -> Answer {
+    Err(HttpError::method_not_allowed(request.method().as_str(), &allow))
+}

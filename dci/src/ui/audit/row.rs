@@ -1,0 +1,281 @@
+//! An entry for people.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document};
+
+use crate::ui::bulk::encoded;
+use crate::ui::parts::{When, cut, grouped};
+use crate::ui::plain;
+
+/// A longer change is folded: characters.
+const LONG: usize = 100;
+
+/// So much of a field's name is shown.
+const NAME: usize = 60;
+
+/// An entry.
+pub struct Row {
+    /// When it was done.
+    pub at: When,
+    /// Who did it.
+    pub who: String,
+    /// How they were recognised, and from where they came.
+    pub how: String,
+    /// What was done.
+    pub what: String,
+    /// The kind of what it was done to, before its name.
+    pub kind: String,
+    /// What it was done to.
+    pub object: Option<Thing>,
+    /// To which tasks, for a bulk job.
+    pub about: Vec<About>,
+    /// The fields that have changed.
+    pub changes: Vec<Change>,
+    /// What came of it.
+    pub result: String,
+    /// The first of the tasks that were submitted.
+    pub task: Option<String>,
+    /// Why.
+    pub reason: String,
+}
+
+/// Something that may have a page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Thing {
+    /// What it is called.
+    pub name: String,
+    /// Its page.
+    pub address: Option<String>,
+}
+
+/// A part of what a bulk job is about.
+#[derive(Debug, PartialEq, Eq)]
+pub struct About {
+    /// What of the tasks.
+    pub what: String,
+    /// How it must be.
+    pub value: Thing,
+}
+
+/// A field that has changed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Its name.
+    pub field: String,
+    /// As it was, if that is to be told.
+    pub old: Option<String>,
+    /// As it is, if that is to be told.
+    pub new: Option<String>,
+    /// Whether it is folded.
+    pub is_long: bool,
+}
+
+impl Row {
+    /// An entry as stored, with the names of the queues that there are.
+    pub fn of(entry: &Document, names: &HashMap<ObjectId, String>) -> Self {
+        let (who, how) = whom(entry);
+        let (kind, object) = object(entry, names);
+        Self {
+            at: When::of(entry.get("at")),
+            who,
+            how,
+            what: plain(entry.get("what")),
+            kind,
+            object,
+            about: entry.get_document("filter").map(|filter| about(filter, names)).unwrap_or_default(),
+            changes: changes(entry),
+            result: result(entry),
+            task: first_task(entry),
+            reason: plain(entry.get("reason")),
+        }
+    }
+}
+
+/// The user, and how they were recognised. Where nobody is asked there are only words.
+fn whom(entry: &Document) -> (String, String) {
+    let Ok(user) = entry.get_str("user") else { return (plain(entry.get("by")), String::new()) };
+    let from = plain(entry.get("from"));
+    let how = match entry.get_str("via").unwrap_or_default() {
+        "token" => format!("with the token {} from {from}", plain(entry.get("token_name"))),
+        "session" => format!("in a session from {from}"),
+        "password" => format!("with a password from {from}"),
+        "proxy" => format!("through a proxy from {from}"),
+        _ => format!("from {from}"), // Nothing else has a name.
+    };
+    (user.to_owned(), how)
+}
+
+/// What it was done to: its kind, and it by name, with its page if it has one.
+fn object(entry: &Document, names: &HashMap<ObjectId, String>) -> (String, Option<Thing>) {
+    let Ok(object) = entry.get_document("object") else {
+        // Entries of older releases are of bulk jobs.
+        let job = entry.get_object_id("job").ok().map(|id| page_of("/bulk", id, id.to_hex()));
+        return (job.as_ref().map(|_| "bulk job".to_owned()).unwrap_or_default(), job);
+    };
+    let (kind, id) = (plain(object.get("kind")), object.get_object_id("id").ok());
+    let name = Some(plain(object.get("name"))).filter(|name| !name.is_empty());
+    let called = || name.clone().or_else(|| id.map(|id| id.to_hex())).unwrap_or_default();
+    let thing = match (kind.as_str(), id) {
+        ("queue", Some(id)) => queue(id, called(), names),
+        ("task", Some(id)) => page_of("/tasks", id, called()),
+        ("bulk", Some(id)) => page_of("/bulk", id, called()),
+        ("node", _) => Thing { address: Some(format!("/nodes/{}", encoded(&called()))), name: called() },
+        ("balance", _) => Thing { name: "QueueBalance".to_owned(), address: Some("/balance".to_owned()) },
+        ("user", _) => Thing { name: called(), address: Some("/users".to_owned()) },
+        _ => Thing { name: called(), address: None }, // Nothing else has a page.
+    };
+    let kind = if kind == "bulk" { "bulk job".to_owned() } else { kind };
+    (kind, Some(thing).filter(|thing| !thing.name.is_empty()))
+}
+
+fn page_of(place: &str, id: ObjectId, name: String) -> Thing {
+    Thing { name, address: Some(format!("{place}/{id}")) }
+}
+
+/// A queue by the name that it has now. What is gone has no page.
+fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> Thing {
+    match names.get(&id) {
+        Some(name) => page_of("/queues", id, name.clone()),
+        None => Thing { name: otherwise, address: None },
+    }
+}
+
+/// What has changed, field by field. What was made has nothing before, and what is gone nothing after.
+fn changes(entry: &Document) -> Vec<Change> {
+    let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
+    let (before, after) = (part("before"), part("after"));
+    let what = entry.get_str("what").unwrap_or_default();
+    let is_made = what.ends_with(" create") || what.ends_with(" add");
+    let is_gone = what.ends_with(" delete") || what.ends_with(" remove") || what.ends_with(" revoke");
+    let told = |value: Option<&Bson>| match value {
+        None | Some(Bson::Null) => "nothing".to_owned(),
+        Some(Bson::String(text)) if text.is_empty() => "\"\"".to_owned(),
+        value => plain(value),
+    };
+    let change = |field: &String| {
+        let old = (!is_made).then(|| told(before.get(field)));
+        let new = (!is_gone).then(|| told(after.get(field)));
+        let length = [&old, &new].into_iter().flatten().map(|text| text.chars().count()).sum::<usize>();
+        Change { field: cut(field, NAME), old, new, is_long: length > LONG }
+    };
+    let new = after.keys().filter(|field| !before.contains_key(field.as_str()));
+    before.keys().chain(new).map(change).collect()
+}
+
+fn result(entry: &Document) -> String {
+    let number = |field: &str| entry.get(field).and_then(disbatch_core::model::whole_number);
+    let tasks = |count: i64| grouped(u64::try_from(count).unwrap_or(0));
+    let counted = match entry.get_str("what").unwrap_or_default() {
+        "tasks submit" => "submitted",
+        "login refused" => "refused",
+        _ => "found", // For bulk jobs.
+    };
+    let mut result = Vec::new();
+    result.extend(number("count").map(|count| format!("{} {counted}", tasks(count))));
+    result.extend(number("done").map(|done| format!("{} done", tasks(done))));
+    result.extend(
+        number("skipped").filter(|skipped| *skipped > 0).map(|skipped| format!("{} skipped", tasks(skipped))),
+    );
+    result.extend(entry.get_str("state").ok().map(str::to_owned));
+    result.extend(entry.get_str("collection").ok().map(|name| format!("made of the collection {name}")));
+    result.join(", ")
+}
+
+fn first_task(entry: &Document) -> Option<String> {
+    let tasks = entry.get_array("tasks").ok()?;
+    tasks.first().and_then(Bson::as_object_id).map(ObjectId::to_hex)
+}
+
+/// A filter for people.
+fn about(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<About> {
+    let plainly = |name: String| Thing { name, address: None };
+    let part = |(name, value): (&String, &Bson)| match (name.as_str(), value) {
+        ("queue", Bson::ObjectId(id)) => {
+            About { what: "queue".into(), value: queue(*id, id.to_hex(), names) }
+        }
+        ("queue", Bson::String(all)) if all == "*" => {
+            About { what: "queue".into(), value: plainly("all".into()) }
+        }
+        ("older_than", seconds) => {
+            About { what: "unchanged for".into(), value: plainly(format!("{} s", plain(Some(seconds)))) }
+        }
+        (other, value) => About { what: other.to_owned(), value: plainly(plain(Some(value))) },
+    };
+    filter.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+
+    fn row(entry: &Document) -> Row {
+        Row::of(entry, &HashMap::new())
+    }
+
+    #[test]
+    fn it_is_told_how_somebody_was_recognised() {
+        let of = |via: &str| {
+            let entry = doc! { "by": "alice", "user": "alice", "via": via, "from": "x", "token_name": "t" };
+            let row = row(&entry);
+            (row.who, row.how)
+        };
+        assert_eq!(of("session"), ("alice".into(), "in a session from x".into()));
+        assert_eq!(of("token"), ("alice".into(), "with the token t from x".into()));
+        assert_eq!(of("telepathy"), ("alice".into(), "from x".into()));
+        let anybody = row(&doc! { "by": "the REST API from x", "via": "open", "from": "x" });
+        assert_eq!((anybody.who.as_str(), anybody.how.as_str()), ("the REST API from x", ""));
+    }
+
+    #[test]
+    fn objects_lead_to_their_pages() {
+        let id = ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap();
+        let of = |object: Document| {
+            let row = row(&doc! { "object": object });
+            let thing = row.object.map(|thing| (thing.name, thing.address.unwrap_or_default()));
+            (row.kind, thing)
+        };
+        let with = |kind: &str, name: &str, address: &str| {
+            (kind.to_owned(), Some((name.to_owned(), address.to_owned())))
+        };
+        let hex = id.to_hex();
+        assert_eq!(of(doc! { "kind": "task", "id": id }), with("task", &hex, &format!("/tasks/{hex}")));
+        assert_eq!(of(doc! { "kind": "bulk", "id": id }), with("bulk job", &hex, &format!("/bulk/{hex}")));
+        assert_eq!(of(doc! { "kind": "node", "name": "a b" }), with("node", "a b", "/nodes/a%20b"));
+        assert_eq!(of(doc! { "kind": "queue", "id": id, "name": "gone" }), with("queue", "gone", ""));
+        assert_eq!(of(doc! { "kind": "balance" }), with("balance", "QueueBalance", "/balance"));
+        assert_eq!(of(doc! { "kind": "counters" }), ("counters".to_owned(), None));
+        let old = row(&doc! { "job": id });
+        let address = old.object.unwrap().address;
+        assert_eq!((old.kind.as_str(), address), ("bulk job", Some(format!("/bulk/{hex}"))));
+    }
+
+    #[test]
+    fn changes_are_told_field_by_field() {
+        let of = |what: &str, before: Document, after: Document| {
+            let entry = doc! { "what": what, "before": before, "after": after };
+            let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            let changes = row(&entry).changes.into_iter();
+            changes.map(|c| format!("{} {} {}", c.field, told(c.old), told(c.new))).collect::<Vec<_>>()
+        };
+        let before = doc! { "threads": 1, "reason": "x" };
+        let update = of("queue update", before, doc! { "threads": 2, "sort": "" });
+        assert_eq!(update, ["threads 1 2", "reason x nothing", "sort nothing \"\""]);
+        assert_eq!(of("queue create", doc! {}, doc! { "name": "mail" }), ["name - mail"]);
+        assert_eq!(of("queue delete", doc! { "name": "mail" }, doc! {}), ["name mail -"]);
+        assert_eq!(of("balance update", doc! {}, doc! { "queues": [["a"]] }), ["queues nothing [[\"a\"]]"]);
+    }
+
+    #[test]
+    fn submissions_lead_to_their_first_task() {
+        let id = ObjectId::new();
+        let entry = doc! { "what": "tasks submit", "count": 1200_i64, "tasks": [id], "collection": "people" };
+        let row = row(&entry);
+        assert_eq!(row.result, "1,200 submitted, made of the collection people");
+        assert_eq!(row.task, Some(id.to_hex()));
+        assert_eq!(super::result(&doc! { "what": "login refused", "count": 3_i64 }), "3 refused");
+    }
+}

@@ -1,0 +1,274 @@
+//! `GET /login`, `POST /login` and `POST /logout`: how people say who they are, and that they leave.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue, LOCATION, RETRY_AFTER};
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
+use askama::Template;
+use disbatch_core::accounts::UserName;
+use serde_json::{Value, json};
+
+use crate::access::{self, Login, Via, Who, address, cookie};
+use crate::api::{Answer, then};
+use crate::error::HttpError;
+use crate::openapi::{Credentials, ErrorBody, OfAnybody, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{accept, changes, json, ui};
+
+/// Where a login leads if nothing else is asked for.
+const HOME: &str = "/";
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct LoginPage<'a> {
+    known: Known,
+    /// What was typed as the name. What was typed as the password is not kept.
+    name: &'a str,
+    /// Where the login leads.
+    next: &'a str,
+    /// What is wrong.
+    message: Option<&'a str>,
+}
+
+/// Who it is, before anybody has logged in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Known {
+    /// Not known yet.
+    Nobody,
+    /// Somebody: nobody is asked who they are.
+    Anybody,
+    /// Somebody of this name.
+    As(String),
+}
+
+/// The page to log in. Whoever is known already is told so.
+///
+/// # Errors
+/// The database cannot be reached. The error is a page.
+#[utoipa::path(
+    get, path = "/login", tag = "accounts", operation_id = "showLogin",
+    params(("then" = Option<String>, Query, description = "The address on this server that is next.")),
+    responses(
+        (status = 200, description = "The page.", body = String, content_type = "text/html"),
+        (status = 503, description = "The database cannot be reached.", body = ErrorBody),
+        OfAnybody,
+    ),
+)]
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    params: Result<Params, HttpError>,
+) -> HttpResponse {
+    let params = params.unwrap_or_default();
+    let next = own(params.fields.get("then"));
+    let rendered = match known(&request, &state).await {
+        Ok(known) => ui::render(StatusCode::OK, &LoginPage { known, name: "", next, message: None }),
+        Err(error) => Err(error),
+    };
+    let mut response = ui::page(rendered);
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// Begins a session for whoever knows the password of a user: the cookie of the answer is its key. Programs had better send
+/// the password, or a token, with each request.
+///
+/// # Errors
+/// There is no such user or it is not their password, there were too many wrong ones, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/login", tag = "accounts", operation_id = "logIn",
+    request_body(content(
+        (Credentials = "application/json"), (Credentials = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (
+            status = 200, description = "Logged in; the cookie is the session's.", body = Value,
+            example = json!({"name": "alice"}),
+        ),
+        (status = 303, description = "The same; the address of `.then` is next."),
+        (status = 400, description = "The name or the password is missing.", body = ErrorBody),
+        (status = 401, description = "The name or the password is wrong.", body = ErrorBody),
+        (
+            status = 403, description = "A browser says that a page of another site makes the request.",
+            body = ErrorBody,
+        ),
+        (status = 413, description = "The body is longer than 16 MiB.", body = ErrorBody),
+        (
+            status = 429, body = ErrorBody,
+            description = "There were too many wrong passwords; `Retry-After` tells when the next may be tried.",
+        ),
+        (status = 503, description = "The database cannot be reached.", body = ErrorBody),
+        OfAnybody,
+    ),
+)]
+pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
+    match begin(&request, &state, &params).await {
+        Err(error) if then::is_form(&params) => Ok(refused(&error, &params)),
+        other => other,
+    }
+}
+
+/// Ends the session, and leads to the page to log in. Whoever has no session is only led there.
+///
+/// # Errors
+/// The database cannot be reached.
+#[utoipa::path(
+    post, path = "/logout", tag = "accounts", operation_id = "logOut",
+    responses((status = 303, description = "Ended; the page to log in is next."), OfWrite),
+)]
+pub async fn log_out(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
+    then::or_page(accept::wants_html(&request), end(&request, &state, &who).await)
+}
+
+async fn begin(request: &HttpRequest, state: &State, params: &Params) -> Answer {
+    if !request.query_string().is_empty() {
+        return Err(HttpError::bad_request("a password is sent in the body: addresses are kept in logs"));
+    }
+    let (name, password) = (given(params, "name")?, given(params, "password")?);
+    let wrong = || HttpError::unauthorized("wrong name or password");
+    // What cannot be anybody's name is not remembered as one that was tried.
+    name.parse::<UserName>().map_err(|_| wrong())?;
+    let Login::Done { cookie, name } = access::log_in(request, state, name, password).await? else {
+        return Err(wrong());
+    };
+    if then::is_form(params) {
+        let next = own(params.options.get("then"));
+        return Ok(HttpResponse::SeeOther().cookie(cookie).insert_header((LOCATION, next)).finish());
+    }
+    let body = json::compact(&json!({ "name": name }));
+    Ok(HttpResponse::Ok().cookie(cookie).content_type(json::CONTENT_TYPE).body(body))
+}
+
+async fn end(request: &HttpRequest, state: &State, who: &Who) -> Answer {
+    if let Via::Session(key) = &who.via {
+        changes::log_out(state, who, key).await?;
+    }
+    let encrypted = address::is_encrypted(request, state.access.proxy.as_ref());
+    let mut response = HttpResponse::SeeOther();
+    response.cookie(cookie::none(encrypted)).insert_header((LOCATION, "/login"));
+    // Nor is the next who uses the browser to find what it has kept.
+    Ok(response.insert_header(("clear-site-data", "\"cache\"")).finish())
+}
+
+/// The page again, with what is wrong.
+fn refused(error: &HttpError, params: &Params) -> HttpResponse {
+    let page = LoginPage {
+        known: Known::Nobody,
+        name: params.fields.get("name").and_then(Value::as_str).unwrap_or_default(),
+        next: own(params.options.get("then")),
+        message: Some(error.message()),
+    };
+    let mut response = ui::page(ui::render(error.status(), &page));
+    if let Some(wait) = error.error_response().headers().get(RETRY_AFTER) {
+        response.headers_mut().insert(RETRY_AFTER, wait.clone());
+    }
+    response
+}
+
+/// Who it is, as far as a browser may be let in already.
+async fn known(request: &HttpRequest, state: &State) -> Result<Known, HttpError> {
+    let access = &state.access;
+    if access.is_open(&state.store, access::is_forwarded(request)).await? {
+        return Ok(Known::Anybody);
+    }
+    let proxy = access.proxy.as_ref();
+    if let Some(proxy) = proxy.filter(|proxy| address::is_from_proxy(request, proxy))
+        && let Some(header) = proxy.user_header.as_deref()
+        && let Some(name) = request.headers().get(header).and_then(|name| name.to_str().ok())
+    {
+        return Ok(Known::As(name.to_owned()));
+    }
+    let Some(key) = cookie::key(request, address::is_encrypted(request, proxy)) else {
+        return Ok(Known::Nobody);
+    };
+    let user = state.store.session_user(&key, access.limits).await?;
+    Ok(user.map_or(Known::Nobody, |user| Known::As(user.name.to_string())))
+}
+
+/// The address of this server that is next.
+fn own(next: Option<&Value>) -> &str {
+    next.and_then(Value::as_str).filter(|path| then::is_own(path)).unwrap_or(HOME)
+}
+
+fn given<'a>(params: &'a Params, name: &str) -> Result<&'a str, HttpError> {
+    let value = params.fields.get(name).and_then(Value::as_str);
+    value.ok_or_else(|| HttpError::bad_param("name and password must be given as text", name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const FORM: &str = "application/x-www-form-urlencoded";
+
+    fn html(known: Known, name: &str, message: Option<&str>) -> String {
+        LoginPage { known, name, next: "/tasks?queue=<x>", message }.render().unwrap()
+    }
+
+    #[test]
+    fn the_page_asks_for_a_name_and_a_password_and_leads_on() {
+        let html = html(Known::Nobody, "<b>\"alice\"", Some("wrong <i>name</i>"));
+        for part in [
+            "action=\"/login\" method=\"post\"",
+            "name=\".then\" value=\"/tasks?queue=&#60;x&#62;\"",
+            "value=\"&#60;b&#62;&#34;alice&#34;\"",
+            "autocomplete=\"current-password\"",
+            "wrong &#60;i&#62;name&#60;/i&#62;",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<b>") && !html.contains("<i>") && !html.contains("<nav"), "{html}");
+    }
+
+    #[test]
+    fn who_is_known_is_not_asked() {
+        let known = html(Known::As("<alice>".into()), "", None);
+        assert!(known.contains("You are logged in as") && known.contains("&#60;alice&#62;"), "{known}");
+        let open = html(Known::Anybody, "", None);
+        assert!(open.contains("Nobody is asked"), "{open}");
+        for html in [known, open] {
+            assert!(
+                !html.contains("type=\"password\"") && html.contains("href=\"/tasks?queue=&#60;x&#62;\""),
+                "{html}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_name_and_not_the_password() {
+        let body = b"name=%3Calice%3E&password=open+sesame&.then=%2F%2Fevil.example";
+        let params = Params::read(FORM, body, "").unwrap();
+        assert_eq!(
+            (given(&params, "name").unwrap(), given(&params, "password").unwrap()),
+            ("<alice>", "open sesame")
+        );
+        let response = refused(&HttpError::too_many_attempts(Duration::from_secs(3)), &params);
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers().get(RETRY_AFTER).unwrap(), "3");
+        let page = LoginPage {
+            known: Known::Nobody,
+            name: given(&params, "name").unwrap(),
+            next: own(params.options.get("then")),
+            message: None,
+        };
+        let html = page.render().unwrap();
+        assert!(html.contains("value=\"&#60;alice&#62;\"") && !html.contains("sesame"), "{html}");
+        assert!(!html.contains("evil"), "it would lead to another server: {html}");
+    }
+
+    #[test]
+    fn name_and_password_are_text() {
+        let of = |body: &[u8]| {
+            let params = Params::read("application/json", body, "").unwrap();
+            given(&params, "name").map(str::to_owned).map_err(|error| error.status().as_u16())
+        };
+        assert_eq!(of(br#"{"name": "alice"}"#), Ok("alice".to_owned()));
+        for wrong in [br#"{}"#.as_slice(), br#"{"name": 5}"#, br#"{"name": ["alice"]}"#, br#"{"name": null}"#]
+        {
+            assert_eq!(of(wrong), Err(400));
+        }
+    }
+}

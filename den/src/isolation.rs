@@ -1,0 +1,31 @@
+//! What the DEN makes sure of so that its runners can keep plugins from what is not theirs. The runners do it.
+
+use disbatch_core::cgroup;
+use disbatch_core::config::{Config, ConfigError};
+use disbatch_core::identity::Identity;
+
+/// Refuses a configuration with which no runner could start a plugin.
+///
+/// # Errors
+/// There is no such user, or this process may not become that user, or the folder of control groups cannot be used.
+pub fn check(config: &Config) -> Result<(), ConfigError> {
+    if let Some(user) = Identity::of(config)? {
+        tracing::info!(user = %user.name, uid = user.uid, gid = user.gid, "plugins run as another user");
+    }
+    cgroup::prepare(config)?;
+    cgroup::remove_left(config);
+    if let Some(runner) = &config.task_runner
+        && (config.run_as.is_some() || config.cgroup.is_some())
+    {
+        let runner = runner.display();
+        tracing::warn!("task_runner is {runner}: unless it is a dtr, run_as and cgroup mean nothing to it");
+    }
+    Ok(())
+}
+
+/// Warns of what is allowed, and should not be.
+pub fn warn(config: &Config) {
+    if config.run_as.is_none() && nix::unistd::Uid::effective().is_root() {
+        tracing::warn!("plugins run as root: name another user as run_as in the configuration");
+    }
+}

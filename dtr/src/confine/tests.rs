@@ -1,0 +1,281 @@
+use std::collections::{BTreeSet, HashMap};
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use command_fds::{CommandFdExt, FdMapping};
+use disbatch_core::config::RunAs;
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use super::*;
+use crate::guard::exceeded::Exceeded;
+use crate::guard::protocol::{Exit, Report, Settings};
+use crate::guard::{Guard, program};
+
+/// Nothing here takes so long.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A plugin that has ended.
+struct Came {
+    pid: i32,
+    exit: Exit,
+    stdout: String,
+    stderr: String,
+    control: String,
+    folder: TempDir,
+}
+
+impl Came {
+    /// `Name: value` lines of the output, as in `/proc/PID/status`.
+    fn status(&self) -> HashMap<&str, &str> {
+        self.stdout.lines().filter_map(|line| line.split_once(":\t")).collect()
+    }
+}
+
+fn spawn(confinement: &Confinement, command: &[&str]) -> (Spawn, TempDir) {
+    let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o700)).tempdir().unwrap();
+    let spawn = Spawn {
+        until: boot_time() + DEADLINE,
+        program: command[0].into(),
+        arguments: command[1..].iter().map(OsString::from).collect(),
+        environment: vec![("PATH".into(), "/bin:/usr/bin".into()), ("ONLY".into(), "this".into())],
+        folder: folder.path().to_owned(),
+        descriptors: 0,
+        confinement: Some(confinement.clone()).filter(|confinement| *confinement != Confinement::default()),
+    };
+    (spawn, folder)
+}
+
+/// Runs it to its end, or tells why it cannot be started.
+async fn run(guard: &Guard, confinement: &Confinement, command: &[&str]) -> Result<Came, String> {
+    let (spawn, folder) = spawn(confinement, command);
+    let mut guarded = guard.spawn(spawn).unwrap();
+    let mut streams = guarded.streams().unwrap();
+    drop(streams.stdin);
+    let pid = match timeout(DEADLINE, guarded.report()).await.unwrap() {
+        Some(Report::Pid(pid)) => pid,
+        Some(Report::Error(error)) => return Err(error),
+        other => panic!("{other:?}"),
+    };
+    let [mut stdout, mut stderr, mut control] = [String::new(), String::new(), String::new()];
+    timeout(DEADLINE, streams.stdout.read_to_string(&mut stdout)).await.unwrap().unwrap();
+    timeout(DEADLINE, streams.stderr.read_to_string(&mut stderr)).await.unwrap().unwrap();
+    timeout(DEADLINE, streams.control.read_to_string(&mut control)).await.unwrap().unwrap();
+    match timeout(DEADLINE, guarded.report()).await.unwrap() {
+        Some(Report::Exited(exit)) => Ok(Came { pid, exit, stdout, stderr, control, folder }),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn script(guard: &Guard, confinement: &Confinement, script: &str) -> Came {
+    run(guard, confinement, &["/bin/sh", "-c", script]).await.unwrap()
+}
+
+fn guard() -> Guard {
+    Guard::start(Settings::default()).unwrap()
+}
+
+fn limited(limits: Limits) -> Confinement {
+    Confinement { limits, ..Confinement::default() }
+}
+
+/// Nobody in particular, if this process may become somebody else.
+fn nobody() -> Option<Identity> {
+    if !Uid::effective().is_root() {
+        let _nobody_reads = writeln!(io::stderr(), "skipped: only root can become another user");
+        return None;
+    }
+    Some(Identity::find(&RunAs { user: "nobody".to_owned(), group: None }).unwrap())
+}
+
+#[tokio::test]
+async fn a_confined_plugin_has_the_process_that_is_reported_and_no_more_than_others_have() {
+    let guard = guard();
+    let confinement = limited(Limits { open_files: Some(64), ..Limits::default() });
+    let what = "ls /proc/self/fd; tr '\\0' ' ' < /proc/$$/cmdline; echo; env; \
+        exec cat /proc/self/stat /proc/self/status";
+    for _ in 0..2 {
+        let came = script(&guard, &confinement, what).await;
+        // The fifth is that of the folder which is listed. Whoever runs the tests may have left higher ones open.
+        let numbers = came.stdout.lines().map_while(|line| line.parse::<u32>().ok());
+        let mut numbers: Vec<u32> = numbers.filter(|number| *number < 6).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [0, 1, 2, 3, 4]);
+        assert!(came.stdout.contains("\nPATH=/bin:/usr/bin\n") && came.stdout.contains("\nONLY=this\n"));
+        assert!(!came.stdout.contains("confine"), "{}", came.stdout);
+        let stat = came.stdout.lines().find(|line| line.contains("(cat)")).unwrap();
+        let fields: Vec<&str> = stat.split(' ').collect();
+        assert_eq!([fields[0], fields[4]], [came.pid.to_string(), came.pid.to_string()], "its own group");
+        let status = came.status();
+        assert_eq!([status["SigBlk"], status["SigCgt"]], ["0000000000000000"; 2]);
+        assert_eq!(status["SigIgn"], own_status("SigIgn"), "no signal is ignored for it");
+    }
+}
+
+/// What a program sees that is started without a guard.
+fn own_status(name: &str) -> String {
+    let output = Command::new("cat").arg("/proc/self/status").output().unwrap();
+    let status = String::from_utf8(output.stdout).unwrap();
+    let value = |line: &str| Some(line.strip_prefix(name)?.strip_prefix(":\t")?.to_owned());
+    status.lines().find_map(value).unwrap()
+}
+
+#[tokio::test]
+async fn limits_are_what_was_given_and_never_more_than_there_was() {
+    let limits = Limits {
+        memory: Some(1 << 30),
+        cpu_seconds: Some(7),
+        open_files: Some(u64::from(u32::MAX)),
+        processes: Some(99),
+        file_size: Some(1 << 20),
+        core: Some(0),
+    };
+    let came = script(&guard(), &limited(limits), "exec cat /proc/self/limits").await;
+    let of = |name: &str| {
+        let line = came.stdout.lines().find(|line| line.starts_with(name)).unwrap();
+        let words: Vec<&str> = line[name.len()..].split_whitespace().collect();
+        [words[0].to_owned(), words[1].to_owned()]
+    };
+    assert_eq!(of("Max address space"), ["1073741824", "1073741824"]);
+    assert_eq!(of("Max cpu time"), ["7", "12"]);
+    assert_eq!(of("Max processes"), ["99", "99"]);
+    assert_eq!(of("Max file size"), ["1048576", "1048576"]);
+    assert_eq!(of("Max core file size"), ["0", "0"]);
+    let (_, highest) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let files = highest.min(u64::from(u32::MAX)).to_string();
+    assert_eq!(of("Max open files"), [files.clone(), files]);
+}
+
+#[tokio::test]
+async fn who_exceeds_a_limit_is_ended_and_the_limit_is_named() {
+    let guard = guard();
+    let cpu = limited(Limits { cpu_seconds: Some(1), ..Limits::default() });
+    let came = script(&guard, &cpu, "while :; do :; done").await;
+    assert_eq!(came.exit.exit_status().signal(), Some(Signal::SIGXCPU as i32));
+    assert_eq!(came.exit.limit, Some(Exceeded::CpuSeconds(1)));
+    let in_shell = script(&guard, &cpu, "sh -c 'while :; do :; done'; exit $?").await;
+    assert_eq!(in_shell.exit.limit, Some(Exceeded::CpuSeconds(1)), "{:?} {}", in_shell.exit, in_shell.stderr);
+    let file = limited(Limits { file_size: Some(4096), ..Limits::default() });
+    let came = script(&guard, &file, "exec head -c 100000 /dev/zero > file").await;
+    assert_eq!(came.exit.limit, Some(Exceeded::FileSize(4096)), "{:?}", came.exit);
+    let other = script(&guard, &cpu, "kill -s SEGV $$").await;
+    assert_eq!((other.exit.exit_status().signal(), other.exit.limit), (Some(11), None));
+}
+
+#[tokio::test]
+async fn too_little_memory_is_the_plugins_own_concern() {
+    let memory = limited(Limits { memory: Some(256 << 20), ..Limits::default() });
+    let came = script(&guard(), &memory, "exec dd if=/dev/zero of=/dev/null bs=512M count=1").await;
+    assert!(!came.exit.exit_status().success() && came.stderr.contains("memory"), "{}", came.stderr);
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_is_named_by_the_system_as_elsewhere() {
+    let guard = guard();
+    let confinement = limited(Limits { open_files: Some(64), ..Limits::default() });
+    for (program, expected) in [
+        ("/nonexistent/program", "No such file or directory (os error 2)"),
+        ("/etc/passwd", "Permission denied (os error 13)"),
+    ] {
+        let error = run(&guard, &confinement, &[program]).await.err();
+        assert_eq!(error.as_deref(), Some(expected));
+    }
+    let nowhere = Confinement { cgroup: Some("/nonexistent".into()), ..confinement.clone() };
+    let error = run(&guard, &nowhere, &["/bin/true"]).await.err().unwrap();
+    assert!(error.starts_with("cannot make the control group /nonexistent/disbatch-"), "{error}");
+    assert_eq!(script(&guard, &confinement, "exit 4").await.exit.exit_status().code(), Some(4));
+}
+
+#[tokio::test]
+async fn a_plugin_may_be_another_user_who_can_do_nothing_to_its_guard() {
+    let Some(nobody) = nobody() else { return };
+    let guard = guard();
+    let confinement = Confinement { user: Some(nobody.clone()), ..Confinement::default() };
+    let what = "id -u; id -g; id -G; pwd; touch file; echo again > /dev/fd/3; echo error > /dev/stderr
+        kill -0 $PPID 2>/dev/null; echo signal $?; cat /proc/$PPID/environ > /dev/null 2>&1; echo environ $?";
+    let came = script(&guard, &confinement, what).await;
+    let lines: Vec<&str> = came.stdout.lines().collect();
+    let groups: BTreeSet<u32> = lines[2].split(' ').map(|group| group.parse().unwrap()).collect();
+    assert_eq!(lines[..2], [nobody.uid.to_string(), nobody.gid.to_string()]);
+    assert_eq!(groups, nobody.groups.iter().copied().collect::<BTreeSet<u32>>());
+    assert_eq!(lines[3], came.folder.path().to_str().unwrap());
+    assert_eq!(lines[4..], ["signal 1", "environ 1"]);
+    assert_eq!((came.control.as_str(), came.stderr.as_str()), ("again\n", "error\n"));
+    let folder = fs::metadata(came.folder.path()).unwrap();
+    assert_eq!((folder.uid(), folder.gid(), folder.mode() & 0o7777), (nobody.uid, nobody.gid, 0o700));
+    assert_eq!(fs::metadata(came.folder.path().join("file")).unwrap().uid(), nobody.uid);
+    assert_eq!(fs::metadata("/").unwrap().uid(), 0);
+}
+
+#[tokio::test]
+async fn a_plugin_in_no_folder_gets_none() {
+    let Some(nobody) = nobody() else { return };
+    let confinement = Confinement { user: Some(nobody), ..Confinement::default() };
+    let (spawn, folder) = spawn(&confinement, &["/bin/true"]);
+    let mut guarded = guard().spawn(Spawn { folder: "/".into(), ..spawn }).unwrap();
+    assert!(matches!(timeout(DEADLINE, guarded.report()).await.unwrap(), Some(Report::Pid(_))));
+    assert_eq!(fs::metadata("/").unwrap().uid(), 0);
+    assert_eq!(fs::metadata(folder.path()).unwrap().uid(), 0);
+}
+
+#[tokio::test]
+async fn further_privileges_are_out_of_reach_unless_they_are_allowed() {
+    for (no_new_privs, expected) in [(true, "1".to_owned()), (false, own_status("NoNewPrivs"))] {
+        let guard = Guard::start(Settings { no_new_privs, ..Settings::default() }).unwrap();
+        for confinement in [Confinement::default(), limited(Limits { core: Some(0), ..Limits::default() })] {
+            let came = script(&guard, &confinement, "exec cat /proc/self/status").await;
+            assert_eq!(came.status()["NoNewPrivs"], expected);
+        }
+    }
+}
+
+/// Runs the step by itself. Returns what it says to the guard, and its exit status.
+fn step(arguments: &[&str]) -> (String, Option<i32>) {
+    let (mut complaints, end) = io::pipe().unwrap();
+    let mut command = Command::new(program());
+    command.arg(WORD).args(arguments).stdin(Stdio::null());
+    let mapping = FdMapping { parent_fd: OwnedFd::from(end), child_fd: COMPLAINTS_FD };
+    command.fd_mappings(vec![mapping]).unwrap();
+    let mut child = command.spawn().unwrap();
+    // With it goes this process's copy of the other end.
+    drop(command);
+    let mut complaint = String::new();
+    complaints.read_to_string(&mut complaint).unwrap();
+    (complaint, child.wait().unwrap().code())
+}
+
+#[test]
+fn whoever_is_too_late_does_not_begin() {
+    let late = (boot_time() - Duration::from_millis(1)).as_millis().to_string();
+    let none = serde_json::to_string(&Confinement::default()).unwrap();
+    assert_eq!(step(&[&none, &late, "/bin/true"]), (LEASE_IS_OVER.to_owned(), Some(126)));
+    let in_time = (boot_time() + DEADLINE).as_millis().to_string();
+    assert_eq!(step(&[&none, &in_time, "/bin/sh", "-c", "exit 3"]), (String::new(), Some(3)));
+}
+
+#[test]
+fn what_cannot_be_given_up_is_told() {
+    let in_time = (boot_time() + DEADLINE).as_millis().to_string();
+    let gone = Confinement { cgroup: Some("/nonexistent".into()), ..Confinement::default() };
+    let gone = serde_json::to_string(&gone).unwrap();
+    let (complaint, status) = step(&[&gone, &in_time, "/bin/true"]);
+    let expected = "cannot join the control group /nonexistent: No such file or directory (os error 2)";
+    assert_eq!((complaint.as_str(), status), (expected, Some(126)));
+    assert_eq!(step(&[]), ("wrong arguments".to_owned(), Some(126)));
+    assert_eq!(step(&["x"]).1, Some(126));
+}
+
+#[test]
+fn it_is_not_for_people() {
+    // Whoever runs the tests may have left the descriptor open.
+    let script = format!("exec \"$0\" {WORD} {COMPLAINTS_FD}>&-");
+    let output = Command::new("/bin/sh").arg("-c").arg(script).arg(program()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.starts_with("dtr confine: ") && text.contains("started by dtr only"), "{text}");
+    assert_eq!(output.status.code(), Some(2));
+}

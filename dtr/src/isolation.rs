@@ -1,0 +1,194 @@
+//! What the plugins of this runner get from it, and what they are kept from.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::fs::lchown;
+use std::path::{Path, PathBuf};
+
+use disbatch_core::cgroup;
+use disbatch_core::config::{Config, ConfigError, Limits, PluginEnvironment};
+use disbatch_core::identity::Identity;
+use disbatch_core::plugin::Manifest;
+
+use crate::confine::Confinement;
+use crate::guard;
+use crate::guard::protocol::Settings;
+
+/// The variables that a runner sets for its plugins. They come from nowhere else, whatever is configured.
+const SET_HERE: [&str; 12] = [
+    guard::TASK_VARIABLE,
+    guard::RUNNER_VARIABLE,
+    "DISBATCH_QUEUE_ID",
+    "DISBATCH_QUEUE",
+    "DISBATCH_PLUGIN",
+    "DISBATCH_NODE",
+    "DISBATCH_ATTEMPT",
+    "DISBATCH_WORK_DIR",
+    "DISBATCH_CONTROL_FD",
+    "DISBATCH_WARM",
+    "JOB_ID",
+    "JOB_PARAMS",
+];
+
+/// What the configuration says of that.
+#[derive(Debug, Clone)]
+pub struct Isolation {
+    environment: Vec<(OsString, OsString)>,
+    user: Option<Identity>,
+    limits: Limits,
+    cgroup: Option<PathBuf>,
+    settings: Settings,
+}
+
+impl Default for Isolation {
+    /// As where nothing is configured.
+    fn default() -> Self {
+        Self {
+            environment: environment_of(std::env::vars_os(), &PluginEnvironment::default(), None),
+            user: None,
+            limits: Limits::default(),
+            cgroup: None,
+            settings: Settings::default(),
+        }
+    }
+}
+
+impl Isolation {
+    /// Looks up the user, and makes the folder of control groups ready, where there are any.
+    ///
+    /// # Errors
+    /// There is no such user, or this process may not become that user, or the folder cannot be used.
+    pub fn prepare(config: &Config) -> Result<Self, ConfigError> {
+        let user = Identity::of(config)?;
+        cgroup::prepare(config)?;
+        cgroup::remove_left(config);
+        let core = config.limits.core.unwrap_or(Settings::default().core);
+        Ok(Self {
+            environment: environment_of(std::env::vars_os(), &config.plugin_environment, user.as_ref()),
+            user,
+            limits: Limits { core: None, ..config.limits },
+            cgroup: config.cgroup.as_ref().map(|folder| folder.0.clone()),
+            settings: Settings { no_new_privs: config.no_new_privs.0, core },
+        })
+    }
+
+    /// What is in the environment of every plugin.
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        self.environment.clone()
+    }
+
+    /// What all plugins have in common by way of their guard.
+    pub fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// What this plugin is to have less of than its guard. `None`: nothing, so it is started without a detour.
+    pub fn confinement(&self, plugin: &Manifest) -> Option<Confinement> {
+        // The guard has the node's own limit already.
+        let core = plugin.limits.core.filter(|core| *core < self.settings.core);
+        let limits = Limits { core, ..self.limits.lower_of(plugin.limits) };
+        let is_needed = self.user.is_some() || self.cgroup.is_some() || limits != Limits::default();
+        is_needed.then(|| Confinement { user: self.user.clone(), limits, cgroup: self.cgroup.clone() })
+    }
+
+    /// Makes the private folder of a task the property of the user whom its plugin runs as. A plugin that has a process
+    /// for each task gets it from the guard.
+    ///
+    /// # Errors
+    /// The file system does not know of owners.
+    pub fn hand_over(&self, folder: &Path) -> io::Result<()> {
+        match &self.user {
+            // As long as it belongs to this process, nobody else can put another folder in its place.
+            Some(user) => lchown(folder, Some(user.uid), Some(user.gid)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What `all` has for plugins, who run as `user` if that is given.
+fn environment_of(
+    all: impl Iterator<Item = (OsString, OsString)>,
+    configured: &PluginEnvironment,
+    user: Option<&Identity>,
+) -> Vec<(OsString, OsString)> {
+    let is_set_here = |name: &OsStr| SET_HERE.iter().any(|own| name == *own);
+    let mut environment: Vec<(OsString, OsString)> =
+        all.filter(|(name, _)| configured.passes(name) && !is_set_here(name)).collect();
+    if let Some(user) = user {
+        let name: &OsStr = user.name.as_ref();
+        let own = [("HOME", user.home.as_os_str()), ("USER", name), ("LOGNAME", name)];
+        environment.retain(|(name, _)| own.iter().all(|(own, _)| name != own));
+        environment.extend(own.map(|(name, value)| (OsString::from(name), value.to_owned())));
+    }
+    environment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepare(keys: &str) -> Isolation {
+        let text = format!(r#"{{"mongohost":"h","database":"d"{keys}}}"#);
+        Isolation::prepare(&Config::parse(&text, Path::new("/etc/d.json")).unwrap()).unwrap()
+    }
+
+    fn plugin(limits: &str) -> Manifest {
+        Manifest::parse(&format!(r#"{{ "name": "A", "command": ["a"], "limits": {limits} }}"#)).unwrap()
+    }
+
+    fn variables(configured: &str, user: Option<&Identity>) -> Vec<String> {
+        let all = ["PATH=/bin", "HOME=/root", "LOGNAME=root", "SECRET=s", "AWS_KEY=k", "JOB_PARAMS=old"];
+        let all = all.into_iter().chain(["DISBATCH_RUNNER_PID=1", "DISBATCH_ROOT_PASSWORD=p"]);
+        let pairs = all.filter_map(|entry| entry.split_once('='));
+        let pairs = pairs.map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let configured = serde_json::from_str(configured).unwrap();
+        let environment = environment_of(pairs, &configured, user);
+        let text = |(name, value): (OsString, OsString)| format!("{}={}", name.display(), value.display());
+        environment.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn plugins_get_what_they_need_and_what_is_named_and_never_what_is_set_here() {
+        assert_eq!(variables("[]", None), ["PATH=/bin", "HOME=/root", "LOGNAME=root"]);
+        let named = variables(r#"["AWS_*"]"#, None);
+        assert_eq!(named, ["PATH=/bin", "HOME=/root", "LOGNAME=root", "AWS_KEY=k"]);
+        let all = variables(r#"["*"]"#, None);
+        assert!(!all.contains(&"DISBATCH_ROOT_PASSWORD=p".to_owned()), "{all:?}");
+        assert!(!all.iter().any(|entry| entry.starts_with("JOB_") || entry.contains("RUNNER")), "{all:?}");
+    }
+
+    #[test]
+    fn another_user_has_a_home_of_their_own() {
+        let home = PathBuf::from("/home/u");
+        let user = Identity { name: "u".to_owned(), uid: 7, gid: 8, groups: vec![8], home };
+        let variables = variables("[]", Some(&user));
+        assert_eq!(variables, ["PATH=/bin", "HOME=/home/u", "USER=u", "LOGNAME=u"]);
+    }
+
+    #[test]
+    fn who_has_nothing_less_than_the_guard_is_not_confined() {
+        let none = prepare("");
+        assert_eq!(none.settings(), Settings { no_new_privs: true, core: 0 });
+        assert_eq!(none.confinement(&plugin("{}")), None);
+        assert_eq!(none.confinement(&plugin(r#"{ "core": "1G" }"#)), None, "the node allows no core dumps");
+        let some = prepare(r#","no_new_privs":false,"limits":{"core":"1M"}"#);
+        assert_eq!(some.settings(), Settings { no_new_privs: false, core: 1 << 20 });
+        assert_eq!(some.confinement(&plugin("{}")), None);
+        let less = some.confinement(&plugin(r#"{ "core": 7 }"#)).unwrap();
+        assert_eq!(less.limits, Limits { core: Some(7), ..Limits::default() });
+    }
+
+    #[test]
+    fn the_lower_limit_of_node_and_plugin_holds() {
+        let node = prepare(r#","limits":{"memory":"1G","cpu_seconds":60}"#);
+        let confinement = node.confinement(&plugin(r#"{ "memory": "2G", "processes": 9 }"#)).unwrap();
+        let expected =
+            Limits { memory: Some(1 << 30), cpu_seconds: Some(60), processes: Some(9), ..Limits::default() };
+        assert_eq!(confinement, Confinement { user: None, limits: expected, cgroup: None });
+    }
+
+    #[test]
+    fn a_folder_stays_whose_it_is_where_plugins_are_nobody_else() {
+        prepare("").hand_over(Path::new("/nonexistent")).unwrap();
+    }
+}

@@ -1,0 +1,72 @@
+//! `dtr`: the task runner. Runs claimed tasks and stores what came out.
+//!
+//! This is the whole of it; `main.rs` only calls [`main`]. Nothing else is for others, but for [`input`], which tests
+//! need that make up what plugins might say.
+
+mod args;
+mod boot_time;
+mod capture;
+mod confine;
+mod control;
+mod custody;
+mod deliver;
+mod early;
+mod echo;
+mod facts;
+mod failure;
+mod folder;
+mod guard;
+mod inherited;
+pub mod input;
+mod installed;
+mod isolation;
+mod ledger;
+mod link;
+mod live;
+mod notes;
+mod outbox;
+mod outcome;
+mod places;
+mod plugin;
+mod relay;
+mod retry;
+mod run;
+mod secrets;
+mod session;
+mod setup;
+mod supervision;
+mod verdict;
+mod warm;
+mod work;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use disbatch_core::telemetry::last_words;
+
+/// Does what the command line says. Returns the process's exit status.
+pub fn main() -> ExitCode {
+    // Before anything else: a guard is to be small and quick, and so is the way from there to a plugin.
+    let mut arguments = std::env::args_os().skip(1);
+    match arguments.next() {
+        Some(first) if first == guard::WORD => guard::process::main(arguments),
+        Some(first) if first == confine::WORD => confine::main(arguments),
+        _ => run_task(),
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn run_task() -> ExitCode {
+    let args = args::Args::parse();
+    let ended = match args.link {
+        None => run::run(args).await,
+        Some(link) => session::run(&args, link).await,
+    };
+    match ended {
+        Ok(ending) => ending.exit_code(),
+        Err(failure) => {
+            last_words("dtr", &failure);
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! What processes tell each other.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    disbatch_hostile::link::check(bytes);
+});
