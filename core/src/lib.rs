@@ -28,6 +28,7 @@ pub mod plugin;
 pub mod private_folder;
 pub mod protected;
 pub mod queue;
+pub mod remove_tree;
 pub mod secrets;
 pub mod series;
 pub mod store;

@@ -31,7 +31,7 @@ use disbatch_core::store::{Store, StoreError};
 use tokio::time::Instant;
 
 pub use enforce::{enforce, may_bulk};
-pub use identify::is_forwarded;
+pub use identify::identify;
 pub use login::{Login, log_in};
 pub use named::NamedQueue;
 pub use need::Need;

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::{FromRequest, HttpRequest, dev, web};
+use disbatch_core::secrets;
 use serde_json::{Map, Value};
 
 use crate::error::HttpError;
@@ -98,7 +99,12 @@ impl Params {
         if is_json(media_type) {
             return Self::from_json(body);
         }
-        Self::from_form(query)
+        let params = Self::from_form(query)?;
+        // Addresses are written into logs, here and at every proxy on the way.
+        if params.options.contains_key(secrets::FIELD) {
+            return Err(HttpError::bad_request(".secure_params belongs into the body, not into the address"));
+        }
+        Ok(params)
     }
 }
 
@@ -198,6 +204,13 @@ mod tests {
         assert_eq!(read.fields, map(json!({"a": 1})));
         let read = Params::read("", b"{\"a\":1}", "status=-2&status=1&status=3").unwrap();
         assert_eq!(read.fields, map(json!({"status": ["-2", "1", "3"]})));
+    }
+
+    #[test]
+    fn what_is_secret_does_not_come_in_an_address() {
+        let error = Params::read("", b"", "queue=q&.secure_params=%7B%22a%22%3A1%7D").unwrap_err();
+        assert_eq!(error.status(), 400);
+        assert!(Params::read("application/json", b"{\".secure_params\":{\"a\":1}}", "").is_ok());
     }
 
     #[test]

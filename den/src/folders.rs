@@ -14,6 +14,7 @@ use disbatch_core::config::Config;
 use disbatch_core::identity::Identity;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
+use disbatch_core::remove_tree::remove_tree;
 use disbatch_core::store::StoreError;
 use nix::unistd::Uid;
 
@@ -63,13 +64,17 @@ impl Node {
 
 async fn remove(folder: &Path) -> io::Result<()> {
     if folder.extension().is_some_and(|extension| extension == LEFT) {
-        return tokio::fs::remove_dir_all(&folder).await;
+        return remove_for_good(folder.to_owned()).await;
     }
     let mut ours = folder.as_os_str().to_owned();
     ours.push(".");
     ours.push(LEFT);
     tokio::fs::rename(folder, &ours).await?;
-    tokio::fs::remove_dir_all(&ours).await
+    remove_for_good(ours.into()).await
+}
+
+async fn remove_for_good(folder: PathBuf) -> io::Result<()> {
+    tokio::task::spawn_blocking(move || remove_tree(&folder)).await.map_err(io::Error::other)?
 }
 
 /// Who may have the private folders of runners of this user: this user, and whom plugins run as.

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use bson::oid::ObjectId;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
+use disbatch_core::remove_tree::remove_tree;
 use nix::unistd::Uid;
 use tempfile::TempDir;
 
@@ -162,7 +163,7 @@ fn leave(folder: &Path) -> io::Result<()> {
     std::env::set_current_dir(HOME)?;
     // Most are empty, and gone with this.
     match fs::remove_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => fs::remove_dir_all(folder),
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => remove_tree(folder),
         // The plugin's user may have put something else there. A link is removed, and not what it leads to.
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -60,7 +60,7 @@ pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who
 }
 
 /// Whether something stands between the client and this server, so that not only this machine asks.
-pub fn is_forwarded(request: &HttpRequest) -> bool {
+fn is_forwarded(request: &HttpRequest) -> bool {
     ["x-forwarded-for", "forwarded", "x-real-ip"].iter().any(|name| request.headers().contains_key(*name))
 }
 

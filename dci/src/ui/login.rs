@@ -166,24 +166,13 @@ fn refused(error: &HttpError, params: &Params) -> HttpResponse {
     response
 }
 
-/// Who it is, as far as a browser may be let in already.
+/// Who it is, if anybody is asked.
 async fn known(request: &HttpRequest, state: &State) -> Result<Known, HttpError> {
-    let access = &state.access;
-    if access.is_open(&state.store, access::is_forwarded(request)).await? {
-        return Ok(Known::Anybody);
-    }
-    let proxy = access.proxy.as_ref();
-    if let Some(proxy) = proxy.filter(|proxy| address::is_from_proxy(request, proxy))
-        && let Some(header) = proxy.user_header.as_deref()
-        && let Some(name) = request.headers().get(header).and_then(|name| name.to_str().ok())
-    {
-        return Ok(Known::As(name.to_owned()));
-    }
-    let Some(key) = cookie::key(request, address::is_encrypted(request, proxy)) else {
-        return Ok(Known::Nobody);
-    };
-    let user = state.store.session_user(&key, access.limits).await?;
-    Ok(user.map_or(Known::Nobody, |user| Known::As(user.name.to_string())))
+    Ok(match access::identify(request, state).await? {
+        Some(Who { via: Via::OpenDoor, .. }) => Known::Anybody,
+        Some(Who { name: Some(name), .. }) => Known::As(name),
+        Some(_) | None => Known::Nobody,
+    })
 }
 
 /// The address of this server that is next.

@@ -4,13 +4,13 @@ mod start;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use disbatch_core::remove_tree::remove_tree;
 use disbatch_core::telemetry::last_words;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -346,6 +346,6 @@ fn outlive_signals() {
 fn remove_private(mark: &str) {
     for folder in folder::of_mark(mark) {
         // Nobody is left to be told of an error.
-        let _left_behind = fs::remove_dir_all(folder);
+        let _left_behind = remove_tree(&folder);
     }
 }
