@@ -23,7 +23,7 @@ pub use password::{PasswordError, PasswordHash};
 pub use rights::{Grant, Reach, Rights, Role, RoleError, Scope};
 pub use sessions::{Session, SessionLimits, Visitor};
 pub use tokens::{Bearer, NewToken, Token, is_token};
-pub use users::{NameError, User, UserName};
+pub use users::{NameError, RightsChange, User, UserName};
 
 pub(crate) use sessions::COLLECTION as SESSIONS;
 pub(crate) use tokens::COLLECTION as TOKENS;

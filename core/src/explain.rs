@@ -13,6 +13,16 @@ pub use facts::{Ahead, Facts, Share};
 use crate::model::Status;
 use words::{moment, span_until};
 
+/// Who is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// Somebody who may look at everything.
+    OfAll,
+    /// Somebody who may look at some queues. What other nodes than the task's own are called, and what they have to do,
+    /// is not for them.
+    OfQueue,
+}
+
 /// Something that a task has to pass to run, or that is to be known of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gate {
@@ -42,13 +52,13 @@ pub struct Explanation {
 }
 
 /// Explains a task.
-pub fn explain(facts: &Facts) -> Explanation {
+pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
     let status = facts.task.status;
     let gates = match status {
         Status::Claimed => started::claimed(facts),
         Status::Running => started::running(facts),
         ended if ended.has_ended() => ended::gates(facts),
-        _ => waiting(facts), // All others are not claimed, or not yet.
+        _ => waiting(facts, reader), // All others are not claimed, or not yet.
     };
     let closed = gates.iter().find(|gate| !gate.open && gate.name != nodes::ONE);
     let summary = match closed.or(gates.first()) {
@@ -60,10 +70,10 @@ pub fn explain(facts: &Facts) -> Explanation {
     Explanation { status, summary, gates }
 }
 
-fn waiting(facts: &Facts) -> Vec<Gate> {
+fn waiting(facts: &Facts, reader: Reader) -> Vec<Gate> {
     let mut gates = vec![of_status(facts)];
-    gates.extend(queue::gates(facts));
-    gates.extend(nodes::gates(facts));
+    gates.extend(queue::gates(facts, reader));
+    gates.extend(nodes::gates(facts, reader));
     gates.extend(queue::turn(facts));
     gates
 }

@@ -12,6 +12,7 @@ pub mod bulk;
 pub mod cgroup;
 pub mod clock;
 pub mod config;
+pub mod core_dumps;
 pub mod counters;
 pub mod explain;
 pub mod identity;

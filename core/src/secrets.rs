@@ -9,7 +9,11 @@
 //!
 //! Keys come from a file or from the environment, see [`Keys::load`]. The first one encrypts, all of them decrypt: a new
 //! one is put before the others, and these stay until no task needs them any more.
+//!
+//! Keys, and parameters that are not encrypted, are overwritten in memory as soon as they are not needed any more. What
+//! others have copied meanwhile is not, a parser of JSON for instance.
 
+mod erase;
 mod key;
 mod keys;
 mod sealed;
@@ -19,6 +23,8 @@ use std::fmt;
 use bson::{Bson, Document};
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
+
+use erase::{erase, length};
 
 pub use key::{KeyId, new_key};
 pub use keys::{Keys, KeysError, VARIABLE};
@@ -30,9 +36,15 @@ pub const FIELD: &str = "secure_params";
 /// What tells of a task that it has some, in the place of that field.
 pub const SHOWN: &str = "has_secure_params";
 
-/// Secure parameters as a plugin gets them: a JSON object.
+/// Secure parameters as a plugin gets them: a JSON object, overwritten when it is dropped.
 #[derive(Clone, PartialEq)]
 pub struct SecureParams(Value);
+
+impl Drop for SecureParams {
+    fn drop(&mut self) {
+        erase(&mut self.0);
+    }
+}
 
 impl SecureParams {
     /// `None`: the object is empty, so there are none.
@@ -46,8 +58,12 @@ impl SecureParams {
     }
 
     /// Its JSON. Keys are sorted, so that the same object has the same JSON.
-    fn json(&self) -> Zeroizing<String> {
-        Zeroizing::new(self.0.to_string())
+    fn json(&self) -> Zeroizing<Vec<u8>> {
+        // With room for all of it: one that grows leaves copies behind.
+        let mut json = Zeroizing::new(Vec::with_capacity(length(&self.0)));
+        // Objects of JSON can always be written, and memory takes them.
+        let _written = serde_json::to_writer(&mut *json, &self.0);
+        json
     }
 }
 

@@ -46,6 +46,14 @@ impl Params {
         }
     }
 
+    /// Refuses secure parameters where nothing takes them: tasks without them are not what was asked for.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn refuse_secure(&self) -> Result<(), HttpError> {
+        if self.options.contains_key(secrets::FIELD) { Err(secure_not_here()) } else { Ok(()) }
+    }
+
     /// The first parameter that is none of `known`.
     pub fn unknown(&self, known: &[&str]) -> Option<&str> {
         self.fields.keys().map(String::as_str).find(|name| !known.contains(name))
@@ -89,8 +97,10 @@ impl Params {
     /// Reads what came with a request: its body if the media type is one that is known, else its query string.
     ///
     /// # Errors
-    /// It cannot be decoded, or is no object.
+    /// It cannot be decoded, or is no object; or there are secure parameters in the query string.
     pub fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
+        let in_address = Self::from_form(query);
+        refuse_in_address(&in_address)?;
         if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
             let body =
                 std::str::from_utf8(body).map_err(|_| HttpError::bad_request("the body is not UTF-8"))?;
@@ -99,12 +109,7 @@ impl Params {
         if is_json(media_type) {
             return Self::from_json(body);
         }
-        let params = Self::from_form(query)?;
-        // Addresses are written into logs, here and at every proxy on the way.
-        if params.options.contains_key(secrets::FIELD) {
-            return Err(HttpError::bad_request(".secure_params belongs into the body, not into the address"));
-        }
-        Ok(params)
+        in_address
     }
 }
 
@@ -124,7 +129,8 @@ impl FromRequest for Params {
     }
 }
 
-/// A JSON body that need not be an object. Whatever is no JSON is read as [`Params`] are, into an object.
+/// A JSON body that need not be an object. Whatever is no JSON is read as [`Params`] are, into an object. There are no
+/// options: secure parameters are refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnyJson(pub Value);
 
@@ -137,14 +143,39 @@ impl FromRequest for AnyJson {
         let request = request.clone();
         Box::pin(async move {
             let body = body.await?;
-            let media_type = media_type(&request);
-            if is_json(media_type) {
-                return json_value(&body).map(Self);
-            }
-            let params = Params::read(media_type, &body, request.query_string())?;
-            Ok(Self(Value::Object(params.fields)))
+            Self::read(media_type(&request), &body, request.query_string())
         })
     }
+}
+
+impl AnyJson {
+    fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
+        if !is_json(media_type) {
+            let params = Params::read(media_type, body, query)?;
+            params.refuse_secure()?;
+            return Ok(Self(Value::Object(params.fields)));
+        }
+        refuse_in_address(&Params::from_form(query))?;
+        let value = json_value(body)?;
+        let is_secure = |name: &String| name.strip_prefix('.') == Some(secrets::FIELD);
+        if value.as_object().is_some_and(|object| object.keys().any(is_secure)) {
+            return Err(secure_not_here());
+        }
+        Ok(Self(value))
+    }
+}
+
+/// Refuses secure parameters in a query string, also where nothing else of it matters: addresses are written into logs, here
+/// and at every proxy on the way.
+fn refuse_in_address(query: &Result<Params, HttpError>) -> Result<(), HttpError> {
+    if query.as_ref().is_ok_and(|params| params.options.contains_key(secrets::FIELD)) {
+        return Err(HttpError::bad_request(".secure_params belongs into the body, not into the address"));
+    }
+    Ok(())
+}
+
+fn secure_not_here() -> HttpError {
+    HttpError::bad_request(".secure_params is not taken here: use POST /tasks")
 }
 
 fn whole_body(
@@ -211,6 +242,31 @@ mod tests {
         let error = Params::read("", b"", "queue=q&.secure_params=%7B%22a%22%3A1%7D").unwrap_err();
         assert_eq!(error.status(), 400);
         assert!(Params::read("application/json", b"{\".secure_params\":{\"a\":1}}", "").is_ok());
+        let query = "a=1&.secure_params=%7B%7D";
+        for media_type in ["application/json", "application/x-www-form-urlencoded"] {
+            assert_eq!(Params::read(media_type, b"{}", query).unwrap_err().status(), 400, "{media_type}");
+            assert_eq!(AnyJson::read(media_type, b"[]", query).unwrap_err().status(), 400, "{media_type}");
+        }
+    }
+
+    #[test]
+    fn what_is_secret_is_refused_where_it_would_be_ignored() {
+        let form = "application/x-www-form-urlencoded";
+        for (media_type, body) in
+            [("application/json", "{\".secure_params\":{\"a\":1}}"), (form, ".secure_params=%7B%7D")]
+        {
+            let params = Params::read(media_type, body.as_bytes(), "").unwrap();
+            for error in [
+                params.refuse_secure().unwrap_err(),
+                AnyJson::read(media_type, body.as_bytes(), "").unwrap_err(),
+            ] {
+                assert_eq!(error.status(), 400);
+                assert_eq!(error.to_string(), ".secure_params is not taken here: use POST /tasks");
+            }
+        }
+        let array = AnyJson::read("application/json", b"[{\"secure_params\":1}]", "").unwrap();
+        assert_eq!(array.0, json!([{ "secure_params": 1 }]));
+        assert_eq!(Params::default().refuse_secure(), Ok(()));
     }
 
     #[test]

@@ -18,12 +18,11 @@ use actix_web::middleware::{Compress, from_fn};
 use actix_web::web::{Data, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer};
 use anyhow::anyhow;
-use disbatch_core::bulk;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
-use disbatch_core::telemetry;
+use disbatch_core::{bulk, core_dumps, telemetry};
 
 use crate::api::Answer;
 use crate::args::Arguments;
@@ -63,7 +62,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// How long a client may take to let go of a connection that is being closed.
 const GOODBYE: Duration = Duration::from_secs(5);
 
-/// How long the end waits for counters to be written.
+/// How long the end waits for counters, and before that for entries of the audit, to be written.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// How often an absent database is looked for at the start.
@@ -72,10 +71,15 @@ const RETRY: Duration = Duration::from_secs(5);
 /// Serves until a signal comes. Returns the process's exit status.
 pub async fn run(arguments: Arguments) -> ExitCode {
     let address = arguments.listen;
+    // Before there is anything to be kept.
+    let dumps = core_dumps::forbid();
     let (config, store) = match configure(&arguments).await {
         Ok(configured) => configured,
         Err(error) => return complain(CONFIGURATION, &error),
     };
+    if let Err(error) = dumps {
+        tracing::warn!(%error, "core dumps of this process cannot be forbidden, and would have secrets in them");
+    }
     let certificate = match arguments.tls(&config).map(Certificate::open).transpose() {
         Ok(certificate) => certificate,
         Err(error) => return complain(CONFIGURATION, &error),
@@ -133,7 +137,7 @@ async fn await_database(store: Store) {
 async fn serve(state: State, address: SocketAddr, certificate: Option<Certificate>) -> io::Result<()> {
     let lifecycle = Lifecycle::listen()?;
     let (watch, feeds) = (Arc::clone(&state.watch), Arc::clone(&state.feeds));
-    let bulk = state.bulk.clone();
+    let (bulk, access) = (state.bulk.clone(), Arc::clone(&state.access));
     let server = listen(state, address, certificate)?;
     let followed = tokio::spawn(bulk::follow(bulk.clone()));
     let handle = server.handle();
@@ -151,6 +155,7 @@ async fn serve(state: State, address: SocketAddr, certificate: Option<Certificat
     bulk.end().await;
     followed.abort();
     stop.abort();
+    let _written = tokio::time::timeout(LAST_MOMENT, access.passwords.written()).await;
     tracing::info!("stopped");
     served
 }

@@ -10,16 +10,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use disbatch_core::cgroup;
-use disbatch_core::config::Config;
-use disbatch_core::identity::Identity;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
 use disbatch_core::remove_tree::remove_tree;
 use disbatch_core::store::StoreError;
-use nix::unistd::Uid;
 
 use crate::node::Node;
-use crate::processes::{self, Wanted};
+use crate::processes::{self, Ours, Wanted};
 
 /// What the names of folders end with that are being removed.
 const LEFT: &str = "left";
@@ -33,7 +30,7 @@ impl Node {
         cgroup::remove_left(&self.config);
         let living = self.launcher.tasks();
         let mut left = Vec::new();
-        for (task, folder) in private_folders(&std::env::temp_dir(), &owners(&self.config)) {
+        for (task, folder) in private_folders(&std::env::temp_dir(), &self.ours) {
             match task {
                 Some(task) if !living.contains(&task) => left.push((task, folder)),
                 Some(_) => {}
@@ -46,7 +43,7 @@ impl Node {
         for (task, folder) in left {
             let Some(stored) = without_run.iter().find(|stored| stored.id == task) else { continue };
             // In this order: a runner makes its folder before it starts its task.
-            if !processes::of_task(Wanted::of(task)).is_empty() {
+            if !processes::of_task(Wanted::of(task, &self.ours)).is_empty() {
                 continue;
             }
             // It may have died after it had stored its result, and before it had tidied up.
@@ -77,21 +74,13 @@ async fn remove_for_good(folder: PathBuf) -> io::Result<()> {
     tokio::task::spawn_blocking(move || remove_tree(&folder)).await.map_err(io::Error::other)?
 }
 
-/// Who may have the private folders of runners of this user: this user, and whom plugins run as.
-fn owners(config: &Config) -> Vec<u32> {
-    let user = config.run_as.as_ref().and_then(|run_as| Identity::find(run_as).ok());
-    user.map(|user| user.uid).into_iter().chain([Uid::current().as_raw()]).collect()
-}
-
-/// The private folders in `parent` that belong to one of `owners`, with their tasks.
-fn private_folders(parent: &Path, owners: &[u32]) -> Vec<(Option<TaskId>, PathBuf)> {
+/// The private folders in `parent` that are ours, with their tasks. A folder belongs to the user whom its plugin runs as.
+fn private_folders(parent: &Path, ours: &Ours) -> Vec<(Option<TaskId>, PathBuf)> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     entries
         .filter_map(Result::ok)
         .filter_map(|entry| Some((PrivateFolder::parse(entry.file_name().to_str()?)?.task, entry)))
-        .filter(|(_, entry)| {
-            entry.metadata().is_ok_and(|found| found.is_dir() && owners.contains(&found.uid()))
-        })
+        .filter(|(_, entry)| entry.metadata().is_ok_and(|found| found.is_dir() && ours.has(found.uid())))
         .map(|(task, entry)| (task, entry.path()))
         .collect()
 }
@@ -112,23 +101,13 @@ mod tests {
         fs::create_dir(parent.path().join(id)).unwrap();
         fs::write(parent.path().join(format!("disbatch-{id}-file")), "").unwrap();
         std::os::unix::fs::symlink(&folder, parent.path().join(format!("disbatch-{id}-link"))).unwrap();
-        let own = Uid::current().as_raw();
-        let mut found = private_folders(parent.path(), &[own]);
+        let own = fs::metadata(&folder).unwrap().uid();
+        let mut found = private_folders(parent.path(), &Ours::of(own, None));
         found.sort_unstable_by_key(|(task, _)| task.is_none());
         assert_eq!(found, [(Some(id.parse().unwrap()), folder), (None, idle)]);
-        assert!(private_folders(parent.path(), &[own + 1]).is_empty());
-    }
-
-    #[test]
-    fn folders_may_belong_to_the_user_of_plugins() {
-        let config = |keys: &str| {
-            let text = format!(r#"{{"mongohost":"h","database":"d"{keys}}}"#);
-            Config::parse(&text, Path::new("/etc/d.json")).unwrap()
-        };
-        let own = Uid::current().as_raw();
-        assert_eq!(owners(&config("")), [own]);
-        assert_eq!(owners(&config(r#","run_as":"root""#)), [0, own]);
-        assert_eq!(owners(&config(r#","run_as":"no-such-user""#)), [own]);
+        assert!(private_folders(parent.path(), &Ours::of(own + 1, None)).is_empty());
+        let of_plugins = private_folders(parent.path(), &Ours::of(own + 1, Some(own)));
+        assert_eq!(of_plugins.len(), 2, "they may belong to the user of plugins");
     }
 
     #[tokio::test]

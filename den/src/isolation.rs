@@ -4,23 +4,28 @@ use disbatch_core::cgroup;
 use disbatch_core::config::{Config, ConfigError};
 use disbatch_core::identity::Identity;
 
-/// Refuses a configuration with which no runner could start a plugin.
+use crate::processes::Ours;
+
+/// Refuses a configuration with which no runner could start a plugin. Returns whose processes plugins are.
 ///
 /// # Errors
 /// There is no such user, or this process may not become that user, or the folder of control groups cannot be used.
-pub fn check(config: &Config) -> Result<(), ConfigError> {
-    if let Some(user) = Identity::of(config)? {
+pub fn check(config: &Config) -> Result<Ours, ConfigError> {
+    let user = Identity::of(config)?;
+    if let Some(user) = &user {
         tracing::info!(user = %user.name, uid = user.uid, gid = user.gid, "plugins run as another user");
     }
     cgroup::prepare(config)?;
     cgroup::remove_left(config);
-    if let Some(runner) = &config.task_runner
-        && (config.run_as.is_some() || config.cgroup.is_some())
-    {
+    if let Some(runner) = &config.task_runner {
+        // Whatever is configured: by default, too, plugins are kept from privileges and variables.
         let runner = runner.display();
-        tracing::warn!("task_runner is {runner}: unless it is a dtr, run_as and cgroup mean nothing to it");
+        tracing::warn!(
+            "task_runner is {runner}: unless it is a dtr, run_as, limits, cgroup, no_new_privs and \
+             plugin_environment mean nothing to it"
+        );
     }
-    Ok(())
+    Ok(Ours::new(config, user.map(|user| user.uid)))
 }
 
 /// Warns of what is allowed, and should not be.

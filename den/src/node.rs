@@ -23,6 +23,7 @@ use crate::claims::Others;
 use crate::launch::Launcher;
 use crate::pace::{INTERVAL, Pace};
 use crate::plugins::Availability;
+use crate::processes::Ours;
 use crate::queues::Queues;
 use crate::runner::{Event, Exit};
 use crate::supervise::Continuity;
@@ -31,6 +32,7 @@ use crate::supervise::Continuity;
 #[derive(Debug)]
 pub struct Node {
     pub(crate) config: Config,
+    pub(crate) ours: Ours,
     pub(crate) store: Store,
     pub(crate) name: NodeName,
     /// This start of the DEN.
@@ -89,6 +91,7 @@ impl Node {
     /// A node that has done nothing yet.
     pub fn new(
         config: Config,
+        ours: Ours,
         store: Store,
         name: NodeName,
         hints: Arc<Hints>,
@@ -99,6 +102,7 @@ impl Node {
         let pace = Pace::new(config.lease());
         Self {
             config,
+            ours,
             store,
             name,
             instance: instance.to_hex(),

@@ -3,14 +3,62 @@
 //! They are found by what they carry: the task's id in their command line, in `DISBATCH_TASK_ID`, or in the name of
 //! the private folder that a warm runner and its guard are in while they have the task. So those of a runner that
 //! an earlier DEN started are found too, and a process number that was used again is not mistaken for them. A warm
-//! plugin carries the number of its runner, and does no other's work: it is found when the runner is dead.
+//! plugin carries the number of its runner, and does no other's work: it is found when the runner is dead. Where tasks
+//! have control groups, what is in that of the task is found whatever it carries.
+//!
+//! Any user of the host can carry and be called what they like. So whose processes are not those of [`Ours`] are not
+//! looked at, and only the DEN's own user has runners. Where that is root, plugins can become whom they like: then a mark
+//! is enough.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use disbatch_core::cgroup;
+use disbatch_core::config::Config;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid};
+
+/// Whose processes and folders can be those of tasks, and where the control groups are. It is looked up once: to ask
+/// the system for a user may take long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ours {
+    /// The user of the DEN and of its runners.
+    own: u32,
+    /// The user whom plugins run as, if that is another one.
+    plugins: Option<u32>,
+    /// The folder of control groups, if there are any.
+    groups: Option<PathBuf>,
+}
+
+impl Ours {
+    /// As configured; `plugins`: the user whom plugins run as, if that is another one.
+    pub fn new(config: &Config, plugins: Option<u32>) -> Self {
+        let groups = config.cgroup.as_ref().map(|folder| folder.0.clone());
+        Self { own: Uid::current().as_raw(), plugins, groups }
+    }
+
+    /// Those of `own`, and of `plugins` if that is another one, without control groups.
+    #[cfg(test)]
+    pub fn of(own: u32, plugins: Option<u32>) -> Self {
+        Self { own, plugins, groups: None }
+    }
+
+    /// Whether what carries the mark of a task is believed: a plugin of root's may have become anybody.
+    fn believes(&self, user: u32) -> bool {
+        self.own == 0 || self.has(user)
+    }
+
+    /// Whether a process or a folder of this user can be a task's.
+    pub fn has(&self, user: u32) -> bool {
+        user == self.own || Some(user) == self.plugins
+    }
+
+    /// The control groups that were made for a task alone.
+    fn groups_of(&self, task: TaskId) -> Vec<PathBuf> {
+        self.groups.as_ref().map(|folder| cgroup::of_task(folder, task)).unwrap_or_default()
+    }
+}
 
 /// Whose processes are looked for. This one is never among them.
 #[derive(Debug, Clone, Copy)]
@@ -21,20 +69,42 @@ pub struct Wanted<'a> {
     pub runner: Option<i32>,
     /// Processes that are not its own, whatever they carry.
     pub except: &'a [u32],
+    /// Whose processes are believed.
+    pub ours: &'a Ours,
 }
 
-impl Wanted<'_> {
+impl<'a> Wanted<'a> {
     /// All of `task` that can be found without knowing its runner.
-    pub fn of(task: TaskId) -> Self {
-        Self { task, runner: None, except: &[] }
+    pub fn of(task: TaskId, ours: &'a Ours) -> Self {
+        Self { task, runner: None, except: &[], ours }
     }
 
-    /// What the environment of the runner's warm plugin has. None as long as there is a process with its number: it
-    /// is the runner, whose guard looks after the plugin, or another one that has come after it.
+    /// What the environment of the runner's warm plugin has. None as long as there is a process of the runner's user with
+    /// its number: it is the runner, whose guard looks after the plugin, or another one that has come after it.
     fn mark_of_warm(self) -> Option<String> {
-        let runner = self.runner.filter(|pid| is_dead(Path::new(&format!("/proc/{pid}"))))?;
-        Some(format!("DISBATCH_RUNNER_PID={runner}"))
+        let is_gone = |pid: &i32| {
+            let process = PathBuf::from(format!("/proc/{pid}"));
+            is_dead(&process) || real_user(&process) != Some(self.ours.own)
+        };
+        Some(format!("DISBATCH_RUNNER_PID={}", self.runner.filter(is_gone)?))
     }
+
+    /// The control groups of the task: those that were made for it, and those of a warm plugin whose runner is dead, which
+    /// are known by the plugin's `processes`.
+    fn groups(self, processes: &[Pid]) -> Vec<PathBuf> {
+        let mut groups = self.ours.groups_of(self.task);
+        if let (Some(folder), Some(mark)) = (&self.ours.groups, self.mark_of_warm()) {
+            let of_warm = processes.iter().filter(|pid| carries(&place(**pid), &[Some(mark.clone())]));
+            groups.extend(of_warm.filter_map(|pid| cgroup::of_process(folder, pid.as_raw())));
+        }
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+}
+
+fn place(process: Pid) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}"))
 }
 
 /// The processes that belong to a task.
@@ -45,12 +115,19 @@ pub fn of_task(wanted: Wanted<'_>) -> Vec<Pid> {
     let is_left_out =
         |pid: i32| u32::try_from(pid).is_ok_and(|pid| pid == own || wanted.except.contains(&pid));
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries
+    let marked = entries
         .filter_map(Result::ok)
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<i32>().ok()?, entry.path())))
-        .filter(|(pid, path)| !is_left_out(*pid) && belongs(path, &id, &marks) && !is_dead(path))
-        .map(|(pid, _)| Pid::from_raw(pid))
-        .collect()
+        .filter(|(pid, path)| !is_left_out(*pid) && belongs(path, &id, &marks, wanted.ours) && !is_dead(path))
+        .map(|(pid, _)| Pid::from_raw(pid));
+    // Whatever they have made of their marks.
+    let groups = wanted.ours.groups_of(wanted.task);
+    let grouped = groups.iter().flat_map(|group| cgroup::processes(group));
+    let grouped = grouped.filter(|pid| !is_left_out(*pid)).map(Pid::from_raw);
+    let mut found: Vec<Pid> = marked.chain(grouped.filter(|process| !is_dead(&place(*process)))).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// Kills the runners of a task, whose guards then kill the rest with more knowledge than there is here.
@@ -58,7 +135,7 @@ pub fn of_task(wanted: Wanted<'_>) -> Vec<Pid> {
 pub fn kill_runners(wanted: Wanted<'_>) -> usize {
     let processes = of_task(wanted);
     let id = wanted.task.to_string();
-    let runners = processes.iter().filter(|process| is_runner(Path::new(&format!("/proc/{process}")), &id));
+    let runners = processes.iter().filter(|process| is_runner(&place(**process), &id, wanted.ours));
     kill_these(wanted.task, runners);
     processes.len()
 }
@@ -66,6 +143,12 @@ pub fn kill_runners(wanted: Wanted<'_>) -> usize {
 /// Kills everything that belongs to a task. Returns how many processes were there: 0 means that it is gone.
 pub fn kill_all(wanted: Wanted<'_>) -> usize {
     let processes = of_task(wanted);
+    // First: nobody in them gets to start another process.
+    for group in wanted.groups(&processes) {
+        if let Err(error) = cgroup::kill(&group) {
+            tracing::debug!(%error, group = %group.display(), "cannot kill a control group as a whole");
+        }
+    }
     kill_these(wanted.task, processes.iter());
     processes.len()
 }
@@ -78,35 +161,42 @@ fn kill_these<'a>(task: TaskId, processes: impl Iterator<Item = &'a Pid>) {
     }
 }
 
-/// Asks the runner `pid` to look at its task at once, if that process still is a runner of `task`.
-pub fn nudge(pid: i32, task: TaskId) {
-    let path = format!("/proc/{pid}");
-    if is_runner(Path::new(&path), &task.to_string())
-        && let Err(error) = kill(Pid::from_raw(pid), Signal::SIGUSR1)
+/// Asks a process to look at its task at once, if it still is a runner of `task`.
+pub fn nudge(process: Pid, task: TaskId, ours: &Ours) {
+    if is_runner(&place(process), &task.to_string(), ours)
+        && let Err(error) = kill(process, Signal::SIGUSR1)
     {
-        tracing::debug!(%error, %task, pid, "cannot tell the runner");
+        tracing::debug!(%error, %task, %process, "cannot tell the runner");
     }
 }
 
 /// Only our own runner expects the signal; it would end another.
-fn is_runner(process: &Path, id: &str) -> bool {
+fn is_runner(process: &Path, id: &str, ours: &Ours) -> bool {
+    if real_user(process) != Some(ours.own) {
+        return false;
+    }
     let line = CommandLine::of(process);
     line.program().starts_with(b"dtr")
         && (line.words().skip_while(|word| *word != b"--task").nth(1) == Some(id.as_bytes())
             || (line.words().any(|word| word == b"--link") && is_in_folder(process, id)))
 }
 
-fn belongs(process: &Path, id: &str, marks: &[Option<String>]) -> bool {
+fn belongs(process: &Path, id: &str, marks: &[Option<String>], ours: &Ours) -> bool {
+    let Some(user) = real_user(process).filter(|user| ours.believes(*user)) else { return false };
+    (user == ours.own && is_named(process, id)) || carries(process, marks)
+}
+
+/// Whether it calls itself a runner of the task, or the guard of one.
+fn is_named(process: &Path, id: &str) -> bool {
     let line = CommandLine::of(process);
     let is_ours = line.program().starts_with(b"dtr");
-    if is_ours && is_in_folder(process, id) {
-        return true;
-    }
-    if (is_ours || line.program().starts_with(b"task_runner"))
-        && line.words().any(|word| word == id.as_bytes())
-    {
-        return true;
-    }
+    (is_ours && is_in_folder(process, id))
+        || ((is_ours || line.program().starts_with(b"task_runner"))
+            && line.words().any(|word| word == id.as_bytes()))
+}
+
+/// Whether one of the marks is in its environment.
+fn carries(process: &Path, marks: &[Option<String>]) -> bool {
     // Of another user's process only root can read it. To anybody else such a process is none of ours to end either.
     let environment = std::fs::read(process.join("environ")).unwrap_or_default();
     let is_mark = |entry: &[u8]| marks.iter().flatten().any(|mark| mark.as_bytes() == entry);
@@ -139,33 +229,135 @@ impl CommandLine {
     }
 }
 
+/// The user who has started a process, whatever rights it has got since. The name of the program need not be text.
+fn real_user(process: &Path) -> Option<u32> {
+    let status = std::fs::read(process.join("status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
+}
+
 /// Whether only its exit status is left of a process.
 fn is_dead(process: &Path) -> bool {
-    let stat = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
+    let stat = std::fs::read(process.join("stat")).unwrap_or_default();
+    let stat = String::from_utf8_lossy(&stat);
     // PID (COMMAND) STATE ..., and the command may hold anything.
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
 
     use bson::oid::ObjectId;
 
     use super::*;
 
+    fn ours() -> Ours {
+        Ours::of(Uid::current().as_raw(), None)
+    }
+
+    /// As if somebody else had the DEN, and plugins ran as this user.
+    fn anothers() -> Ours {
+        let own = Uid::current().as_raw();
+        Ours::of(own + 1, Some(own))
+    }
+
+    fn pid_of(child: &Child) -> Pid {
+        Pid::from_raw(i32::try_from(child.id()).unwrap())
+    }
+
+    /// Waits until a child can be read: one that has only just been started has no command line for a moment.
+    fn begun(child: Child) -> Child {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while fs::read(place(pid_of(&child)).join("cmdline")).unwrap().is_empty() {
+            assert!(Instant::now() < deadline, "it has no command line");
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn whoever_looks_like_a_process_of_a_task_is_believed_if_it_is_ours() {
+        let task = TaskId(ObjectId::new());
+        let mut marked = Command::new("sleep");
+        let marked = begun(marked.arg("1000").env("DISBATCH_TASK_ID", task.to_string()).spawn().unwrap());
+        let mut named = Command::new("/bin/sh");
+        named.arg0("dtr").args(["-c", "read x", "--task", &task.to_string()]).stdin(Stdio::piped());
+        let named = begun(named.spawn().unwrap());
+        let found = |ours: &Ours| of_task(Wanted::of(task, ours));
+        let (first, second) = (pid_of(&marked).min(pid_of(&named)), pid_of(&marked).max(pid_of(&named)));
+        assert_eq!(found(&ours()), [first, second]);
+        assert_eq!(found(&anothers()), [pid_of(&marked)], "no plugin is a runner");
+        assert!(found(&Ours { plugins: None, ..anothers() }).is_empty());
+        assert!(found(&Ours::of(0, None)).contains(&pid_of(&marked)), "a plugin of root's can be anybody's");
+        nudge(pid_of(&named), task, &anothers());
+        assert_eq!(kill_runners(Wanted::of(task, &anothers())), 1);
+        end(marked);
+        // It ends by itself when nothing more can come: no signal has ended it before.
+        let mut named = named;
+        drop(named.stdin.take());
+        assert!(named.wait().unwrap().code().is_some());
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nobody() {
+        let task = TaskId(ObjectId::new());
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(OsStr::from_bytes(b"s\xff) Z"));
+        fs::write(&program, "#!/bin/sh\nread x\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut command = Command::new(&program);
+        command.env("DISBATCH_TASK_ID", task.to_string()).stdin(Stdio::piped());
+        let child = begun(command.spawn().unwrap());
+        assert_eq!(of_task(Wanted::of(task, &ours())), [pid_of(&child)]);
+        end(child);
+    }
+
+    #[test]
+    fn what_is_in_the_control_group_of_a_task_is_its_whatever_it_carries() {
+        let (task, other) = (TaskId(ObjectId::new()), TaskId(ObjectId::new()));
+        let folder = tempfile::tempdir().unwrap();
+        let groups = [task, other].map(|task| folder.path().join(cgroup::name("Ab3", 1, 1, Some(task))));
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        for group in &groups {
+            fs::create_dir(group).unwrap();
+        }
+        fs::write(groups[0].join("cgroup.procs"), format!("{}\n", child.id())).unwrap();
+        let ours = Ours { groups: Some(folder.path().to_owned()), ..ours() };
+        assert!(of_task(Wanted::of(other, &ours)).is_empty());
+        assert_eq!(of_task(Wanted::of(task, &ours)), [pid_of(&child)]);
+        let except = [child.id()];
+        assert!(of_task(Wanted { except: &except, ..Wanted::of(task, &ours) }).is_empty());
+        assert_eq!(kill_all(Wanted::of(task, &ours)), 1);
+        assert_eq!(fs::read_to_string(groups[0].join("cgroup.kill")).unwrap(), "1");
+        assert!(!groups[1].join("cgroup.kill").exists());
+        assert!(!child.wait().unwrap().success());
+    }
+
     #[test]
     fn the_processes_of_a_task_are_found_and_killed_and_no_others() {
         let (task, other) = (TaskId(ObjectId::new()), TaskId(ObjectId::new()));
         let sleeper = |task: TaskId| {
-            Command::new("sleep").arg("1000").env("DISBATCH_TASK_ID", task.to_string()).spawn().unwrap()
+            let mut command = Command::new("sleep");
+            begun(command.arg("1000").env("DISBATCH_TASK_ID", task.to_string()).spawn().unwrap())
         };
         let (mut child, mut bystander) = (sleeper(task), sleeper(other));
-        assert_eq!(of_task(Wanted::of(task)), [Pid::from_raw(i32::try_from(child.id()).unwrap())]);
-        assert_eq!(kill_all(Wanted::of(task)), 1);
+        assert_eq!(of_task(Wanted::of(task, &ours())), [Pid::from_raw(i32::try_from(child.id()).unwrap())]);
+        assert_eq!(kill_all(Wanted::of(task, &ours())), 1);
         assert!(!child.wait().unwrap().success());
-        assert_eq!(kill_all(Wanted::of(task)), 0);
-        assert_eq!(kill_all(Wanted::of(other)), 1);
+        assert_eq!(kill_all(Wanted::of(task, &ours())), 0);
+        assert_eq!(kill_all(Wanted::of(other, &ours())), 1);
         bystander.wait().unwrap();
     }
 
@@ -174,13 +366,11 @@ mod tests {
         let task = TaskId(ObjectId::new());
         let mut runner = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = i32::try_from(runner.id()).unwrap();
-        let mut plugin = Command::new("sleep")
-            .arg("1000")
-            .env("DISBATCH_WARM", "1")
-            .env("DISBATCH_RUNNER_PID", pid.to_string())
-            .spawn()
-            .unwrap();
-        let wanted = Wanted { runner: Some(pid), ..Wanted::of(task) };
+        let mut plugin = Command::new("sleep");
+        plugin.arg("1000").env("DISBATCH_WARM", "1").env("DISBATCH_RUNNER_PID", pid.to_string());
+        let mut plugin = begun(plugin.spawn().unwrap());
+        let ours = ours();
+        let wanted = Wanted { runner: Some(pid), ..Wanted::of(task, &ours) };
         assert!(of_task(wanted).is_empty(), "it may do another task");
         runner.kill().unwrap();
         runner.wait().unwrap();
@@ -192,7 +382,7 @@ mod tests {
     #[test]
     fn a_process_number_that_belongs_to_something_else_is_left_alone() {
         let mut bystander = Command::new("sleep").arg("1000").spawn().unwrap();
-        nudge(i32::try_from(bystander.id()).unwrap(), TaskId(ObjectId::new()));
+        nudge(pid_of(&bystander), TaskId(ObjectId::new()), &ours());
         assert!(bystander.try_wait().unwrap().is_none(), "SIGUSR1 would have ended it");
         bystander.kill().unwrap();
         bystander.wait().unwrap();

@@ -56,7 +56,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     telemetry::init(&config.log)?;
     config.log_unknown_keys();
     config.log_exposure();
-    isolation::check(&config)?;
+    let ours = isolation::check(&config)?;
     // Runners read them when they need them. That they cannot be used is better known now.
     drop(Keys::load(&config)?);
     let name = match args.node {
@@ -85,7 +85,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let janitor = janitor::start(config.janitor, &store, &name, &stop);
     let auditor = auditor::start(config.auditor, &store, &name, &stop);
     let notes = store.clone();
-    let node = Node::new(config, store, name, hints, launcher).staying_for_its_tasks(args.drain);
+    let node = Node::new(config, ours, store, name, hints, launcher).staying_for_its_tasks(args.drain);
     node.run(&lifecycle).await;
     stop.cancel();
     if let Some(balancer) = balancer {

@@ -96,7 +96,8 @@ impl Node {
             && stored.node == Some(Bson::from(&self.name));
         if is_its_run {
             let except = self.launcher.at_other_work(task);
-            self.await_death(Wanted { task, runner: stored.pid(), except: &except }).await;
+            let wanted = Wanted { runner: stored.pid(), except: &except, ..Wanted::of(task, &self.ours) };
+            self.await_death(wanted).await;
             let why = format!("its runner died ({how})");
             let buried = self.store.bury(&stored, Evidence::ProcessGone, &why).await?;
             report(task, buried, &why);
@@ -124,9 +125,9 @@ impl Node {
         for task in tasks {
             if !self.launcher.look_at(*task) {
                 // An earlier DEN has started it.
-                processes::of_task(Wanted::of(*task))
+                processes::of_task(Wanted::of(*task, &self.ours))
                     .into_iter()
-                    .for_each(|pid| processes::nudge(pid.as_raw(), *task));
+                    .for_each(|process| processes::nudge(process, *task, &self.ours));
             }
         }
         self.store.attention_paid(&self.name, tasks).await
@@ -143,7 +144,7 @@ impl Node {
     /// once they are gone.
     pub(crate) async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
         let except = self.launcher.at_other_work(task.id);
-        let wanted = Wanted { task: task.id, runner: task.pid(), except: &except };
+        let wanted = Wanted { runner: task.pid(), except: &except, ..Wanted::of(task.id, &self.ours) };
         let left = processes::of_task(wanted).len();
         if left > 0 {
             tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");

@@ -6,24 +6,29 @@
 //! says to the guard on the descriptor [`COMPLAINTS_FD`]; nobody says anything where that is closed by the start of the
 //! plugin. What all plugins of a runner have in common, the guard itself has: see [`crate::guard::protocol::Settings`].
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs::{self, File};
+use std::hint::black_box;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use disbatch_core::config::Limits;
 use disbatch_core::identity::Identity;
 use disbatch_core::telemetry::last_words;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{Gid, Uid, execv, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
 
 use crate::boot_time::boot_time;
-use crate::guard::LEASE_IS_OVER;
 use crate::guard::protocol::Spawn;
+use crate::guard::{LEASE_IS_OVER, refusal};
 use crate::inherited;
 
 /// The first argument.
@@ -74,29 +79,52 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         }
     };
     let error = match prepare(arguments) {
-        // Nothing is allocated from here on: there may be little memory left to be had.
-        Ok(mut plugin) => plugin.exec(),
+        Ok((confinement, words)) => confinement.explain(become_plugin(&words)),
         Err(error) => error,
     };
-    if complaints.write_all(error.to_string().as_bytes()).is_err() {
+    if complaints.write_all(refusal::complaint(&error).as_bytes()).is_err() {
         last_words("dtr confine", &error);
     }
     ExitCode::from(NO_PLUGIN)
 }
 
-/// Gives up everything, and returns the command of the plugin.
-fn prepare(mut arguments: impl Iterator<Item = OsString>) -> io::Result<Command> {
-    let mut next = || arguments.next().ok_or_else(|| io::Error::other("wrong arguments"));
+/// Gives up everything, and returns that, and the words of the plugin's command line.
+fn prepare(mut arguments: impl Iterator<Item = OsString>) -> io::Result<(Confinement, Vec<CString>)> {
+    let mut next = || arguments.next().ok_or_else(wrong_arguments);
     let confinement: Confinement = serde_json::from_slice(next()?.as_encoded_bytes())?;
     let until: u64 = next()?.to_string_lossy().parse().map_err(io::Error::other)?;
-    let mut plugin = Command::new(next()?);
-    plugin.args(arguments);
+    let words = arguments.map(|word| CString::new(word.into_vec()).map_err(io::Error::other));
+    let words: Vec<CString> = words.collect::<io::Result<_>>()?;
+    inherit_no_signals()?;
+    // There may be little memory to be had afterwards. What the start of the plugin needs is taken and given back now.
+    drop(black_box(Vec::<usize>::with_capacity(words.len() + 1)));
     confinement.enter()?;
     // It may have been stopped on the way from the guard, which has looked at the clock, too.
     if boot_time() >= Duration::from_millis(until) {
         return Err(io::Error::other(LEASE_IS_OVER));
     }
-    Ok(plugin)
+    Ok((confinement, words))
+}
+
+fn wrong_arguments() -> io::Error {
+    io::Error::other("wrong arguments")
+}
+
+/// Has the plugin find all signals as a program that is started by the standard library does: that one ignores SIGPIPE in
+/// this process. A signal that is handled is nothing that a program inherits.
+fn inherit_no_signals() -> io::Result<()> {
+    signal_hook::flag::register(Signal::SIGPIPE as i32, Arc::new(AtomicBool::new(false)))?;
+    Ok(SigSet::empty().thread_set_mask()?)
+}
+
+/// Becomes the plugin. Returns only if that failed.
+///
+/// The standard library would give a file that the kernel does not know how to run to a shell, here and not where it
+/// starts another process. So this asks the kernel, and nobody else.
+fn become_plugin(words: &[CString]) -> io::Error {
+    let Some(program) = words.first() else { return wrong_arguments() };
+    let Err(errno) = execv(program, words);
+    refusal::in_words(errno.into())
 }
 
 impl Confinement {
@@ -110,6 +138,16 @@ impl Confinement {
         }
         self.set_limits()?;
         self.user.as_ref().map_or(Ok(()), |user| become_user(user, &groups))
+    }
+
+    /// The error with which the plugin was not started, and which limit that is.
+    fn explain(&self, error: io::Error) -> io::Error {
+        let Some(user) = self.user.as_ref().filter(|_| refusal::is_for_now(&error)) else { return error };
+        let allows = match self.limits.processes.filter(|_| self.cgroup.is_none()) {
+            Some(processes) => format!("limits.processes allows ({processes})"),
+            None => "this host allows".to_owned(),
+        };
+        io::Error::new(error.kind(), format!("the user {} has as many processes as {allows}", user.name))
     }
 
     fn set_limits(&self) -> io::Result<()> {

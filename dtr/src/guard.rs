@@ -25,7 +25,11 @@
 //! Of each plugin it reports the process, or why it cannot be started; and how it ended, see [`protocol::Report`]. When the
 //! plugin ends by itself, what it has left running is left alone. When it was to end, the last report comes after
 //! its last descendant is gone, or cannot be killed. What earlier plugins have left running is not a descendant, although
-//! the guard has adopted it: the guard remembers what was left, and looks at the marks of the others ([`family`]).
+//! the guard has adopted it: the guard remembers what was left. All else that it adopts comes from a plugin, whatever it
+//! carries ([`family`]).
+//!
+//! Where the system lets no more processes be started, as the user of the plugins has too many of them, the guard tries
+//! again for a while before it reports that ([`refusal`]).
 //!
 //! What is the same for all plugins of a runner, like having no way to further privileges, the guard makes of itself, and they
 //! inherit it. A plugin that is to be another user, or to have limits or a control group, is started by way of
@@ -41,6 +45,7 @@ mod inbox;
 mod oom;
 pub mod process;
 pub mod protocol;
+pub mod refusal;
 mod ward;
 
 use std::collections::HashMap;
@@ -68,11 +73,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::boot_time::boot_time;
 use crate::folder;
 use crate::isolation::Isolation;
 use crate::outbox::Outbox;
 use family::{Marks, Processes};
 use protocol::{FromGuard, Number, Order, Report, Settings, Spawn, ToGuard};
+use refusal::Patience;
 
 /// The first argument of a guard.
 pub const WORD: &str = "guard";
@@ -142,6 +149,29 @@ impl Guards {
         match self.guard.take_if(|guard| guard.is_alive()) {
             Some(guard) => Ok(self.guard.insert(guard)),
             None => self.renew(),
+        }
+    }
+
+    /// Has a guard there. Where the system lets no more processes be started, this tries again for a while, but not after
+    /// `until`, by [`crate::boot_time`].
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub async fn be_ready(&mut self, until: Duration) -> io::Result<()> {
+        let mut patience: Option<Patience> = None;
+        loop {
+            let refusal = match self.get() {
+                Ok(_) => return Ok(()),
+                Err(error) if refusal::is_for_now(&error) => error,
+                Err(error) => return Err(error),
+            };
+            let now = boot_time();
+            let goes_on = patience.as_mut().is_none_or(|patience| patience.goes_on(now));
+            if !goes_on || now >= until {
+                return Err(refusal::in_vain(&refusal));
+            }
+            let pause = patience.get_or_insert_with(|| Patience::new(now)).left(now);
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -388,7 +418,7 @@ impl Guarded {
     }
 
     /// Kills what a guard that is gone has left behind: the plugin's process group and every process of ours that
-    /// carries its marks.
+    /// carries its marks. What has shed them is not known from what earlier plugins have left running.
     pub async fn clear_up(&self) {
         if let Some(group) = self.process {
             let _gone = killpg(group, Signal::SIGKILL);

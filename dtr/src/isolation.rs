@@ -84,8 +84,10 @@ impl Isolation {
 
     /// What this plugin is to have less of than its guard. `None`: nothing, so it is started without a detour.
     pub fn confinement(&self, plugin: &Manifest) -> Option<Confinement> {
-        // The guard has the node's own limit already.
-        let core = plugin.limits.core.filter(|core| *core < self.settings.core);
+        // The guard leaves none itself, so a plugin that may leave a core dump needs to be told so. Where none may, the
+        // guard bounds them all.
+        let most = Some(self.settings.core).filter(|most| *most > 0);
+        let core = most.map(|most| plugin.limits.core.map_or(most, |core| core.min(most)));
         let limits = Limits { core, ..self.limits.lower_of(plugin.limits) };
         let is_needed = self.user.is_some() || self.cgroup.is_some() || limits != Limits::default();
         is_needed.then(|| Confinement { user: self.user.clone(), limits, cgroup: self.cgroup.clone() })
@@ -173,9 +175,11 @@ mod tests {
         assert_eq!(none.confinement(&plugin(r#"{ "core": "1G" }"#)), None, "the node allows no core dumps");
         let some = prepare(r#","no_new_privs":false,"limits":{"core":"1M"}"#);
         assert_eq!(some.settings(), Settings { no_new_privs: false, core: 1 << 20 });
-        assert_eq!(some.confinement(&plugin("{}")), None);
-        let less = some.confinement(&plugin(r#"{ "core": 7 }"#)).unwrap();
-        assert_eq!(less.limits, Limits { core: Some(7), ..Limits::default() });
+        for (of_plugin, core) in [("{}", 1 << 20), (r#"{ "core": 7 }"#, 7), (r#"{ "core": "1G" }"#, 1 << 20)]
+        {
+            let confinement = some.confinement(&plugin(of_plugin)).unwrap();
+            assert_eq!(confinement.limits, Limits { core: Some(core), ..Limits::default() }, "{of_plugin}");
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod work;
 use std::process::ExitCode;
 
 use clap::Parser;
+use disbatch_core::core_dumps;
 use disbatch_core::telemetry::last_words;
 
 /// Does what the command line says. Returns the process's exit status.
@@ -58,9 +59,11 @@ pub fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn run_task() -> ExitCode {
     let args = args::Args::parse();
-    let ended = match args.link {
-        None => run::run(args).await,
-        Some(link) => session::run(&args, link).await,
+    // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
+    let ended = match (core_dumps::forbid(), args.link) {
+        (Err(error), _) => Err(failure::Failure::Setup(error)),
+        (Ok(()), None) => run::run(args).await,
+        (Ok(()), Some(link)) => session::run(&args, link).await,
     };
     match ended {
         Ok(ending) => ending.exit_code(),

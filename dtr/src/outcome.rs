@@ -56,26 +56,17 @@ impl Outcome {
         }
         ended.facts.log();
         let reason = ended.facts.reason;
-        let (status, note) = match reason {
-            Some(Reason::Cancel) => (Status::Terminated, Some("cancelled")),
-            Some(Reason::Timeout) => (Status::Terminated, Some("it took longer than its timeout")),
-            Some(Reason::Deadline) => (Status::Terminated, Some("its deadline passed")),
-            Some(Reason::LeaseLost) => {
-                (Status::Orphaned, Some("its lease ran out, so its runner stopped the plugin"))
-            }
-            Some(Reason::Runner) => (
-                verdict::final_status(ended.exit, ended.control.status.as_ref()),
-                Some("its runner was told to end"),
-            ),
-            None => (verdict::final_status(ended.exit, ended.control.status.as_ref()), None),
-        };
+        let by_reason = reason.map(status_by_reason);
+        let status = by_reason
+            .and_then(|(status, _)| status)
+            .unwrap_or_else(|| verdict::final_status(ended.exit, ended.control.status.as_ref()));
         Self {
             status,
             stdout: ended.stdout,
             stderr: ended.stderr,
             result: ended.control.result,
             exit: Some(document(&ended.facts)),
-            note: note.map(str::to_owned),
+            note: by_reason.map(|(_, note)| note.to_owned()),
             again: None,
             has_left: ended.facts.alone,
             reason,
@@ -85,6 +76,18 @@ impl Outcome {
     /// Perl Disbatch's words for a task whose plugin never ran.
     pub fn unable_to_start(why: &str) -> Self {
         Self::without_plugin(Status::Failed, "Unable to start", why)
+    }
+
+    /// The same for a task that was to end before its plugin could be started.
+    pub fn not_begun(reason: Reason, why: &str) -> Self {
+        let (status, note) = status_by_reason(reason);
+        let outcome = Self::unable_to_start(why);
+        Self {
+            status: status.unwrap_or(outcome.status),
+            note: Some(note.to_owned()),
+            reason: Some(reason),
+            ..outcome
+        }
     }
 
     fn without_plugin(status: Status, stdout: &str, stderr: &str) -> Self {
@@ -123,6 +126,17 @@ impl Outcome {
     }
 }
 
+/// What a task has become whose plugin was made to end, if not the plugin says so, and why.
+fn status_by_reason(reason: Reason) -> (Option<Status>, &'static str) {
+    match reason {
+        Reason::Cancel => (Some(Status::Terminated), "cancelled"),
+        Reason::Timeout => (Some(Status::Terminated), "it took longer than its timeout"),
+        Reason::Deadline => (Some(Status::Terminated), "its deadline passed"),
+        Reason::LeaseLost => (Some(Status::Orphaned), "its lease ran out, so its runner stopped the plugin"),
+        Reason::Runner => (None, "its runner was told to end"),
+    }
+}
+
 /// As tasks have it in `exit`: times in seconds, memory in bytes.
 fn document(facts: &ExitFacts) -> Document {
     let mut exit = Document::new();
@@ -145,4 +159,25 @@ fn document(facts: &ExitFacts) -> Document {
         "peak_memory": i64::try_from(facts.peak_memory).unwrap_or(i64::MAX),
     });
     exit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_was_to_end_before_it_began_ends_like_those_that_had_begun() {
+        for (reason, status, note) in [
+            (Reason::Cancel, Status::Terminated, "cancelled"),
+            (Reason::Timeout, Status::Terminated, "it took longer than its timeout"),
+            (Reason::Deadline, Status::Terminated, "its deadline passed"),
+            (Reason::LeaseLost, Status::Orphaned, "its lease ran out, so its runner stopped the plugin"),
+            (Reason::Runner, Status::Failed, "its runner was told to end"),
+        ] {
+            let outcome = Outcome::not_begun(reason, "too many processes");
+            assert_eq!((outcome.status, outcome.note.as_deref()), (status, Some(note)));
+            assert_eq!(outcome.stderr.text().await.unwrap(), "too many processes");
+            assert!(outcome.exit.is_none() && outcome.has_left);
+        }
+    }
 }

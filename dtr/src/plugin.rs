@@ -14,10 +14,11 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{PluginName, Queue, Task};
 use disbatch_core::output::StreamName;
 use disbatch_core::plugin::Plugin;
-use disbatch_core::secrets::{self, SecureParams};
+use disbatch_core::secrets::{FIELD, SecureParams};
 use disbatch_core::task::Run;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
+use zeroize::Zeroizing;
 
 use crate::capture::Capture;
 use crate::control::Control;
@@ -28,6 +29,7 @@ use crate::guard::{self, Guarded, Guards, Streams};
 use crate::isolation::Isolation;
 use crate::live::Live;
 use crate::relay::Relay;
+use crate::secrets::{self, Untold};
 use crate::supervision::{End, Reason, Supervision, Wish};
 
 pub use ending::Ending;
@@ -47,7 +49,7 @@ pub struct Job<'a> {
     /// The task.
     pub task: &'a Task,
     /// What only the plugin is told, and only with the task: never by arguments or variables, which others can see.
-    pub secure_params: Option<&'a SecureParams>,
+    pub secure_params: &'a Untold,
     /// Its queue.
     pub queue: &'a Queue,
     /// The plugin's name, as the queue gives it.
@@ -79,11 +81,38 @@ pub struct Ended {
     pub control: Control,
 }
 
+/// Why a plugin has done nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum NotBegun {
+    /// It cannot be started.
+    #[error("{0}")]
+    Refused(#[from] io::Error),
+    /// It was to end before it could be started.
+    #[error("{why}")]
+    ToEnd {
+        /// What for.
+        reason: Reason,
+        /// Why it could not be started until then.
+        why: String,
+    },
+}
+
+impl NotBegun {
+    /// In the words of its guard; `reason`: why it was to end, if it was.
+    pub fn new(why: String, reason: Option<Reason>) -> Self {
+        match reason {
+            Some(reason) => Self::ToEnd { reason, why },
+            None => Self::Refused(io::Error::other(why)),
+        }
+    }
+}
+
 /// Starts the plugin, under a guard.
 ///
 /// # Errors
 /// There is no guard, or it takes no orders.
-pub fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Result<Guarded> {
+pub async fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Result<Guarded> {
+    guards.be_ready(job.until).await?;
     let spawn = spawn(plugin, job, guards.isolation());
     guards.spawn(spawn)
 }
@@ -91,19 +120,19 @@ pub fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Result<G
 /// Follows a plugin that was started to its end.
 ///
 /// # Errors
-/// The process cannot be started.
+/// The process cannot be started, or not before it is to end.
 pub async fn follow(
     mut guard: Guarded,
     job: Job<'_>,
     relay: Relay,
     supervision: Supervision,
     lifecycle: &Lifecycle,
-) -> io::Result<Ended> {
-    let document = task_json(job.task, job.secure_params)?;
+) -> Result<Ended, NotBegun> {
+    let document = task_json(job.task, job.secure_params.take().as_ref())?;
     let Some(Streams { mut stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe, .. }) =
         guard.streams()
     else {
-        return Err(io::Error::other("the plugin has no pipes"));
+        return Err(io::Error::other("the plugin has no pipes").into());
     };
     let mut stdout = capture(job, StreamName::Stdout);
     let mut stderr = capture(job, StreamName::Stderr);
@@ -111,10 +140,11 @@ pub async fn follow(
     let fate;
     let abandoned;
     {
-        let feed = async {
+        let feed = async move {
             // A plugin need not read its standard input.
-            let _broken_pipe = stdin.write_all(document.as_bytes()).await;
-            drop(stdin);
+            let _broken_pipe = stdin.write_all(&document).await;
+            // Now, and not at the end of the plugin: it may have secure parameters in it.
+            drop((stdin, document));
         };
         let streams = async {
             tokio::join!(
@@ -185,7 +215,7 @@ impl Watch<'_> {
         mut streams: Pin<&mut impl Future<Output = ()>>,
         mut supervision: Supervision,
         lifecycle: &Lifecycle,
-    ) -> io::Result<(Fate, bool)> {
+    ) -> Result<(Fate, bool), NotBegun> {
         let started = Instant::now();
         let mut drained = false;
         let mut told_to_end = false;
@@ -193,7 +223,7 @@ impl Watch<'_> {
             tokio::select! {
                 report = self.guard.report() => match report {
                     Some(Report::Pid(_)) => {}
-                    Some(Report::Error(error)) => return Err(io::Error::other(error)),
+                    Some(Report::Error(error)) => return Err(NotBegun::new(error, self.ending.reason)),
                     Some(Report::Exited(exit)) => {
                         let reason = self.ending.reason.filter(|_| exit.ordered);
                         return Ok((Fate { exit, reason, guarded: true }, drained));
@@ -256,14 +286,14 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
 }
 
 /// The task as one line of relaxed extended JSON. Secure parameters are in it as they were given.
-pub fn task_json(task: &Task, secure_params: Option<&SecureParams>) -> io::Result<String> {
+///
+/// # Errors
+/// The task cannot be written as JSON.
+pub fn task_json(task: &Task, secure_params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut document = bson::serialize_to_document(task).map_err(io::Error::other)?;
-    document.remove(secrets::FIELD);
-    let mut json = Bson::Document(document).into_relaxed_extjson();
-    if let Some(params) = secure_params {
-        json[secrets::FIELD] = params.value().clone();
-    }
-    Ok(format!("{json}\n"))
+    document.remove(FIELD);
+    let json = Bson::Document(document).into_relaxed_extjson();
+    secrets::within(&json.to_string(), secure_params)
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! The secure parameters of a task, which are decrypted right before its plugin is started.
 
-use std::fmt::Display;
+use std::cell::Cell;
+use std::fmt::{self, Display};
+use std::io;
 
 use disbatch_core::config::Config;
 use disbatch_core::model::Task;
-use disbatch_core::secrets::{Keys, Sealed, SecureParams};
+use disbatch_core::secrets::{FIELD, Keys, Sealed, SecureParams};
+use zeroize::Zeroizing;
 
 /// Those of a task; none if it has none. Keys are read each time, so that a runner that has been there for long knows new
 /// ones too.
@@ -23,6 +26,68 @@ pub fn of(task: &Task, config: &Config) -> Result<Option<SecureParams>, String> 
     keys.open(task.queue, &sealed).map(Some).map_err(|error| why(&error))
 }
 
+/// Secure parameters that the plugin has not been told yet. They are told once, and not kept for longer: a plugin may
+/// run for hours.
+#[derive(Default)]
+pub struct Untold(Cell<Option<SecureParams>>);
+
+impl Untold {
+    /// Those of a task, if it has some.
+    pub fn new(params: Option<SecureParams>) -> Self {
+        Self(Cell::new(params))
+    }
+
+    /// Gives them away, to be written to the plugin and dropped.
+    pub fn take(&self) -> Option<SecureParams> {
+        self.0.take()
+    }
+}
+
+impl fmt::Debug for Untold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Untold(not shown)")
+    }
+}
+
+/// A JSON object with a line break after it, and with secure parameters in it, if there are any. It is overwritten when
+/// it is dropped.
+///
+/// # Errors
+/// They cannot be written as JSON.
+pub fn within(object: &str, params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
+    let Some(params) = params else { return Ok(Zeroizing::new(format!("{object}\n").into_bytes())) };
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, params.value())?;
+    // It is never moved to where there is more room: what it leaves behind would not be overwritten.
+    let room = object.len() + FIELD.len() + length.0 + 8;
+    let mut line = Zeroizing::new(Vec::<u8>::with_capacity(room));
+    let fields = object.strip_suffix('}').ok_or_else(|| io::Error::other("a task is an object"))?;
+    line.extend_from_slice(fields.as_bytes());
+    if !fields.ends_with('{') {
+        line.push(b',');
+    }
+    for part in ["\"", FIELD, "\":"] {
+        line.extend_from_slice(part.as_bytes());
+    }
+    serde_json::to_writer(&mut *line, params.value())?;
+    line.extend_from_slice(b"}\n");
+    Ok(line)
+}
+
+/// Counts what is written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn why(reason: &dyn Display) -> String {
     format!("cannot decrypt the secure parameters of the task: {reason}")
 }
@@ -35,7 +100,7 @@ mod tests {
     use bson::{Bson, doc};
     use disbatch_core::model::QueueId;
     use disbatch_core::secrets::new_key;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -47,6 +112,35 @@ mod tests {
     fn config(key_file: &Path) -> Config {
         let text = json!({ "mongohost": "h", "database": "d", "secrets": { "key_file": key_file } });
         Config::parse(&text.to_string(), Path::new("/etc/disbatch/config.json")).unwrap()
+    }
+
+    #[test]
+    fn they_are_told_once_and_never_shown() {
+        let secret = json!({ "password": "correct horse" });
+        let params = SecureParams::new(secret.as_object().unwrap().clone());
+        let untold = Untold::new(params.clone());
+        assert_eq!(format!("{untold:?}"), "Untold(not shown)");
+        assert_eq!((untold.take(), untold.take()), (params, None));
+        assert_eq!(Untold::default().take(), None);
+    }
+
+    #[test]
+    fn they_are_put_into_an_object_without_a_copy_of_them() {
+        let secret = json!({ "password": "correct \"horse\"\n", "list": [1, null, { "é": "\u{1}" }] });
+        let params = SecureParams::new(secret.as_object().unwrap().clone()).unwrap();
+        for object in [json!({}), json!({ "a": { "b": "}" } }), json!({ "_id": { "$oid": "x" }, "z": "{" })] {
+            let line = within(&object.to_string(), Some(&params)).unwrap();
+            assert_eq!(line.last(), Some(&b'\n'));
+            let read: Value = serde_json::from_slice(&line).unwrap();
+            let mut expected = object.clone();
+            expected["secure_params"] = secret.clone();
+            assert_eq!(read, expected);
+            // Had it grown, its capacity would be more than was asked for.
+            assert!(line.capacity() <= line.len() + 8, "{} of {}", line.len(), line.capacity());
+            let without = within(&object.to_string(), None).unwrap();
+            assert_eq!(*without, format!("{object}\n").into_bytes());
+        }
+        assert!(within("null", Some(&params)).is_err());
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::Spawn;
 use crate::guard::{self, Guards, LEASE_IS_OVER};
 use crate::isolation::Isolation;
-use crate::plugin::{Ended, Job, abandoned_note, capture};
+use crate::plugin::{Ended, Job, NotBegun, abandoned_note, capture};
 use crate::relay::Relay;
 use crate::supervision::Supervision;
 use pipes::Intake;
@@ -72,7 +72,7 @@ impl Keeper {
     /// Has the task done by the plugin's process, or by a new one.
     ///
     /// # Errors
-    /// The process cannot be started or waited for.
+    /// The process cannot be started or waited for, or not before it is to end.
     pub async fn execute(
         &mut self,
         (plugin, limits): (&Plugin, Warm),
@@ -80,9 +80,9 @@ impl Keeper {
         relay: Relay,
         mut supervision: Supervision,
         lifecycle: &Lifecycle,
-    ) -> io::Result<Ended> {
+    ) -> Result<Ended, NotBegun> {
         if boot_time() >= job.until {
-            return Err(io::Error::other(LEASE_IS_OVER));
+            return Err(io::Error::other(LEASE_IS_OVER).into());
         }
         guards.isolation().hand_over(job.folder)?;
         let line = line::of(&job)?;
@@ -95,17 +95,19 @@ impl Keeper {
             relay,
         };
         let key = Key::of(plugin, limits, &job, guards.isolation());
-        let mut starts = 0;
+        let (mut starts, mut until) = (0, job.until);
         loop {
             let mut kept = match self.fit_for(&key).await {
                 Some(kept) => kept,
                 None => {
                     starts += 1;
-                    Kept { process: start(&key, &job, guards).await?, key: key.clone() }
+                    let say = Say { supervision: &mut supervision, lifecycle };
+                    let process = start(&key, (&job, &mut until), guards, say).await?;
+                    Kept { process, key: key.clone() }
                 }
             };
             let say = Say { supervision: &mut supervision, lifecycle };
-            match kept.process.work(&mut intake, job.until, say).await {
+            match kept.process.work(&mut intake, until, say).await {
                 Fate::Done { code, took, usage } => {
                     self.0 = Some(kept);
                     let exit = ExitStatus::from_raw(i32::from(code) << 8);
@@ -116,7 +118,7 @@ impl Keeper {
                     intake.sent = 0;
                     intake.control = Control::of(job.task.id);
                 }
-                Fate::NotBegun => return Err(io::Error::other("it ends before it takes a task")),
+                Fate::NotBegun => return Err(io::Error::other("it ends before it takes a task").into()),
                 Fate::Ended { exit, reason, guarded, abandoned } => {
                     if abandoned {
                         intake.stderr.note(&abandoned_note());
@@ -171,7 +173,14 @@ impl Keeper {
     }
 }
 
-async fn start(key: &Key, job: &Job<'_>, guards: &mut Guards) -> io::Result<Process> {
+/// Starts the process for a task, which may last `until`: renewals that come meanwhile put that off.
+async fn start(
+    key: &Key,
+    (job, until): (&Job<'_>, &mut Duration),
+    guards: &mut Guards,
+    say: Say<'_>,
+) -> Result<Process, NotBegun> {
+    guards.be_ready(*until).await?;
     let given = |name: &str, value: &str| -> (OsString, OsString) { (name.into(), value.into()) };
     let mut environment = guards.isolation().environment();
     environment.extend([
@@ -183,7 +192,7 @@ async fn start(key: &Key, job: &Job<'_>, guards: &mut Guards) -> io::Result<Proc
     ]);
     let cpu_seconds = key.confinement.as_ref().and_then(|confinement| confinement.limits.cpu_seconds);
     let guarded = guards.spawn(Spawn {
-        until: job.until,
+        until: *until,
         program: key.program.clone(),
         arguments: key.arguments.iter().map(OsString::from).collect(),
         environment,
@@ -192,7 +201,7 @@ async fn start(key: &Key, job: &Job<'_>, guards: &mut Guards) -> io::Result<Proc
         confinement: key.confinement.clone(),
     })?;
     let bounds = Bounds { limits: key.limits, cpu: cpu_seconds.map(Duration::from_secs) };
-    Process::begin(guarded, bounds, job.until).await
+    Process::begin(guarded, bounds, until, say).await
 }
 
 impl Intake<'_> {

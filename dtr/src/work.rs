@@ -19,10 +19,10 @@ use crate::isolation::Isolation;
 use crate::ledger::{Hold, Ledger};
 use crate::live::Live;
 use crate::outcome::{self, Outcome};
-use crate::plugin::{self, Job};
+use crate::plugin::{self, Job, NotBegun};
 use crate::relay;
 use crate::retry::{Patience, retry};
-use crate::secrets;
+use crate::secrets::{self, Untold};
 use crate::setup::Setup;
 use crate::supervision::{self, Supervision};
 use crate::warm::Keeper;
@@ -146,10 +146,10 @@ impl Work<'_> {
     ) -> Outcome {
         let Begun { task, run, .. } = self.begun;
         let secure_params = match secrets::of(task, &self.setup.config) {
-            Ok(params) => params,
+            Ok(params) => Untold::new(params),
             Err(why) => return Outcome::unable_to_start(&why),
         };
-        let (folder, secure_params) = (self.folder, secure_params.as_ref());
+        let (folder, secure_params) = (self.folder, &secure_params);
         let (live, early) = (Some(live), Some(early));
         let job = Job { task, secure_params, queue, name: &name, run, folder, until, live, early };
         let (relay, inbox) = relay::channel();
@@ -157,7 +157,7 @@ impl Work<'_> {
         let run_plugin = async {
             match plugin.manifest.warm {
                 None => {
-                    let guarded = plugin::start(plugin, job, guards)?;
+                    let guarded = plugin::start(plugin, job, guards).await?;
                     plugin::follow(guarded, job, relay, supervision, lifecycle).await
                 }
                 Some(limits) => {
@@ -175,7 +175,11 @@ impl Work<'_> {
                 Outcome::of(ended)
             }
             Err(error) => {
-                Outcome::unable_to_start(&format!("cannot run {}: {error}", plugin.program.display()))
+                let why = format!("cannot run {}: {error}", plugin.program.display());
+                match error {
+                    NotBegun::Refused(_) => Outcome::unable_to_start(&why),
+                    NotBegun::ToEnd { reason, .. } => Outcome::not_begun(reason, &why),
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bson::{DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
 
@@ -14,6 +14,10 @@ pub(crate) const COLLECTION: &str = "accounts.users";
 
 /// No name is longer, in characters.
 const LONGEST: usize = 64;
+
+/// How often a change of rights is tried where others change them at the same moment. Each time one of these is done, so
+/// that this is enough for as many at once.
+const TRIES: usize = 32;
 
 /// The name of somebody: 1 to 64 characters, none of them white space, a control character or a colon, which ends the
 /// name in HTTP Basic authentication.
@@ -77,6 +81,22 @@ impl User {
     }
 }
 
+/// What became of a change of somebody's rights.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RightsChange {
+    /// It was made.
+    Made {
+        /// What they could do.
+        before: Rights,
+        /// What they can do now.
+        after: Rights,
+    },
+    /// There is nobody of that name.
+    Nobody,
+    /// Others have changed them again and again meanwhile. Nothing was changed.
+    Overtaken,
+}
+
 impl Store {
     /// Whether there is any user.
     ///
@@ -135,23 +155,33 @@ impl Store {
         Ok(found.iter().filter_map(User::stored).collect())
     }
 
-    /// Gives somebody another role and other grants. Returns false if there is nobody of that name.
+    /// Gives somebody the role and the grants that `change` makes of those that they have. What others change at the same
+    /// moment is not lost: then `change` is asked again.
     ///
     /// # Errors
-    /// The database cannot be reached.
+    /// That of `change`, or the database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn change_user(
+    pub async fn change_rights<E: From<StoreError> + fmt::Display>(
         &self,
         name: &UserName,
-        role: Option<Role>,
-        grants: &[Grant],
-    ) -> Result<bool, StoreError> {
-        let change = match role {
-            Some(_) => doc! { "$set": fields(role, grants) },
-            None => doc! { "$set": fields(role, grants), "$unset": { "role": "" } },
-        };
-        let changed = self.users().update_one(doc! { "_id": name.as_str() }, change).await?;
-        Ok(changed.matched_count == 1)
+        change: impl Fn(&Rights) -> Result<Rights, E>,
+    ) -> Result<RightsChange, E> {
+        for _ in 0..TRIES {
+            let found =
+                self.users().find_one(doc! { "_id": name.as_str() }).await.map_err(StoreError::from)?;
+            let Some(found) = found else { return Ok(RightsChange::Nobody) };
+            let before = Rights::stored(&found);
+            let after = change(&before)?;
+            let update = match after.everywhere() {
+                role @ Some(_) => doc! { "$set": fields(role, after.grants()) },
+                None => doc! { "$set": fields(None, after.grants()), "$unset": { "role": "" } },
+            };
+            let changed = self.users().update_one(unchanged(name, &found), update).await;
+            if changed.map_err(StoreError::from)?.matched_count == 1 {
+                return Ok(RightsChange::Made { before, after });
+            }
+        }
+        Ok(RightsChange::Overtaken)
     }
 
     /// Gives somebody another password, and ends their sessions. Returns false if there is nobody of that name.
@@ -188,6 +218,17 @@ impl Store {
     }
 }
 
+/// What finds a user whose rights are still stored as they were found, also those that nobody understands.
+fn unchanged(name: &UserName, found: &Document) -> Document {
+    let mut filter = doc! { "_id": name.as_str() };
+    for field in ["role", "grants"] {
+        // What is missing is equal to null.
+        let value = found.get(field).cloned().unwrap_or(Bson::Null);
+        filter.insert(field, doc! { "$eq": value });
+    }
+    filter
+}
+
 fn fields(role: Option<Role>, grants: &[Grant]) -> Document {
     let mut fields = doc! { "grants": grants.iter().map(Grant::document).collect::<Vec<_>>() };
     if let Some(role) = role {
@@ -209,6 +250,16 @@ mod tests {
             let error = wrong.parse::<UserName>().unwrap_err();
             assert!(error.to_string().contains("cannot be the name of a user"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_change_is_for_rights_that_are_as_they_were_found() {
+        let name: UserName = "alice".parse().unwrap();
+        let found = doc! { "_id": "alice", "password": "$x", "grants": [{ "tenant": "acme", "role": 4 }] };
+        let expected = doc! {
+            "_id": "alice", "role": { "$eq": null }, "grants": { "$eq": [{ "tenant": "acme", "role": 4 }] },
+        };
+        assert_eq!(unchanged(&name, &found), expected);
     }
 
     #[test]

@@ -4,15 +4,37 @@ use bson::{Bson, Document};
 
 use super::facts::name;
 use super::words::{list, moment};
-use super::{Facts, Gate};
+use super::{Facts, Gate, Reader};
 use crate::model::{Node, PluginName};
 
 /// The name of the gates of single nodes, of which one that is open is enough.
 pub(super) const ONE: &str = "node";
 
-/// One gate for all nodes together, and one for each that is alive.
-pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
+/// Gates for all nodes together, and one for each that is alive. Who may not look at nodes is told only whether there are
+/// such.
+pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
     let living: Vec<&Node> = facts.nodes.iter().filter(|node| facts.is_alive(node)).collect();
+    match reader {
+        Reader::OfAll => each(facts, &living),
+        Reader::OfQueue => together(facts, &living),
+    }
+}
+
+/// What nodes there are, and what is to be done about them, is for others.
+fn together(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
+    if living.is_empty() {
+        return vec![Gate::new("nodes_alive", false, "No DEN is alive.")];
+    }
+    let open = living.iter().any(|node| against(facts, node).is_empty());
+    let text = if open {
+        "A node can claim it."
+    } else {
+        "No node can claim it: whoever may look at all queues is told why."
+    };
+    vec![Gate::new("nodes_alive", true, "At least one DEN is alive."), Gate::new("nodes_able", open, text)]
+}
+
+fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
     if living.is_empty() {
         return vec![Gate::new("nodes_alive", false, nobody(facts))];
     }

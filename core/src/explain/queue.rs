@@ -2,11 +2,11 @@
 
 use super::facts::COUNTED;
 use super::words::{counted, list};
-use super::{Ahead, Facts, Gate, Share};
+use super::{Ahead, Facts, Gate, Reader, Share};
 use crate::model::{Queue, Status};
 
 /// Each thing about the queue that a task has to pass.
-pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
+pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
     let Some(queue) = &facts.queue else {
         let text = format!("The queue with the id {} is gone.", facts.task.queue);
         return vec![Gate::new("queue", false, text)];
@@ -17,7 +17,7 @@ pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
         paused(queue, &name),
         plugin(queue, &name),
         threads(queue, &name),
-        limit(facts, queue, &name),
+        limit(facts, queue, &name, reader),
     ]
 }
 
@@ -50,17 +50,21 @@ fn threads(queue: &Queue, name: &str) -> Gate {
     Gate::new("queue_threads", open, text)
 }
 
-fn limit(facts: &Facts, queue: &Queue, name: &str) -> Gate {
+fn limit(facts: &Facts, queue: &Queue, name: &str, reader: Reader) -> Gate {
     let (running, threads) =
         (facts.shares.iter().map(|share| share.tasks).sum::<u64>(), queue.thread_limit());
     if running == 0 {
         return Gate::new("queue_limit", true, format!("No task of the queue {name} runs."));
     }
-    let shares: Vec<String> = facts.shares.iter().map(describe).collect();
     let open = running < threads;
     let full = if open { "" } else { ", which is the limit" };
-    let text =
-        format!("{running} of at most {threads} tasks are claimed or running{full}: {}.", list(&shares));
+    let shares = match reader {
+        Reader::OfAll => {
+            format!(": {}", list(&facts.shares.iter().map(describe).collect::<Vec<String>>()))
+        }
+        Reader::OfQueue => String::new(),
+    };
+    let text = format!("{running} of at most {threads} tasks are claimed or running{full}{shares}.");
     Gate::new("queue_limit", open, text)
 }
 

@@ -53,6 +53,11 @@ fn perl_node(name: &str, seconds: i64) -> crate::model::Node {
     bson::deserialize_from_document(node).unwrap()
 }
 
+/// As somebody is told who may look at everything.
+fn explain(facts: &Facts) -> Explanation {
+    super::explain(facts, Reader::OfAll)
+}
+
 fn summary(facts: &Facts) -> String {
     explain(facts).summary
 }
@@ -177,6 +182,40 @@ fn nodes_may_be_missing_or_unable() {
     let nodes = vec![node("n1", doc! { "maxthreads": 3 })];
     let full = Facts { busy, nodes, ..facts(doc! {}, doc! {}) };
     assert_eq!(summary(&full), "No node can claim it. n1: 3 of its 3 maxthreads are taken.");
+}
+
+#[test]
+fn who_may_look_at_some_queues_is_told_nothing_of_nodes() {
+    let told = |facts: &Facts| {
+        let told = super::explain(facts, Reader::OfQueue);
+        let texts: Vec<String> = told.gates.iter().map(|gate| gate.text.clone()).collect();
+        let all = format!("{}\n{}", told.summary, texts.join("\n"));
+        assert!(!["n1", "n2", "maxthreads", "draining"].iter().any(|word| all.contains(word)), "{all}");
+        (told.summary, texts)
+    };
+    let able = Facts { nodes: vec![node("n1", doc! {}), node("n2", doc! {})], ..facts(doc! {}, doc! {}) };
+    let (summary, texts) = told(&able);
+    assert!(summary.starts_with("Nothing keeps it from being claimed"), "{summary}");
+    assert!(texts.contains(&"A node can claim it.".to_owned()), "{texts:?}");
+
+    let nodes = vec![node("n1", doc! { "draining": true }), node("n2", doc! { "maxthreads": 3 })];
+    let busy = HashMap::from([("n2".to_owned(), 3)]);
+    let (summary, texts) = told(&Facts { nodes, busy, ..facts(doc! {}, doc! {}) });
+    assert_eq!(summary, "No node can claim it: whoever may look at all queues is told why.");
+    assert!(texts.contains(&"At least one DEN is alive.".to_owned()), "{texts:?}");
+
+    let gone = Facts { nodes: vec![perl_node("n1", -61)], ..facts(doc! {}, doc! {}) };
+    assert_eq!(told(&gone).0, "No DEN is alive.");
+    let shares = vec![Share { node: "n1".to_owned(), tasks: 2, of_others: 1 }];
+    let full = Facts { shares, ..facts(doc! {}, doc! {}) };
+    assert_eq!(told(&full).0, "2 of at most 2 tasks are claimed or running, which is the limit.");
+}
+
+#[test]
+fn whoever_sees_a_task_is_told_its_own_node() {
+    let task = doc! { "status": 0, "node": "n1", "started": at(-65), "lease_until": at(24) };
+    let running = facts(task, doc! {});
+    assert_eq!(super::explain(&running, Reader::OfQueue), explain(&running));
 }
 
 #[test]

@@ -116,7 +116,7 @@ impl Keys {
     /// Nobody without the keys finds out from it what they are.
     pub fn fingerprints(&self, queue: QueueId, params: &SecureParams) -> Vec<String> {
         let json = params.json();
-        self.0.iter().map(|key| key.fingerprint(json.as_bytes(), &queue.0.bytes())).collect()
+        self.0.iter().map(|key| key.fingerprint(&json, &queue.0.bytes())).collect()
     }
 
     /// The key that encrypts.

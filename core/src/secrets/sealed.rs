@@ -108,7 +108,7 @@ impl Keys {
         }
         let mut nonce = [0; NONCE_LENGTH];
         getrandom::fill(&mut nonce).map_err(SealError::Random)?;
-        let written = key.encrypt(nonce, json.as_bytes(), &bound_to(queue));
+        let written = key.encrypt(nonce, &json, &bound_to(queue));
         let written = written.ok_or(SealError::TooLong(json.len()))?;
         Ok(Sealed { key: key.id().clone(), data: [nonce.as_slice(), &written].concat() })
     }

@@ -76,7 +76,7 @@ async fn by_what_is_shown(
         // A client that can send nothing else may send a token in place of the password.
         Shown::Password { name, password } if is_token(&password) => (Some(name), password),
         Shown::Password { name, password } => {
-            let user = passwords.user(&state.store, &name, &password, address).await?;
+            let user = passwords.user(state, &name, &password, address).await?;
             return Ok(user.map(|user| Who {
                 name: Some(user.name.to_string()),
                 via: Via::Password,

@@ -39,7 +39,7 @@ pub async fn log_in(
     let access = &state.access;
     let proxy = access.proxy.as_ref();
     let from = address::of(request, proxy);
-    let Some(user) = access.passwords.user(&state.store, name, password, from).await? else {
+    let Some(user) = access.passwords.user(state, name, password, from).await? else {
         return Ok(Login::Wrong);
     };
     let agent = request.headers().get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));

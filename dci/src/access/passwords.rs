@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use disbatch_core::accounts::{Key, PasswordError, PasswordHash, User, UserName};
-use disbatch_core::store::Store;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -15,6 +14,7 @@ use super::bench::Bench;
 use super::throttle::Throttle;
 use crate::changes::Refusals;
 use crate::error::HttpError;
+use crate::state::State;
 
 /// How long a right password is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
@@ -57,13 +57,13 @@ impl Passwords {
     /// There were too many wrong ones, or the database cannot be reached.
     pub async fn user(
         &self,
-        store: &Store,
+        state: &State,
         name: &str,
         password: &str,
         from: Option<IpAddr>,
     ) -> Result<Option<User>, HttpError> {
         let user = match name.parse::<UserName>() {
-            Ok(name) => store.find_user(&name).await?,
+            Ok(name) => state.store.find_user(&name).await?,
             Err(_) => None,
         };
         // What cannot be a name is as long as anybody likes, and not worth being remembered.
@@ -93,12 +93,17 @@ impl Passwords {
             let name = user.as_ref().map(|user| user.name.as_str());
             tracing::warn!(user = name, from = from.map(tracing::field::display), "wrong name or password");
             drop(turn);
-            self.refusals.note(store, user.as_ref().map(|user| &user.name), from).await;
+            self.refusals.note(state, user.as_ref().map(|user| &user.name), from);
             return Ok(None);
         }
         self.throttle.succeeded(from, name);
         self.remember(fingerprint);
         Ok(user)
+    }
+
+    /// Waits for what is still to be written about those that were wrong.
+    pub async fn written(&self) {
+        self.refusals.written().await;
     }
 
     /// The hash of a new password.

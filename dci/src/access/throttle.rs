@@ -1,4 +1,7 @@
 //! Makes guessing slow: who is wrong again and again has to wait, longer each time.
+//!
+//! An address waits, and so does a name, wherever it is tried. As anybody can try a name, its owner would have to wait
+//! for others: they do not at the addresses that they have come from before.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,8 +23,11 @@ const ADDRESS_FREE: u32 = 5;
 /// A name may be tried so often, from anywhere, without waiting.
 const NAME_FREE: u32 = 20;
 
-/// After so long, all is forgotten.
+/// After so long, all that was wrong is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(15 * 60);
+
+/// So long it is remembered that a name came from an address, after it has last done so.
+const KNOWN: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// So many are remembered of each kind.
 const MOST: usize = 10_000;
@@ -36,40 +42,45 @@ struct Tables {
     /// Of wrong tokens.
     tokens: Table<IpAddr>,
     names: Table<String>,
+    known: Places,
 }
 
 impl Throttle {
-    /// Begins an attempt.
+    /// Begins an attempt. One that has to wait does not count: trying in vain makes the wait no longer.
     ///
     /// # Errors
     /// How long to wait before the next.
     pub fn begin(&self, address: Option<IpAddr>, name: &str) -> Result<(), Duration> {
         let address = address.map(network);
         let mut tables = self.lock();
-        let waits = [
-            address.map_or(Duration::ZERO, |address| tables.addresses.wait(&address)),
-            tables.names.wait(&name.to_owned()),
-        ];
-        let wait = waits.into_iter().max().unwrap_or_default();
+        let of_address = address.map_or(Duration::ZERO, |address| tables.addresses.wait(&address));
+        let is_known = tables.known.has(address, name);
+        let of_name = if is_known { Duration::ZERO } else { tables.names.wait(&name.to_owned()) };
+        let wait = of_address.max(of_name);
         if wait > Duration::ZERO {
             return Err(wait);
         }
         if let Some(address) = address {
             tables.addresses.count(address, ADDRESS_FREE, ADDRESS_WAIT);
         }
-        tables.names.count(name.to_owned(), NAME_FREE, NAME_WAIT);
+        if !is_known {
+            tables.names.count(name.to_owned(), NAME_FREE, NAME_WAIT);
+        }
         Ok(())
     }
 
-    /// The attempt was right: it does not count, and the name is trusted as at first. The address may have guessed the
-    /// passwords of others before.
+    /// The attempt was right: it does not count, and from now on the name does not wait for others at this address. What was
+    /// wrong before stays: the address may have guessed the passwords of others, and others that of this name.
     pub fn succeeded(&self, address: Option<IpAddr>, name: &str) {
+        let address = address.map(network);
         let mut tables = self.lock();
-        if let Some(failures) = address.and_then(|address| tables.addresses.0.get_mut(&network(address))) {
-            failures.count = failures.count.saturating_sub(1);
-            failures.until = Instant::now();
+        if !tables.known.has(address, name) {
+            tables.names.take_back(&name.to_owned());
         }
-        tables.names.0.remove(name);
+        if let Some(address) = address {
+            tables.addresses.take_back(&address);
+            tables.known.add(address, name);
+        }
     }
 
     /// Counts a wrong token, which nobody finds by guessing: this is to keep the log short.
@@ -140,6 +151,14 @@ impl<K: Hash + Eq + Clone> Table<K> {
         }
     }
 
+    /// The last attempt does not count. It did not have to wait, so nobody had to.
+    fn take_back(&mut self, key: &K) {
+        if let Some(failures) = self.0.get_mut(key) {
+            failures.count = failures.count.saturating_sub(1);
+            failures.until = Instant::now();
+        }
+    }
+
     /// Forgets what is old, and if need be the oldest.
     fn make_room(&mut self, now: Instant) {
         if self.0.len() < MOST {
@@ -152,6 +171,30 @@ impl<K: Hash + Eq + Clone> Table<K> {
         {
             self.0.remove(&oldest);
         }
+    }
+}
+
+/// From where names have come with the right password, and when last.
+#[derive(Debug, Default)]
+struct Places(HashMap<(IpAddr, String), Instant>);
+
+impl Places {
+    fn has(&self, address: Option<IpAddr>, name: &str) -> bool {
+        let Some(address) = address else { return false };
+        self.0.get(&(address, name.to_owned())).is_some_and(|at| at.elapsed() <= KNOWN)
+    }
+
+    fn add(&mut self, address: IpAddr, name: &str) {
+        let place = (address, name.to_owned());
+        if self.0.len() >= MOST && !self.0.contains_key(&place) {
+            self.0.retain(|_, at| at.elapsed() <= KNOWN);
+            if self.0.len() >= MOST
+                && let Some(oldest) = self.0.iter().min_by_key(|(_, at)| **at).map(|(place, _)| place.clone())
+            {
+                self.0.remove(&oldest);
+            }
+        }
+        self.0.insert(place, Instant::now());
     }
 }
 
@@ -202,6 +245,61 @@ mod tests {
         assert_eq!(throttle.begin(address("10.0.0.99"), "other"), Ok(()));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn trying_in_vain_makes_no_wait_longer() {
+        let throttle = Throttle::default();
+        for host in 0..20 {
+            assert_eq!(throttle.begin(address(&format!("10.0.0.{host}")), "alice"), Ok(()));
+        }
+        for host in 100..200 {
+            let refused = throttle.begin(address(&format!("10.0.0.{host}")), "alice");
+            assert_eq!(refused, Err(Duration::from_secs(1)));
+        }
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(throttle.begin(address("10.0.0.99"), "alice"), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_kept_out_by_others_where_they_have_come_from_before() {
+        let throttle = Throttle::default();
+        let home = address("192.0.2.7");
+        let attack = || {
+            for host in 0..20 {
+                assert_eq!(throttle.begin(address(&format!("10.0.0.{host}")), "alice"), Ok(()));
+            }
+        };
+        assert_eq!(throttle.begin(home, "alice"), Ok(()));
+        throttle.succeeded(home, "alice");
+        attack();
+        let elsewhere = || throttle.begin(address("10.0.1.1"), "alice");
+        assert!(elsewhere().is_err());
+        assert_eq!(throttle.begin(home, "alice"), Ok(()));
+        throttle.succeeded(home, "alice");
+        assert!(elsewhere().is_err(), "others go on waiting");
+        for _ in 0..5 {
+            assert_eq!(throttle.begin(home, "alice"), Ok(()));
+        }
+        assert!(throttle.begin(home, "alice").is_err(), "the address waits for what is wrong there");
+        tokio::time::advance(KNOWN + Duration::from_secs(1)).await;
+        attack();
+        assert!(throttle.begin(home, "alice").is_err(), "it has been away for long");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_right_password_does_not_count_for_the_name() {
+        let throttle = Throttle::default();
+        for host in 0..19 {
+            assert_eq!(throttle.begin(address(&format!("10.0.0.{host}")), "alice"), Ok(()));
+        }
+        for host in 20..30 {
+            let new = address(&format!("10.0.0.{host}"));
+            assert_eq!(throttle.begin(new, "alice"), Ok(()));
+            throttle.succeeded(new, "alice");
+        }
+        assert_eq!(throttle.begin(address("10.0.0.99"), "alice"), Ok(()));
+        assert!(throttle.begin(address("10.0.0.98"), "alice").is_err(), "what was wrong before counts");
+    }
+
     #[test]
     fn addresses_of_one_customer_are_one() {
         assert_eq!(address("2001:db8:1:2:3::4").map(network), address("2001:db8:1:2::"));
@@ -217,5 +315,12 @@ mod tests {
         }
         assert_eq!(table.0.len(), MOST);
         assert!(!table.0.contains_key(&0) && table.0.contains_key(&(MOST + 9)));
+        let (mut places, home) = (Places::default(), IpAddr::from([192, 0, 2, 7]));
+        for name in 0..MOST + 10 {
+            places.add(home, &name.to_string());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(places.0.len(), MOST);
+        assert!(!places.has(Some(home), "0") && places.has(Some(home), &(MOST + 9).to_string()));
     }
 }

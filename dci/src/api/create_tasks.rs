@@ -81,7 +81,7 @@ async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<TaskId>
     }
     let options = options::of(params, queue.id, &state.keys)?;
     let once = options::once(params, queue.id, &state.keys)?;
-    if !queue.is_accepting() && !is_repetition(state, params).await? {
+    if !queue.is_accepting() && !is_repetition(state, queue.id, params).await? {
         return Err(accepts_nothing(&queue));
     }
     let queue = queue.id;
@@ -153,9 +153,9 @@ fn parts(ids: Vec<TaskId>) -> impl Iterator<Item = Result<Bytes, HttpError>> {
 }
 
 /// What was submitted before is answered the same, whatever the queue accepts now.
-async fn is_repetition(state: &State, params: &Params) -> Result<bool, HttpError> {
+async fn is_repetition(state: &State, queue: QueueId, params: &Params) -> Result<bool, HttpError> {
     match options::key(params)? {
-        Some(key) => Ok(state.store.has_submission(&key).await?),
+        Some(key) => Ok(state.store.has_submission(queue, &key).await?),
         None => Ok(false),
     }
 }

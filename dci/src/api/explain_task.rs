@@ -1,9 +1,10 @@
 //! `GET /tasks/:id/explain`
 
 use actix_web::web::{Data, Path};
-use disbatch_core::explain::{Explanation, explain};
+use disbatch_core::explain::{Explanation, Reader, explain};
 use serde_json::{Value, json};
 
+use crate::access::Who;
 use crate::api::{Answer, task_action};
 use crate::error::HttpError;
 use crate::json;
@@ -24,8 +25,8 @@ use crate::state::State;
         OfRead,
     ),
 )]
-pub async fn handle(state: Data<State>, id: Path<String>) -> Answer {
-    let explanation = find(&state, &id).await?;
+pub async fn handle(state: Data<State>, who: Who, id: Path<String>) -> Answer {
+    let explanation = find(&state, &id, who.reader()).await?;
     let gate = |gate: &disbatch_core::explain::Gate| json!({ "gate": gate.name, "open": gate.open, "text": gate.text });
     let gates: Vec<Value> = explanation.gates.iter().map(gate).collect();
     Ok(json::ok(&json!({
@@ -41,7 +42,7 @@ pub async fn handle(state: Data<State>, id: Path<String>) -> Answer {
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
-pub async fn find(state: &State, id: &str) -> Result<Explanation, HttpError> {
+pub async fn find(state: &State, id: &str, reader: Reader) -> Result<Explanation, HttpError> {
     let facts = state.store.facts_of_task(task_action::id(id)?).await?;
-    facts.map(|facts| explain(&facts)).ok_or_else(|| task_action::not_found(id))
+    facts.map(|facts| explain(&facts, reader)).ok_or_else(|| task_action::not_found(id))
 }

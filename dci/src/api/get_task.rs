@@ -6,6 +6,7 @@ use bson::Document;
 use disbatch_core::model::TaskId;
 use serde_json::{Value, json};
 
+use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
@@ -37,11 +38,12 @@ use crate::{accept, fields, ui};
 pub async fn handle(
     request: HttpRequest,
     state: Data<State>,
+    who: Who,
     id: Path<String>,
     params: Result<Params, HttpError>,
 ) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::task::respond(&state, &id).await);
+        return Ok(ui::task::respond(&state, &id, who.reader()).await);
     }
     Ok(match find(&state, &id).await {
         Ok(task) => {

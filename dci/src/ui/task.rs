@@ -13,12 +13,14 @@ use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use bson::{Bson, DateTime, Document};
+use disbatch_core::explain::Reader;
 use disbatch_core::model::{Selector, Status};
 use disbatch_core::output::{OutputEnd, StreamName};
 use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
 use futures::FutureExt;
 
+use crate::access::Who;
 use crate::api::{explain_task, get_task, task_action};
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
@@ -94,12 +96,12 @@ pub fn html_of_output(id: &str, stream: StreamName, end: OutputEnd, live: bool) 
     ui::html(&Output::of(id, stream, end, None, live))
 }
 
-/// The page, or the error that there is instead.
-pub async fn respond(state: &State, id: &str) -> HttpResponse {
-    ui::page(render(state, id).await)
+/// The page for somebody, or the error that there is instead.
+pub async fn respond(state: &State, id: &str, reader: Reader) -> HttpResponse {
+    ui::page(render(state, id, reader).await)
 }
 
-async fn render(state: &State, id: &str) -> Rendered {
+async fn render(state: &State, id: &str, reader: Reader) -> Rendered {
     let task = get_task::find(state, id).await?;
     let task_id = task_action::id(id)?;
     let attempt = running_attempt(&task);
@@ -108,7 +110,7 @@ async fn render(state: &State, id: &str) -> Rendered {
     let (stdout, stderr, look) = futures::try_join!(
         async { output(StreamName::Stdout).await.map_err(HttpError::from) },
         async { output(StreamName::Stderr).await.map_err(HttpError::from) },
-        look(state, id, &task),
+        look(state, id, &task, reader),
     )?;
     let (look, queue) = look;
     ui::render(StatusCode::OK, &page(id, &task, queue, look, [stdout, stderr]))
@@ -124,10 +126,11 @@ async fn render(state: &State, id: &str) -> Rendered {
         OfFixed,
     ),
 )]
-pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
+pub async fn live(request: HttpRequest, state: Data<State>, who: Who, id: Path<String>) -> HttpResponse {
     let id = id.into_inner();
-    let feed = Rc::new(Feed::default());
-    live::respond(&request, &state, format!("task {id}"), move |state| {
+    let feed = Rc::new(Feed::of(who.reader()));
+    // Who looks at the same page shares what is found out, and they are not all told the same.
+    live::respond(&request, &state, format!("task {id} {:?}", who.reader()), move |state| {
         let (id, feed) = (id.clone(), Rc::clone(&feed));
         async move { feed.look(&state, &id).await }.boxed_local()
     })
@@ -147,7 +150,12 @@ impl Look {
 }
 
 /// What is known of the task at this moment.
-async fn look(state: &State, id: &str, task: &Document) -> Result<(Look, QueueLink), HttpError> {
+async fn look(
+    state: &State,
+    id: &str,
+    task: &Document,
+    reader: Reader,
+) -> Result<(Look, QueueLink), HttpError> {
     let store = &state.store;
     let task_id = task_action::id(id)?;
     // A status that is no number cannot be explained.
@@ -156,7 +164,7 @@ async fn look(state: &State, id: &str, task: &Document) -> Result<(Look, QueueLi
         if !waits {
             return Ok(None);
         }
-        match explain_task::find(state, id).await {
+        match explain_task::find(state, id, reader).await {
             Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(None), // It has gone meanwhile.
             other => other.map(Some),
         }

@@ -1,8 +1,10 @@
 //! Logging in, and what people change of their own accounts.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use bson::oid::ObjectId;
-use disbatch_core::accounts::{Grant, PasswordHash, Role, Scope};
+use disbatch_core::accounts::{Grant, NewToken, PasswordHash, Role, Scope};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -182,6 +184,30 @@ async fn tokens_are_made_shown_once_and_revoked() -> anyhow::Result<()> {
     assert!(html.contains("value=\"disbatch_") && html.contains("&#60;by&#62; form"), "{html}");
     let again = by_browser(&world, Method::GET, "/account", &cookie).send().await?.text().await?;
     assert!(!again.contains("value=\"disbatch_") && again.contains("&#60;by&#62; form"), "{again}");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn tokens_that_have_ended_leave_room_for_others() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let user = World::name("operator")?;
+    let token = |lasts: Option<Duration>| NewToken {
+        user: user.clone(),
+        name: "nightly".to_owned(),
+        role: Role::Viewer,
+        queues: None,
+        lasts,
+    };
+    for _ in 0..5 {
+        world.store.create_token(&token(Some(Duration::ZERO))).await?;
+    }
+    for _ in 0..99 {
+        world.store.create_token(&token(None)).await?;
+    }
+    let body = json!({ "name": "n", "role": "viewer" });
+    let make = || world.request(Method::POST, "/account/tokens", Some("operator")).json(&body).send();
+    assert_eq!(make().await?.status(), StatusCode::OK, "five of them have ended");
+    assert_eq!(make().await?.status(), StatusCode::CONFLICT, "there are a hundred that have not");
     world.database.drop_database().await
 }
 

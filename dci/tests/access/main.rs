@@ -5,6 +5,7 @@ mod server;
 
 mod accounts;
 mod audit;
+mod explained;
 mod matrix;
 mod others;
 mod sessions;

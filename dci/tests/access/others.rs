@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Context;
-use disbatch_core::accounts::{NewToken, Role};
+use disbatch_core::accounts::{NewToken, PasswordHash, Role};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{PASSWORD, World};
 
 #[tokio::test]
 async fn programs_are_asked_as_disbatch_asks() -> anyhow::Result<()> {
@@ -93,6 +93,27 @@ async fn who_guesses_has_to_wait() -> anyhow::Result<()> {
     let wait: u64 = refused.headers().get("retry-after").context("no time")?.to_str()?.parse()?;
     assert!((1..=2).contains(&wait), "{wait}");
     assert_eq!(guess("nobody", "wrong password").await?.status(), StatusCode::TOO_MANY_REQUESTS);
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn nobody_is_kept_out_by_others_who_try_their_name() -> anyhow::Result<()> {
+    // Each of those who ask comes from an address of their own.
+    let world = World::with(json!({ "access": { "proxy": { "addresses": ["127.0.0.1"] } } })).await?;
+    let status = async |from: &str, password: &str| -> anyhow::Result<u16> {
+        let request = world.server.request(Method::GET, "/queues").basic_auth("viewer", Some(password));
+        Ok(request.header("x-forwarded-for", from).send().await?.status().as_u16())
+    };
+    assert_eq!(status("192.0.2.7", PASSWORD).await?, 200);
+    // One that has not been right lately, which would be remembered.
+    let password = "another horse battery";
+    world.store.set_password(&World::name("viewer")?, &PasswordHash::of(password)?).await?;
+    let mut tried = 0;
+    while status(&format!("198.51.100.{tried}"), "wrong password").await? != 429 {
+        tried += 1;
+        anyhow::ensure!(tried < 200, "a name may be tried as often as anybody likes");
+    }
+    assert_eq!(status("192.0.2.7", password).await?, 200, "the owner is kept out");
     world.database.drop_database().await
 }
 

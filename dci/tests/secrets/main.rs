@@ -22,14 +22,14 @@ async fn end(world: &World, task: ObjectId) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What there is to look at: lists, and all about these tasks, of which the second has ended.
+/// What there is to look at: lists, and all about these tasks, of which the second has ended and the third is archived.
 fn paths(queue: ObjectId, tasks: [ObjectId; 3]) -> Vec<String> {
     let ended = tasks[1];
     let mut paths = vec![
         "/".to_owned(),
-        "/tasks".to_owned(),
+        "/tasks?.limit=10".to_owned(),
         "/tasks?.limit=10&.archive=1&.details=1".to_owned(),
-        "/tasks?.order=-id&.details=1".to_owned(),
+        "/tasks?.limit=10&.order=-id&.details=1".to_owned(),
         format!("/tasks?queue={queue}&.full=1&.epoch=1&.details=1"),
         format!("/tasks?queue={queue}&.text=mark&.columns=params,result,exit"),
         format!("/queues/{queue}"),
@@ -40,10 +40,13 @@ fn paths(queue: ObjectId, tasks: [ObjectId; 3]) -> Vec<String> {
         format!("/tasks/{ended}/events"),
     ];
     for task in tasks {
-        for rest in ["", "?.details=1", "/attempts", "/explain", "/wait?.timeout=0", "/stdout", "/stderr"] {
+        for rest in ["", "?.details=1", "/attempts", "/wait?.timeout=0", "/stdout", "/stderr"] {
             paths.push(format!("/tasks/{task}{rest}"));
         }
     }
+    let [waits, ended, _archived] = tasks;
+    // What is in the archive is not explained.
+    paths.extend([waits, ended].map(|task| format!("/tasks/{task}/explain")));
     paths
 }
 
@@ -62,7 +65,10 @@ async fn no_answer_and_no_page_shows_them() -> anyhow::Result<()> {
     for path in paths(queue, [waits, ended, archived]) {
         for accept in ["application/json", "text/html"] {
             let request = world.server.request(Method::GET, &path).header("accept", accept);
-            let text = request.send().await?.text().await?;
+            let answer = request.send().await?;
+            let (status, text) = (answer.status(), answer.text().await?);
+            // An error would show nothing in any case.
+            ensure!(status == 200, "{path} as {accept}: {status} {text}");
             world.shows_nothing(&text).with_context(|| format!("{path} as {accept}"))?;
         }
     }
@@ -100,7 +106,7 @@ async fn a_task_tells_that_it_has_some() -> anyhow::Result<()> {
     ensure!(one == expected, "{one}");
 
     let page = world.server.request(Method::GET, &format!("/tasks/{with}")).header("accept", "text/html");
-    let html = page.send().await?.text().await?;
+    let html = page.send().await?.error_for_status()?.text().await?;
     ensure!(html.contains("has secure parameters, which are shown to nobody"), "{html}");
     world.database.drop_database().await
 }

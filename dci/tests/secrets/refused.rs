@@ -49,6 +49,47 @@ async fn values_that_are_wrong_are_not_shown_again() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn routes_that_do_not_take_them_say_so() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.database.database.collection("people").insert_one(doc! { "a": 1 }).await?;
+    let params = json!({ "a": 1 });
+    let bodies = [
+        ("/tasks/mail", json!([params])),
+        ("/tasks/mail/people", json!({ "filter": {}, "params": params })),
+        ("/queue-create-tasks-json", json!({ "queueid": "mail", "object": [params] })),
+        (
+            "/queue-create-tasks-from-query-json",
+            json!({ "queueid": "mail", "collection": "people", "jsonfilter": { "a": 1 }, "params": params }),
+        ),
+    ];
+    for (path, body) in &bodies {
+        let secure = json!({ "password": "horse" });
+        let with = match body.as_object() {
+            Some(object) => {
+                let mut object = object.clone();
+                object.insert(".secure_params".to_owned(), secure);
+                Value::Object(object)
+            }
+            None => json!({ "params": body, ".secure_params": secure }),
+        };
+        for (path, body) in
+            [((*path).to_owned(), &with), (format!("{path}?.secure_params=%7B%22a%22%3A1%7D"), body)]
+        {
+            let (status, answer) = world.post(&path, body).await?;
+            let text = answer.to_string();
+            ensure!(status == 400 && text.contains(".secure_params"), "{path}: {status} {text}");
+            ensure!(!text.contains("horse"), "{path}: {text}");
+        }
+    }
+    ensure!(world.tasks().count_documents(doc! {}).await? == 0);
+    for (path, body) in &bodies {
+        let (status, answer) = world.post(path, body).await?;
+        ensure!(status == 200, "{path} without them: {status} {answer}");
+    }
+    world.database.drop_database().await
+}
+
+#[tokio::test]
 async fn nobody_searches_for_them_or_sorts_by_them() -> anyhow::Result<()> {
     let world = World::new().await?;
     world.submit(json!({})).await?;

@@ -3,7 +3,8 @@
 #[path = "../replay/server.rs"]
 mod server;
 
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bson::doc;
@@ -13,10 +14,15 @@ use disbatch_core::model::TaskId;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::Store;
 use disbatch_mongod::testing::TestDatabase;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use server::Server;
 use tokio::process::Command;
+use tokio::time::Instant;
+
+/// How long to wait for something that should happen within moments, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Nothing listens on port 1; the answer is not to be waited for.
 const NO_DATABASE: &str = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100";
@@ -65,6 +71,30 @@ async fn exit_codes_tell_what_is_wrong() -> anyhow::Result<()> {
     let busy = run(&["--config", config, "--listen", &address]).await?;
     assert_eq!(busy.status.code(), Some(4));
     Ok(())
+}
+
+#[tokio::test]
+async fn no_core_dump_is_written_with_secrets_in_it() -> anyhow::Result<()> {
+    // As if dumps were wanted: this is what the server begins with.
+    let (_, highest) = getrlimit(Resource::RLIMIT_CORE)?;
+    setrlimit(Resource::RLIMIT_CORE, highest, highest)?;
+    let folder = tempfile::tempdir()?;
+    let config = folder.path().join("config.json");
+    std::fs::write(&config, without_database().to_string())?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dci"));
+    command.arg("--config").arg(&config).args(["--listen", "127.0.0.1:0"]).stderr(Stdio::null());
+    let server = command.kill_on_drop(true).spawn()?;
+    let limits = format!("/proc/{}/limits", server.id().context("it has ended")?);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let limits = std::fs::read_to_string(&limits)?;
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
+        if line.context("no such limit")?.split_whitespace().next() == Some("0") {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "they would be written: {limits}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::guard::exceeded::Exceeded;
-use crate::guard::protocol::{Exit, Report, Settings};
-use crate::guard::{Guard, program};
+use crate::guard::protocol::{Exit, Order, Report, Settings};
+use crate::guard::{Guard, Guarded, program};
 
 /// Nothing here takes so long.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -189,6 +189,111 @@ async fn what_cannot_be_started_is_named_by_the_system_as_elsewhere() {
     let error = run(&guard, &nowhere, &["/bin/true"]).await.err().unwrap();
     assert!(error.starts_with("cannot make the control group /nonexistent/disbatch-"), "{error}");
     assert_eq!(script(&guard, &confinement, "exit 4").await.exit.exit_status().code(), Some(4));
+}
+
+#[tokio::test]
+async fn a_script_that_does_not_say_what_runs_it_is_not_run_by_anybody() {
+    let guard = guard();
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    fs::write(&script, "echo ran\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    for confinement in [Confinement::default(), limited(Limits { open_files: Some(64), ..Limits::default() })]
+    {
+        let error = run(&guard, &confinement, &[script.to_str().unwrap()]).await.err();
+        assert_eq!(error.as_deref(), Some("it has no #! line, or is no program of this machine"));
+    }
+}
+
+#[tokio::test]
+async fn a_guard_leaves_no_core_dump_where_its_plugins_may() {
+    let (_, highest) = getrlimit(Resource::RLIMIT_CORE).unwrap();
+    let most = highest.min(1 << 20);
+    let guard = Guard::start(Settings { core: 1 << 20, ..Settings::default() }).unwrap();
+    let limits = Limits { core: Some(1 << 20), ..Limits::default() };
+    let what = "cat /proc/self/limits; echo; cat /proc/$PPID/limits";
+    let came = script(&guard, &limited(limits), what).await;
+    let (own, of_guard) = came.stdout.split_once("\n\n").unwrap();
+    let core = |limits: &str| {
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+        line.split_whitespace().take(2).map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((core(own), core(of_guard)), (vec![most, most], vec![0, most]));
+}
+
+/// A user who has no processes, and whom no other test is.
+fn loner(number: u32) -> Option<Identity> {
+    let uid = 20_000 + 4 * (std::process::id() % 10_000) + number;
+    let user = nobody()?;
+    Some(Identity { name: "loner".to_owned(), uid, gid: uid, groups: vec![uid], ..user })
+}
+
+/// Plugins of a user who may have one process and has two: the kernel counts before it starts another.
+async fn crowd(guard: &Guard, confinement: &Confinement) -> Vec<(Guarded, TempDir)> {
+    let mut crowd = Vec::new();
+    for _ in 0..2 {
+        let (spawn, folder) = spawn(confinement, &["/bin/sleep", "1000"]);
+        let mut guarded = guard.spawn(spawn).unwrap();
+        assert!(matches!(timeout(DEADLINE, guarded.report()).await.unwrap(), Some(Report::Pid(_))));
+        crowd.push((guarded, folder));
+    }
+    crowd
+}
+
+#[tokio::test]
+async fn who_finds_too_many_processes_begins_when_there_are_fewer() {
+    let Some(user) = loner(1) else { return };
+    let guard = guard();
+    let limits = Limits { processes: Some(1), ..Limits::default() };
+    let confinement = Confinement { user: Some(user), limits, ..Confinement::default() };
+    let mut crowd = crowd(&guard, &confinement).await;
+    let (spawn, _folder) = spawn(&confinement, &["/bin/echo", "begun"]);
+    let mut guarded = guard.spawn(spawn).unwrap();
+    let mut streams = guarded.streams().unwrap();
+    let waits = timeout(Duration::from_millis(300), guarded.report()).await;
+    assert!(waits.is_err(), "{waits:?}");
+    // The guard has time for others.
+    let (mut other, _folder_of_other) = crowd.pop().unwrap();
+    other.tell(Order::Until(boot_time()));
+    let report = timeout(DEADLINE, other.report()).await.unwrap();
+    assert!(matches!(&report, Some(Report::Exited(exit)) if exit.lapsed), "{report:?}");
+    assert!(matches!(timeout(DEADLINE, guarded.report()).await.unwrap(), Some(Report::Pid(_))));
+    let mut stdout = String::new();
+    timeout(DEADLINE, streams.stdout.read_to_string(&mut stdout)).await.unwrap().unwrap();
+    assert_eq!(stdout, "begun\n");
+}
+
+#[tokio::test]
+async fn where_there_are_too_many_processes_for_long_the_limit_is_named() {
+    let Some(user) = loner(2) else { return };
+    let guard = guard();
+    let limits = Limits { processes: Some(1), ..Limits::default() };
+    let confinement = Confinement { user: Some(user), limits, ..Confinement::default() };
+    let _crowd = crowd(&guard, &confinement).await;
+    let error = run(&guard, &confinement, &["/bin/true"]).await.err();
+    let expected =
+        "the user loner has as many processes as limits.processes allows (1); it was tried for 10 s";
+    assert_eq!(error.as_deref(), Some(expected));
+}
+
+#[tokio::test]
+async fn who_waits_for_fewer_processes_need_not_wait_any_more() {
+    let Some(user) = loner(3) else { return };
+    let guard = guard();
+    let limits = Limits { processes: Some(1), ..Limits::default() };
+    let confinement = Confinement { user: Some(user), limits, ..Confinement::default() };
+    let _crowd = crowd(&guard, &confinement).await;
+    for order in [Order::Term, Order::Kill, Order::Until(Duration::ZERO)] {
+        let (spawn, _folder) = spawn(&confinement, &["/bin/true"]);
+        let mut guarded = guard.spawn(spawn).unwrap();
+        guarded.tell(order);
+        let expected = match order {
+            Order::Until(_) => LEASE_IS_OVER,
+            _ => "the user loner has as many processes as limits.processes allows (1)",
+        };
+        let report = timeout(DEADLINE, guarded.report()).await.unwrap();
+        assert_eq!(report, Some(Report::Error(expected.to_owned())), "{order:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,14 +1,16 @@
 //! Finds the descendants of a process, wherever they have put themselves, and tells whose they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
 
 use nix::unistd::Pid;
+use rustix::param::clock_ticks_per_second;
 
-/// What a process carries in its environment that tells which plugin it comes from. It is what the process was
-/// started with, whatever it has done to it.
+/// What a process carries in its environment that tells which plugin it comes from. Who starts a process can give it
+/// others or none, and a process can write over its own.
 const MARKS: [&str; 4] =
     [super::TASK_VARIABLE, super::RUNNER_VARIABLE, "DISBATCH_ATTEMPT", "DISBATCH_PLUGIN"];
 
@@ -18,6 +20,15 @@ pub struct Process {
     /// Its number.
     pub pid: Pid,
     started: u64,
+}
+
+impl Process {
+    /// Whether it was started before this time of [`crate::boot_time`].
+    fn is_older_than(&self, time: Duration) -> bool {
+        let ticks = time.as_nanos().saturating_mul(u128::from(clock_ticks_per_second())) / 1_000_000_000;
+        // The kernel leaves out what is less than a tick.
+        u128::from(self.started) < ticks
+    }
 }
 
 /// The values of [`MARKS`] that a process has.
@@ -42,6 +53,14 @@ impl Processes {
         Self(children)
     }
 
+    /// What the children of `parent` carry that were there before this time, and are none of `except`.
+    pub fn marks_before(&self, time: Duration, parent: Pid, except: &[Pid]) -> HashSet<Marks> {
+        let children = self.0.get(&parent.as_raw()).into_iter().flatten();
+        let before = children
+            .filter(|(child, alive)| *alive && child.is_older_than(time) && !except.contains(&child.pid));
+        before.map(|(child, _)| marks(child.pid)).filter(|marks| !marks.is_empty()).collect()
+    }
+
     /// The living descendants of `ancestor`, in no order, without those that come from a child of its that is
     /// `foreign`.
     ///
@@ -58,6 +77,88 @@ impl Processes {
         }
         found
     }
+}
+
+/// A plugin, as far as that tells which processes come from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Kin<'a> {
+    /// Its process.
+    pub pid: Pid,
+    /// A time of [`crate::boot_time`] shortly before that was started.
+    pub born: Duration,
+    /// What its descendants carry, unless they have shed or changed it.
+    pub marks: &'a [Vec<u8>],
+    /// Whether it takes several tasks: while another plugin runs, it has none.
+    pub is_warm: bool,
+}
+
+/// What plugins that ended by themselves have left running. It is nobody's any more.
+#[derive(Debug, Default)]
+pub struct Left {
+    processes: HashSet<Process>,
+    /// What they carry. So does what they start, and that is nobody's either.
+    marks: HashSet<Marks>,
+}
+
+impl Left {
+    /// Whether this process was left.
+    pub fn contains(&self, process: &Process) -> bool {
+        self.processes.contains(process)
+    }
+
+    /// Adds what a plugin with these marks has left.
+    pub fn add(&mut self, family: Vec<Process>, marks: &[Vec<u8>]) {
+        if !family.is_empty() && !marks.is_empty() {
+            self.marks.insert(marks.to_vec());
+        }
+        self.processes.extend(family);
+    }
+
+    /// Forgets what is gone. `marks`: finds those of a process.
+    pub fn keep_only(&mut self, living: &[Process], marks: impl Fn(Pid) -> Marks) {
+        self.processes.retain(|process| living.contains(process));
+        if !self.marks.is_empty() {
+            let carried: HashSet<Marks> = living.iter().map(|process| marks(process.pid)).collect();
+            self.marks.retain(|marks| carried.contains(marks));
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.processes.clear();
+        self.marks.clear();
+    }
+}
+
+/// Whether a process that has lost its parents and carries `marks` comes from something else than the plugin `of`:
+/// from one of the `others`, or from what was left. Pure.
+///
+/// A process can carry what it likes, and is not to get away by that. So what is known nowhere else is taken for this
+/// plugin's, whatever it carries. It may pass for what another plugin has left running, or for another plugin that works
+/// at the same time: a runner never has two of these, as a warm plugin has no task then.
+pub fn is_foreign(
+    (process, marks): (&Process, &[Vec<u8>]),
+    of: Kin<'_>,
+    others: &[Kin<'_>],
+    left: &Left,
+) -> bool {
+    // Nobody is older than their ancestors.
+    if process.is_older_than(of.born) {
+        return true;
+    }
+    if marks == of.marks {
+        return false;
+    }
+    let mut at_work = others
+        .iter()
+        .filter(|other| !process.is_older_than(other.born))
+        .filter(|other| !other.is_warm || of.is_warm);
+    if !marks.is_empty() && (left.marks.contains(marks) || at_work.clone().any(|other| other.marks == marks))
+    {
+        return true;
+    }
+    // What carries nothing that is known is not a warm plugin's which has no task.
+    of.is_warm && at_work.any(|other| !other.is_warm)
 }
 
 /// The marks of a process; none if it was started without, or cannot be looked at.
@@ -106,6 +207,79 @@ mod tests {
         assert_eq!(read_stat(stat), Some((b'S', 7, 4711)));
         assert_eq!(read_stat(b"12 (a)"), None);
         assert_eq!(read_stat(b""), None);
+    }
+
+    fn process(started: u64) -> Process {
+        Process { pid: Pid::from_raw(7), started }
+    }
+
+    fn carrying(mark: &str) -> Marks {
+        vec![mark.as_bytes().to_vec()]
+    }
+
+    /// A time so many ticks after the start of the machine.
+    fn ticks(ticks: u32) -> Duration {
+        Duration::from_secs(u64::from(ticks)) / u32::try_from(clock_ticks_per_second()).unwrap()
+    }
+
+    #[test]
+    fn nobody_is_older_than_their_ancestors() {
+        for ticks_since_start in [1, 99, 100, 12_345] {
+            let born = ticks(ticks_since_start);
+            assert!(process(u64::from(ticks_since_start) - 1).is_older_than(born));
+            assert!(!process(u64::from(ticks_since_start)).is_older_than(born));
+        }
+    }
+
+    #[test]
+    fn a_process_does_not_get_away_by_what_it_carries() {
+        let (own, second, warm, old) = (carrying("A"), carrying("B"), carrying("W"), carrying("old"));
+        let kin = |marks, born, is_warm| Kin { pid: Pid::from_raw(1), born: ticks(born), marks, is_warm };
+        let of = kin(own.as_slice(), 100, false);
+        let others = [kin(second.as_slice(), 120, false), kin(warm.as_slice(), 50, true)];
+        let mut left = Left::default();
+        left.add(vec![process(60)], &old);
+        let foreign =
+            |marks: &Marks, started| is_foreign((&process(started), marks.as_slice()), of, &others, &left);
+        // Its own, whatever it carries: also what a warm plugin carries, which has no task meanwhile.
+        for marks in [&own, &Marks::new(), &carrying("forged"), &warm] {
+            assert!(!foreign(marks, 100) && !foreign(marks, 200), "{marks:?}");
+            assert!(foreign(marks, 99), "{marks:?}: it was there before");
+        }
+        assert!(foreign(&second, 130), "another one's that works at the same time");
+        assert!(!foreign(&second, 110), "which had not begun");
+        assert!(foreign(&old, 130), "of what was left");
+    }
+
+    #[test]
+    fn what_appears_while_a_warm_plugin_has_no_task_is_not_its_own() {
+        let (warm, task) = (carrying("W"), carrying("A"));
+        let kin = |marks, born, is_warm| Kin { pid: Pid::from_raw(1), born: ticks(born), marks, is_warm };
+        let of = kin(warm.as_slice(), 50, true);
+        let others = [kin(task.as_slice(), 100, false)];
+        let left = Left::default();
+        let foreign = |marks: &Marks, started, others: &[Kin<'_>]| {
+            is_foreign((&process(started), marks.as_slice()), of, others, &left)
+        };
+        for marks in [&Marks::new(), &carrying("forged"), &task] {
+            assert!(foreign(marks, 110, &others), "{marks:?}");
+            assert!(!foreign(marks, 90, &others) && !foreign(marks, 110, &[]), "{marks:?}");
+        }
+        assert!(!foreign(&warm, 110, &others));
+    }
+
+    #[test]
+    fn what_was_left_is_forgotten_when_it_is_gone() {
+        let mut left = Left::default();
+        left.add(vec![process(1)], &carrying("A"));
+        left.add(Vec::new(), &carrying("B"));
+        assert!(left.contains(&process(1)) && !left.contains(&process(2)));
+        assert_eq!(left.marks.len(), 1, "nothing of the other one is left");
+        // What it has started carries its marks.
+        left.keep_only(&[process(2)], |_| carrying("A"));
+        assert!(!left.contains(&process(1)) && left.marks.contains(&carrying("A")));
+        left.keep_only(&[process(2)], |_| carrying("C"));
+        assert!(left.marks.is_empty());
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 mod start;
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -21,7 +20,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::{Pid, dup2_stdin, setsid};
 
 use super::COMM;
-use super::family::{Process, Processes, marks};
+use super::family::{Kin, Left, Process, Processes, is_foreign, marks};
 use super::group::Group;
 use super::inbox::Inbox;
 use super::oom::OomKills;
@@ -30,6 +29,7 @@ use super::ward::{Low, Ward};
 use crate::boot_time::boot_time;
 use crate::confine;
 use crate::folder;
+use start::Waiting;
 
 /// Deadlines are looked at so often: a wait does not count the time that the machine is suspended.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
@@ -71,8 +71,10 @@ struct Guard {
     /// Whether the runner lives.
     has_runner: bool,
     wards: Vec<Ward>,
+    /// What is to be started when there are fewer processes.
+    waiting: Vec<Waiting>,
     /// What plugins that ended by themselves have left running. It is nobody's any more.
-    left: HashSet<Process>,
+    left: Left,
     low: Low,
     oom_kills: Option<OomKills>,
     /// The control groups of plugins that are over, in which something still ran.
@@ -96,14 +98,16 @@ impl Guard {
         if settings.no_new_privs {
             prctl::set_no_new_privs()?;
         }
-        confine::bound(Resource::RLIMIT_CORE, settings.core, settings.core)?;
+        // It leaves none itself. What its plugins may leave is said on their way.
+        confine::bound(Resource::RLIMIT_CORE, 0, settings.core)?;
         outlive_signals();
         Ok(Self {
             inbox: Inbox::new(socket.try_clone()?),
             socket,
             has_runner: true,
             wards: Vec::new(),
-            left: HashSet::new(),
+            waiting: Vec::new(),
+            left: Left::default(),
             low,
             oom_kills: OomKills::now(),
             left_groups: Vec::new(),
@@ -140,6 +144,7 @@ impl Guard {
             if spoken {
                 self.hear()?;
             }
+            self.try_again()?;
         }
     }
 
@@ -159,8 +164,8 @@ impl Guard {
             if others && !ward.was_to_end() {
                 let family = self.family(&ward);
                 let living = Processes::now().descendants(Pid::this(), |_| false);
-                self.left.retain(|process| living.contains(process));
-                self.left.extend(family);
+                self.left.keep_only(&living, marks);
+                self.left.add(family, &ward.marks);
             }
             self.leave_folder()?;
             if let Some(exit) = ward.exit(&mut self.oom_kills, !others) {
@@ -187,20 +192,24 @@ impl Guard {
     /// The living processes that come from a plugin, itself among them.
     ///
     /// They are the plugin's descendants, and those that have lost their parents and so became this process's children:
-    /// not other plugins, nor what earlier ones have left running, nor what carries another plugin's marks. What
-    /// has shed all marks counts as this one's.
+    /// not other plugins, nor what earlier ones have left running, nor what comes from these. See [`is_foreign`].
+    /// What tasks of a warm plugin have left is not known; what was adopted before this plugin began is of that kind.
     fn family(&self, of: &Ward) -> Vec<Process> {
+        let others: Vec<Kin<'_>> =
+            self.wards.iter().filter(|ward| ward.pid != of.pid).map(Ward::kin).collect();
+        let processes = Processes::now();
+        let wards: Vec<Pid> = self.wards.iter().map(|ward| ward.pid).collect();
+        let kin = of.kin();
+        let before = processes.marks_before(kin.born, Pid::this(), &wards);
         let foreign = |child: &Process| {
-            if child.pid == of.pid {
-                return false;
-            }
-            if self.left.contains(child) || self.wards.iter().any(|ward| ward.pid == child.pid) {
-                return true;
-            }
-            let marks = marks(child.pid);
-            !marks.is_empty() && marks != of.marks
+            let carried = marks(child.pid);
+            child.pid != of.pid
+                && (self.left.contains(child)
+                    || others.iter().any(|other| other.pid == child.pid)
+                    || (carried != kin.marks && before.contains(&carried))
+                    || is_foreign((child, carried.as_slice()), kin, &others, &self.left))
         };
-        Processes::now().descendants(Pid::this(), foreign)
+        processes.descendants(Pid::this(), foreign)
     }
 
     /// Kills whatever there is of a plugin at this moment.
@@ -239,7 +248,8 @@ impl Guard {
 
     /// Waits for an order, an end or a deadline. Tells whether there is something to hear.
     fn wait(&mut self) -> io::Result<bool> {
-        let limit = self.wards.iter().filter_map(longest_wait).min();
+        let again = self.waiting.iter().map(|waiting| waiting.left(boot_time()));
+        let limit = self.wards.iter().filter_map(longest_wait).chain(again).min();
         let limit = limit.map_or(PollTimeout::NONE, |limit| {
             PollTimeout::try_from(limit + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
@@ -283,6 +293,7 @@ impl Guard {
     fn hear(&mut self) -> io::Result<()> {
         if !self.inbox.receive()? {
             self.has_runner = false;
+            self.waiting.clear();
             for ward in &mut self.wards {
                 ward.killing_since.get_or_insert(boot_time());
             }
@@ -298,8 +309,9 @@ impl Guard {
     }
 
     fn obey(&mut self, number: u64, order: Order) -> io::Result<()> {
-        // A plugin that has ended needs none.
-        let Some(ward) = self.wards.iter_mut().find(|ward| ward.number == number) else { return Ok(()) };
+        let Some(ward) = self.wards.iter_mut().find(|ward| ward.number == number) else {
+            return self.obey_before_start(number, order);
+        };
         // An order to end that comes after the end has no part in it.
         ward.look()?;
         match order {

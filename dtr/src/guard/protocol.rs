@@ -28,7 +28,7 @@ pub type Number = u64;
 pub struct Settings {
     /// Whether they can get no privileges that they do not have.
     pub no_new_privs: bool,
-    /// The largest core dump that they may leave, in bytes.
+    /// The largest core dump that they may leave, in bytes. The guard itself leaves none.
     pub core: u64,
 }
 

@@ -1,3 +1,5 @@
+mod hiding;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +15,6 @@ use tokio::time::{sleep, timeout};
 
 use super::protocol::Exit;
 use super::*;
-use crate::boot_time::boot_time;
 use crate::folder::Folder;
 
 /// Nothing here takes so long.

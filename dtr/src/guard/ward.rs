@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use disbatch_core::config::Limits;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Gid, Pid, Uid, close, fchown};
 use rustix::io::{DupFlags, dup2, dup3};
@@ -18,11 +18,11 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use wait4::{ResUse, Wait4};
 
 use super::exceeded::{End, Exceeded};
-use super::family::{Marks, marks_of};
+use super::family::{Kin, Marks, Processes, marks_of};
 use super::group::Group;
 use super::oom::OomKills;
 use super::protocol::{Exit, Spawn};
-use super::{CONTROL_FD, LEASE_IS_OVER};
+use super::{CONTROL_FD, LEASE_IS_OVER, refusal};
 use crate::boot_time::boot_time;
 use crate::confine::{self, COMPLAINTS_FD};
 
@@ -59,13 +59,13 @@ impl Low {
     }
 
     /// Starts a program whose control channel is this.
-    fn start(&mut self, command: &mut Command, control: Option<OwnedFd>) -> io::Result<Child> {
+    fn start(&mut self, command: &mut Command, control: Option<&OwnedFd>) -> io::Result<Child> {
         if let Some(control) = control {
             dup2(control, &mut self.control)?;
         }
         let started = command.spawn();
         dup3(&self.nothing, &mut self.control, DupFlags::CLOEXEC)?;
-        started
+        started.map_err(refusal::in_words)
     }
 
     /// The same for a plugin that is confined on its way: waits until it is the plugin, or has said why it is not, but
@@ -73,7 +73,7 @@ impl Low {
     fn start_confined(
         &mut self,
         command: &mut Command,
-        control: Option<OwnedFd>,
+        control: Option<&OwnedFd>,
         until: Duration,
     ) -> io::Result<Child> {
         let (mut complaints, end) = io::pipe()?;
@@ -90,8 +90,8 @@ impl Low {
                 // Who complains ends by itself, which is not known of who is not heard.
                 let _gone = child.kill();
                 child.wait()?;
-                let complaint = String::from_utf8_lossy(&complaint).into_owned();
-                Err(heard.err().unwrap_or_else(|| io::Error::other(complaint)))
+                let complaint = String::from_utf8_lossy(&complaint);
+                Err(heard.err().unwrap_or_else(|| refusal::of_complaint(&complaint)))
             }
         }
     }
@@ -113,6 +113,37 @@ fn readable(pipe: &PipeReader, until: Duration) -> io::Result<()> {
 
 fn open_nothing() -> io::Result<File> {
     File::options().read(true).write(true).open("/dev/null")
+}
+
+/// The number of a process that has just been started, and the handle that `open` gets for it. A plugin that cannot be
+/// watched is ended.
+fn watched(
+    child: &mut Child,
+    open: impl FnOnce(&Child) -> io::Result<OwnedFd>,
+) -> io::Result<(Pid, OwnedFd)> {
+    let pid = Pid::from_raw(rustix::process::Pid::from_child(child).as_raw_pid());
+    match open(child) {
+        Ok(handle) => Ok((pid, handle)),
+        Err(error) => {
+            end(child, pid)?;
+            let what = format!("the plugin was started and cannot be watched: {error}");
+            Err(io::Error::new(error.kind(), what))
+        }
+    }
+}
+
+/// Ends a plugin, and what it has started by now.
+fn end(child: &mut Child, pid: Pid) -> io::Result<()> {
+    // It starts no more, and what it has started is below it as long as it is there.
+    let _gone = kill(pid, Signal::SIGSTOP);
+    let family = Processes::now().descendants(pid, |_| false);
+    let _gone = killpg(pid, Signal::SIGKILL);
+    for process in family {
+        let _gone = kill(process.pid, Signal::SIGKILL);
+    }
+    let _gone = child.kill();
+    child.wait()?;
+    Ok(())
 }
 
 /// A plugin that is being watched.
@@ -141,6 +172,8 @@ pub struct Ward {
     pub group: Option<Group>,
     limits: Limits,
     child: Child,
+    /// When it was about to be started, by [`crate::boot_time`].
+    born: Duration,
     started: Instant,
     duration: Duration,
 }
@@ -150,11 +183,11 @@ impl Ward {
     /// that is to be its [`Ward::group`] then.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// It cannot be started, or not be watched. Of the latter nothing is left running, except in its control group.
     pub fn start(
         number: u64,
         spawn: &Spawn,
-        descriptors: Vec<OwnedFd>,
+        descriptors: &[OwnedFd],
         low: &mut Low,
         group: Option<&Group>,
     ) -> io::Result<Self> {
@@ -162,22 +195,22 @@ impl Ward {
         let mut command = command(spawn, group)?;
         if let Some(user) = confinement.and_then(|confinement| confinement.user.as_ref()) {
             // So that it can open them again by their names in `/dev/fd`.
-            for descriptor in &descriptors {
+            for descriptor in descriptors {
                 fchown(descriptor, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
             }
         }
-        let mut descriptors = descriptors.into_iter();
-        let missing = || io::Error::other("a plugin has three standard streams");
-        command.stdin(descriptors.next().ok_or_else(missing)?);
-        command.stdout(descriptors.next().ok_or_else(missing)?);
-        command.stderr(descriptors.next().ok_or_else(missing)?);
-        let started = Instant::now();
-        let child = match confinement {
-            None => low.start(&mut command, descriptors.next())?,
-            Some(_) => low.start_confined(&mut command, descriptors.next(), spawn.until)?,
+        let [stdin, stdout, stderr, others @ ..] = descriptors else {
+            return Err(io::Error::other("a plugin has three standard streams"));
         };
-        let pid = Pid::from_raw(i32::try_from(child.id()).map_err(io::Error::other)?);
-        let handle = pidfd_open(rustix::process::Pid::from_child(&child), PidfdFlags::empty())?;
+        command.stdin(stdin.try_clone()?).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        let (born, started) = (boot_time(), Instant::now());
+        let mut child = match confinement {
+            None => low.start(&mut command, others.first())?,
+            Some(_) => low.start_confined(&mut command, others.first(), spawn.until)?,
+        };
+        let (pid, handle) = watched(&mut child, |child| {
+            Ok(pidfd_open(rustix::process::Pid::from_child(child), PidfdFlags::empty())?)
+        })?;
         Ok(Self {
             number,
             pid,
@@ -192,9 +225,15 @@ impl Ward {
             group: None,
             limits: confinement.map(|confinement| confinement.limits).unwrap_or_default(),
             child,
+            born,
             started,
             duration: Duration::ZERO,
         })
+    }
+
+    /// What tells which processes come from it.
+    pub fn kin(&self) -> Kin<'_> {
+        Kin { pid: self.pid, born: self.born, marks: &self.marks, is_warm: self.is_warm }
     }
 
     /// Notes its end if it has ended.
@@ -260,4 +299,48 @@ fn command(spawn: &Spawn, group: Option<&Group>) -> io::Result<Command> {
         command.env(name, value);
     }
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+
+    use super::*;
+
+    fn runs(pid: &str) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
+    }
+
+    #[test]
+    fn a_plugin_that_cannot_be_watched_is_ended_with_what_it_has_started() {
+        let script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; wait";
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).process_group(0).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut started: Vec<String> = lines.by_ref().take(2).map(Result::unwrap).collect();
+        started.push(child.id().to_string());
+        let error = watched(&mut child, |_| Err(io::Error::from(Errno::EMFILE))).unwrap_err();
+        let expected = "the plugin was started and cannot be watched: Too many open files (os error 24)";
+        assert_eq!(error.to_string(), expected);
+        // With the last of them the pipe is closed, a moment before it is gone.
+        assert!(lines.next().is_none());
+        let until = Instant::now() + Duration::from_secs(30);
+        while started.iter().any(|pid| runs(pid)) {
+            assert!(Instant::now() < until, "{started:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_is_watched_goes_on() {
+        let mut child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let (pid, _handle) = watched(&mut child, |_| Ok(open_nothing()?.into())).unwrap();
+        assert_eq!(pid.as_raw().to_string(), child.id().to_string());
+        assert!(child.try_wait().unwrap().is_none());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

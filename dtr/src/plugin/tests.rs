@@ -26,7 +26,7 @@ const PATIENT: Duration = Duration::from_secs(100);
 struct Setup {
     plugin: Plugin,
     task: Task,
-    secure_params: Option<SecureParams>,
+    secure_params: Untold,
     queue: Queue,
     name: PluginName,
     run: Run,
@@ -55,7 +55,7 @@ impl Setup {
                 arguments: arguments.iter().map(ToString::to_string).collect(),
             },
             task: bson::deserialize_from_document(task).unwrap(),
-            secure_params: None,
+            secure_params: Untold::default(),
             queue,
             name: "Test".parse().unwrap(),
             run,
@@ -71,12 +71,12 @@ impl Setup {
     async fn run<F: Future<Output = ()>>(
         &self,
         interfere: impl FnOnce(Supervisor) -> F,
-    ) -> io::Result<Ended> {
+    ) -> Result<Ended, NotBegun> {
         let (supervisor, supervision) = supervision::channel();
         let (relay, _inbox) = relay::channel();
         let job = Job {
             task: &self.task,
-            secure_params: self.secure_params.as_ref(),
+            secure_params: &self.secure_params,
             queue: &self.queue,
             name: &self.name,
             run: &self.run,
@@ -88,7 +88,7 @@ impl Setup {
         let lifecycle = Lifecycle::default();
         let mut guards = Guards::default();
         let run = async {
-            let guarded = start(&self.plugin, job, &mut guards)?;
+            let guarded = start(&self.plugin, job, &mut guards).await?;
             follow(guarded, job, relay, supervision, &lifecycle).await
         };
         let both = async { tokio::join!(run, interfere(supervisor)).0 };
@@ -122,7 +122,7 @@ async fn a_plugin_runs_and_all_that_is_known_of_it_is_told() {
         [ $DISBATCH_WORK_DIR = $PWD ] && exit 3"#,
     );
     let ended = setup.run(nothing).await.unwrap();
-    let input = task_json(&setup.task, None).unwrap();
+    let input = String::from_utf8(task_json(&setup.task, None).unwrap().to_vec()).unwrap();
     let id = setup.task.id;
     assert_eq!(ended.stdout.text().await.unwrap(), format!("{input}{id} q Test n1 3 {{}}\n"));
     assert_eq!(ended.stderr.text().await.unwrap(), "err\n");
@@ -138,7 +138,7 @@ async fn secure_parameters_are_on_standard_input_and_nowhere_else() {
     let mut setup = Setup::script("cat; env; tr '\\0' ' ' < /proc/self/cmdline");
     setup.task.rest.insert("secure_params", doc! { "key": "k", "data": "sealed" });
     let secret = json!({ "password": "correct horse" });
-    setup.secure_params = SecureParams::new(secret.as_object().unwrap().clone());
+    setup.secure_params = Untold::new(SecureParams::new(secret.as_object().unwrap().clone()));
     let ended = setup.run(nothing).await.unwrap();
     let stdout = ended.stdout.text().await.unwrap();
     let (input, around) = stdout.split_once('\n').unwrap();

@@ -3,18 +3,31 @@
 use std::io;
 
 use serde::Serialize;
+use zeroize::Zeroizing;
 
 use crate::plugin::{Job, task_json, variables};
 
-/// The line, with its line break. It has no other one.
+/// What the line begins with, before the task.
+const START: &[u8] = b"{\"task\":";
+
+/// The line, with its line break. It has no other one. It is overwritten when it is dropped, and has no copies: its buffer
+/// never grows. Secure parameters are taken from the job.
 ///
 /// # Errors
 /// The task cannot be written as JSON.
-pub fn of(job: &Job<'_>) -> io::Result<Vec<u8>> {
-    let task = task_json(job.task, job.secure_params)?;
-    let mut line = Vec::with_capacity(2 * task.len() + 1024);
-    line.extend_from_slice(b"{\"task\":");
-    line.extend_from_slice(task.trim_end().as_bytes());
+pub fn of(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
+    let task = task_json(job.task, job.secure_params.take().as_ref())?;
+    let rest = rest(job)?;
+    let mut line = Zeroizing::new(Vec::<u8>::with_capacity(START.len() + task.len() + rest.len()));
+    line.extend_from_slice(START);
+    line.extend_from_slice(task.trim_ascii_end());
+    line.extend_from_slice(&rest);
+    Ok(line)
+}
+
+/// What follows the task.
+fn rest(job: &Job<'_>) -> io::Result<Vec<u8>> {
+    let mut line = Vec::with_capacity(1024);
     for (index, (name, value)) in variables(job).into_iter().enumerate() {
         line.extend_from_slice(if index == 0 { b",\"env\":{" } else { b"," });
         append(&mut line, name)?;
@@ -44,6 +57,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::secrets::Untold;
 
     fn read<T: serde::de::DeserializeOwned>(document: Document) -> T {
         bson::deserialize_from_document(document).unwrap()
@@ -64,7 +78,7 @@ mod tests {
             Run { task: TaskId(id), queue: queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let job = Job {
             task: &task,
-            secure_params: Some(&params),
+            secure_params: &Untold::new(Some(params)),
             queue: &queue,
             name: &name,
             run: &run,
@@ -74,12 +88,19 @@ mod tests {
             until: Duration::ZERO,
         };
         assert!(!format!("{job:?}").contains("horse"));
-        let text = String::from_utf8(of(&job).unwrap()).unwrap();
+        let line = of(&job).unwrap();
+        assert_eq!(line.last(), Some(&b'\n'));
+        assert!(line.capacity() <= line.len() + 8, "it has not grown: {} of {}", line.len(), line.capacity());
+        let text = String::from_utf8(line.to_vec()).unwrap();
         assert_eq!(text.lines().count(), 1);
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["task"]["secure_params"], secret);
         assert!(!line["env"].to_string().contains("horse") && !text.contains("sealed"), "{text}");
-        let without = String::from_utf8(of(&Job { secure_params: None, ..job }).unwrap()).unwrap();
-        assert!(!without.contains("secure_params"), "what is stored of them is of no use: {without}");
+        let without = of(&job).unwrap();
+        let without = String::from_utf8(without.to_vec()).unwrap();
+        assert!(
+            !without.contains("secure_params"),
+            "they are told once, what is stored is of no use: {without}"
+        );
     }
 }

@@ -15,7 +15,7 @@ use super::pipes::{Intake, Pipes};
 use crate::boot_time::boot_time;
 use crate::guard::Guarded;
 use crate::guard::protocol::{Exit, Order, Report};
-use crate::plugin::{Ending, PIPES_GRACE, TOLD_TO_END};
+use crate::plugin::{Ending, NotBegun, PIPES_GRACE, TOLD_TO_END};
 use crate::supervision::{Reason, Supervision, Wish};
 
 /// How long a process has to end that is told to, or that does not take tasks any more.
@@ -75,7 +75,7 @@ pub enum Fate {
     NotBegun,
 }
 
-/// Who has a say while a task runs.
+/// Who has a say while a task runs, or its process is started.
 pub struct Say<'a> {
     /// The task's custody.
     pub supervision: &'a mut Supervision,
@@ -84,23 +84,55 @@ pub struct Say<'a> {
 }
 
 impl Process {
-    /// For a process that `guard` has begun to start, and lets live until that time.
+    /// For a process that `guard` has begun to start, and lets live until that time. That may take a while, in which
+    /// `until` may be put off.
     ///
     /// # Errors
-    /// It cannot be started.
-    pub async fn begin(mut guard: Guarded, bounds: Bounds, until: Duration) -> io::Result<Self> {
+    /// It cannot be started, or not before it is to end.
+    pub async fn begin(
+        mut guard: Guarded,
+        bounds: Bounds,
+        until: &mut Duration,
+        say: Say<'_>,
+    ) -> Result<Self, NotBegun> {
         let began = Instant::now();
         let streams = guard.streams().ok_or_else(|| io::Error::other("the plugin has no pipes"))?;
-        let pid = match guard.report().await {
-            Some(Report::Pid(pid)) => Pid::from_raw(pid),
-            Some(Report::Error(error)) => return Err(io::Error::other(error)),
-            Some(Report::Exited(_)) | None => return Err(io::Error::other("the guard is gone")),
+        let mut reason = None;
+        let pid = loop {
+            tokio::select! {
+                biased;
+                report = guard.report() => match report {
+                    Some(Report::Pid(pid)) if reason.is_none() => break Pid::from_raw(pid),
+                    // It has no task, and gets none.
+                    Some(Report::Pid(_)) => {
+                        return Err(NotBegun::new("it had just been started".to_owned(), reason));
+                    }
+                    Some(Report::Error(error)) => return Err(NotBegun::new(error, reason)),
+                    Some(Report::Exited(_)) | None => {
+                        return Err(NotBegun::new("the guard is gone".to_owned(), reason));
+                    }
+                },
+                wish = say.supervision.next() => match wish {
+                    Wish::Until(time) => {
+                        *until = time;
+                        guard.tell(Order::Until(time));
+                    }
+                    Wish::End(end) => {
+                        reason.get_or_insert(end.reason);
+                        guard.tell(Order::Kill);
+                    }
+                },
+                () = say.lifecycle.ending(), if reason.is_none() => {
+                    reason = Some(Reason::Runner);
+                    guard.tell(Order::Kill);
+                }
+            }
         };
         Ok(Self {
             guard,
             pipes: Pipes::new(streams),
             meter: Meter::of(pid),
-            leash: Leash::new(until),
+            leash: Leash::new(*until),
             bounds,
             tasks: 0,
             most_memory: 0,

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::boot_time::boot_time;
 use crate::relay::{self, Inbox};
+use crate::secrets::Untold;
 use crate::supervision::{self, End, Reason, Supervisor};
 use crate::verdict::final_status;
 
@@ -88,7 +89,7 @@ impl Setup {
         &mut self,
         params: Document,
         interfere: impl AsyncFnOnce((Supervisor, &Path)),
-    ) -> io::Result<Came> {
+    ) -> Result<Came, NotBegun> {
         let id = TaskId(bson::oid::ObjectId::new());
         let task = doc! { "_id": id, "queue": self.queue.id, "status": 0, "params": params };
         let task: Task = bson::deserialize_from_document(task).unwrap();
@@ -100,7 +101,7 @@ impl Setup {
         let name = "Test".parse().unwrap();
         let job = Job {
             task: &task,
-            secure_params: None,
+            secure_params: &Untold::default(),
             queue: &self.queue,
             name: &name,
             run: &run,

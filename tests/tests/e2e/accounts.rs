@@ -1,13 +1,18 @@
 //! Users, tokens and sessions: made and changed with the command line, and asked for by a running DCI.
 
+use std::collections::BTreeSet;
 use std::process::Stdio;
 
 use anyhow::{Context, ensure};
+use bson::{Document, doc};
 use disbatch_tests::{Dci, Finished, PATIENCE, World, binary, eventually};
+use futures::future::try_join_all;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+
+use crate::wake::{fail, fallible};
 
 const PASSWORD: &str = "correct horse battery";
 const OTHER_PASSWORD: &str = "another staple";
@@ -152,6 +157,69 @@ async fn a_new_password_and_a_removal_end_what_there_was() -> anyhow::Result<()>
     let last = direct(&world, &["user", "remove", "ashley"], "").await?;
     assert!(last.stderr.contains("There are no users any more"), "{last:?}");
     assert_eq!(queues(&dci, None).await?, 401, "a DCI that has asked goes on asking");
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_refused_login_is_answered_before_it_is_recorded() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = fallible(data.path()).await?;
+    let world = World::at(server.uri()).await?;
+    direct(&world, &["user", "add", "ashley", "--admin"], PASSWORD).await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    closed(&dci).await?;
+    let audit = world.database().collection::<Document>("audit");
+    let recorded = async || -> anyhow::Result<u64> {
+        Ok(audit.count_documents(doc! { "what": "login refused" }).await?)
+    };
+    // Names of users have more entries than others: the time that an entry takes would tell them.
+    let slow = doc! {
+        "failCommands": ["insert"], "namespace": format!("{}.audit", world.database().name()),
+        "blockConnection": true, "blockTimeMS": 10_000,
+    };
+    fail(&world, "alwaysOn", slow).await?;
+    let (status, _) = dci.post("/login", &json!({ "name": "ashley", "password": "wrong password" })).await?;
+    assert_eq!(status, 401);
+    assert_eq!(recorded().await?, 0, "the answer has waited for the entry");
+    fail(&world, "off", doc! {}).await?;
+    eventually("the entry", || async { Ok((recorded().await? == 1).then_some(())) }).await?;
+    world.end().await?;
+    server.stop().await
+}
+
+/// Runs `disbatch user grant robin` with each of these, all at once.
+async fn grant_at_once(world: &World, changes: &[(&str, String)]) -> anyhow::Result<()> {
+    let commands: Vec<[&str; 5]> =
+        changes.iter().map(|(option, value)| ["user", "grant", "robin", *option, value.as_str()]).collect();
+    try_join_all(commands.iter().map(|command| direct(world, command, ""))).await?;
+    Ok(())
+}
+
+/// The tenants on whose queues the only user has a role.
+async fn granted(world: &World) -> anyhow::Result<BTreeSet<String>> {
+    let listed = direct(world, &["user", "list", "--format", "json"], "").await?;
+    let listed: Value = serde_json::from_str(&listed.stdout)?;
+    let grants = listed[0]["grants"].as_array().context("no grants")?;
+    Ok(grants.iter().filter_map(|grant| grant["tenant"].as_str()).map(str::to_owned).collect())
+}
+
+#[tokio::test]
+async fn what_several_change_of_a_user_at_once_is_all_done() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    direct(&world, &["user", "add", "robin", "--tenant", "first=viewer"], PASSWORD).await?;
+    let given: Vec<_> = (0..8).map(|number| ("--tenant", format!("t{number}=operator"))).collect();
+    grant_at_once(&world, &given).await?;
+    let mut expected: BTreeSet<String> = (0..8).map(|number| format!("t{number}")).collect();
+    expected.insert("first".to_owned());
+    assert_eq!(granted(&world).await?, expected);
+
+    let taken = (0..4).map(|number| ("--revoke-tenant", format!("t{number}")));
+    let more = (8..12).map(|number| ("--tenant", format!("t{number}=viewer")));
+    let both: Vec<_> = taken.chain(more).collect();
+    grant_at_once(&world, &both).await?;
+    let mut expected: BTreeSet<String> = (4..12).map(|number| format!("t{number}")).collect();
+    expected.insert("first".to_owned());
+    assert_eq!(granted(&world).await?, expected);
     world.end().await
 }
 

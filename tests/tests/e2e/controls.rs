@@ -172,6 +172,56 @@ async fn a_repeated_submission_creates_its_tasks_once() -> anyhow::Result<()> {
     world.end().await
 }
 
+#[tokio::test]
+async fn a_key_is_of_one_queue_and_tells_nothing_in_another() -> anyhow::Result<()> {
+    let (world, dci) = served().await?;
+    let (one, other) = (world.queue(DEMO, doc! {}).await?, world.queue(DEMO, doc! {}).await?);
+    let closed = world.queue(DEMO, doc! { "accepting": false }).await?;
+    let body = |queue: QueueId| json!({ "queue": queue.to_string(), "params": [{ "n": 1 }], ".idempotency_key": "k" });
+    let first = ids(&dci.posted("/tasks", &body(one)).await?)?;
+    let second = ids(&dci.posted("/tasks", &body(other)).await?)?;
+    assert_ne!(first, second);
+    for (queue, known) in [(one, &first), (other, &second)] {
+        assert_eq!(&ids(&dci.posted("/tasks", &body(queue)).await?)?, known);
+        assert_eq!(world.count(queue, doc! {}).await?, 1);
+    }
+    let (status, answer) = dci.post("/tasks", &body(closed)).await?;
+    assert_eq!(
+        (status, answer["error"].as_str().is_some_and(|error| error.contains("accepts no tasks"))),
+        (409, true)
+    );
+    world.end().await
+}
+
+/// Earlier releases had one set of keys for all queues.
+#[tokio::test]
+async fn a_note_of_an_earlier_release_holds_for_its_queue() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.store().ensure_indexes().await?;
+    let (queue, other) = (world.queue(DEMO, doc! {}).await?, world.queue(DEMO, doc! {}).await?);
+    let (store, options) = (world.store(), TaskOptions::default());
+    let once = Once::new("k".to_owned(), "the request");
+    let submit =
+        async |queue: QueueId| store.submit_tasks_once(queue, vec![doc! { "n": 1 }], &options, &once).await;
+    let first = submit(queue).await?.ids;
+    let submissions = world.database().collection::<Document>("submissions");
+    let mut note = submissions.find_one(doc! { "queue": queue }).await?.context("no note")?;
+    submissions.delete_one(doc! { "queue": queue }).await?;
+    note.insert("_id", "k");
+    note.insert("state", "pending");
+    submissions.insert_one(note).await?;
+    world.tasks().delete_many(doc! { "queue": queue }).await?;
+
+    assert_eq!(submit(queue).await?.ids, first, "it is completed");
+    assert_eq!(world.count(queue, doc! {}).await?, 1);
+    let again = submit(queue).await?;
+    assert_eq!((again.ids, again.is_repetition), (first.clone(), true));
+    assert!(store.has_submission(queue, "k").await? && !store.has_submission(other, "k").await?);
+    assert_ne!(submit(other).await?.ids, first);
+    assert_eq!(submissions.count_documents(doc! {}).await?, 2);
+    world.end().await
+}
+
 /// What a DCI leaves that is killed after it has noted the submission, and after each of its tasks.
 #[tokio::test]
 async fn a_half_done_submission_is_completed() -> anyhow::Result<()> {
@@ -186,8 +236,7 @@ async fn a_half_done_submission_is_completed() -> anyhow::Result<()> {
         let kept: Vec<ObjectId> = whole.iter().take(inserted).map(|id| id.0).collect();
         world.tasks().delete_many(doc! { "queue": queue, "_id": { "$nin": kept } }).await?;
         let submissions = world.database().collection::<Document>("submissions");
-        let key = doc! { "_id": format!("key {inserted}") };
-        submissions.update_one(key, doc! { "$set": { "state": "pending" } }).await?;
+        submissions.update_one(doc! { "queue": queue }, doc! { "$set": { "state": "pending" } }).await?;
 
         assert_eq!(store.submit_tasks_once(queue, params(), &options, &once).await?.ids, whole);
         let stored: Vec<Bson> =
@@ -221,7 +270,7 @@ async fn a_half_done_submission_from_a_collection_is_completed_with_the_same_doc
     let ids: Vec<ObjectId> = whole.iter().map(|id| id.0).collect();
     let pending = doc! { "state": "pending", "ids": ids, "sources": [0, 1, 2, 3, 4] };
     let submissions = world.database().collection::<Document>("submissions");
-    submissions.update_one(doc! { "_id": "users" }, doc! { "$set": pending }).await?;
+    submissions.update_one(doc! { "queue": queue }, doc! { "$set": pending }).await?;
     users.delete_one(doc! { "_id": 3 }).await?;
     users.insert_one(doc! { "_id": 5, "n": 5 }).await?;
     let expected: Vec<TaskId> = [0, 1, 2, 4].map(|n: usize| whole[n]).to_vec();

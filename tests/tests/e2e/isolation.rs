@@ -281,6 +281,22 @@ async fn a_den_and_a_runner_refuse_what_they_cannot_do() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn that_a_runner_of_another_program_keeps_plugins_from_nothing_is_warned_of() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    for (node, keys, expected) in
+        [("n1", json!({}), false), ("n2", json!({ "task_runner": "/bin/true" }), true)]
+    {
+        world.configure(keys)?;
+        let den = world.den_at_work(node).await?;
+        let what = "task_runner is /bin/true: unless it is a dtr, run_as, limits, cgroup, no_new_privs and \
+            plugin_environment mean nothing to it";
+        let log = den.log()?;
+        assert_eq!(log.contains(what), expected, "{log}");
+    }
+    world.end().await
+}
+
+#[tokio::test]
 async fn only_root_runs_plugins_as_somebody_else() -> anyhow::Result<()> {
     if Uid::effective().is_root() {
         skipped("root may run plugins as anybody");

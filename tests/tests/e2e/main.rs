@@ -33,6 +33,7 @@ mod runner;
 mod secrets;
 mod series;
 mod slow;
+mod starting;
 mod survival;
 mod tls;
 mod units;

@@ -207,7 +207,9 @@ async fn only_the_plugin_gets_them() -> anyhow::Result<()> {
     {
         for accept in ["application/json", "text/html"] {
             let shown = dci.request(reqwest::Method::GET, &path).header("accept", accept).send().await?;
-            let shown = shown.text().await?;
+            let (status, shown) = (shown.status(), shown.text().await?);
+            // An error would show nothing in any case.
+            ensure!(status == 200, "{path} as {accept}: {status} {shown}");
             ensure!(!shown.contains(&secret) && !shown.contains("\"secure_params\""), "{path}: {shown}");
         }
     }

@@ -1,7 +1,7 @@
 //! `disbatch user grant NAME`
 
 use anyhow::{bail, ensure};
-use disbatch_core::accounts::{Grant, Rights, Scope};
+use disbatch_core::accounts::{Grant, Rights, RightsChange, Scope};
 use disbatch_core::audit::Verb;
 use disbatch_core::model::{QueueId, Selector};
 
@@ -10,7 +10,7 @@ use crate::args::Changes;
 use crate::command::direct::{Direct, QueueNames, nobody, user_document};
 use crate::output::{print, shown_name};
 
-/// Changes what somebody may do. What is not named stays as it is.
+/// Changes what somebody may do. What is not named stays as it is, also where others change it at the same moment.
 ///
 /// # Errors
 /// There is nobody of that name, nothing is to be changed, or there is no such queue or grant.
@@ -20,7 +20,6 @@ pub async fn run(direct: &Direct, changes: Changes) -> anyhow::Result<()> {
         !changes.is_empty(),
         "nothing to change: give --role, --no-role, --queue, --tenant, --revoke-queue or --revoke-tenant"
     );
-    let before = direct.user(name).await?.rights;
     let given = grants(direct, &changes.rights).await?;
     let mut revoked = Vec::new();
     for queue in &changes.revoke_queue {
@@ -28,15 +27,20 @@ pub async fn run(direct: &Direct, changes: Changes) -> anyhow::Result<()> {
     }
     revoked.extend(changes.revoke_tenant.iter().cloned().map(Scope::Tenant));
     let names = QueueNames::read(&direct.store).await?;
-    let everywhere = match changes.rights.everywhere() {
-        None if changes.no_role => None,
-        None => before.everywhere(),
-        role @ Some(_) => role,
+    let change = |before: &Rights| -> anyhow::Result<Rights> {
+        let everywhere = match changes.rights.everywhere() {
+            None if changes.no_role => None,
+            None => before.everywhere(),
+            role @ Some(_) => role,
+        };
+        Ok(Rights::new(everywhere, changed(before.grants(), &given, &revoked, &names)?))
     };
-    let rights = Rights::new(everywhere, changed(before.grants(), given, &revoked, &names)?);
-    ensure!(direct.store.change_user(name, rights.everywhere(), rights.grants()).await?, nobody(name));
-    let documents = [&before, &rights].map(|rights| Some(user_document(rights)));
-    let [before, after] = documents;
+    let (before, rights) = match direct.store.change_rights(name, change).await? {
+        RightsChange::Made { before, after } => (before, after),
+        RightsChange::Nobody => bail!(nobody(name)),
+        RightsChange::Overtaken => bail!("others change the rights of {name} at this moment: try again"),
+    };
+    let [before, after] = [&before, &rights].map(|rights| Some(user_document(rights)));
     direct.note_user(Verb::UserChange, name, before, after).await?;
     print(&format!("User {name}: {}\n", shown_name(&words(&rights, &names))))?;
     if let Some(remark) = remark(&direct.store.list_users().await?) {
@@ -56,7 +60,7 @@ async fn known_queue(direct: &Direct, name: &str) -> anyhow::Result<QueueId> {
 /// The grants without the revoked ones, and with those that are given.
 fn changed(
     before: &[Grant],
-    given: Vec<Grant>,
+    given: &[Grant],
     revoked: &[Scope],
     names: &QueueNames,
 ) -> anyhow::Result<Vec<Grant>> {
@@ -74,7 +78,7 @@ fn changed(
         ensure!(grants.len() < length, "there is no role on {what} to be revoked");
     }
     for grant in given {
-        put(&mut grants, grant);
+        put(&mut grants, grant.clone());
     }
     Ok(grants)
 }
@@ -93,21 +97,21 @@ mod tests {
     fn what_is_not_named_stays() {
         let before = [on("a", Role::Viewer), on("b", Role::Operator), on("c", Role::Admin)];
         let names = QueueNames::default();
-        let given = vec![on("a", Role::Submitter), on("d", Role::Viewer)];
-        let after = changed(&before, given, &[Scope::Tenant("b".into())], &names).unwrap();
+        let given = [on("a", Role::Submitter), on("d", Role::Viewer)];
+        let after = changed(&before, &given, &[Scope::Tenant("b".into())], &names).unwrap();
         assert_eq!(after, [on("c", Role::Admin), on("a", Role::Submitter), on("d", Role::Viewer)]);
     }
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
         let (before, names) = ([on("a", Role::Viewer)], QueueNames::default());
-        let error = changed(&before, Vec::new(), &[Scope::Tenant("b".into())], &names).unwrap_err();
+        let error = changed(&before, &[], &[Scope::Tenant("b".into())], &names).unwrap_err();
         assert_eq!(error.to_string(), "there is no role on the queues of b to be revoked");
-        let given = vec![on("a", Role::Admin)];
-        let error = changed(&before, given, &[Scope::Tenant("a".into())], &names).unwrap_err();
+        let given = [on("a", Role::Admin)];
+        let error = changed(&before, &given, &[Scope::Tenant("a".into())], &names).unwrap_err();
         assert_eq!(error.to_string(), "a role on the queues of a is both given and revoked");
         let queue = Scope::Queue("6b0003bb686c8275d70dc2f1".parse().unwrap());
-        let error = changed(&before, Vec::new(), &[queue], &names).unwrap_err();
+        let error = changed(&before, &[], &[queue], &names).unwrap_err();
         assert_eq!(error.to_string(), "there is no role on queue 6b0003bb686c8275d70dc2f1 to be revoked");
     }
 }

@@ -3,6 +3,8 @@
 //! First the ids that the tasks will have are noted under the key, then the tasks are inserted, then the
 //! note is marked as done. Whoever repeats the request, also after the first one was killed on the way, finds
 //! the note and inserts what is missing, so that all get the same ids.
+//!
+//! Each queue has keys of its own: who submits to one neither meets the keys of others nor learns of their tasks.
 
 use std::collections::HashMap;
 
@@ -47,6 +49,8 @@ impl Once {
 
 /// What is noted under a key.
 struct Note {
+    /// By which it is found again.
+    id: Bson,
     ids: Vec<ObjectId>,
     /// The documents that the tasks are made of, if they are, in the order of `ids`.
     sources: Option<Vec<Bson>>,
@@ -54,8 +58,8 @@ struct Note {
 }
 
 impl Note {
-    fn new(sources: Option<Vec<Bson>>, tasks: usize) -> Self {
-        Self { ids: (0..tasks).map(|_| ObjectId::new()).collect(), sources, done: false }
+    fn new(id: impl Into<Bson>, sources: Option<Vec<Bson>>, tasks: usize) -> Self {
+        Self { id: id.into(), ids: (0..tasks).map(|_| ObjectId::new()).collect(), sources, done: false }
     }
 
     /// What was submitted under it, before this request if it was done then.
@@ -77,15 +81,18 @@ impl Store {
         options: &TaskOptions,
         once: &Once,
     ) -> Result<Submitted, SubmitError> {
-        let note = match self.find_note(once).await? {
+        let note = match self.find_note(queue, once).await? {
             Some(note) => note,
-            None => self.take_note(queue, once, Note::new(None, checked(params.len())?)).await?,
+            None => {
+                let note = Note::new(id_of(queue, &once.key), None, checked(params.len())?);
+                self.take_note(queue, once, note).await?
+            }
         };
         if note.done {
             return Ok(note.submitted());
         }
-        self.complete(queue, once, &note, params, options).await?;
-        self.mark_done(once, &note.ids).await?;
+        self.complete(queue, &note, params, options).await?;
+        self.mark_done(&note.id, &note.ids).await?;
         Ok(note.submitted())
     }
 
@@ -103,7 +110,7 @@ impl Store {
         options: &TaskOptions,
         once: &Once,
     ) -> Result<Submitted, SubmitError> {
-        let note = match self.find_note(once).await? {
+        let note = match self.find_note(queue, once).await? {
             Some(note) => note,
             None => {
                 let sources = self.sources(collection, filter).await?;
@@ -114,7 +121,8 @@ impl Store {
                     return Err(SubmitError::UniqueForSeveral);
                 }
                 let tasks = checked(sources.len())?;
-                self.take_note(queue, once, Note::new(Some(sources), tasks)).await?
+                let note = Note::new(id_of(queue, &once.key), Some(sources), tasks);
+                self.take_note(queue, once, note).await?
             }
         };
         if note.done {
@@ -134,21 +142,21 @@ impl Store {
                 batch.iter().filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
             let (ids, params): (Vec<ObjectId>, Vec<Document>) =
                 documents.map(|(id, document)| (id, params(document))).unzip();
-            let part = Note { ids, sources: None, done: false };
-            self.complete(queue, once, &part, params, options).await?;
+            let part = Note { id: note.id.clone(), ids, sources: None, done: false };
+            self.complete(queue, &part, params, options).await?;
             made.extend(part.ids);
         }
-        self.mark_done(once, &made).await?;
-        Ok(Note { ids: made, sources: None, done: false }.submitted())
+        self.mark_done(&note.id, &made).await?;
+        Ok(Note { id: note.id, ids: made, sources: None, done: false }.submitted())
     }
 
-    /// Whether something was submitted under `key`, as far as that is remembered.
+    /// Whether something was submitted to `queue` under `key`, as far as that is remembered.
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn has_submission(&self, key: &str) -> Result<bool, StoreError> {
-        let found = self.submissions().find_one(doc! { "_id": key }).projection(doc! { "_id": 1 }).await?;
+    #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
+    pub async fn has_submission(&self, queue: QueueId, key: &str) -> Result<bool, StoreError> {
+        let found = self.submissions().find_one(noted(queue, key)).projection(doc! { "_id": 1 }).await?;
         Ok(found.is_some())
     }
 
@@ -163,8 +171,8 @@ impl Store {
         Ok(found.into_iter().filter_map(|mut document| document.remove("_id")).collect())
     }
 
-    async fn find_note(&self, once: &Once) -> Result<Option<Note>, SubmitError> {
-        let Some(found) = self.submissions().find_one(doc! { "_id": &once.key }).await? else {
+    async fn find_note(&self, queue: QueueId, once: &Once) -> Result<Option<Note>, SubmitError> {
+        let Some(found) = self.submissions().find_one(noted(queue, &once.key)).await? else {
             return Ok(None);
         };
         if !found.get_str("hash").is_ok_and(|hash| once.is_of(hash)) {
@@ -172,6 +180,7 @@ impl Store {
         }
         let ids = found.get_array("ids").map(Vec::as_slice).unwrap_or_default();
         Ok(Some(Note {
+            id: found.get("_id").cloned().unwrap_or(Bson::Null),
             ids: ids.iter().filter_map(Bson::as_object_id).collect(),
             sources: found.get_array("sources").ok().cloned(),
             done: found.get_str("state").ok() == Some("done"),
@@ -181,7 +190,7 @@ impl Store {
     /// Notes what is to be done, unless somebody else has noted it at the same moment.
     async fn take_note(&self, queue: QueueId, once: &Once, note: Note) -> Result<Note, SubmitError> {
         let mut document = doc! {
-            "_id": &once.key, "queue": queue, "hash": &once.hash, "ids": &note.ids, "state": "pending",
+            "_id": &note.id, "queue": queue, "hash": &once.hash, "ids": &note.ids, "state": "pending",
             "at": self.server_time().await?,
         };
         if let Some(sources) = &note.sources {
@@ -194,7 +203,7 @@ impl Store {
         if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
             return Err(error.into());
         }
-        match self.find_note(once).await? {
+        match self.find_note(queue, once).await? {
             Some(theirs) => Ok(theirs),
             None => Err(error.into()),
         }
@@ -204,7 +213,6 @@ impl Store {
     async fn complete(
         &self,
         queue: QueueId,
-        once: &Once,
         note: &Note,
         params: Vec<Document>,
         options: &TaskOptions,
@@ -214,7 +222,7 @@ impl Store {
             SubmitError::NotUnique { .. } | SubmitError::UniqueNotKept | SubmitError::UniqueForSeveral,
         ) = &outcome
         {
-            let pending = doc! { "_id": &once.key, "state": "pending" };
+            let pending = doc! { "_id": &note.id, "state": "pending" };
             self.submissions().delete_one(pending).await?;
         }
         outcome
@@ -263,11 +271,22 @@ impl Store {
         }
     }
 
-    async fn mark_done(&self, once: &Once, ids: &[ObjectId]) -> Result<(), StoreError> {
+    async fn mark_done(&self, note: &Bson, ids: &[ObjectId]) -> Result<(), StoreError> {
         let done = doc! { "$set": { "state": "done", "ids": ids }, "$unset": { "sources": "" } };
-        self.submissions().update_one(doc! { "_id": &once.key, "state": "pending" }, done).await?;
+        self.submissions().update_one(doc! { "_id": note, "state": "pending" }, done).await?;
         Ok(())
     }
+}
+
+/// What a note of `queue` has as its id.
+fn id_of(queue: QueueId, key: &str) -> Document {
+    doc! { "queue": queue, "key": key }
+}
+
+/// What finds the note of `queue` under `key`. Those of releases that had one set of keys for all queues have the key
+/// alone as their id; they hold for their queue until they are removed, a week after they were made.
+fn noted(queue: QueueId, key: &str) -> Document {
+    doc! { "_id": { "$in": [id_of(queue, key), key] }, "queue": queue }
 }
 
 fn hash_of(request: &str) -> String {

@@ -52,7 +52,7 @@ async fn change(request: &HttpRequest, state: &State, who: &Who, params: &Params
     }
     let (old, new) = wanted(params)?;
     let from = address::of(request, state.access.proxy.as_ref());
-    if state.access.passwords.user(&state.store, name.as_str(), old, from).await?.is_none() {
+    if state.access.passwords.user(state, name.as_str(), old, from).await?.is_none() {
         return Err(HttpError::forbidden("the old password is wrong"));
     }
     let hash = hash(state, new.to_owned()).await?;

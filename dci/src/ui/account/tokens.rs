@@ -32,7 +32,7 @@ const USUAL_DAYS: u64 = 90;
 /// The longest: ten years. What is to last longer lasts for ever.
 const MOST_DAYS: i64 = 3_650;
 
-/// So many tokens somebody can have.
+/// So many tokens somebody can have that have not ended.
 const MOST: usize = 100;
 
 /// Makes a token for a program that is to act for whoever asks, with the role `role` at most, on these queues only if some are
@@ -109,7 +109,9 @@ async fn create(state: &State, who: &Who, params: &Params) -> Result<(String, St
         own.ok_or_else(|| HttpError::forbidden("you may do nothing here, and a token could do no more"))?;
     let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
     let token = wanted(name, own, &queues, params)?;
-    if state.store.list_tokens(Some(&token.user)).await?.len() >= MOST {
+    let tokens = state.store.list_tokens(Some(&token.user)).await?;
+    // Those that have ended, by the server's clock, let in nobody.
+    if tokens.iter().filter(|token| !token.is_over).count() >= MOST {
         return Err(HttpError::conflict(format!(
             "you have {MOST} tokens already: revoke one that is not used"
         )));

@@ -16,7 +16,8 @@ use crate::state::State;
     params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
     responses(
         (status = 303, description = "Deleted; the overview is next."),
-        (status = 400, description = "There is no such queue. The error is a page.", body = ErrorBody),
+        (status = 400, description = "There is no such queue. A page.", body = String, content_type = "text/html"),
+        (status = 404, description = "The address has no id of a queue.", body = ErrorBody),
         OfWrite,
     ),
 )]

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document};
+use disbatch_core::explain::Reader;
 
 use super::life::status;
 use super::look;
@@ -20,8 +21,9 @@ const RARELY: Duration = Duration::from_secs(30);
 const STAMP: [&str; 4] = ["status", "mtime", "complete", "archived"];
 
 /// The looks at one task.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Feed {
+    reader: Reader,
     last: RefCell<Option<Last>>,
 }
 
@@ -34,6 +36,11 @@ struct Last {
 }
 
 impl Feed {
+    /// Looks for those who may be told so much.
+    pub fn of(reader: Reader) -> Self {
+        Self { reader, last: RefCell::default() }
+    }
+
     /// The parts of the page that change.
     ///
     /// # Errors
@@ -46,7 +53,7 @@ impl Feed {
             }
         }
         let task = read(state, id, only(&["stdout", "stderr", "params", "parameters"], 0)).await?;
-        let parts = look(state, id, &task).await?.0.parts()?;
+        let parts = look(state, id, &task, self.reader).await?.0.parts()?;
         self.note(&task, &parts);
         Ok(parts)
     }
@@ -86,7 +93,7 @@ mod tests {
 
     #[test]
     fn an_ended_task_is_looked_at_again_when_something_has_happened() {
-        let feed = Feed::default();
+        let feed = Feed::of(Reader::OfAll);
         let running = doc! { "status": 0, "mtime": 5_i64 };
         feed.note(&running, &[]);
         assert!(feed.known(&running).is_none(), "it goes on");
