@@ -42,6 +42,14 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "10000000")]
     pub grow: NonZeroU32,
 
+    /// How many groups `shares` and `fair` have; each has its own number unless this is given
+    #[arg(long, value_name = "N")]
+    pub groups: Option<NonZeroU32>,
+
+    /// Where `shares` draws its picture
+    #[arg(long, value_name = "FILE", default_value = "docs/images/fair-share.svg")]
+    pub svg: PathBuf,
+
     /// Where to write the figures for programs
     #[arg(long, value_name = "FILE", default_value = "target/bench.json")]
     pub json: PathBuf,
@@ -51,6 +59,11 @@ impl Args {
     /// How many tasks a round has, where a figure has `usual` of them.
     pub fn tasks_or(&self, usual: u32) -> u32 {
         self.tasks.map_or(usual, NonZeroU32::get)
+    }
+
+    /// How many groups there are, where a figure has `usual` of them.
+    pub fn groups_or(&self, usual: u32) -> u32 {
+        self.groups.map_or(usual, NonZeroU32::get)
     }
 
     /// How many run at once, where a figure has the `usual` widths.
@@ -72,5 +85,7 @@ mod tests {
         assert_eq!((args.tasks_or(500), args.widths_or(&[8, 64])), (500, vec![8, 64]));
         let args = Args::parse_from(["disbatch-bench", "--tasks", "9", "--width", "3", "--width", "4"]);
         assert_eq!((args.tasks_or(500), args.widths_or(&[8])), (9, vec![3, 4]));
+        assert_eq!(args.groups_or(7), 7);
+        assert_eq!(Args::parse_from(["disbatch-bench", "--groups", "20"]).groups_or(7), 20);
     }
 }

@@ -3,12 +3,14 @@
 
 pub mod contention;
 mod contest;
+pub mod fair;
 pub mod footprint;
 pub mod gridfs;
 pub mod growth;
 pub mod latency;
 pub mod processes;
 pub mod queues;
+pub mod shares;
 pub mod simulation;
 pub mod warm;
 
@@ -29,7 +31,9 @@ pub static ALL: &[Figure] = &[
     growth::FIGURE,
     gridfs::FIGURE,
     contention::FIGURE,
+    fair::FIGURE,
     footprint::FIGURE,
+    shares::FIGURE,
     simulation::FIGURE,
 ];
 

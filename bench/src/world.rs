@@ -1,5 +1,6 @@
 //! What is measured in: private MongoDB servers, a DEN with a fresh database for each measurement, and the peers.
 
+pub mod arena;
 pub mod drain;
 pub mod fill;
 pub mod node;

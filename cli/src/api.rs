@@ -73,7 +73,8 @@ impl std::fmt::Display for ApiError {
             Self::Refused { action, url, status, body, shown } => {
                 let reason = status.canonical_reason().unwrap_or_default();
                 write!(f, "Error {action} {url} ({} {reason}): {}", status.as_u16(), body.trim_end())?;
-                shown.advice(*status).map_or(Ok(()), |advice| write!(f, "\n{advice}"))
+                let advice = shown.advice(*status).filter(|_| !self.is_about_tasks());
+                advice.map_or(Ok(()), |advice| write!(f, "\n{advice}"))
             }
             Self::Unreachable { action, url, reason } => {
                 write!(f, "Error {action} {url} (500 {reason}): {reason}")
@@ -95,6 +96,18 @@ impl ApiError {
             // 408 and 429 ask to try again; 502 to 504 are a DCI or a proxy without what stands behind it.
             Self::Refused { status, .. } => matches!(status.as_u16(), 408 | 429 | 502..=504),
             Self::NotJson { .. } => false,
+        }
+    }
+
+    /// Whether new tasks were refused, as a tenant may have no more or a rule says so.
+    pub fn is_about_tasks(&self) -> bool {
+        let Self::Refused { status, body, .. } = self else { return false };
+        let body: Option<Value> = serde_json::from_str(body).ok();
+        let has = |name: &str| body.as_ref().is_some_and(|body| body.get(name).is_some());
+        match *status {
+            StatusCode::TOO_MANY_REQUESTS => has("limit"),
+            StatusCode::SERVICE_UNAVAILABLE => has("rule"),
+            _ => false, // It says itself what is wrong.
         }
     }
 
@@ -301,6 +314,13 @@ pub fn segment(name: &str) -> String {
     })
 }
 
+/// What is given, as the query of an address; nothing if nothing is.
+pub fn query<const N: usize>(pairs: [(&str, Option<String>); N]) -> String {
+    let pair = |(name, value): (&str, Option<String>)| Some(format!("{name}={}", segment(&value?)));
+    let given: Vec<String> = pairs.into_iter().filter_map(pair).collect();
+    if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
+}
+
 fn is_on_this_host(url: &str) -> bool {
     let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
     host.is_some_and(|host| {
@@ -327,6 +347,13 @@ mod tests {
     fn names_become_one_segment() {
         assert_eq!(segment("q1"), "q1");
         assert_eq!(segment("my queue/é"), "my%20queue%2F%C3%A9");
+    }
+
+    #[test]
+    fn a_query_has_what_is_given() {
+        assert_eq!(query([("a", None), ("b", None)]), "");
+        let pairs = [("a", Some("1 2".to_owned())), ("b", None), (".c", Some("é".to_owned()))];
+        assert_eq!(query(pairs), "?a=1%202&.c=%C3%A9");
     }
 
     #[test]

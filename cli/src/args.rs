@@ -1,14 +1,19 @@
 //! The command line. Options may stand before or after the command, as in the Perl client.
 
 mod accounts;
+mod arrays;
 mod connection;
 mod id;
 mod life;
 mod options;
+mod schedules;
 pub mod seconds;
 pub mod secure;
 mod shape;
 mod task;
+mod tenants;
+#[cfg(test)]
+mod testing;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -18,10 +23,18 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
+pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
-pub use life::{BulkAction, BulkWhich, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions};
+pub use life::{
+    BulkAction, BulkWhich, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions,
+};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
+pub use schedules::{
+    BackfillOptions, CalendarCommand, CalendarDays, NewSchedule, PreviewOptions, ScheduleChange,
+    ScheduleCommand, ScheduleFilter, ScheduleSettings,
+};
 pub use task::{TaskOptions, Tasks};
+pub use tenants::{DrainOptions, Drained, Limit, Limits, TenantCommand};
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
      130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \
@@ -140,6 +153,18 @@ pub enum Command {
     /// Make and revoke tokens, which programs use the DCI with, directly in the database of --config
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Make tasks by the clock: show, make and change schedules
+    #[command(subcommand)]
+    Schedule(ScheduleCommand),
+    /// Say which days schedules leave out, or keep to
+    #[command(subcommand)]
+    Calendar(CalendarCommand),
+    /// Say how many tasks and schedules each tenant may have
+    #[command(subcommand)]
+    Tenant(TenantCommand),
+    /// Show tasks that were created as one array, cancel them or queue them once more
+    #[command(subcommand, visible_alias = "arrays")]
+    Array(ArrayCommand),
     /// A task's life.
     #[command(flatten)]
     Life(LifeCommand),
@@ -171,7 +196,17 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
         let matches = command().try_get_matches_from(&arguments);
         let error = match matches.and_then(|matches| read(&matches)) {
             Ok(Arguments {
-                command: Some(Command::Life(_) | Command::User(_) | Command::Token(_)), ..
+                command:
+                    Some(
+                        Command::Life(_)
+                        | Command::User(_)
+                        | Command::Token(_)
+                        | Command::Schedule(_)
+                        | Command::Calendar(_)
+                        | Command::Tenant(_)
+                        | Command::Array(_),
+                    ),
+                ..
             }) if left_out => {
                 eprintln!("Nothing was done.");
                 return Err(ExitCode::from(USAGE));

@@ -1,5 +1,8 @@
 //! The commands, one file each.
 
+mod admission;
+mod arrays;
+mod calendars;
 mod completion;
 mod create_queue;
 mod create_task;
@@ -12,9 +15,11 @@ mod nodes;
 mod password;
 mod plugins;
 mod queues;
+mod schedules;
 mod search;
 mod secrets_key;
 mod tasks;
+mod tenants;
 mod token;
 mod update_node;
 mod update_queue;
@@ -79,6 +84,10 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             return create_tasks::run(&client, queue, json, (&from, &options), collection).await;
         }
         Command::Life(command) => return Box::pin(life::run(&client, command, listing)).await,
+        Command::Schedule(command) => return Box::pin(schedules::run(&client, command, listing)).await,
+        Command::Calendar(command) => calendars::run(&client, command, listing).await?,
+        Command::Tenant(command) => tenants::run(&client, command, listing).await?,
+        Command::Array(command) => return Box::pin(arrays::run(&client, command, listing)).await,
         Command::Tasks { filter } => tasks::run(&client, filter, listing).await?,
         Command::Search { filter } => search::run(&client, filter, listing).await?,
         Command::Nodes => nodes::run(&client, listing).await?,

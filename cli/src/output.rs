@@ -1,6 +1,7 @@
 //! What is printed, and where.
 
 mod json;
+mod marks;
 mod screen;
 mod table;
 mod terminal;
@@ -13,6 +14,7 @@ use serde_json::Value;
 use crate::args::{Format, ListingOptions};
 
 pub use json::pretty;
+pub use marks::shows_marks;
 pub use screen::Screen;
 pub use table::{Column, Cut, Table};
 pub use terminal::{TaskOutput, visible};

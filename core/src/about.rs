@@ -7,10 +7,12 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::model::whole_number;
 use crate::store::{Store, StoreError};
-use crate::{balance, counters, lease, live, series, task};
+use crate::{
+    admission, arrays, balance, counters, fair, gates, lease, live, rate, schedules, series, task, tenants,
+};
 
 /// The collections that the processes of this project use.
-const COLLECTIONS: [&str; 18] = [
+const COLLECTIONS: [&str; 27] = [
     "tasks",
     task::archive::COLLECTION,
     "tasks.attempts",
@@ -27,6 +29,15 @@ const COLLECTIONS: [&str; 18] = [
     counters::COLLECTION,
     series::COLLECTION,
     lease::COLLECTION,
+    schedules::COLLECTION,
+    schedules::CALENDARS,
+    admission::COLLECTION,
+    tenants::COLLECTION,
+    gates::LOCKS,
+    arrays::COLLECTION,
+    rate::COLLECTION,
+    fair::TURNS,
+    fair::GROUPS,
     "submissions",
     "reports",
 ];

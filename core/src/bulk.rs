@@ -20,7 +20,7 @@ use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
-use crate::model::{QueueId, TaskId};
+use crate::model::{ArrayId, QueueId, TaskId};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -97,6 +97,8 @@ pub struct BulkFilter {
     pub older_than: Option<Duration>,
     /// One of these.
     pub ids: Option<Vec<TaskId>>,
+    /// Elements of this array.
+    pub array: Option<ArrayId>,
     /// Given to this node.
     pub node: Option<String>,
     /// Also archived ones, if the action is for these.
@@ -106,7 +108,15 @@ pub struct BulkFilter {
 impl Default for BulkFilter {
     /// Nothing is asked for: neither a queue nor ids.
     fn default() -> Self {
-        Self { queue: None, statuses: Vec::new(), older_than: None, ids: None, node: None, archive: true }
+        Self {
+            queue: None,
+            statuses: Vec::new(),
+            older_than: None,
+            ids: None,
+            array: None,
+            node: None,
+            archive: true,
+        }
     }
 }
 

@@ -8,11 +8,14 @@ mod access;
 mod audit;
 mod exposure;
 mod hosts;
+mod increase;
 mod isolation;
 mod log;
 pub mod relaxed;
 mod secrets;
 mod sections;
+#[cfg(test)]
+mod testing;
 mod tls;
 
 use std::path::{Path, PathBuf};
@@ -23,9 +26,10 @@ use serde::Deserialize;
 pub use access::{Access, Network, Proxy};
 pub use audit::Audit;
 pub use hosts::HostNames;
+pub use increase::Increase;
 pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs};
 pub use log::{Level, Log};
-pub use secrets::Secrets;
+pub use secrets::{NamedSecret, SecretEnvironment, Secrets};
 pub use sections::{
     AllowedPlugins, Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role,
     Seconds, Ssl, WebExtensions,
@@ -78,6 +82,15 @@ pub struct Config {
     /// Keys of secure parameters.
     #[serde(default)]
     pub secrets: Secrets,
+    /// Folder of named secrets, a file each. See [`Config::secrets_folder`].
+    #[serde(default)]
+    pub secrets_dir: Option<PathBuf>,
+    /// Which of them plugins get as variables.
+    #[serde(default)]
+    pub secret_environment: SecretEnvironment,
+    /// Whether plugins find secure parameters in a variable, too; as their manifests say when unset.
+    #[serde(default)]
+    pub secure_params_in_environment: Option<Flag>,
     /// Deprecated routes to serve.
     #[serde(default)]
     pub web_extensions: WebExtensions,
@@ -138,6 +151,12 @@ pub struct Config {
     /// Queues that this DEN does not serve, unless `activequeues` is set.
     #[serde(default)]
     pub ignorequeues: Option<QueueIds>,
+    /// How many tasks this DEN starts in a second at most.
+    #[serde(default)]
+    pub node_increase: Option<Increase>,
+    /// How many of each queue it starts in a second at most.
+    #[serde(default)]
+    pub queue_increase: Option<Increase>,
     /// Keys in the file that nothing reads, by path.
     #[serde(skip)]
     pub unknown_keys: Vec<String>,
@@ -227,6 +246,10 @@ impl Config {
         let parsed: Result<Self, _> =
             Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note_unknown));
         let mut config = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
+        if config.secrets_dir.is_none() && !config.secret_environment.is_empty() {
+            let message = "must be defined for secret_environment".to_owned();
+            return Err(invalid("secrets_dir".to_owned(), message));
+        }
         config.unknown_keys = unknown_keys;
         config.path = path.to_owned();
         config.has_passwords = has_passwords;
@@ -246,6 +269,12 @@ impl Config {
     /// Where a DEN tells its runners to store output: as configured, `auto` unless set.
     pub fn den_gfs(&self) -> Gfs {
         self.gfs.unwrap_or(Gfs::Auto)
+    }
+
+    /// The folder of named secrets. A relative path is one from the folder of the configuration.
+    pub fn secrets_folder(&self) -> Option<PathBuf> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.secrets_dir.as_ref().map(|secrets| folder.join(secrets))
     }
 
     /// The files of `tls`. Relative paths are seen from the folder of the configuration.

@@ -1,6 +1,7 @@
 //! Why a task does not run, how it runs, or how it ended: facts in, sentences for an operator out. Pure; the facts
 //! are gathered by [`crate::store::Store::facts_of_task`].
 
+mod blocked;
 mod ended;
 mod facts;
 mod nodes;
@@ -10,6 +11,7 @@ mod words;
 
 pub use facts::{Ahead, Facts, Share};
 
+use crate::accounts::Reach;
 use crate::model::Status;
 use words::{moment, span_until};
 
@@ -21,6 +23,13 @@ pub enum Reader {
     /// Somebody who may look at some queues. What other nodes than the task's own are called, and what they have to do,
     /// is not for them.
     OfQueue,
+}
+
+impl Reader {
+    /// Somebody whose right to look reaches so far.
+    pub fn of(reach: &Reach) -> Self {
+        if *reach == Reach::All { Self::OfAll } else { Self::OfQueue }
+    }
 }
 
 /// Something that a task has to pass to run, or that is to be known of its run.
@@ -72,6 +81,7 @@ pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
 
 fn waiting(facts: &Facts, reader: Reader) -> Vec<Gate> {
     let mut gates = vec![of_status(facts)];
+    gates.extend(blocked::gates(facts));
     gates.extend(queue::gates(facts, reader));
     gates.extend(nodes::gates(facts, reader));
     gates.extend(queue::turn(facts));
@@ -83,11 +93,10 @@ fn of_status(facts: &Facts) -> Gate {
     let because = facts.last_note().map(|note| format!(" ({note})")).unwrap_or_default();
     match task.status {
         Status::Queued => Gate::new("status", true, "The task is queued."),
-        Status::Blocked => Gate::new(
-            "status",
-            false,
-            format!("The task is blocked{because}: it waits until somebody queues it."),
-        ),
+        Status::Blocked => {
+            let what = blocked::what(facts).unwrap_or_else(|| "it waits until somebody queues it".to_owned());
+            Gate::new("status", false, format!("The task is blocked{because}: {what}."))
+        }
         Status::Deferred => deferred(facts),
         held => Gate::new(
             "status",

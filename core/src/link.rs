@@ -33,20 +33,19 @@
 //! claimed any more. If it ends before the answer to `finish`, the runner stores the result by itself; who comes
 //! second finds it stored.
 
-use std::io;
+mod wire;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, RawDocumentBuf};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::TaskId;
+use crate::model::stored::Stored;
 use crate::output::{Encoding, StreamName};
+use crate::schedules::ForRun;
 use crate::task::{Finish, Run};
 
-/// The longest message: a task of 16 MiB and its queue, or a result with as much output.
-const LONGEST: usize = 48 * 1024 * 1024;
+pub use wire::{encode, read, write};
 
 /// What a DEN tells a runner. The tag makes documents of the messages that are a word only.
 #[derive(Debug, Serialize, Deserialize)]
@@ -90,6 +89,12 @@ pub struct Assignment {
     pub at: DateTime,
     /// How long a lease is, in milliseconds.
     pub lease_ms: i64,
+    /// What its schedule knows of earlier runs, if it is a task of a schedule that is still there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<ForRun>,
+    /// Why that cannot be read, if it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_problem: Option<String>,
 }
 
 /// The task has been started.
@@ -135,6 +140,21 @@ pub enum Ask {
     Renew,
     /// Record how far the task is. Answered by [`Answer::Done`].
     Progress(Document),
+    /// Record how far its steps are. Answered by [`Answer::Done`].
+    Steps {
+        /// The state of each.
+        states: Vec<Document>,
+        /// Which of the run's these are: only higher numbers take their place.
+        number: i64,
+    },
+    /// Keep what the plugin has saved, which may be any value. Answered by [`Answer::Done`].
+    Storage {
+        /// A document that has it, and nothing else, as [`STORAGE`](crate::task::STORAGE).
+        #[serde(deserialize_with = "as_stored")]
+        saved: Document,
+        /// Which of the run's it is: only a higher number takes its place.
+        number: i64,
+    },
     /// Write live output, and remove what is older than the newest bytes that are kept. Answered by
     /// [`Answer::Done`].
     Live {
@@ -203,52 +223,9 @@ pub enum Answer {
     Trouble(String),
 }
 
-/// Reads the next message. `None`: the other side has closed the link. Not to be dropped between messages
-/// unless the link is given up.
-///
-/// # Errors
-/// The link is broken, or what came is no message.
-pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
-    let mut length = [0; 4];
-    match source.read_exact(&mut length).await {
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error),
-    }
-    let total =
-        usize::try_from(i32::from_le_bytes(length)).ok().filter(|total| (5..=LONGEST).contains(total));
-    let total =
-        total.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a message of impossible length"))?;
-    let mut bytes = Vec::with_capacity(total);
-    bytes.extend_from_slice(&length);
-    let rest = u64::try_from(total - length.len()).unwrap_or(0);
-    source.take(rest).read_to_end(&mut bytes).await?;
-    if bytes.len() < total {
-        return Ok(None);
-    }
-    bson::deserialize_from_slice(&bytes)
-        .map(Some)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
-}
-
-/// Sends a message.
-///
-/// # Errors
-/// The link is broken, or the message is too long for it.
-pub async fn write<T: Serialize>(target: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
-    target.write_all(&encode(message)?).await
-}
-
-/// A message as [`write()`] sends it.
-///
-/// # Errors
-/// It is too long for the link.
-pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
-    let bytes = bson::serialize_to_vec(message).map_err(io::Error::other)?;
-    if bytes.len() > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
-    }
-    Ok(bytes)
+/// Reads a document that may have anything.
+fn as_stored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
+    Ok(Stored::deserialize(deserializer)?.into())
 }
 
 mod serde_bytes_as_binary {
@@ -263,89 +240,5 @@ mod serde_bytes_as_binary {
 
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
         Ok(Binary::deserialize(deserializer)?.bytes)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bson::{Bson, doc, rawdoc};
-
-    use super::*;
-    use crate::model::{NodeName, QueueId, Status};
-
-    fn finish() -> Finish {
-        Finish {
-            status: Status::Succeeded,
-            stdout: Bson::from("out"),
-            stderr: Bson::Null,
-            complete: true,
-            result: Some(doc! { "a": [1, 2] }),
-            exit: None,
-            note: Some("note".to_owned()),
-        }
-    }
-
-    #[tokio::test]
-    async fn messages_survive_the_way() {
-        let run = Run {
-            task: TaskId(ObjectId::new()),
-            queue: QueueId(ObjectId::new()),
-            node: NodeName::new("n"),
-            attempt: 3,
-            instance: Some("i".to_owned()),
-        };
-        let (mut near, mut far) = tokio::io::duplex(64);
-        let sender = async {
-            let task = rawdoc! { "_id": run.task.0, "params": { "x": 1 } };
-            let assignment = Assignment {
-                run: run.clone(),
-                task,
-                queue: rawdoc! { "name": "q" },
-                number: 1,
-                at: DateTime::from_millis(1_700_000_000_123),
-                lease_ms: 30_000,
-            };
-            write(&mut near, &ToRunner::Assign(Box::new(assignment))).await.unwrap();
-            write(&mut near, &ToDen::Ask { id: 7, of: 1, ask: Ask::Finish(Box::new(finish())) })
-                .await
-                .unwrap();
-            let bytes = vec![0, 255, 10];
-            let live = Ask::Live { stream: StreamName::Stderr, offset: 5, bytes };
-            write(&mut near, &ToDen::Ask { id: 8, of: 1, ask: live }).await.unwrap();
-            write(&mut near, &ToRunner::Gone { of: 1 }).await.unwrap();
-            write(&mut near, &ToDen::Ask { id: 9, of: 1, ask: Ask::Renew }).await.unwrap();
-            drop(near);
-        };
-        let receiver = async {
-            let Some(ToRunner::Assign(assignment)) = read(&mut far).await.unwrap() else { panic!() };
-            assert_eq!(assignment.run, run);
-            assert_eq!(assignment.task.get_document("params").unwrap().get_i32("x").unwrap(), 1);
-            let Some(ToDen::Ask { id: 7, of: 1, ask: Ask::Finish(end) }) = read(&mut far).await.unwrap()
-            else {
-                panic!()
-            };
-            assert_eq!(*end, finish());
-            let Some(ToDen::Ask { ask: Ask::Live { bytes, offset: 5, .. }, .. }) =
-                read(&mut far).await.unwrap()
-            else {
-                panic!()
-            };
-            assert_eq!(bytes, [0, 255, 10]);
-            assert!(matches!(read(&mut far).await.unwrap(), Some(ToRunner::Gone { of: 1 })));
-            let renew = read(&mut far).await.unwrap();
-            assert!(matches!(renew, Some(ToDen::Ask { id: 9, of: 1, ask: Ask::Renew })));
-            assert!(read::<ToRunner>(&mut far).await.unwrap().is_none());
-        };
-        tokio::join!(sender, receiver);
-    }
-
-    #[tokio::test]
-    async fn rubbish_is_an_error_and_half_a_message_is_the_end() {
-        for rubbish in [&[0, 0, 0, 0][..], &[255, 255, 255, 255], &[5, 0, 0, 0, 7]] {
-            assert!(read::<ToRunner>(&mut &rubbish[..]).await.is_err(), "{rubbish:?}");
-        }
-        for half in [&[][..], &[9, 0], &[9, 0, 0, 0, 2]] {
-            assert!(read::<ToRunner>(&mut &half[..]).await.unwrap().is_none(), "{half:?}");
-        }
     }
 }

@@ -12,15 +12,19 @@ mod queue;
 mod retention;
 mod rules;
 mod status;
+mod step;
 pub(crate) mod stored;
 mod task;
 
-pub use id::{IdError, NodeName, PluginName, PluginNameError, QueueId, Selector, TaskId};
+pub use id::{
+    ArrayId, IdError, NodeName, PluginName, PluginNameError, QueueId, ScheduleId, Selector, TaskId,
+};
 pub use json::{to_bson, to_document};
 pub use liberal::{Count, Moment, integer as whole_number, number};
 pub use node::Node;
-pub use queue::{Queue, Sort};
+pub use queue::{Policy, Queue, Sort};
 pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
 pub use status::{Phase, Status};
+pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};
 pub use task::Task;

@@ -1,4 +1,5 @@
-//! What a process notes in memory, and writes a while later: [`crate::counters`] and [`crate::series`].
+//! What a process notes in memory, and writes a while later: [`crate::counters`], [`crate::series`] and
+//! [`crate::fair`].
 //!
 //! What is noted first has somebody write within [`Notes::EVERY`], and go on as long as there is something to write. A
 //! process that runs one task writes once, at its end.

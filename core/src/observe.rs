@@ -2,6 +2,7 @@
 //! again, or look again and again.
 
 mod changes;
+mod fields;
 
 use bson::{Bson, Document, doc};
 use mongodb::Collection;
@@ -12,6 +13,7 @@ use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
 pub use changes::has_no_change_streams;
+pub use fields::Chosen;
 
 /// Where a task stands, without what may be large.
 #[derive(Debug, Clone, PartialEq)]

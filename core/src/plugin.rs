@@ -8,7 +8,7 @@ mod manifest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use manifest::{Engine, Manifest, ManifestError, Warm};
+pub use manifest::{Engine, Manifest, ManifestError, Template, Warm};
 
 use crate::config::Config;
 use crate::model::PluginName;

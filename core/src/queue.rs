@@ -7,7 +7,8 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
 use crate::accounts::Reach;
-use crate::model::{Queue, QueueId, Selector, whole_number};
+use crate::fair::Settings;
+use crate::model::{Policy, Queue, QueueId, Selector, whole_number};
 use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError, Stored};
 
@@ -129,11 +130,18 @@ impl Store {
         let mut looks = HashMap::new();
         for document in stored {
             let Ok(queue) = typed::<Queue>("queues", document) else { continue };
-            looks.insert(queue.id, Look { queue, running: 0, slots: Vec::new() });
+            looks.insert(queue.id, Look { queue, running: 0, slots: Vec::new(), groups: HashMap::new() });
         }
         for group in taken {
             if let Some(look) = group_id(&group).and_then(|id| looks.get_mut(&id)) {
                 look.count(&group);
+            }
+        }
+        for (id, look) in &mut looks {
+            if look.group_limit().is_some() && look.running > 0 {
+                let running = self.running_by_group(*id).await?.into_iter();
+                let running = running.map(|(group, running)| (group.to_string(), running.places.running));
+                look.groups = running.collect();
             }
         }
         Ok(looks)
@@ -149,9 +157,23 @@ pub struct Look {
     pub running: u64,
     /// The places that they have. Fewer than `running` if other programs claimed some.
     pub slots: Vec<u64>,
+    /// How many of them each group has, where groups of a fair queue are limited.
+    pub groups: HashMap<String, u64>,
 }
 
 impl Look {
+    /// How many of `running` a group may have.
+    fn group_limit(&self) -> Option<u64> {
+        let is_fair = self.queue.policy() == Policy::Fair;
+        is_fair.then(|| Settings::of(&self.queue).group_threads).flatten()
+    }
+
+    /// By how many tasks a group is above its limit.
+    pub fn above_limit(&self, group: &str) -> u64 {
+        let running = self.groups.get(group).copied().unwrap_or(0);
+        self.group_limit().map_or(0, |limit| running.saturating_sub(limit))
+    }
+
     fn count(&mut self, group: &Document) {
         let count = group.get("running").and_then(whole_number);
         self.running = count.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);

@@ -16,6 +16,7 @@
 mod erase;
 mod key;
 mod keys;
+mod named;
 mod sealed;
 
 use std::fmt;
@@ -28,6 +29,7 @@ use erase::{erase, length};
 
 pub use key::{KeyId, new_key};
 pub use keys::{Keys, KeysError, VARIABLE};
+pub use named::NamedSecrets;
 pub use sealed::{LONGEST, OpenError, SealError, Sealed};
 
 /// The field of a task that has them, encrypted. The plugin finds them under the same name.
@@ -57,8 +59,8 @@ impl SecureParams {
         &self.0
     }
 
-    /// Its JSON. Keys are sorted, so that the same object has the same JSON.
-    fn json(&self) -> Zeroizing<Vec<u8>> {
+    /// Its JSON, which is overwritten when it is dropped. Keys are sorted, so that the same object has the same JSON.
+    pub fn json(&self) -> Zeroizing<Vec<u8>> {
         // With room for all of it: one that grows leaves copies behind.
         let mut json = Zeroizing::new(Vec::with_capacity(length(&self.0)));
         // Objects of JSON can always be written, and memory takes them.

@@ -21,9 +21,11 @@ pub(crate) use crate::model::stored::Stored;
 pub use altered::Altered;
 pub use error::{StoreError, WriteFailure};
 
+use crate::admission::Memory;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Role, Ssl};
 use crate::counters::Counters;
+use crate::fair::Ledger;
 use crate::notebook::Notebook;
 use crate::series::Series;
 
@@ -41,6 +43,8 @@ pub struct Store {
     clock: Arc<dyn Clock>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) series: Arc<Notebook<Series>>,
+    pub(crate) groups: Arc<Notebook<Ledger>>,
+    pub(crate) admission: Arc<Memory>,
 }
 
 impl Store {
@@ -64,14 +68,17 @@ impl Store {
                 (Counters::of_daemon(), Notebook::of_daemon())
             }
         };
-        let clock = Arc::new(SystemClock);
-        Ok(Self { database, clock, counters: Arc::new(counters), series: Arc::new(series) })
+        let (clock, groups) = (Arc::new(SystemClock), Arc::new(Notebook::of_daemon()));
+        let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
+        Ok(Self { database, clock, counters, series, groups, admission })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
     pub fn with_clock(database: Database, clock: Arc<dyn Clock>) -> Self {
         let (counters, series) = (Counters::of_daemon(), Notebook::of_daemon());
-        Self { database, clock, counters: Arc::new(counters), series: Arc::new(series) }
+        let groups = Arc::new(Notebook::of_daemon());
+        let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
+        Self { database, clock, counters, series, groups, admission }
     }
 
     /// Asks the server for a sign of life.

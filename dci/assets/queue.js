@@ -6,12 +6,17 @@ const { find, findAll, make, toast, complain, clearComplaint, blame, request } =
 
 const MOST_LINKS = 10;
 document.addEventListener("disbatch:done", ({ target, detail: { answer } }) => {
-  if (!target.matches?.("[data-submits]") || !Array.isArray(answer.ids)) return;
+  if (!target.matches?.("[data-submits]")) return;
+  const isArray = typeof answer.array === "string";
+  if (!isArray && !Array.isArray(answer.ids)) return;
   // What the field for JSON has begun with is submitted, too.
   if (target !== paramsForm && filledIn) delete paramsForm?.dataset.dirty;
   const line = make("p", { class: "message good" }, "Submitted: ");
-  for (const id of answer.ids.slice(0, MOST_LINKS)) line.append(make("a", { href: `/tasks/${encodeURIComponent(id)}` }, id), " ");
-  if (answer.count > MOST_LINKS) line.append(`and ${answer.count - MOST_LINKS} more`);
+  if (isArray) line.append("array ", make("a", { href: `/arrays/${encodeURIComponent(answer.array)}` }, answer.array));
+  else {
+    for (const id of answer.ids.slice(0, MOST_LINKS)) line.append(make("a", { href: `/tasks/${encodeURIComponent(id)}` }, id), " ");
+    if (answer.count > MOST_LINKS) line.append(`and ${answer.count - MOST_LINKS} more`);
+  }
   const place = find("#submitted");
   place.prepend(line);
   while (place.children.length > 5) place.lastElementChild.remove();
@@ -63,6 +68,21 @@ document.addEventListener("disbatch:tab", async ({ detail: { tab } }) => {
   paramsJson.value = params === "{}" ? "" : params;
   filledIn = paramsJson.value;
 });
+
+// The parameter that each element of an array has of its own is not asked for
+
+const giveWay = () => {
+  const [array, key] = [".array", ".array_key"].map((name) => paramsForm.elements.namedItem(name).value);
+  const own = `/${(key || "item").replaceAll("~", "~0").replaceAll("/", "~1")}`;
+  for (const place of findAll("[data-param]", paramsForm)) {
+    const { param } = place.dataset;
+    const gives = array !== "" && (param === own || param.startsWith(`${own}/`));
+    findAll("input, select, textarea", place).forEach((field) => { field.disabled = gives; });
+  }
+};
+paramsForm?.addEventListener("input", giveWay);
+// A browser that comes back to the page may have kept what was typed.
+if (paramsForm) giveWay();
 
 // Files with an object on each line
 

@@ -16,6 +16,8 @@ mod named;
 mod need;
 mod passwords;
 mod refusal;
+mod schedules;
+mod sight;
 mod streams;
 mod throttle;
 pub mod viewer;
@@ -33,9 +35,11 @@ use tokio::time::Instant;
 pub use enforce::{enforce, may_bulk};
 pub use identify::identify;
 pub use login::{Login, log_in};
-pub use named::NamedQueue;
+pub use named::{NamedQueue, NamedSchedule};
 pub use need::Need;
 pub use passwords::Passwords;
+pub use schedules::{may_change_schedule, no_such_schedule, owns_schedule};
+pub use sight::Sight;
 pub use who::{Via, Who};
 
 /// How long it may take until the first user is noticed.

@@ -33,9 +33,7 @@ const FILTER: [&str; 6] = ["queue", "status", "older_than", "ids", "node", "arch
 pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Result<BulkRequest, HttpError> {
     let known = ["action", "filter", "reason"];
     let given = |name: &str| params.fields.get(name).filter(|value| !is_empty(value));
-    if let Some(param) = params.unknown(&[&known[..], &FILTER].concat()) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
+    params.only(&[&known[..], &FILTER].concat())?;
     let action = given("action").and_then(Value::as_str).and_then(Action::named);
     let action = action
         .ok_or_else(|| HttpError::bad_request("action must be one of cancel, retry, archive and delete"))?;
@@ -102,7 +100,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         let message = format!("there is nothing to {} about tasks with status {status}", action.as_str());
         return Err(HttpError::bad_request(message));
     }
-    Ok(BulkFilter { queue, statuses, older_than, ids, node, archive })
+    Ok(BulkFilter { queue, statuses, older_than, ids, array: None, node, archive })
 }
 
 fn no_queue(name: &str) -> HttpError {

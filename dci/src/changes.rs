@@ -5,12 +5,17 @@
 //! meanwhile, so that nobody can change things without an entry.
 
 mod accounts;
+mod admission;
+mod archive;
+mod arrays;
 mod balance;
 mod bulk;
 mod nodes;
 mod queues;
 mod refusals;
+mod schedules;
 mod tasks;
+mod tenants;
 
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use disbatch_core::store::StoreError;
@@ -19,12 +24,20 @@ use crate::access::{self, Who};
 use crate::state::State;
 
 pub use accounts::{begin_session, create_token, end_session_of, log_out, revoke_token, set_password};
+pub use admission::{lift_rule, set_rule};
+pub use archive::{ArchivedOne, archive_task};
+pub use arrays::{act_on_array, submit_array};
 pub use balance::{change_balance, pause_balance, save_balance};
 pub use bulk::{cancel_bulk, create_bulk};
 pub use nodes::update_node;
 pub use queues::{create_queue, delete_queue, update_queue};
 pub use refusals::Refusals;
+pub use schedules::{
+    backfill_schedule, create_schedule, delete_calendar, delete_schedule, pause_schedule, run_schedule,
+    set_calendar, update_schedule,
+};
 pub use tasks::{cancel_task, retry_task, submit};
+pub use tenants::{delete_tenant, set_tenant};
 
 /// Somebody who asks, for the audit.
 pub fn actor(who: &Who) -> Actor {

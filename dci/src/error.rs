@@ -6,14 +6,20 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use disbatch_core::gates::MOST_LINKS;
+use disbatch_core::model::TaskId;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::SubmitError;
+use disbatch_core::tenants::{Busy, OverQuota};
 use serde_json::{Value, json};
 
 use crate::json;
 
 /// Seconds after which a client may try again when the database was away.
 const RETRY_SECONDS: u32 = 5;
+
+/// What the body of a refusal has because of a rule of admission.
+const REJECTED: &str = "rule";
 
 /// A request that is not answered as hoped.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +49,12 @@ impl HttpError {
     /// 400 with the name of the parameter that is wrong.
     pub fn bad_param(message: &str, param: &str) -> Self {
         Self::with_body(StatusCode::BAD_REQUEST, json!({ "error": message, "param": param }))
+    }
+
+    /// 400: tasks are named that there are not, or not for who asks.
+    pub fn no_such_tasks(ids: &[TaskId]) -> Self {
+        let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        Self::bad_request(format!(".after names tasks that do not exist: {}", ids.join(", ")))
     }
 
     /// 401: it is not known who asks.
@@ -107,6 +119,11 @@ impl HttpError {
     /// The status.
     pub fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// Whether the same will happen to whatever else is tried now: the database is away, or something is wrong here.
+    pub fn is_of_server(&self) -> bool {
+        self.status.is_server_error() && self.body.get(REJECTED).is_none()
     }
 
     /// The message.
@@ -191,10 +208,39 @@ impl From<SubmitError> for HttpError {
                 Self::bad_request(".unique is for one task, and this request has several")
             }
             SubmitError::AnotherRequest => Self::conflict(".idempotency_key was used for another request"),
+            SubmitError::NoSuchTasks(ids) => Self::no_such_tasks(&ids),
+            SubmitError::TooManyLinks => Self::bad_request(format!(
+                ".after: the tasks of the request times those that each comes after are more than {MOST_LINKS}"
+            )),
+            SubmitError::ChainOfCollection => {
+                Self::bad_request(".chain is for tasks of params, and not for those of a collection")
+            }
             SubmitError::TooManyForKey(most) => {
                 Self::bad_request(format!(".idempotency_key is for at most {most} tasks"))
             }
+            SubmitError::Rejected { ref scope, .. } => {
+                let rule = json!({ "scope": scope.kind(), "value": scope.value() });
+                let body = json!({ "error": error.to_string(), REJECTED: rule });
+                Self::with_body(StatusCode::SERVICE_UNAVAILABLE, body)
+            }
+            SubmitError::OverQuota(over) => over.into(),
+            SubmitError::Busy(busy) => busy.into(),
         }
+    }
+}
+
+impl From<Busy> for HttpError {
+    fn from(busy: Busy) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, busy.to_string())
+    }
+}
+
+impl From<OverQuota> for HttpError {
+    fn from(over: OverQuota) -> Self {
+        let limit = over.quota.as_str();
+        let body =
+            json!({ "error": over.to_string(), "tenant": over.tenant, "limit": limit, "most": over.most });
+        Self::with_body(StatusCode::TOO_MANY_REQUESTS, body)
     }
 }
 

@@ -2,23 +2,37 @@
 //! client or a plugin put there by using something new; the rest is how this release works inside.
 
 use bson::{Bson, Document};
-use disbatch_core::model::{OnLostLease, OnOrphan, Queue, Rules, Sort};
+use disbatch_core::fair::{Scheme, Settings, Share};
+use disbatch_core::model::{OnLostLease, OnOrphan, Policy, Queue, Rules, Sort};
+use disbatch_core::rate::limit;
 use serde_json::{Map, Value, json};
 
 use crate::json::{Dates, from_bson};
 
 /// Fields of a task that are details.
-const OF_TASK: [&str; 10] = [
+const OF_TASK: [&str; 22] = [
+    "again",
     "attempt",
+    "awaited",
+    "dependents",
     "exit",
     "failures",
+    "gate",
+    "group_slot",
+    "held",
     "history",
+    "holds_locks",
     "instance",
     "lease_until",
+    "lock_round",
+    "needs_lock",
     "pid",
+    "reserved",
+    "saves",
     "slot",
     "started",
     "uploads",
+    "waiting_for",
 ];
 
 /// Fields of a node that are details.
@@ -72,6 +86,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
             "max": rules.backoff.max,
         },
         "grace": rules.grace.as_secs_f64(),
+        "group_rate": stored(limit::OF_GROUPS),
         "max_attempts": rules.max_attempts,
         "on_lost_lease": match rules.on_lost_lease {
             OnLostLease::Keep => "keep",
@@ -82,6 +97,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
             OnOrphan::Requeue => "requeue",
         },
         "paused": queue.is_paused(),
+        "rate": stored(limit::OF_QUEUE),
         "reason": queue.reason(),
         "retention": {
             "archive_after": retention(queue, "archive_after"),
@@ -92,10 +108,37 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         "timeout": rules.timeout.map(|timeout| timeout.as_secs_f64()),
         "unleased_limit": stored("unleased_limit"),
     });
-    match details {
-        Value::Object(details) => details,
-        _ => Map::new(), // It is an object.
+    let mut all = Map::new();
+    for details in [details, turns(queue)] {
+        if let Value::Object(details) = details {
+            all.extend(details);
+        }
     }
+    all
+}
+
+/// By what it is decided whose turn it is in a queue: an object.
+pub fn turns(queue: &Queue) -> Value {
+    let settings = Settings::of(queue);
+    let policy = match queue.policy() {
+        Policy::Fair => "fair",
+        Policy::Priority => "priority",
+        Policy::Sorted(Sort::Lifo) => "lifo",
+        Policy::Sorted(Sort::Fifo | Sort::Default) => "fifo",
+    };
+    let share = match settings.share {
+        Share::Turns => "turns",
+        Share::Use => "use",
+    };
+    let weights = queue.rest.get("weights").map_or(Value::Null, |weights| from_bson(weights, Dates::Text));
+    json!({
+        "group_threads": settings.group_threads,
+        "half_life": settings.half_life().as_secs_f64(),
+        "policy": policy,
+        "scheme": settings.scheme.as_ref().map(Scheme::times),
+        "share": share,
+        "weights": weights,
+    })
 }
 
 fn retention(queue: &Queue, name: &str) -> Value {
@@ -143,13 +186,21 @@ mod tests {
         let plain = Value::Object(queue(doc! {}));
         let expected = json!({
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
-            "grace": 10.0, "max_attempts": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
-            "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
+            "grace": 10.0, "group_rate": null, "max_attempts": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
+            "rate": null, "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
+            "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
             "tenant": null, "timeout": null, "unleased_limit": null,
         });
         assert_eq!(plain, expected);
         let set = queue(doc! { "on_orphan": "requeue", "paused": true, "retention": { "delete_after": 5 } });
         assert_eq!((&set["on_lost_lease"], &set["paused"]), (&json!("stop"), &json!(true)));
         assert_eq!(set["retention"], json!({ "archive_after": null, "delete_after": 5 }));
+        let fair = doc! { "policy": "fair", "scheme": [2, 1], "weights": { "a": 3 }, "group_threads": 2 };
+        let fair = Value::Object(queue(fair));
+        let told = ["policy", "scheme", "weights", "group_threads", "sort"].map(|name| fair[name].clone());
+        assert_eq!(told, [json!("fair"), json!([2, 1]), json!({ "a": 3 }), json!(2), json!("default")]);
+        assert_eq!(queue(doc! { "sort": "lifo" })["policy"], json!("lifo"));
+        let limited = queue(doc! { "rate": { "n": 10, "per": 60 } });
+        assert_eq!(limited["rate"], json!({ "n": 10, "per": 60 }));
     }
 }

@@ -2,6 +2,8 @@
 //! and for people an indentation of three spaces with `"key" : value`.
 
 use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::LOCATION;
 use bson::{Bson, DateTime, Document};
 pub use disbatch_core::model::{to_bson, to_document};
 use serde_json::{Map, Value};
@@ -28,6 +30,14 @@ pub fn ok(value: &Value) -> HttpResponse {
 /// A successful answer for people.
 pub fn ok_pretty(value: &Value) -> HttpResponse {
     HttpResponse::Ok().content_type(CONTENT_TYPE).body(pretty(value))
+}
+
+/// The answer that something is there from now on, or will be: at the address `place`.
+pub fn made(status: StatusCode, place: &str, value: &Value) -> HttpResponse {
+    HttpResponse::build(status)
+        .insert_header((LOCATION, place))
+        .content_type(CONTENT_TYPE)
+        .body(compact(value))
 }
 
 /// `value` on one line.

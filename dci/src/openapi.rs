@@ -3,16 +3,26 @@
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod accounts;
 #[expect(dead_code, reason = "types that only describe are never made")]
+mod admission;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod arrays;
+#[expect(dead_code, reason = "types that only describe are never made")]
 mod audit;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod bulk;
 mod failures;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod gates;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod groups;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod legacy;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod requests;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod results;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod schedules;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
 mod security;
@@ -24,9 +34,17 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 pub use accounts::{Account, CreatedToken, Credentials, NewToken, PasswordChange, User};
+pub use admission::{
+    Admission, AdmissionChange, AdmissionLift, AdmissionLifted, AdmissionRule, AdmissionScope, ArchiveOld,
+    ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks, NewBatch, Tenant, TenantDeleted, TenantLimits,
+    WaitAnswer,
+};
+pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
 pub use bulk::{BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
 pub use failures::{OfAnybody, OfFixed, OfRead, OfSearch, OfWrite};
+pub use gates::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph};
+pub use groups::{GroupSearch, QueueGroups};
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
@@ -35,9 +53,11 @@ pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange, Reason};
 pub use results::{
     Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, RetryResult, UpdateResult,
 };
-pub use schema::{
-    Details, ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions, Waited,
+pub use schedules::{
+    Backfill, Backfilled, Calendar, CalendarDays, Deleted, NewCalendar, NewSchedule, PreviewOptions,
+    Schedule, ScheduleChange, SchedulePreview, ScheduleRun, ScheduleSearch,
 };
+pub use schema::{Details, ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions};
 
 use crate::{api, json, ui};
 
@@ -65,8 +85,13 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::get_queue::handle,
         api::update_queue::handle,
         api::delete_queue::handle,
+        api::list_groups::handle,
         api::list_tasks::handle,
         api::create_tasks::handle,
+        api::create_batch::handle,
+        api::query_tasks::handle,
+        api::archive_task::handle,
+        api::archive_tasks::handle,
         api::get_task::handle,
         api::wait_for_task::handle,
         api::get_events::handle,
@@ -76,10 +101,44 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::retry_task::handle,
         api::list_attempts::handle,
         api::explain_task::handle,
+        api::get_graph::handle,
+        api::list_locks::handle,
+        api::get_lock::handle,
+        api::arrays::list::handle,
+        api::arrays::get::handle,
+        api::arrays::cancel::handle,
+        api::arrays::retry::handle,
         api::create_bulk::handle,
         api::list_bulk::handle,
         api::get_bulk::handle,
         api::cancel_bulk::handle,
+        api::schedules::list::handle,
+        api::schedules::create::handle,
+        api::schedules::get::handle,
+        api::schedules::update::handle,
+        api::schedules::delete::handle,
+        api::schedules::pause::pause,
+        api::schedules::pause::resume,
+        api::schedules::run::handle,
+        api::schedules::backfill::handle,
+        api::schedules::preview::handle,
+        api::schedules::preview::of_fields,
+        ui::schedules::form::new,
+        ui::schedules::form::edit,
+        api::calendars::list::handle,
+        api::calendars::set::create,
+        api::calendars::get::handle,
+        api::calendars::set::handle,
+        api::calendars::delete::handle,
+        api::admission::list::handle,
+        api::admission::set::handle,
+        api::admission::lift::handle,
+        api::tenants::list::handle,
+        api::tenants::get::handle,
+        api::tenants::set::handle,
+        api::tenants::delete::handle,
+        ui::admission::lift,
+        ui::tenants::delete,
         api::list_audit::handle,
         api::get_balance::handle,
         api::update_balance::handle,
@@ -104,6 +163,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::node::chart,
         ui::queue::live,
         ui::queue::chart,
+        ui::queue::groups::live,
         ui::queue::submit::handle,
         ui::queue::remove::handle,
         ui::balance::check::handle,
@@ -116,6 +176,11 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::task::live,
         ui::bulk::live,
         ui::bulk::job::live,
+        ui::arrays::live,
+        ui::schedules::live,
+        ui::schedules::one::live,
+        ui::schedules::remove::handle,
+        ui::calendars::remove::handle,
         ui::assets::handle,
         api::web_tasks::search::handle,
         api::web_tasks::create::handle,
@@ -134,6 +199,10 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         (name = "queues", description = "What runs where, and how much of it at once."),
         (name = "tasks", description = "Submitting tasks and looking at them."),
         (name = "bulk", description = "One action on many tasks."),
+        (name = "arrays", description = "Many tasks that were submitted as one."),
+        (name = "schedules", description = "Tasks that are made again and again, by the clock."),
+        (name = "locks", description = "What tasks hold while they run."),
+        (name = "admission", description = "Whose tasks are taken, and how many."),
         (name = "nodes", description = "The machines."),
         (name = "balance", description = "How QueueBalance divides the work among queues."),
         (name = "accounts", description = "Who somebody is, and what they may do."),

@@ -12,7 +12,7 @@ use disbatch_core::secrets;
 use serde_json::{Map, Value};
 
 use crate::error::HttpError;
-use crate::{incoming, legacy};
+use crate::{arrays, incoming, legacy};
 
 /// The longest body in bytes.
 pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
@@ -46,12 +46,23 @@ impl Params {
         }
     }
 
-    /// Refuses secure parameters where nothing takes them: tasks without them are not what was asked for.
+    /// Refuses options where nothing takes them, if tasks without them are not what was asked for.
     ///
     /// # Errors
-    /// There are some.
-    pub fn refuse_secure(&self) -> Result<(), HttpError> {
-        if self.options.contains_key(secrets::FIELD) { Err(secure_not_here()) } else { Ok(()) }
+    /// There are secure parameters, or an array is asked for.
+    pub fn refuse_options(&self) -> Result<(), HttpError> {
+        if self.options.contains_key(secrets::FIELD) {
+            return Err(HttpError::bad_request(".secure_params is not taken here: use POST /tasks"));
+        }
+        arrays::refuse(self)
+    }
+
+    /// Refuses parameters that are none of `known`.
+    ///
+    /// # Errors
+    /// There is one. The answer names it.
+    pub fn only(&self, known: &[&str]) -> Result<(), HttpError> {
+        self.unknown(known).map_or(Ok(()), |param| Err(HttpError::bad_param("unknown param", param)))
     }
 
     /// The first parameter that is none of `known`.
@@ -59,7 +70,8 @@ impl Params {
         self.fields.keys().map(String::as_str).find(|name| !known.contains(name))
     }
 
-    fn from_map(map: Map<String, Value>) -> Self {
+    /// Tells options from fields.
+    pub fn from_map(map: Map<String, Value>) -> Self {
         let mut params = Self::default();
         for (key, value) in map {
             match key.strip_prefix('.') {
@@ -129,8 +141,8 @@ impl FromRequest for Params {
     }
 }
 
-/// A JSON body that need not be an object. Whatever is no JSON is read as [`Params`] are, into an object. There are no
-/// options: secure parameters are refused.
+/// A JSON body that need not be an object. Whatever is no JSON is read as [`Params`] are, into an object. Options mean
+/// nothing: those are refused without which tasks are not what was asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnyJson(pub Value);
 
@@ -152,16 +164,21 @@ impl AnyJson {
     fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
         if !is_json(media_type) {
             let params = Params::read(media_type, body, query)?;
-            params.refuse_secure()?;
+            params.refuse_options()?;
             return Ok(Self(Value::Object(params.fields)));
         }
-        refuse_in_address(&Params::from_form(query))?;
-        let value = json_value(body)?;
-        let is_secure = |name: &String| name.strip_prefix('.') == Some(secrets::FIELD);
-        if value.as_object().is_some_and(|object| object.keys().any(is_secure)) {
-            return Err(secure_not_here());
+        let in_address = Params::from_form(query);
+        refuse_in_address(&in_address)?;
+        // A list has no other place for options.
+        in_address.map_or(Ok(()), |params| arrays::refuse(&params))?;
+        match json_value(body)? {
+            Value::Object(object) => {
+                let params = Params::from_map(object);
+                params.refuse_options()?;
+                Ok(Self(Value::Object(params.fields)))
+            }
+            other => Ok(Self(other)),
         }
-        Ok(Self(value))
     }
 }
 
@@ -172,10 +189,6 @@ fn refuse_in_address(query: &Result<Params, HttpError>) -> Result<(), HttpError>
         return Err(HttpError::bad_request(".secure_params belongs into the body, not into the address"));
     }
     Ok(())
-}
-
-fn secure_not_here() -> HttpError {
-    HttpError::bad_request(".secure_params is not taken here: use POST /tasks")
 }
 
 fn whole_body(
@@ -257,7 +270,7 @@ mod tests {
         {
             let params = Params::read(media_type, body.as_bytes(), "").unwrap();
             for error in [
-                params.refuse_secure().unwrap_err(),
+                params.refuse_options().unwrap_err(),
                 AnyJson::read(media_type, body.as_bytes(), "").unwrap_err(),
             ] {
                 assert_eq!(error.status(), 400);
@@ -266,7 +279,25 @@ mod tests {
         }
         let array = AnyJson::read("application/json", b"[{\"secure_params\":1}]", "").unwrap();
         assert_eq!(array.0, json!([{ "secure_params": 1 }]));
-        assert_eq!(Params::default().refuse_secure(), Ok(()));
+        assert_eq!(Params::default().refuse_options(), Ok(()));
+    }
+
+    #[test]
+    fn arrays_are_refused_where_they_would_be_ignored() {
+        let form = "application/x-www-form-urlencoded";
+        for (media_type, body, query) in [
+            ("application/json", "{\".array\":\"0-9\"}", ""),
+            ("application/json", "[{\"a\":1}]", ".array=0-9"),
+            (form, ".array=0-9", ""),
+            ("", "", ".array=0-9"),
+        ] {
+            let error = AnyJson::read(media_type, body.as_bytes(), query).unwrap_err();
+            assert_eq!(error.status(), 400);
+            assert!(error.to_string().starts_with(".array is for POST /tasks alone"), "{error}");
+        }
+        let error = Params::from_form(".array_cap=5").unwrap().refuse_options().unwrap_err();
+        assert_eq!(error.to_string(), ".array_cap needs .array");
+        assert!(AnyJson::read("application/json", b"[{\".array\":\"0-9\"}]", ".array=&x=1").is_ok());
     }
 
     #[test]

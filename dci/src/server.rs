@@ -22,7 +22,7 @@ use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
-use disbatch_core::{bulk, core_dumps, telemetry};
+use disbatch_core::{admission, bulk, core_dumps, telemetry};
 
 use crate::api::Answer;
 use crate::args::Arguments;
@@ -138,8 +138,10 @@ async fn serve(state: State, address: SocketAddr, certificate: Option<Certificat
     let lifecycle = Lifecycle::listen()?;
     let (watch, feeds) = (Arc::clone(&state.watch), Arc::clone(&state.feeds));
     let (bulk, access) = (state.bulk.clone(), Arc::clone(&state.access));
+    let store = state.store.clone();
     let server = listen(state, address, certificate)?;
     let followed = tokio::spawn(bulk::follow(bulk.clone()));
+    let released = tokio::spawn(admission::follow(store));
     let handle = server.handle();
     let stop = tokio::spawn(async move {
         lifecycle.draining().await;
@@ -154,6 +156,7 @@ async fn serve(state: State, address: SocketAddr, certificate: Option<Certificat
     let served = server.await;
     bulk.end().await;
     followed.abort();
+    released.abort();
     stop.abort();
     let _written = tokio::time::timeout(LAST_MOMENT, access.passwords.written()).await;
     tracing::info!("stopped");

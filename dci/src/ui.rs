@@ -3,16 +3,20 @@
 
 pub mod about;
 pub mod account;
+pub mod admission;
+pub mod arrays;
 pub mod assets;
 pub mod audit;
 pub mod balance;
 pub mod bulk;
+pub mod calendars;
 pub mod chart;
 pub mod docs;
 pub mod host;
 pub mod kept;
 pub mod lacking;
 pub mod live;
+pub mod locks;
 pub mod login;
 pub mod names;
 pub mod node;
@@ -23,11 +27,13 @@ pub mod overview;
 pub mod parts;
 pub mod plugins;
 pub mod queue;
+pub mod schedules;
 pub mod schema;
 pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
+pub mod tenants;
 pub mod users;
 
 use actix_web::HttpResponse;
@@ -178,6 +184,14 @@ mod tests {
 
     fn frame() -> String {
         ErrorPage { status: 404, reason: "Not Found", message: "none" }.render().unwrap()
+    }
+
+    #[test]
+    fn a_few_places_stand_beside_the_menu_of_the_others() {
+        let html = frame();
+        let places = html.split("<nav class=\"places\"").nth(1).unwrap().split("</nav>").next().unwrap();
+        let (beside, menu) = places.split_once("<details class=\"further\"><summary>More</summary>").unwrap();
+        assert_eq!([beside, menu].map(|part| part.matches("<a href=\"/").count()), [4, 11], "{places}");
     }
 
     #[tokio::test]

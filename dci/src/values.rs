@@ -1,10 +1,15 @@
 //! Values that a client gives as JSON or as text of a form, and what they must be. What is wrong is said with the
 //! name of the parameter.
 
+mod fair;
+
 use std::time::Duration;
 
 use bson::{DateTime, Document};
+use disbatch_core::rate::limit;
 use serde_json::{Map, Value};
+
+pub use fair::{group, priority, scheme, weights};
 
 use crate::error::HttpError;
 use crate::json;
@@ -163,6 +168,26 @@ pub fn retention(name: &str, value: &Value) -> Result<Document, HttpError> {
     parts(name, value, &["archive_after", "delete_after"], part)
 }
 
+/// How many tasks may start in what time: an object of `n`, `per` in seconds, and `burst`, which is optional.
+///
+/// # Errors
+/// It is something else.
+pub fn rate(name: &str, value: &Value) -> Result<Document, HttpError> {
+    let part = |key: &str, value: &Value| {
+        let most = match key {
+            "n" => limit::MOST,
+            "per" => limit::LONGEST,
+            _ => limit::LARGEST, // The burst.
+        };
+        let given = legacy::integer(value).filter(|n| !value.is_boolean() && (1..=most).contains(n));
+        let expected = || wrong(&format!("{name}.{key}"), &format!("an integer from 1 to {most}"));
+        Ok(json::to_bson(&Value::from(given.ok_or_else(expected)?)))
+    };
+    let rate = parts(name, value, &["n", "per", "burst"], part)?;
+    let is_whole = ["n", "per"].iter().all(|key| rate.contains_key(key));
+    if is_whole { Ok(rate) } else { Err(wrong(name, "an object with n and per")) }
+}
+
 /// An object of known keys, or its JSON as text.
 fn parts(
     name: &str,
@@ -241,6 +266,18 @@ mod tests {
             doc! { "base": 2.0, "jitter": 0.0 }
         );
         assert_eq!(retention("r", &json!("{\"delete_after\":60}")).unwrap(), doc! { "delete_after": 60.0 });
+        assert_eq!(
+            rate("r", &json!({"n": "10", "per": 60, "burst": null})).unwrap(),
+            doc! { "n": 10, "per": 60 }
+        );
+        let wrong = |value: Value| rate("r", &value).unwrap_err().to_string();
+        assert_eq!(wrong(json!({"n": 5, "burst": 2})), "r must be an object with n and per");
+        assert_eq!(wrong(json!({"n": 0, "per": 1})), "r.n must be an integer from 1 to 100000");
+        assert_eq!(wrong(json!({"n": 1, "per": 0.5})), "r.per must be an integer from 1 to 604800");
+        assert_eq!(
+            wrong(json!({"n": 1, "per": 1, "burst": true})),
+            "r.burst must be an integer from 1 to 10000"
+        );
         let message = |value: Value| backoff("b", &value).unwrap_err().to_string();
         for no in [json!({}), json!({"bases": 1}), json!(1), json!("x")] {
             assert_eq!(message(no), "b must be an object with any of base, factor, max, jitter");

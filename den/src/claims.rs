@@ -6,11 +6,14 @@
 //!
 //! What is known of the places of others comes from the last confirmation and may be old. That costs time at most:
 //! a place that is taken after all is not given twice, and what is too much is given back.
+//!
+//! How many tasks may be started at all is looked at before a claim (`starts.rs`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
+use disbatch_core::fair::Stay;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::queue::Look;
@@ -19,6 +22,7 @@ use disbatch_core::task::{Claim, Claimant};
 
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
+use crate::scheduled::OfSchedule;
 
 /// So many claims are confirmed together.
 const BATCH: usize = 64;
@@ -50,23 +54,33 @@ impl Node {
     /// Claims as many tasks as the limits allow and has runners execute them.
     pub(crate) async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
         let mut queues = self.served().await?;
-        queues.retain(|queue| !self.dry.contains(&queue.id));
-        if queues.is_empty() || self.maxthreads == Some(0) {
+        let now = Instant::now();
+        self.revive_queues(now);
+        queues.retain(|queue| !self.dry.contains(&queue.id) && self.starts.room_of(queue.id, now) > 0);
+        if queues.is_empty() || self.maxthreads == Some(0) || self.starts.room(now) == 0 {
             return Ok(());
         }
+        self.forget_grants();
         let mut round = self.round(&queues).await?;
         let mut more = true;
         while more && !lifecycle.is_draining() {
             let asked = Instant::now();
             let batch = self.claim_batch(&queues, &mut round).await?;
             more = !batch.is_empty();
-            for claim in self.confirm(batch, &mut round).await? {
+            let confirmed = self.confirm(batch, &mut round).await?;
+            let mut schedules = self.schedules_of(&confirmed).await?;
+            for claim in confirmed {
+                if claim.lacks_locks() {
+                    self.block(claim).await?;
+                    continue;
+                }
+                let schedule = schedules.remove(&claim.task).unwrap_or(Ok(None));
                 // A node that cannot start one runner does not try the others.
                 if self.launches.left(Instant::now()).is_some() {
                     self.give_back(claim, "no runner could be started").await?;
                     more = false;
                 } else {
-                    more &= self.launch(claim, &queues, asked).await?;
+                    more &= self.launch((claim, schedule), &queues, asked).await?;
                 }
             }
         }
@@ -84,13 +98,15 @@ impl Node {
             let looks = self.store.look_at_queues(&unknown).await?;
             self.note(&looks, &[]);
         }
+        let now = Instant::now();
         let demand = |queue: &Queue| {
             let (mut running, mut taken) = self.launcher.places(queue.id);
             if let Some(others) = self.others.get(&queue.id) {
                 running += others.running;
                 taken.extend(&others.slots);
             }
-            Demand { queue: queue.id, threads: queue.claim_limit(), running, taken }
+            let starts = self.starts.room_of(queue.id, now);
+            Demand { queue: queue.id, threads: queue.claim_limit(), running, taken, starts }
         };
         let demands: Vec<Demand> = queues.iter().map(demand).collect();
         let on_node = match self.maxthreads {
@@ -98,7 +114,8 @@ impl Node {
             None => 0,
         };
         self.turn = self.turn.wrapping_add(1);
-        Ok(Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread))
+        let round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
+        Ok(round.of_at_most(self.starts.room(now)))
     }
 
     /// Remembers what others have of queues. `batch`: claims of ours that no runner has yet.
@@ -119,18 +136,31 @@ impl Node {
         };
         let mut batch = Vec::new();
         while batch.len() < BATCH
-            && let Some((id, slots)) = round.next_batch(BATCH - batch.len())
+            && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
         {
             let Some(queue) = queues.iter().find(|queue| queue.id == id) else { break };
+            let granted = self.granted(queue, slots.len()).await;
+            let granted = granted.inspect_err(|_| self.uncertain = true)?;
+            if let Some(granted) = &granted {
+                slots.truncate(usize::try_from(granted.starts).unwrap_or(usize::MAX));
+            }
+            if slots.is_empty() {
+                self.noted(id, &[], granted).await;
+                round.claimed(0, false);
+                continue;
+            }
             let claimed = self.store.claim_tasks(queue, &claimant, &slots, &mut self.ahead).await;
             let claimed = claimed.inspect_err(|_| self.uncertain = true)?;
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
             if claimed.exhausted {
                 self.dry.insert(id);
             }
+            self.starts.comes(id, claimed.next, Instant::now());
+            self.starts.by_groups(claimed.grants);
             let fruitless = claimed.claims.is_empty() && claimed.taken.is_empty();
             let tasks = claimed.claims.len();
-            round.claimed(tasks, !claimed.exhausted && !fruitless);
+            let may_start_more = self.noted(id, &claimed.claims, granted).await;
+            round.claimed(tasks, !claimed.exhausted && !fruitless && may_start_more);
             batch.extend(claimed.claims);
             // They need not wait until it is known that there are no others.
             if tasks > 0 && tasks < slots.len() {
@@ -154,31 +184,69 @@ impl Node {
         let looks = self.store.look_at_queues(&ids).await?;
         self.note(&looks, &batch);
         for id in ids {
-            let over =
-                looks.get(&id).map_or(u64::MAX, |look| look.running.saturating_sub(look.queue.claim_limit()));
+            let look = looks.get(&id);
+            let over = look.map_or(u64::MAX, |look| look.running.saturating_sub(look.queue.claim_limit()));
+            let mut back = 0;
+            if let Some(look) = look.filter(|look| !look.groups.is_empty()) {
+                let of_queue = batch.iter().filter(|claim| claim.queue == id);
+                let groups: BTreeSet<String> = of_queue.map(|claim| claim.group().to_owned()).collect();
+                for group in groups {
+                    let is_its = |claim: &Claim| claim.queue == id && claim.group() == group;
+                    back += self.reduce(&mut batch, look.above_limit(&group), is_its).await?;
+                }
+            }
+            if back > 0 {
+                // Else the same groups would have their tasks claimed and given back over and over.
+                round.leave(id);
+                self.queues.changed();
+            }
+            let over = over.saturating_sub(back);
             if over == 0 {
                 continue;
             }
             round.leave(id);
             self.queues.changed();
-            for _ in 0..over {
-                let Some(last) = batch.iter().rposition(|claim| claim.queue == id) else { break };
-                let claim = batch.remove(last);
-                tracing::info!(task = %claim.task, "the queue is paused, or its limit reached: claim given back");
-                self.store.unclaim_task(&claim, "its queue was paused, or its limit reached").await?;
-                self.put_back(id);
-            }
+            self.reduce(&mut batch, over, |claim| claim.queue == id).await?;
         }
         self.uncertain = false;
         Ok(batch)
     }
 
+    /// Gives back the newest of those claims, so many if there are as many. Returns how many these were.
+    async fn reduce(
+        &mut self,
+        batch: &mut Vec<Claim>,
+        over: u64,
+        which: impl Fn(&Claim) -> bool,
+    ) -> Result<u64, StoreError> {
+        let mut back = 0;
+        while back < over
+            && let Some(last) = batch.iter().rposition(&which)
+        {
+            let claim = batch.remove(last);
+            tracing::info!(task = %claim.task, "the queue is paused, or its limit reached: claim given back");
+            self.store.unclaim_task(&claim, "its queue was paused, or its limit reached").await?;
+            self.put_back(claim.queue);
+            self.not_started(claim.task).await;
+            back += 1;
+        }
+        Ok(back)
+    }
+
     /// Has a runner execute a confirmed claim. Returns whether to go on claiming.
-    async fn launch(&mut self, claim: Claim, queues: &[Queue], asked: Instant) -> Result<bool, StoreError> {
+    async fn launch(
+        &mut self,
+        (claim, schedule): (Claim, OfSchedule),
+        queues: &[Queue],
+        asked: Instant,
+    ) -> Result<bool, StoreError> {
         let queue = queues.iter().find(|queue| queue.id == claim.queue);
         let document =
             queue.and_then(|queue| RawDocumentBuf::try_from(&bson::serialize_to_document(queue).ok()?).ok());
-        let Err(refused) = self.launcher.launch(claim, &document.unwrap_or_default(), asked) else {
+        let document = document.unwrap_or_default();
+        let (task, stay) = (claim.task, queue.and_then(|queue| Stay::begin(&claim, queue)));
+        let Err(refused) = self.launcher.launch(claim, &document, schedule, asked) else {
+            self.launcher.stays(task, stay);
             return Ok(true);
         };
         let (claim, error) = *refused;
@@ -197,6 +265,7 @@ impl Node {
         self.store.unclaim_task(&claim, why).await?;
         self.put_back(claim.queue);
         self.uncertain = false;
+        self.not_started(claim.task).await;
         Ok(())
     }
 

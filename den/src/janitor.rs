@@ -97,6 +97,10 @@ impl Worker {
         for (queue, retention) in self.store.queues_with_retention().await? {
             self.tidy(queue.id, retention, &mut round).await?;
         }
+        let arrays = self.store.note_empty_arrays().await?;
+        if arrays > 0 {
+            tracing::info!(arrays, "all tasks of arrays were deleted: the arrays go away, too");
+        }
         Ok(round)
     }
 

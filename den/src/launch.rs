@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
 use disbatch_core::config::Config;
+use disbatch_core::fair::Stay;
 use disbatch_core::model::{NodeName, QueueId, TaskId};
 use disbatch_core::store::Store;
 use disbatch_core::task::Claim;
@@ -20,6 +21,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
+use crate::scheduled::OfSchedule;
 use crate::scribe::Scribe;
 
 /// A runner process.
@@ -56,6 +58,8 @@ pub struct Launcher {
     /// Warm runners without a task, the one that was used last at the end.
     idle: Vec<u64>,
     started: u64,
+    /// Tasks of fair queues that runners have.
+    stays: HashMap<TaskId, Stay>,
     services: Services,
 }
 
@@ -82,12 +86,14 @@ impl Launcher {
             processes: HashMap::new(),
             idle: Vec::new(),
             started: 0,
+            stays: HashMap::new(),
             services,
         };
         Ok((launcher, inbox))
     }
 
-    /// Has a runner execute the task of `claim`, which was asked for at `asked`, in `queue`.
+    /// Has a runner execute the task of `claim`, which was asked for at `asked`, in `queue`. A configured `task_runner`
+    /// reads by itself what the task's schedule knows.
     ///
     /// # Errors
     /// The process cannot be started. The claim comes back to be given up.
@@ -95,13 +101,14 @@ impl Launcher {
         &mut self,
         claim: Claim,
         queue: &RawDocumentBuf,
+        schedule: OfSchedule,
         asked: Instant,
     ) -> Result<(), Box<(Claim, io::Error)>> {
         let held = Held { task: claim.task, queue: claim.queue, slot: claim.slot() };
         if self.foreign {
             return self.launch_foreign(claim, held);
         }
-        let mut work = Box::new(Work { claim, queue: queue.clone(), lease: self.lease, asked });
+        let mut work = Box::new(Work { claim, queue: queue.clone(), schedule, lease: self.lease, asked });
         loop {
             let serial = match self.idle.pop().map_or_else(|| self.start_warm(), Ok) {
                 Ok(serial) => serial,
@@ -185,16 +192,33 @@ impl Launcher {
     /// Notes that a warm runner has no task any more.
     pub fn freed(&mut self, serial: u64) {
         if let Some(process) = self.processes.get_mut(&serial) {
-            process.claim = None;
+            let held = process.claim.take();
             process.idle_since = Instant::now();
             self.idle.push(serial);
+            self.stayed(held);
+        }
+    }
+
+    /// Notes whose turn a task is that a runner was given, if that matters.
+    pub fn stays(&mut self, task: TaskId, stay: Option<Stay>) {
+        if let Some(stay) = stay {
+            self.services.store.note_stay(&stay);
+            self.stays.insert(task, stay);
+        }
+    }
+
+    fn stayed(&mut self, held: Option<Held>) {
+        if let Some(stay) = held.and_then(|held| self.stays.remove(&held.task)) {
+            self.services.store.note_stayed(&stay);
         }
     }
 
     /// Notes that a runner is on its way out, without the task that it was to have.
     pub fn refused(&mut self, serial: u64) {
-        if let Some(process) = self.processes.get_mut(&serial) {
-            process.claim = None;
+        if let Some(process) = self.processes.get_mut(&serial)
+            && let Some(held) = process.claim.take()
+        {
+            self.stays.remove(&held.task);
         }
         self.gone(serial);
     }
@@ -206,7 +230,8 @@ impl Launcher {
 
     /// Notes that a runner has ended and been looked after.
     pub fn ended(&mut self, exit: &Exit) {
-        self.processes.remove(&exit.process.serial);
+        let held = self.processes.remove(&exit.process.serial).and_then(|process| process.claim);
+        self.stayed(held);
     }
 
     /// The processes of warm runners that work on another task than this, or on none.

@@ -1,12 +1,15 @@
 //! `den`: the execution node. Claims tasks and has runners execute them.
 
 mod args;
+mod arrays;
 mod auditor;
 mod backoff;
 mod balance;
 mod boot_time;
 mod claims;
+mod clockwork;
 mod folders;
+mod gates;
 mod isolation;
 mod janitor;
 mod launch;
@@ -15,10 +18,13 @@ mod pace;
 mod plugins;
 mod processes;
 mod queues;
+mod ramp;
 mod run;
 mod runner;
 mod schedule;
+mod scheduled;
 mod scribe;
+mod starts;
 mod stats;
 mod supervise;
 mod upkeep;
@@ -30,7 +36,7 @@ use disbatch_core::telemetry::last_words;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    match run::run(args::Args::parse()).await {
+    match Box::pin(run::run(args::Args::parse())).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             last_words("den", &failure);

@@ -3,6 +3,8 @@
 //! Nothing here is remembered that the database does not know: a DEN that is killed and started again goes
 //! on where it was, and the runners in between have not noticed.
 
+mod leaving;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::{Config, QueueIds};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, Queue, QueueId, Sort};
+use disbatch_core::model::{NodeName, QueueId};
 use disbatch_core::node::Beat;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Ahead, Claim};
@@ -20,12 +22,14 @@ use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
 use crate::claims::Others;
+use crate::clockwork::Clockwork;
 use crate::launch::Launcher;
 use crate::pace::{INTERVAL, Pace};
 use crate::plugins::Availability;
 use crate::processes::Ours;
 use crate::queues::Queues;
 use crate::runner::{Event, Exit};
+use crate::starts::Starts;
 use crate::supervise::Continuity;
 
 /// One node at work.
@@ -37,7 +41,7 @@ pub struct Node {
     pub(crate) name: NodeName,
     /// This start of the DEN.
     pub(crate) instance: String,
-    hints: Arc<Hints>,
+    pub(crate) hints: Arc<Hints>,
     /// Hints that have not been followed yet.
     news: News,
     pub(crate) pace: Pace,
@@ -65,6 +69,10 @@ pub struct Node {
     pub(crate) turn: usize,
     /// Where to begin among the free places of a queue: another number for each DEN.
     pub(crate) spread: u64,
+    /// What was started lately, and what rates allow.
+    pub(crate) starts: Starts,
+    /// What looks after schedules.
+    pub(crate) clockwork: Clockwork,
     /// Launches fail: claim nothing for a while.
     pub(crate) launches: Backoff,
     /// The database is away: leave it alone for a while.
@@ -99,7 +107,7 @@ impl Node {
     ) -> Self {
         let availability = Availability::look(&config);
         let instance = ObjectId::new();
-        let pace = Pace::new(config.lease());
+        let (pace, starts) = (Pace::new(config.lease()), Starts::new(&config));
         Self {
             config,
             ours,
@@ -123,6 +131,8 @@ impl Node {
             freed: false,
             turn: 0,
             spread: random_part(instance),
+            starts,
+            clockwork: Clockwork::default(),
             launches: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
             unsettled: Vec::new(),
@@ -136,6 +146,11 @@ impl Node {
     /// Whether to wait, at the end, until the node's tasks have ended.
     pub fn staying_for_its_tasks(self, stay: bool) -> Self {
         Self { stay, ..self }
+    }
+
+    /// What looks after schedules, to be woken when there is something to do.
+    pub fn with_clockwork(self, clockwork: Clockwork) -> Self {
+        Self { clockwork, ..self }
     }
 
     /// Works until told to drain, then gives back what has not been started.
@@ -207,7 +222,8 @@ impl Node {
         let mut claim = std::mem::take(&mut self.freed)
             || !self.unsettled.is_empty()
             || !self.refused.is_empty()
-            || self.uncertain;
+            || self.uncertain
+            || self.pace.may_start(Instant::now());
         self.news |= self.hints.take();
         self.pace.situation().hints = self.hints.are_coming();
         if self.pace.wants_beat(Instant::now()) || self.news.node_changed {
@@ -235,6 +251,7 @@ impl Node {
                 self.pace.followed_hints(Instant::now(), claimed);
             }
         }
+        self.plan_starts();
         if claim || hinted {
             self.news = News::default();
         }
@@ -286,9 +303,9 @@ impl Node {
             self.dry.clear();
         }
         if self.news.inserted {
-            // The newest comes first there, before what was read ahead.
-            let newest_first = |queue: &&Queue| queue.sort_order() == Ok(Sort::Lifo);
-            self.queues.known().iter().filter(newest_first).for_each(|queue| self.ahead.look_back(queue.id));
+            // They may come first there, before what was read ahead.
+            let known = self.queues.known().iter().filter(|queue| queue.may_prefer_new_tasks());
+            known.for_each(|queue| self.ahead.look_back(queue.id));
         }
         if std::mem::take(&mut self.news.put_back) {
             self.news.inserted = true;
@@ -342,63 +359,5 @@ impl Node {
             tracing::info!("an operator has changed whether this node drains: {what}");
         }
         self.pay_attention(&entry.attention()).await
-    }
-
-    /// Gives back every task that no runner has started. A runner that starts now finds its claim gone.
-    async fn drain(mut self, lifecycle: &Lifecycle) {
-        tracing::info!(running = self.launcher.running(), "draining: claiming nothing more");
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            let error = match self.store.unclaim_all(&self.name, &[], "its DEN ended").await {
-                Ok(tasks) => {
-                    tracing::info!(given_back = tasks, "gave back what no runner has started");
-                    break;
-                }
-                Err(error) => error,
-            };
-            if Instant::now() > deadline || lifecycle.is_ending() {
-                tracing::error!(%error, "cannot give back claimed tasks; others do when their lease has run out");
-                return;
-            }
-            tracing::warn!(%error, "cannot give back claimed tasks, trying again");
-            tokio::select! {
-                () = tokio::time::sleep(INTERVAL) => {}
-                () = lifecycle.ending() => {}
-            }
-        }
-        if self.stay {
-            self.stay_for_running(lifecycle).await;
-        }
-        if let Err(error) = self.store.leave(&self.name, &self.instance).await {
-            tracing::warn!(%error, "cannot say that this node has ended");
-        }
-        tracing::info!("ended; running tasks go on by themselves");
-    }
-
-    /// Looks after the node until none of its tasks runs any more.
-    async fn stay_for_running(&mut self, lifecycle: &Lifecycle) {
-        let mut reported = u64::MAX;
-        while !lifecycle.is_ending() {
-            tokio::select! {
-                () = self.something_to_do() => {}
-                () = lifecycle.ending() => return,
-            }
-            if self.database.left(Instant::now()).is_some() {
-                continue;
-            }
-            let running = match self.look(lifecycle).await {
-                Ok(()) => self.store.running_on_node(&self.name, &[]).await,
-                Err(error) => Err(error),
-            };
-            match running {
-                Ok(0) => return,
-                Ok(running) if running != reported => {
-                    reported = running;
-                    tracing::info!(running, "waiting for running tasks to end");
-                }
-                Ok(_) => self.database.worked(),
-                Err(error) => self.leave_database_alone(&error),
-            }
-        }
     }
 }

@@ -52,6 +52,8 @@ pub struct Pace {
     quick: Option<Duration>,
     /// Hints are gathered until then.
     gather: Option<Instant>,
+    /// When a rate or a ramp lets the next task start.
+    start: Option<Instant>,
 }
 
 impl Pace {
@@ -66,6 +68,7 @@ impl Pace {
             hurry: false,
             quick: None,
             gather: None,
+            start: None,
         }
     }
 
@@ -114,6 +117,16 @@ impl Pace {
         self.quick = Some(QUICK);
     }
 
+    /// Tasks may be started at that time that may not be now.
+    pub fn starts_at(&mut self, at: Option<Instant>) {
+        self.start = at;
+    }
+
+    /// Whether that time has come. It is said once.
+    pub fn may_start(&mut self, now: Instant) -> bool {
+        self.start.take_if(|at| *at <= now).is_some()
+    }
+
     /// Whether hints may be followed now.
     pub fn follows_hints(&self, now: Instant) -> bool {
         self.gather.is_none_or(|until| until <= now)
@@ -122,7 +135,7 @@ impl Pace {
     /// How long to sleep at `now` if nothing wakes the node. `hinted`: there are hints to follow.
     pub fn wait(&self, now: Instant, hinted: bool) -> Duration {
         let gathered = if hinted { Some(self.gather.unwrap_or(now)) } else { None };
-        let times = [self.next_beat().or(Some(now)), self.next_look().or(Some(now)), gathered];
+        let times = [self.next_beat().or(Some(now)), self.next_look().or(Some(now)), gathered, self.start];
         let next = times.into_iter().flatten().min().unwrap_or(now);
         next.saturating_duration_since(now)
     }
@@ -248,5 +261,22 @@ mod tests {
         assert!(!pace.follows_hints(now));
         assert_eq!(pace.wait(now, true), GATHER);
         assert!(pace.follows_hints(now + GATHER));
+    }
+
+    #[test]
+    fn it_wakes_when_the_next_start_is_possible_and_once() {
+        let now = Instant::now();
+        let mut pace = pace(LEASE, IDLE);
+        pace.beaten(now);
+        pace.looked(now, None, false);
+        assert_eq!(pace.wait(now, false), INTERVAL);
+        let soon = now + Duration::from_millis(130);
+        pace.starts_at(Some(soon));
+        assert_eq!(pace.wait(now, false), Duration::from_millis(130));
+        assert!(!pace.may_start(soon - Duration::from_millis(1)));
+        assert!(pace.may_start(soon) && !pace.may_start(soon));
+        assert_eq!(pace.wait(soon, false), INTERVAL - Duration::from_millis(130));
+        pace.starts_at(None);
+        assert!(!pace.may_start(soon));
     }
 }

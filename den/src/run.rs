@@ -15,9 +15,12 @@ use disbatch_core::wake::{self, Hints};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
+use crate::arrays;
 use crate::auditor;
 use crate::backoff::Backoff;
 use crate::balance;
+use crate::clockwork;
+use crate::gates;
 use crate::isolation;
 use crate::janitor;
 use crate::launch::Launcher;
@@ -82,16 +85,22 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let stop = CancellationToken::new();
     let follower = tokio::spawn(wake::follow_changes(store.clone(), hints.clone(), stop.clone()));
     let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
+    let gatekeeper = gates::start(&store, &hints, &name, &stop);
+    let (clockwork, of_schedules) = clockwork::start(&store, &stop);
+    let of_arrays = arrays::start(&store, &clockwork, &name, &stop);
     let janitor = janitor::start(config.janitor, &store, &name, &stop);
     let auditor = auditor::start(config.auditor, &store, &name, &stop);
     let notes = store.clone();
     let node = Node::new(config, ours, store, name, hints, launcher).staying_for_its_tasks(args.drain);
-    node.run(&lifecycle).await;
+    Box::pin(node.with_clockwork(clockwork).run(&lifecycle)).await;
     stop.cancel();
     if let Some(balancer) = balancer {
         // It gives its lease back first, which may take a moment.
         let _ended = tokio::time::timeout(balance::LAST_MOMENT, balancer).await;
     }
+    let _ended = tokio::time::timeout(gates::LAST_MOMENT, gatekeeper).await;
+    let _ended = tokio::time::timeout(clockwork::LAST_MOMENT, of_schedules).await;
+    let _ended = tokio::time::timeout(arrays::LAST_MOMENT, of_arrays).await;
     if let Some(janitor) = janitor {
         let _ended = tokio::time::timeout(janitor::LAST_MOMENT, janitor).await;
     }

@@ -23,6 +23,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use crate::scheduled::OfSchedule;
 use crate::scribe::{Outcome, Scribe};
 use attendant::Attendant;
 
@@ -74,6 +75,8 @@ impl Report {
             }
             Ask::Renew
             | Ask::Progress(_)
+            | Ask::Steps { .. }
+            | Ask::Storage { .. }
             | Ask::Live { .. }
             | Ask::RemoveLive { .. }
             | Ask::Upload { .. }
@@ -106,6 +109,8 @@ pub struct Work {
     pub claim: Claim,
     /// Its queue.
     pub queue: RawDocumentBuf,
+    /// What is known of its schedule.
+    pub schedule: OfSchedule,
     /// How long a lease is.
     pub lease: Duration,
     /// When the claim was asked for: the lease that it holds was not given before.

@@ -14,6 +14,8 @@ pub struct Demand {
     pub running: u64,
     /// The places that these have. Tasks that another program claimed have none.
     pub taken: Vec<u64>,
+    /// How many may be started now, whatever runs.
+    pub starts: u64,
 }
 
 /// The places of a queue that may be tried, in the order of trying.
@@ -79,6 +81,21 @@ fn divisor(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { divisor(other, one % other) }
 }
 
+/// A queue that still has places to try.
+#[derive(Debug)]
+struct Open {
+    queue: QueueId,
+    places: Places,
+    /// How many of its tasks may still be claimed.
+    starts: u64,
+}
+
+impl Open {
+    fn is_done(&self) -> bool {
+        self.starts == 0 || self.places.left() == 0
+    }
+}
+
 /// A round of claims.
 ///
 /// Queues take turns, each for the same number of tasks, so that a long queue leaves its share of the node to the
@@ -87,8 +104,8 @@ fn divisor(one: u64, other: u64) -> u64 {
 #[derive(Debug)]
 pub struct Round {
     room: u64,
-    /// Queues that still have places to try, with these.
-    open: Vec<(QueueId, Places)>,
+    /// Queues that still have places to try.
+    open: Vec<Open>,
     turn: usize,
     /// How many tasks a turn is for.
     share: u64,
@@ -102,11 +119,20 @@ impl Round {
     /// number for each DEN, keeps them from trying the same places in the same order.
     pub fn new(maxthreads: Option<u64>, running: u64, demands: &[Demand], first: usize, spread: u64) -> Self {
         let room = maxthreads.map_or(u64::MAX, |limit| limit.saturating_sub(running));
-        let places = |demand: &Demand| (demand.queue, Places::of(demand, spread));
-        let mut open: Vec<_> = demands.iter().map(places).filter(|(_, places)| places.left() > 0).collect();
+        let places = |demand: &Demand| Open {
+            queue: demand.queue,
+            places: Places::of(demand, spread),
+            starts: demand.starts,
+        };
+        let mut open: Vec<Open> = demands.iter().map(places).filter(|open| !open.is_done()).collect();
         let by = first.checked_rem(open.len()).unwrap_or(0);
         open.rotate_left(by);
         Self { room, open, turn: 0, share: 0, had: 0 }
+    }
+
+    /// The same, of which the node starts so many at most.
+    pub fn of_at_most(self, starts: u64) -> Self {
+        Self { room: self.room.min(starts), ..self }
     }
 
     /// The queue to claim from next, and places for its tasks, `most` of them at most. Tell what came of it with
@@ -120,10 +146,11 @@ impl Round {
         if self.turn == 0 && self.had == 0 {
             self.share = (most / queues).max(1);
         }
-        let (queue, places) = self.open.get_mut(self.turn)?;
-        let wanted = usize::try_from((self.share - self.had).min(most)).unwrap_or(usize::MAX);
-        let slots: Vec<u64> = std::iter::from_fn(|| places.next()).take(wanted).collect();
-        Some((*queue, slots))
+        let open = self.open.get_mut(self.turn)?;
+        let wanted = (self.share - self.had).min(most).min(open.starts);
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let slots: Vec<u64> = std::iter::from_fn(|| open.places.next()).take(wanted).collect();
+        Some((open.queue, slots))
     }
 
     /// So many tasks of the queue whose turn it was have been claimed. `more`: it may have more to claim. Without
@@ -132,9 +159,11 @@ impl Round {
         let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
         self.room = self.room.saturating_sub(tasks);
         self.had += tasks;
-        let Some((queue, places)) = self.open.get(self.turn) else { return };
-        if !more || places.left() == 0 {
-            self.leave(*queue);
+        let Some(open) = self.open.get_mut(self.turn) else { return };
+        open.starts = open.starts.saturating_sub(tasks);
+        if !more || open.is_done() {
+            let queue = open.queue;
+            self.leave(queue);
         } else if self.had >= self.share {
             self.next_turn(self.turn + 1);
         }
@@ -142,7 +171,7 @@ impl Round {
 
     /// Claims nothing more of `queue` in this round.
     pub fn leave(&mut self, queue: QueueId) {
-        let Some(at) = self.open.iter().position(|(id, _)| *id == queue) else { return };
+        let Some(at) = self.open.iter().position(|open| open.queue == queue) else { return };
         self.open.remove(at);
         match at.cmp(&self.turn) {
             std::cmp::Ordering::Less => self.turn -= 1,
@@ -183,6 +212,7 @@ mod tests {
                 threads: *threads,
                 running: *running,
                 taken: (0..*running).collect(),
+                starts: u64::MAX,
             })
             .collect();
         let mut waiting: HashMap<QueueId, u64> =
@@ -221,7 +251,7 @@ mod tests {
     }
 
     fn demand(threads: u64, running: u64, taken: &[u64]) -> Demand {
-        Demand { queue: queue(1), threads, running, taken: taken.to_vec() }
+        Demand { queue: queue(1), threads, running, taken: taken.to_vec(), starts: u64::MAX }
     }
 
     fn places(demand: &Demand, spread: u64, most: usize) -> Vec<u64> {
@@ -269,6 +299,37 @@ mod tests {
         let mut round = Round::new(None, 0, &[demand(3, 0, &[])], 0, 1);
         round.leave(queue(1));
         assert_eq!(round.next_batch(2), None);
+    }
+
+    #[test]
+    fn no_more_are_claimed_than_may_be_started() {
+        let limited = |starts| Demand { starts, ..demand(9, 0, &[]) };
+        let mut round = Round::new(None, 0, &[limited(3)], 0, 1);
+        assert_eq!(round.next_batch(2).map(|(_, slots)| slots.len()), Some(2));
+        round.claimed(2, true);
+        assert_eq!(round.next_batch(2).map(|(_, slots)| slots.len()), Some(1));
+        round.claimed(0, true);
+        assert_eq!(round.next_batch(2).map(|(_, slots)| slots.len()), Some(1), "the start was not used");
+        round.claimed(1, true);
+        assert_eq!(round.next_batch(2), None);
+        assert_eq!(Round::new(None, 0, &[limited(0)], 0, 1).next_batch(2), None);
+        let mut round = Round::new(Some(9), 0, &[limited(u64::MAX)], 0, 1).of_at_most(4);
+        assert_eq!(round.next_batch(64).map(|(_, slots)| slots.len()), Some(4));
+        round.claimed(4, true);
+        assert_eq!(round.next_batch(64), None);
+    }
+
+    #[test]
+    fn a_queue_that_may_start_nothing_more_leaves_the_room_to_others() {
+        let other = |starts| Demand { queue: queue(2), starts, ..demand(9, 0, &[]) };
+        let first = Demand { starts: 1, ..demand(9, 0, &[]) };
+        let mut round = Round::new(Some(6), 0, &[first, other(u64::MAX)], 0, 1);
+        let mut claimed = HashMap::new();
+        while let Some((queue, slots)) = round.next_batch(6) {
+            *claimed.entry(queue).or_insert(0) += slots.len();
+            round.claimed(slots.len(), true);
+        }
+        assert_eq!(claimed, HashMap::from([(queue(1), 1), (queue(2), 5)]));
     }
 
     fn any_queue() -> impl Strategy<Value = (u64, u64, u64)> {

@@ -27,7 +27,17 @@ impl Node {
         if let Some(queues) = &outlook.queues {
             self.queues.set(queues.clone(), Instant::now());
         }
-        let again = self.sweep(&outlook).await?;
+        let mut again = self.sweep(&outlook).await?;
+        if outlook.schedules || outlook.unsettled {
+            // When the next time of a schedule comes is known only when it has fired.
+            again |= self.clockwork.look() && outlook.schedules;
+        }
+        if outlook.gates {
+            self.hints.look_at_gates();
+        }
+        if outlook.arrays {
+            self.clockwork.look_at_arrays();
+        }
         self.judge(&outlook).await?;
         if self.inspected.elapsed() >= self.inspection_interval() {
             self.inspected = Instant::now();
@@ -89,6 +99,9 @@ impl Node {
             }
             if swept.overdue > 0 {
                 tracing::warn!(tasks = swept.overdue, "tasks were not run before their deadline: cancelled");
+            }
+            if swept.blocked > 0 {
+                self.hints.look_at_gates();
             }
             again = swept.due + swept.given_back + swept.overdue > 0;
         }

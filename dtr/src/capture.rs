@@ -7,11 +7,11 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::path::PathBuf;
 
-use disbatch_core::output::Encoding;
+use disbatch_core::output::{Encoding, StreamName};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::early;
-use crate::live::Tap;
+use crate::early::{self, Early};
+use crate::live::{Live, Tap};
 use crate::places::Shape;
 use utf8::Utf8Check;
 
@@ -20,6 +20,41 @@ const IN_MEMORY: usize = 256 * 1024;
 
 /// Most streams are short; the buffer of others grows to what a pipe holds.
 const READ_SIZES: [usize; 2] = [4 * 1024, 64 * 1024];
+
+/// Both streams of a task, whichever of its plugins writes to them.
+#[derive(Debug)]
+pub struct Captures {
+    /// Standard output.
+    pub stdout: Capture,
+    /// Standard error.
+    pub stderr: Capture,
+}
+
+impl Captures {
+    /// Empty ones, which also show what they get through `live`, and have it stored through `early` once it is long.
+    pub fn new(live: Option<&Live>, early: Option<&Early>) -> Self {
+        let capture = |stream| {
+            let mut capture = Capture::new(std::env::temp_dir());
+            if let Some(live) = live {
+                capture = capture.tapped(live.tap(stream));
+            }
+            if let Some(early) = early {
+                capture = capture.stored_early(early.tap(stream));
+            }
+            capture
+        };
+        Self { stdout: capture(StreamName::Stdout), stderr: capture(StreamName::Stderr) }
+    }
+
+    /// Another plugin goes on where one has ended.
+    pub fn reopen(&self) {
+        for capture in [&self.stdout, &self.stderr] {
+            if let Some(tap) = &capture.tap {
+                tap.open();
+            }
+        }
+    }
+}
 
 /// A stream that is being captured, and then what was captured.
 #[derive(Debug)]

@@ -55,6 +55,10 @@ pub struct Confinement {
     pub limits: Limits,
     /// Where the guard makes a control group for it, if it does; on the way from there, that group.
     pub cgroup: Option<PathBuf>,
+    /// Whether the private folder belongs to that user already, since an earlier plugin of the task has had it. It may have
+    /// put anything in its place, so it is looked at and not handed over again.
+    #[serde(default)]
+    pub handed_over: bool,
 }
 
 /// The command that becomes the plugin, confined, and in the control group `group` if there is one.

@@ -7,6 +7,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::notes::Notes;
 use crate::relay::Relay;
+use crate::storage;
 
 /// Longer lines are refused: a result may have 1 MiB, and needs some room for its JSON.
 const LONGEST_LINE: usize = 2 * 1024 * 1024;
@@ -114,6 +115,10 @@ impl Control {
                 Ok(progress) => relay.progress(progress),
                 Err(why) => self.complain(format!("progress is ignored: {why}")),
             },
+            "storage" => match storage::stored(&value) {
+                Ok(storage) => relay.save(storage),
+                Err(why) => self.complain(format!("storage is ignored: {why}")),
+            },
             "report" => match extended(value) {
                 Ok(report) => relay.report(report).await,
                 Err(why) => self.complain(format!("a report is ignored: {why}")),
@@ -210,6 +215,20 @@ mod tests {
         assert_eq!(control.result, Some(doc! { "rows": 7 }));
         assert!(reports[0].get_object_id("task_id").is_ok());
         assert_eq!(control.notes().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn storage_may_be_anything_and_the_last_one_counts() {
+        let (relay, _inbox) = relay::channel();
+        let mut control = Control::default();
+        let text = b"{\"storage\":{\"$oid\":\"x\"}}\n{\"storage\":[1,null]}\n";
+        control.listen(&text[..], &relay).await;
+        assert_eq!(relay.saved(), Some(Bson::from(vec![Bson::from(1), Bson::Null])));
+        let large = format!("{{\"storage\":\"{}\"}}\n", "x".repeat(1_100_000));
+        control.listen(large.as_bytes(), &relay).await;
+        let notes: Vec<String> = control.notes().collect();
+        assert_eq!(notes, ["disbatch: storage is ignored: it has more than 1048576 bytes\n"]);
+        assert_eq!(relay.saved(), Some(Bson::from(vec![Bson::from(1), Bson::Null])));
     }
 
     #[tokio::test]

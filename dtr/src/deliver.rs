@@ -51,7 +51,7 @@ pub async fn deliver(
     outcome: &Outcome,
     (gfs, early): (Gfs, &Early),
 ) -> Result<Delivered, StoreError> {
-    let room = room_in(task, outcome.result.as_ref());
+    let room = room_in(task, outcome.result.as_ref()).saturating_sub(outcome.written);
     let [out_place, err_place] = places(gfs, room, [&outcome.stdout, &outcome.stderr].map(Capture::shape));
     let mut delivery = Delivery { ledger, run, files: Vec::new(), abandoned: Vec::new(), complete: true };
     let stdout = delivery.place(StreamName::Stdout, &outcome.stdout, out_place).await?;

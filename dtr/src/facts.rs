@@ -66,6 +66,16 @@ impl ExitFacts {
         }
     }
 
+    /// The same with what was used before by the plugins of earlier steps.
+    pub fn after(self, before: &Self) -> Self {
+        Self {
+            duration: self.duration.saturating_add(before.duration),
+            cpu: self.cpu.saturating_add(before.cpu),
+            peak_memory: self.peak_memory.max(before.peak_memory),
+            ..self
+        }
+    }
+
     /// Logs them.
     pub fn log(&self) {
         tracing::debug!(

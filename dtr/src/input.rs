@@ -1,13 +1,14 @@
 //! What is read of plugins and of guards: for tests that make it up. Nothing here needs a database or a process, and
 //! nothing else of this crate can be reached through it.
 
-use bson::Document;
+use bson::{Bson, Document};
 use disbatch_core::model::TaskId;
 use serde_json::Value;
 
 use crate::control::Control;
 use crate::guard::protocol::{FromGuard, ToGuard};
 use crate::relay;
+use crate::wiped::Wiped;
 
 /// What a plugin has said over its control channel.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -18,6 +19,8 @@ pub struct Said {
     pub result: Option<Document>,
     /// The exit status with which the task is done, if that was said.
     pub done: Option<u8>,
+    /// The last `storage`.
+    pub storage: Option<Bson>,
     /// All reports.
     pub reports: Vec<Document>,
     /// What the task's standard error says of mistakes.
@@ -52,9 +55,10 @@ pub async fn listen<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, task: Option
             // A last line may lack its end.
             control.feed(b"\n", &relay).await;
         }
+        let storage = relay.saved();
         // Only now: the inbox is open as long as there is a relay.
         drop(relay);
-        stray
+        (stray, storage)
     };
     let reporting = async {
         let mut reports = Vec::new();
@@ -63,20 +67,28 @@ pub async fn listen<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, task: Option
         }
         reports
     };
-    let (stray, reports) = futures::join!(hearing, reporting);
+    let ((stray, storage), reports) = futures::join!(hearing, reporting);
     let notes = control.notes().collect();
-    Said { status: control.status, result: control.result, done: control.done, reports, notes, stray }
+    Said {
+        status: control.status,
+        result: control.result,
+        done: control.done,
+        storage,
+        reports,
+        notes,
+        stray,
+    }
 }
 
 /// Reads orders that come in these pieces.
 pub fn orders<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Orders {
     let mut orders = Orders { sensible: true, ..Orders::default() };
-    let mut arrived = Vec::new();
+    let mut arrived = Wiped::default();
     for piece in pieces {
-        arrived.extend_from_slice(piece);
+        arrived.extend(piece);
         loop {
             match ToGuard::take(&mut arrived) {
-                Ok(Some(order)) => orders.sent.push(order.to_bytes()),
+                Ok(Some(order)) => orders.sent.push(order.to_bytes().to_vec()),
                 Ok(None) => break,
                 Err(_) => return Orders { sensible: false, ..orders },
             }

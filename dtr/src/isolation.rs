@@ -9,13 +9,15 @@ use disbatch_core::cgroup;
 use disbatch_core::config::{Config, ConfigError, Limits, PluginEnvironment};
 use disbatch_core::identity::Identity;
 use disbatch_core::plugin::Manifest;
+use disbatch_core::secrets::NamedSecrets;
 
 use crate::confine::Confinement;
+use crate::environment::Environment;
 use crate::guard;
 use crate::guard::protocol::Settings;
 
 /// The variables that a runner sets for its plugins. They come from nowhere else, whatever is configured.
-const SET_HERE: [&str; 12] = [
+const SET_HERE: [&str; 21] = [
     guard::TASK_VARIABLE,
     guard::RUNNER_VARIABLE,
     "DISBATCH_QUEUE_ID",
@@ -26,8 +28,17 @@ const SET_HERE: [&str; 12] = [
     "DISBATCH_WORK_DIR",
     "DISBATCH_CONTROL_FD",
     "DISBATCH_WARM",
+    "DISBATCH_STEP",
+    "DISBATCH_STEPS",
+    "DISBATCH_STEP_NAME",
     "JOB_ID",
+    "RUN_ID",
+    "TENANT_ID",
     "JOB_PARAMS",
+    "JOB_SECURE_PARAMS",
+    "JOB_STORAGE",
+    "LAST_SUCCESS_START",
+    "LAST_SUCCESS_FINISH",
 ];
 
 /// What the configuration says of that.
@@ -72,9 +83,13 @@ impl Isolation {
         })
     }
 
-    /// What is in the environment of every plugin.
-    pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        self.environment.clone()
+    /// What is in the environment of every plugin, and secrets, which take the place of what has the same name.
+    pub fn environment_with(&self, secrets: &NamedSecrets) -> Environment {
+        let mut environment = Environment::of(self.environment.clone());
+        for (variable, value) in secrets.variables() {
+            environment.set(variable, value);
+        }
+        environment
     }
 
     /// What all plugins have in common by way of their guard.
@@ -90,7 +105,12 @@ impl Isolation {
         let core = most.map(|most| plugin.limits.core.map_or(most, |core| core.min(most)));
         let limits = Limits { core, ..self.limits.lower_of(plugin.limits) };
         let is_needed = self.user.is_some() || self.cgroup.is_some() || limits != Limits::default();
-        is_needed.then(|| Confinement { user: self.user.clone(), limits, cgroup: self.cgroup.clone() })
+        is_needed.then(|| Confinement {
+            user: self.user.clone(),
+            limits,
+            cgroup: self.cgroup.clone(),
+            handed_over: false,
+        })
     }
 
     /// Makes the private folder of a task the property of the user whom its plugin runs as. A plugin that has a process
@@ -188,7 +208,7 @@ mod tests {
         let confinement = node.confinement(&plugin(r#"{ "memory": "2G", "processes": 9 }"#)).unwrap();
         let expected =
             Limits { memory: Some(1 << 30), cpu_seconds: Some(60), processes: Some(9), ..Limits::default() };
-        assert_eq!(confinement, Confinement { user: None, limits: expected, cgroup: None });
+        assert_eq!(confinement, Confinement { limits: expected, ..Confinement::default() });
     }
 
     #[test]

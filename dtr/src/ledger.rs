@@ -6,17 +6,18 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use bson::Document;
 use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::{LiveStream, Piece};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Finish, Finished, Renewed, Run, Start, Started};
+use disbatch_core::task::{Finish, Finished, Renewed, Run, STORAGE, Start, Started};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 
@@ -65,12 +66,14 @@ struct Inner {
     /// And the number of the assignment.
     link: Option<(Link, i64)>,
     store: OnceCell<Store>,
+    /// How often something was saved.
+    saved: AtomicI64,
 }
 
 impl Ledger {
     /// One that asks the DEN at the other end of `link`, which has made that assignment, as long as there is any.
     pub fn new(config: Arc<Config>, lifecycle: Lifecycle, link: Option<(Link, i64)>) -> Self {
-        Self(Arc::new(Inner { config, lifecycle, link, store: OnceCell::new() }))
+        Self(Arc::new(Inner { config, lifecycle, link, store: OnceCell::new(), saved: AtomicI64::new(0) }))
     }
 
     /// The runner's own connection, which is made when it is needed first.
@@ -125,6 +128,30 @@ impl Ledger {
             return Ok(());
         }
         self.store().await?.record_progress(run, progress).await
+    }
+
+    /// Keeps what the plugin has saved.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or has no room for it.
+    pub async fn save_storage(&self, run: &Run, storage: Bson) -> Result<(), StoreError> {
+        let (saved, number) = (doc! { STORAGE: storage.clone() }, self.next_number());
+        if self.is_linked() && self.ask_for(Ask::Storage { saved, number }).await {
+            return Ok(());
+        }
+        self.store().await?.save_storage(run, storage, number).await
+    }
+
+    /// Records how far the steps of the task are.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn record_steps(&self, run: &Run, states: &[Document]) -> Result<(), StoreError> {
+        let number = self.next_number();
+        if self.is_linked() && self.ask_for(Ask::Steps { states: states.to_vec(), number }).await {
+            return Ok(());
+        }
+        self.store().await?.record_steps(run, states, number).await
     }
 
     /// Writes live output, and removes what is too old of it.
@@ -272,6 +299,12 @@ impl Ledger {
         if tokio::time::timeout(NOTING, store.flush()).await.is_err() {
             tracing::warn!("counters and numbers over time could not be written in time");
         }
+    }
+
+    /// The next number of what is saved. Should the DEN write what it was asked for after this runner has written something
+    /// newer by itself, it is known by that.
+    fn next_number(&self) -> i64 {
+        self.0.saved.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn is_linked(&self) -> bool {

@@ -12,6 +12,7 @@ mod custody;
 mod deliver;
 mod early;
 mod echo;
+mod environment;
 mod facts;
 mod failure;
 mod folder;
@@ -34,9 +35,12 @@ mod run;
 mod secrets;
 mod session;
 mod setup;
+mod steps;
+mod storage;
 mod supervision;
 mod verdict;
 mod warm;
+mod wiped;
 mod work;
 
 use std::process::ExitCode;
@@ -62,7 +66,7 @@ async fn run_task() -> ExitCode {
     // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
     let ended = match (core_dumps::forbid(), args.link) {
         (Err(error), _) => Err(failure::Failure::Setup(error)),
-        (Ok(()), None) => run::run(args).await,
+        (Ok(()), None) => Box::pin(run::run(args)).await,
         (Ok(()), Some(link)) => session::run(&args, link).await,
     };
     match ended {

@@ -1,16 +1,47 @@
 //! What a socket had no room for yet: a message goes out whole, whatever becomes of who wanted it sent.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::wiped::Wiped;
+
 /// Bytes on their way. They leave in the order in which they came.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    unsent: Mutex<VecDeque<u8>>,
+    unsent: Mutex<Unsent>,
     more: Notify,
+}
+
+/// What could not be sent at once. A plugin's variables are among it, which may be secret.
+#[derive(Debug, Default)]
+struct Unsent {
+    bytes: Wiped,
+    /// So many of them, from the beginning, have been sent since.
+    gone: usize,
+}
+
+impl Unsent {
+    fn left(&self) -> &[u8] {
+        &self.bytes[self.gone..]
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        // Else all would be kept as long as there always is something more.
+        if self.gone > self.bytes.len() / 2 {
+            self.bytes.leave_out(std::mem::take(&mut self.gone));
+        }
+        self.bytes.extend(bytes);
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        self.gone += bytes;
+        if self.left().is_empty() {
+            // It may have held a large result.
+            *self = Self::default();
+        }
+    }
 }
 
 impl Outbox {
@@ -20,9 +51,9 @@ impl Outbox {
     /// Those of `write`.
     pub fn send(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = if unsent.is_empty() { at_once(write(bytes))? } else { 0 };
+        let sent = if unsent.left().is_empty() { at_once(write(bytes))? } else { 0 };
         if sent < bytes.len() {
-            unsent.extend(&bytes[sent..]);
+            unsent.add(&bytes[sent..]);
             self.more.notify_one();
         }
         Ok(())
@@ -30,7 +61,7 @@ impl Outbox {
 
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).left().is_empty()
     }
 
     /// Sends by `write` what is kept, whenever the socket is `writable`. Returns when that fails.
@@ -46,13 +77,9 @@ impl Outbox {
                     return error;
                 }
                 let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-                match at_once(write(unsent.as_slices().0)) {
-                    Ok(sent) => drop(unsent.drain(..sent)),
+                match at_once(write(unsent.left())) {
+                    Ok(sent) => unsent.sent(sent),
                     Err(error) => return error,
-                }
-                if unsent.is_empty() {
-                    // It may have held a large result.
-                    *unsent = VecDeque::new();
                 }
             }
         }

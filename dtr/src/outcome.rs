@@ -6,11 +6,94 @@ use bson::{Document, doc};
 use disbatch_core::clock;
 use disbatch_core::model::{Rules, Status, Task};
 
-use crate::capture::Capture;
+use crate::capture::{Capture, Captures};
 use crate::facts::ExitFacts;
 use crate::plugin::Ended;
 use crate::supervision::Reason;
 use crate::verdict;
+
+/// What came of a plugin, or of the plugins of several steps.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The status that the task ends with, unless there are more steps.
+    pub status: Status,
+    /// The structured result.
+    pub result: Option<Document>,
+    /// How the plugin ended, and what it used, with those of earlier steps.
+    pub facts: Option<ExitFacts>,
+    /// Why it ended like that, where that is not the plugin's doing.
+    pub note: Option<String>,
+    /// Whether the private folder has been left by everyone.
+    pub has_left: bool,
+    reason: Option<Reason>,
+}
+
+impl Verdict {
+    /// What came of a plugin that has ended.
+    pub fn of(ended: Ended) -> Self {
+        ended.facts.log();
+        let reason = ended.facts.reason;
+        let (status, note) = match reason {
+            Some(Reason::Runner) | None => {
+                let status = verdict::final_status(ended.exit, ended.control.status.as_ref());
+                (status, reason.map(|reason| ordered(reason).1))
+            }
+            Some(reason) => {
+                let (status, note) = ordered(reason);
+                (status, Some(note))
+            }
+        };
+        Self {
+            status,
+            result: ended.control.result,
+            note: note.map(str::to_owned),
+            has_left: ended.facts.alone,
+            facts: Some(ended.facts),
+            reason,
+        }
+    }
+
+    /// What comes of a step that is not begun with, because the task has to end.
+    pub fn ordered(reason: Reason) -> Self {
+        let (status, note) = ordered(reason);
+        Self { reason: Some(reason), ..Self::without_plugin(status, note.to_owned()) }
+    }
+
+    /// What comes of a step whose plugin cannot be started.
+    pub fn unable_to_start(why: String) -> Self {
+        Self::without_plugin(Status::Failed, why)
+    }
+
+    fn without_plugin(status: Status, note: String) -> Self {
+        Self { status, result: None, facts: None, note: Some(note), has_left: true, reason: None }
+    }
+
+    /// The same after what came of the steps before, if there were any.
+    pub fn after(self, earlier: Option<Self>) -> Self {
+        let Some(earlier) = earlier else { return self };
+        let facts = match (self.facts, earlier.facts) {
+            (Some(own), Some(before)) => Some(own.after(&before)),
+            (own, before) => own.or(before),
+        };
+        Self {
+            result: self.result.or(earlier.result),
+            has_left: self.has_left && earlier.has_left,
+            facts,
+            ..self
+        }
+    }
+}
+
+/// The status of a task that is made to end for this reason, unless its plugin has one of its own, and why.
+fn ordered(reason: Reason) -> (Status, &'static str) {
+    match reason {
+        Reason::Cancel => (Status::Terminated, "cancelled"),
+        Reason::Timeout => (Status::Terminated, "it took longer than its timeout"),
+        Reason::Deadline => (Status::Terminated, "its deadline passed"),
+        Reason::LeaseLost => (Status::Orphaned, "its lease ran out, so its runner stopped the plugin"),
+        Reason::Runner => (Status::Failed, "its runner was told to end"),
+    }
+}
 
 /// What is to be stored.
 #[derive(Debug)]
@@ -31,6 +114,8 @@ pub struct Outcome {
     pub again: Option<Duration>,
     /// Whether its private folder has been left by everyone.
     pub has_left: bool,
+    /// How many bytes were written into the task while it ran, besides its progress.
+    pub written: u64,
     reason: Option<Reason>,
 }
 
@@ -48,29 +133,30 @@ pub fn needless(task: &Task, until_deadline: Option<Duration>) -> Option<Outcome
 }
 
 impl Outcome {
-    /// What came out of a plugin.
-    pub fn of(mut ended: Ended) -> Self {
-        for failure in [ended.stdout.failure(), ended.stderr.failure()].into_iter().flatten() {
+    /// What came out.
+    pub fn of(verdict: Verdict, captures: Captures) -> Self {
+        let Captures { stdout, mut stderr } = captures;
+        for failure in [stdout.failure(), stderr.failure()].into_iter().flatten() {
             tracing::error!("{failure}");
-            ended.stderr.note(&format!("disbatch: {failure}\n"));
+            stderr.note(&format!("disbatch: {failure}\n"));
         }
-        ended.facts.log();
-        let reason = ended.facts.reason;
-        let by_reason = reason.map(status_by_reason);
-        let status = by_reason
-            .and_then(|(status, _)| status)
-            .unwrap_or_else(|| verdict::final_status(ended.exit, ended.control.status.as_ref()));
         Self {
-            status,
-            stdout: ended.stdout,
-            stderr: ended.stderr,
-            result: ended.control.result,
-            exit: Some(document(&ended.facts)),
-            note: by_reason.map(|(_, note)| note.to_owned()),
+            status: verdict.status,
+            stdout,
+            stderr,
+            result: verdict.result,
+            exit: verdict.facts.as_ref().map(exit),
+            note: verdict.note,
             again: None,
-            has_left: ended.facts.alone,
-            reason,
+            has_left: verdict.has_left,
+            written: 0,
+            reason: verdict.reason,
         }
+    }
+
+    /// With so many bytes that were written into the task while it ran.
+    pub fn after_writing(self, written: u64) -> Self {
+        Self { written, ..self }
     }
 
     /// Perl Disbatch's words for a task whose plugin never ran.
@@ -105,6 +191,7 @@ impl Outcome {
             note: None,
             again: None,
             has_left: true,
+            written: 0,
             reason: None,
         }
     }
@@ -138,7 +225,7 @@ fn status_by_reason(reason: Reason) -> (Option<Status>, &'static str) {
 }
 
 /// As tasks have it in `exit`: times in seconds, memory in bytes.
-fn document(facts: &ExitFacts) -> Document {
+pub fn exit(facts: &ExitFacts) -> Document {
     let mut exit = Document::new();
     if let Some(code) = facts.code {
         exit.insert("code", code);

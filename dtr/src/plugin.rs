@@ -1,41 +1,41 @@
 //! One plugin process from its start to its end: a single owner for its pipes, its exit and its signals.
 
 mod ending;
+mod variables;
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use bson::Bson;
+use bson::{Bson, DateTime};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{PluginName, Queue, Task};
-use disbatch_core::output::StreamName;
 use disbatch_core::plugin::Plugin;
-use disbatch_core::secrets::{FIELD, SecureParams};
+use disbatch_core::secrets::{FIELD, NamedSecrets, SecureParams};
 use disbatch_core::task::Run;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
-use crate::capture::Capture;
+use crate::capture::Captures;
+use crate::confine::Confinement;
 use crate::control::Control;
-use crate::early::Early;
 use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::{Exit, Order, Report, Spawn};
 use crate::guard::{self, Guarded, Guards, Streams};
 use crate::isolation::Isolation;
-use crate::live::Live;
 use crate::relay::Relay;
-use crate::secrets::{self, Untold};
+use crate::secrets;
+use crate::steps::OfStep;
+use crate::storage::Ear;
 use crate::supervision::{End, Reason, Supervision, Wish};
 
 pub use ending::Ending;
-
-/// Longer parameters are only on standard input: the kernel limits a variable to 128 KiB.
-const LONGEST_JOB_PARAMS: usize = 64 * 1024;
+pub use variables::{secret_variable, variables};
 
 /// How long pipes may stay open after the plugin's end before they are left to whoever holds them.
 pub const PIPES_GRACE: Duration = Duration::from_secs(2);
@@ -46,10 +46,11 @@ pub const TOLD_TO_END: End = End { reason: Reason::Runner, grace: Duration::from
 /// What a plugin is started for.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
-    /// The task.
+    /// The task, as the plugin is told of it.
     pub task: &'a Task,
-    /// What only the plugin is told, and only with the task: never by arguments or variables, which others can see.
-    pub secure_params: &'a Untold,
+    /// What only the plugin is told, and only with the task: never by arguments, and by a variable only where that is
+    /// asked for, since others may see these.
+    pub secure_params: Option<&'a SecureParams>,
     /// Its queue.
     pub queue: &'a Queue,
     /// The plugin's name, as the queue gives it.
@@ -58,12 +59,30 @@ pub struct Job<'a> {
     pub run: &'a Run,
     /// Its private folder.
     pub folder: &'a Path,
-    /// Where its output is shown while it runs.
-    pub live: Option<&'a Live>,
-    /// What stores it while it runs, where it is long.
-    pub early: Option<&'a Early>,
     /// Until when the plugin may live at first, by [`crate::boot_time`].
     pub until: Duration,
+    /// What it is told besides.
+    pub about: &'a About,
+}
+
+impl Job<'_> {
+    /// Whether no other plugin has had the private folder before.
+    pub fn is_first(&self) -> bool {
+        self.about.step.as_ref().is_none_or(OfStep::is_first)
+    }
+}
+
+/// What a plugin is told besides the task.
+#[derive(Debug, Clone, Default)]
+pub struct About {
+    /// When the newest run of the task's schedule that succeeded began and ended.
+    pub last_success: [Option<DateTime>; 2],
+    /// Which step of the task it does, if that has several.
+    pub step: Option<OfStep>,
+    /// Whether it finds secure parameters in a variable, too.
+    pub secure_params_in_environment: bool,
+    /// What it finds in variables that nobody else sees.
+    pub secrets: NamedSecrets,
 }
 
 /// A plugin that has ended.
@@ -73,10 +92,6 @@ pub struct Ended {
     pub exit: ExitStatus,
     /// The same and more, for the task.
     pub facts: ExitFacts,
-    /// Its standard output.
-    pub stdout: Capture,
-    /// Its standard error, with the runner's notes at the end.
-    pub stderr: Capture,
     /// What it said on the control channel.
     pub control: Control,
 }
@@ -98,6 +113,14 @@ pub enum NotBegun {
 }
 
 impl NotBegun {
+    /// What it was to end for, if it was.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Refused(_) => None,
+            Self::ToEnd { reason, .. } => Some(*reason),
+        }
+    }
+
     /// In the words of its guard; `reason`: why it was to end, if it was.
     pub fn new(why: String, reason: Option<Reason>) -> Self {
         match reason {
@@ -117,25 +140,36 @@ pub async fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Re
     guards.spawn(spawn)
 }
 
-/// Follows a plugin that was started to its end.
+/// Follows a plugin that was started to its end. What it writes comes into `captures`, and after it the runner's notes.
+///
+/// What is sent to it is made of `job` at once: nobody has to keep secure parameters until its end.
 ///
 /// # Errors
 /// The process cannot be started, or not before it is to end.
-pub async fn follow(
-    mut guard: Guarded,
+pub fn follow<'a>(
+    guard: Guarded,
     job: Job<'_>,
-    relay: Relay,
-    supervision: Supervision,
-    lifecycle: &Lifecycle,
+    captures: &'a mut Captures,
+    relay: &'a Relay,
+    says: (&'a mut Supervision, &'a Lifecycle),
+) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a> {
+    let document = task_json(job.task, job.secure_params);
+    async move { feed_and_listen(guard, document?, captures, relay, says).await }
+}
+
+async fn feed_and_listen(
+    mut guard: Guarded,
+    document: Zeroizing<Vec<u8>>,
+    captures: &mut Captures,
+    relay: &Relay,
+    (supervision, lifecycle): (&mut Supervision, &Lifecycle),
 ) -> Result<Ended, NotBegun> {
-    let document = task_json(job.task, job.secure_params.take().as_ref())?;
     let Some(Streams { mut stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe, .. }) =
         guard.streams()
     else {
         return Err(io::Error::other("the plugin has no pipes").into());
     };
-    let mut stdout = capture(job, StreamName::Stdout);
-    let mut stderr = capture(job, StreamName::Stderr);
+    let mut ear = Ear::default();
     let mut control = Control::default();
     let fate;
     let abandoned;
@@ -149,9 +183,9 @@ pub async fn follow(
         let streams = async {
             tokio::join!(
                 feed,
-                stdout.drain(out_pipe),
-                stderr.drain(err_pipe),
-                control.listen(control_pipe, &relay),
+                captures.stdout.drain(ear.over(out_pipe, relay)),
+                captures.stderr.drain(err_pipe),
+                control.listen(control_pipe, relay),
             );
         };
         tokio::pin!(streams);
@@ -160,14 +194,15 @@ pub async fn follow(
         fate = ended;
         abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
     }
+    ear.finish(relay);
     if abandoned {
-        stderr.note(&abandoned_note());
+        captures.stderr.note(&abandoned_note());
     }
-    for note in control.notes().chain(facts::notes(&fate.exit, fate.guarded)) {
-        stderr.note(&note);
+    for note in control.notes().chain(ear.notes()).chain(facts::notes(&fate.exit, fate.guarded)) {
+        captures.stderr.note(&note);
     }
     let facts = ExitFacts::of(&fate.exit, fate.reason);
-    Ok(Ended { exit: fate.exit.exit_status(), facts, stdout, stderr, control })
+    Ok(Ended { exit: fate.exit.exit_status(), facts, control })
 }
 
 /// Says that a process that outlived the plugin holds its pipes.
@@ -178,18 +213,6 @@ pub fn abandoned_note() -> String {
         "disbatch: a process that outlived the plugin holds its output open; stopped reading {grace} s after the \
          plugin's end\n"
     )
-}
-
-/// A capture of one of the task's streams, which also shows what it gets, and has it stored once it is long.
-pub fn capture(job: Job<'_>, stream: StreamName) -> Capture {
-    let mut capture = Capture::new(std::env::temp_dir());
-    if let Some(live) = job.live {
-        capture = capture.tapped(live.tap(stream));
-    }
-    if let Some(early) = job.early {
-        capture = capture.stored_early(early.tap(stream));
-    }
-    capture
 }
 
 /// How it ended.
@@ -213,7 +236,7 @@ impl Watch<'_> {
     async fn until_exit(
         mut self,
         mut streams: Pin<&mut impl Future<Output = ()>>,
-        mut supervision: Supervision,
+        supervision: &mut Supervision,
         lifecycle: &Lifecycle,
     ) -> Result<(Fate, bool), NotBegun> {
         let started = Instant::now();
@@ -250,11 +273,16 @@ impl Watch<'_> {
 }
 
 fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> Spawn {
-    let given = |(name, value): (&str, String)| -> (OsString, OsString) { (name.into(), value.into()) };
-    let mut environment = isolation.environment();
-    environment.extend(variables(&job).into_iter().map(given));
-    environment.push(given(("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string())));
-    environment.push(("DISBATCH_WORK_DIR".into(), job.folder.into()));
+    let mut environment = isolation.environment_with(&job.about.secrets);
+    for (name, value) in variables(&job) {
+        environment.add(name, value);
+    }
+    if let Some((name, mut value)) = secret_variable(&job) {
+        // As it is: a copy would not be overwritten.
+        environment.add(name, OsString::from_vec(std::mem::take(&mut *value)));
+    }
+    environment.add("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string());
+    environment.add("DISBATCH_WORK_DIR", job.folder);
     Spawn {
         until: job.until,
         program: plugin.program.clone(),
@@ -262,27 +290,10 @@ fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> Spawn {
         environment,
         folder: job.folder.to_owned(),
         descriptors: 0,
-        confinement: isolation.confinement(&plugin.manifest),
+        confinement: isolation
+            .confinement(&plugin.manifest)
+            .map(|confinement| Confinement { handed_over: !job.is_first(), ..confinement }),
     }
-}
-
-/// The variables that tell about the task.
-pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
-    let mut variables = vec![
-        (guard::TASK_VARIABLE, job.task.id.to_string()),
-        ("DISBATCH_QUEUE_ID", job.queue.id.to_string()),
-        ("DISBATCH_QUEUE", job.queue.display_name().replace('\0', "")),
-        ("DISBATCH_PLUGIN", job.name.as_str().to_owned()),
-        ("DISBATCH_NODE", job.run.node.as_str().to_owned()),
-        ("DISBATCH_ATTEMPT", job.run.attempt.to_string()),
-        ("DISBATCH_WORK_DIR", job.folder.to_string_lossy().into_owned()),
-        ("JOB_ID", job.task.id.to_string()),
-    ];
-    let params = job.task.params().clone().into_relaxed_extjson().to_string();
-    if params.len() <= LONGEST_JOB_PARAMS {
-        variables.push(("JOB_PARAMS", params));
-    }
-    variables
 }
 
 /// The task as one line of relaxed extended JSON. Secure parameters are in it as they were given.

@@ -1,49 +1,96 @@
-//! Passes a running plugin's progress and reports on to the database without holding up the plugin's output.
+//! Passes a running plugin's progress, reports and storage on to the database without holding up the plugin's output.
 
 use std::time::Duration;
 
-use bson::Document;
+use bson::{Bson, Document, doc};
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::model::STEPS;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::Run;
+use disbatch_core::task::{Run, STORAGE};
 use tokio::sync::{OnceCell, mpsc, watch};
 
 use crate::ledger::Ledger;
 use crate::notes::Notes;
 use crate::retry::{Patience, retry};
+use crate::steps::OfStep;
 
-/// Progress is written at most so often.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// Progress and storage are written at most so often.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// A plugin that reports faster than the database takes it has to wait after so many.
 const WAITING_REPORTS: usize = 64;
 
-/// The plugin's side.
-#[derive(Debug)]
+/// The plugin's side. The other one works until all clones are gone.
+#[derive(Debug, Clone)]
 pub struct Relay {
     progress: watch::Sender<Option<Document>>,
+    storage: watch::Sender<Option<Bson>>,
+    steps: watch::Sender<Option<Vec<Document>>>,
     reports: mpsc::Sender<Document>,
+    /// The step whose plugin this is for, if the task has several.
+    step: Option<OfStep>,
 }
 
 /// The database's side.
 #[derive(Debug)]
 pub struct Inbox {
     progress: watch::Receiver<Option<Document>>,
+    storage: watch::Receiver<Option<Bson>>,
+    steps: watch::Receiver<Option<Vec<Document>>>,
     reports: mpsc::Receiver<Document>,
 }
 
 /// Both sides.
 pub fn channel() -> (Relay, Inbox) {
     let (progress, progress_inbox) = watch::channel(None);
+    let (storage, storage_inbox) = watch::channel(None);
+    let (steps, steps_inbox) = watch::channel(None);
     let (reports, reports_inbox) = mpsc::channel(WAITING_REPORTS);
-    (Relay { progress, reports }, Inbox { progress: progress_inbox, reports: reports_inbox })
+    let inbox = Inbox {
+        progress: progress_inbox,
+        storage: storage_inbox,
+        steps: steps_inbox,
+        reports: reports_inbox,
+    };
+    (Relay { progress, storage, steps, reports, step: None }, inbox)
 }
 
 impl Relay {
+    /// The same for the plugin of a step.
+    pub fn within(&self, step: OfStep) -> Self {
+        Self { step: Some(step), ..self.clone() }
+    }
+
     /// Remembers how far the task is; the latest word counts.
     pub fn progress(&self, progress: Document) {
+        let progress = match &self.step {
+            Some(step) => step.progress(&progress),
+            None => progress,
+        };
         self.progress.send_replace(Some(progress));
+    }
+
+    /// Remembers what is to be saved; the latest word counts.
+    pub fn save(&self, storage: Bson) {
+        self.storage.send_replace(Some(storage));
+    }
+
+    /// What is to be saved, if anything was said.
+    pub fn saved(&self) -> Option<Bson> {
+        self.storage.borrow().clone()
+    }
+
+    /// How many bytes of the task's document all that takes.
+    pub fn written(&self) -> u64 {
+        let states = self.steps.borrow().clone().unwrap_or_default();
+        let written = bson::serialize_to_vec(&doc! { STORAGE: self.saved(), STEPS: states });
+        written.map_or(0, |bytes| bytes.len() as u64)
+    }
+
+    /// Remembers how far the steps of the task are.
+    pub fn steps(&self, states: Vec<Document>) {
+        self.steps.send_replace(Some(states));
     }
 
     /// Hands over a report.
@@ -60,8 +107,8 @@ impl Inbox {
         self.reports.recv().await
     }
 
-    /// Writes everything to the database until the plugin's side is closed. Returns complaints about
-    /// reports that the database refused.
+    /// Writes everything to the database until the plugin's side is closed. Returns complaints about what the database
+    /// refused.
     pub async fn work(
         mut self,
         ledger: &Ledger,
@@ -70,6 +117,8 @@ impl Inbox {
         lifecycle: &Lifecycle,
     ) -> Vec<String> {
         let progress = write_progress(self.progress.clone(), ledger, run);
+        let storage = write_storage(self.storage.clone(), ledger, run, lifecycle);
+        let steps = write_steps(self.steps.clone(), ledger, run, lifecycle);
         let reports = async {
             let mut complaints = Notes::default();
             let writer = OnceCell::new();
@@ -82,7 +131,10 @@ impl Inbox {
             }
             complaints.lines("reports could not be stored").collect()
         };
-        tokio::join!(progress, reports).1
+        let ((), unsaved, (), mut complaints): (_, _, _, Vec<String>) =
+            tokio::join!(progress, storage, steps, reports);
+        complaints.extend(unsaved);
+        complaints
     }
 }
 
@@ -92,12 +144,55 @@ async fn write_progress(mut latest: watch::Receiver<Option<Document>>, ledger: &
         if let Err(error) = ledger.progress(run, progress).await {
             tracing::warn!(%error, "cannot record progress");
         }
-        // Wait before the next write, but not when the plugin has ended.
-        let mut ended = latest.clone();
-        let closed = async { while ended.changed().await.is_ok() {} };
-        tokio::select! {
-            () = tokio::time::sleep(PROGRESS_EVERY) => {}
-            () = closed => {}
+        pause(&latest).await;
+    }
+}
+
+/// Waits before the next write, but not when the plugin has ended.
+async fn pause<T>(latest: &watch::Receiver<T>) {
+    let mut ended = latest.clone();
+    let closed = async { while ended.changed().await.is_ok() {} };
+    tokio::select! {
+        () = tokio::time::sleep(EVERY) => {}
+        () = closed => {}
+    }
+}
+
+/// Writes what was saved last, however long the database is away. Returns a line about the last word, if that was refused.
+async fn write_storage(
+    mut latest: watch::Receiver<Option<Bson>>,
+    ledger: &Ledger,
+    run: &Run,
+    lifecycle: &Lifecycle,
+) -> Option<String> {
+    let mut refused = None;
+    while latest.changed().await.is_ok() {
+        let Some(storage) = latest.borrow_and_update().clone() else { continue };
+        let write = retry("saving the storage", Patience::Endless, lifecycle, |_| {
+            ledger.save_storage(run, storage.clone())
+        });
+        refused = write.await.err();
+        if let Some(error) = &refused {
+            tracing::error!(%error, "what the plugin has saved could not be stored");
+        }
+        pause(&latest).await;
+    }
+    refused.map(|error| format!("disbatch: what the plugin has saved could not be stored: {error}\n"))
+}
+
+/// Writes how far the steps are: each change at once, unless the one before is still under way.
+async fn write_steps(
+    mut latest: watch::Receiver<Option<Vec<Document>>>,
+    ledger: &Ledger,
+    run: &Run,
+    lifecycle: &Lifecycle,
+) {
+    while latest.changed().await.is_ok() {
+        let Some(states) = latest.borrow_and_update().clone() else { continue };
+        let write =
+            retry("recording the steps", Patience::Endless, lifecycle, |_| ledger.record_steps(run, &states));
+        if let Err(error) = write.await {
+            tracing::error!(%error, "cannot record how far the steps are");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One task by itself, step by step, as a person or a Perl DEN wants it.
 
 use disbatch_core::model::{Queue, Rules, Selector, Task, TaskId};
+use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Start, Started};
 
@@ -63,9 +64,24 @@ async fn begin(ledger: &Ledger, claim: &Start, asked: Asked, setup: &Setup) -> R
         Err(error) if error.is_transient() => return Err(error.into()),
         found => found.map_err(|error| error.to_string()),
     };
+    let schedule = match schedule_of(&task, ledger, setup).await {
+        Err(error) if error.is_transient() => return Err(error.into()),
+        found => found.map_err(|error| error.to_string()),
+    };
     let rules = Rules::of(&task, queue.as_ref().ok().and_then(Option::as_ref));
     let until_deadline = custody::until_deadline(&task, &rules, claim.lease);
-    Ok(Begun { task, queue, run, asked, until_deadline, lease: claim.lease })
+    Ok(Begun { task, queue, schedule, run, asked, until_deadline, lease: claim.lease })
+}
+
+/// What the task's schedule knows of earlier runs. Most tasks have none.
+async fn schedule_of(task: &Task, ledger: &Ledger, setup: &Setup) -> Result<Option<ForRun>, StoreError> {
+    if !task.rest.contains_key("schedule") {
+        return Ok(None);
+    }
+    retry("reading the schedule", Patience::Endless, &setup.lifecycle, |_| async {
+        ledger.store().await?.schedule_for_run(task).await
+    })
+    .await
 }
 
 async fn queue_of(task: &Task, ledger: &Ledger, setup: &Setup) -> Result<Option<Queue>, StoreError> {

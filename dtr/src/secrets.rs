@@ -1,7 +1,6 @@
 //! The secure parameters of a task, which are decrypted right before its plugin is started.
 
-use std::cell::Cell;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io;
 
 use disbatch_core::config::Config;
@@ -24,29 +23,6 @@ pub fn of(task: &Task, config: &Config) -> Result<Option<SecureParams>, String> 
     let keys = keys
         .map_err(|error| why(&format!("they were encrypted with the key {}, and {error}", sealed.key())))?;
     keys.open(task.queue, &sealed).map(Some).map_err(|error| why(&error))
-}
-
-/// Secure parameters that the plugin has not been told yet. They are told once, and not kept for longer: a plugin may
-/// run for hours.
-#[derive(Default)]
-pub struct Untold(Cell<Option<SecureParams>>);
-
-impl Untold {
-    /// Those of a task, if it has some.
-    pub fn new(params: Option<SecureParams>) -> Self {
-        Self(Cell::new(params))
-    }
-
-    /// Gives them away, to be written to the plugin and dropped.
-    pub fn take(&self) -> Option<SecureParams> {
-        self.0.take()
-    }
-}
-
-impl fmt::Debug for Untold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Untold(not shown)")
-    }
 }
 
 /// A JSON object with a line break after it, and with secure parameters in it, if there are any. It is overwritten when
@@ -112,16 +88,6 @@ mod tests {
     fn config(key_file: &Path) -> Config {
         let text = json!({ "mongohost": "h", "database": "d", "secrets": { "key_file": key_file } });
         Config::parse(&text.to_string(), Path::new("/etc/disbatch/config.json")).unwrap()
-    }
-
-    #[test]
-    fn they_are_told_once_and_never_shown() {
-        let secret = json!({ "password": "correct horse" });
-        let params = SecureParams::new(secret.as_object().unwrap().clone());
-        let untold = Untold::new(params.clone());
-        assert_eq!(format!("{untold:?}"), "Untold(not shown)");
-        assert_eq!((untold.take(), untold.take()), (params, None));
-        assert_eq!(Untold::default().take(), None);
     }
 
     #[test]

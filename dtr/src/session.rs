@@ -8,6 +8,7 @@ use std::time::Duration;
 use bson::{DateTime, doc};
 use disbatch_core::link::{Assignment, Go, ToRunner};
 use disbatch_core::model::{Queue, Rules, Status, Task};
+use disbatch_core::schedules::ForRun;
 use disbatch_core::task::{Start, Started};
 use tokio::time::timeout;
 
@@ -73,7 +74,7 @@ impl Session {
                 }
                 None => return last,
             };
-            last = self.serve(*assignment).await;
+            last = Box::pin(self.serve(*assignment)).await;
             match &last {
                 Ok(_) => {}
                 Err(failure @ (Failure::NotClaimed { .. } | Failure::TakenAway { .. })) => {
@@ -139,6 +140,13 @@ fn not_claimed(assignment: &Assignment) -> Failure {
     Failure::NotClaimed { task: assignment.run.task, node: assignment.run.node.clone() }
 }
 
+fn schedule_of(assignment: &Assignment) -> Result<Option<ForRun>, String> {
+    match &assignment.schedule_problem {
+        Some(problem) => Err(problem.clone()),
+        None => Ok(assignment.schedule.clone()),
+    }
+}
+
 fn queue_of(assignment: &Assignment) -> Result<Option<Queue>, String> {
     bson::deserialize_from_slice(assignment.queue.as_bytes()).map(Some).map_err(|error| error.to_string())
 }
@@ -152,7 +160,8 @@ fn started(assignment: Assignment, go: Go, lease: Duration) -> Result<Begun, Fai
     let until_deadline =
         go.deadline_in_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
     let asked = Asked::for_plugin_until(until, lease);
-    Ok(Begun { task, queue, run: assignment.run, asked, until_deadline, lease })
+    let schedule = schedule_of(&assignment);
+    Ok(Begun { task, queue, schedule, run: assignment.run, asked, until_deadline, lease })
 }
 
 /// What the start changes in a task, for the plugin, which is told of a running task.
@@ -189,8 +198,8 @@ async fn start(assignment: Assignment, lease: Duration, ledger: &Ledger) -> Resu
         Started::Running(task, run) => (*task, run),
         Started::NotClaimed => return Err(not_claimed(&assignment)),
     };
-    let queue = queue_of(&assignment);
+    let (queue, schedule) = (queue_of(&assignment), schedule_of(&assignment));
     let rules = Rules::of(&task, queue.as_ref().ok().and_then(Option::as_ref));
     let until_deadline = custody::until_deadline(&task, &rules, lease);
-    Ok(Begun { task, queue, run, asked, until_deadline, lease })
+    Ok(Begun { task, queue, schedule, run, asked, until_deadline, lease })
 }

@@ -54,14 +54,26 @@ pub enum Wish {
 #[derive(Debug, Clone)]
 pub struct Supervisor(mpsc::UnboundedSender<Wish>);
 
-/// The plugin's side.
+/// The plugin's side, or that of several plugins, one after the other.
 #[derive(Debug)]
-pub struct Supervision(mpsc::UnboundedReceiver<Wish>);
+pub struct Supervision {
+    wishes: mpsc::UnboundedReceiver<Wish>,
+    so_far: SoFar,
+}
+
+/// What has been wished for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SoFar {
+    /// The newest time until which a plugin may live.
+    pub until: Option<Duration>,
+    /// The first request to end.
+    pub end: Option<End>,
+}
 
 /// Both sides. What is said before the plugin starts is heard when it does.
 pub fn channel() -> (Supervisor, Supervision) {
     let (sender, receiver) = mpsc::unbounded_channel();
-    (Supervisor(sender), Supervision(receiver))
+    (Supervisor(sender), Supervision { wishes: receiver, so_far: SoFar::default() })
 }
 
 impl Supervisor {
@@ -85,9 +97,51 @@ impl Supervisor {
 impl Supervision {
     /// The next wish. Never resolves when nobody is left to have one.
     pub async fn next(&mut self) -> Wish {
-        match self.0.recv().await {
-            Some(wish) => wish,
+        match self.wishes.recv().await {
+            Some(wish) => {
+                self.note(wish);
+                wish
+            }
             None => std::future::pending().await,
         }
+    }
+
+    /// All that has been wished for so far. Between two plugins, this tells what holds for the second.
+    pub fn so_far(&mut self) -> SoFar {
+        while let Ok(wish) = self.wishes.try_recv() {
+            self.note(wish);
+        }
+        self.so_far
+    }
+
+    fn note(&mut self, wish: Wish) {
+        match wish {
+            Wish::Until(time) => self.so_far.until = Some(time),
+            Wish::End(end) => {
+                self.so_far.end.get_or_insert(end);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_one_plugin_was_told_and_what_came_since_holds_for_the_next() {
+        let (supervisor, mut supervision) = channel();
+        assert_eq!(supervision.so_far(), SoFar::default());
+        let time = Duration::from_secs;
+        let end = |reason| End { reason, grace: time(1) };
+        supervisor.live_until(time(5));
+        assert_eq!(supervision.next().await, Wish::Until(time(5)));
+        supervisor.live_until(time(9));
+        supervisor.end(end(Reason::Cancel));
+        supervisor.end(end(Reason::Timeout));
+        let expected = SoFar { until: Some(time(9)), end: Some(end(Reason::Cancel)) };
+        assert_eq!(supervision.so_far(), expected);
+        drop(supervisor);
+        assert_eq!(supervision.so_far(), expected);
     }
 }

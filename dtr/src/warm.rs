@@ -20,18 +20,20 @@ use std::time::Duration;
 
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::PluginName;
-use disbatch_core::output::StreamName;
 use disbatch_core::plugin::{Plugin, Warm};
+use disbatch_core::secrets::NamedSecrets;
 
 use crate::boot_time::boot_time;
+use crate::capture::Captures;
 use crate::confine::Confinement;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::Spawn;
 use crate::guard::{self, Guards, LEASE_IS_OVER};
 use crate::isolation::Isolation;
-use crate::plugin::{Ended, Job, NotBegun, abandoned_note, capture};
+use crate::plugin::{Ended, Job, NotBegun, abandoned_note};
 use crate::relay::Relay;
+use crate::storage::Ear;
 use crate::supervision::Supervision;
 use pipes::Intake;
 use process::{Bounds, Fate, Process, Say};
@@ -60,6 +62,7 @@ struct Key {
     arguments: Vec<String>,
     limits: Warm,
     confinement: Option<Confinement>,
+    secrets: NamedSecrets,
     mark: Option<Mark>,
 }
 
@@ -69,7 +72,8 @@ struct Key {
 struct Mark(u64, u64, u64, i64, i64);
 
 impl Keeper {
-    /// Has the task done by the plugin's process, or by a new one.
+    /// Has the task done by the plugin's process, or by a new one. What it writes comes into `captures`, and after it the
+    /// runner's notes.
     ///
     /// # Errors
     /// The process cannot be started or waited for, or not before it is to end.
@@ -77,23 +81,21 @@ impl Keeper {
         &mut self,
         (plugin, limits): (&Plugin, Warm),
         (job, guards): (Job<'_>, &mut Guards),
-        relay: Relay,
-        mut supervision: Supervision,
-        lifecycle: &Lifecycle,
+        captures: &mut Captures,
+        relay: &Relay,
+        (supervision, lifecycle): (&mut Supervision, &Lifecycle),
     ) -> Result<Ended, NotBegun> {
         if boot_time() >= job.until {
             return Err(io::Error::other(LEASE_IS_OVER).into());
         }
-        guards.isolation().hand_over(job.folder)?;
+        // Where another plugin of the task has had the folder, it belongs to its user already.
+        if job.is_first() {
+            guards.isolation().hand_over(job.folder)?;
+        }
         let line = line::of(&job)?;
-        let mut intake = Intake {
-            line: &line,
-            sent: 0,
-            stdout: capture(job, StreamName::Stdout),
-            stderr: capture(job, StreamName::Stderr),
-            control: Control::of(job.task.id),
-            relay,
-        };
+        let control = Control::of(job.task.id);
+        let ear = Ear::default();
+        let mut intake = Intake { line: &line, sent: 0, captures: &mut *captures, ear, control, relay };
         let key = Key::of(plugin, limits, &job, guards.isolation());
         let (mut starts, mut until) = (0, job.until);
         loop {
@@ -101,12 +103,12 @@ impl Keeper {
                 Some(kept) => kept,
                 None => {
                     starts += 1;
-                    let say = Say { supervision: &mut supervision, lifecycle };
+                    let say = Say { supervision: &mut *supervision, lifecycle };
                     let process = start(&key, (&job, &mut until), guards, say).await?;
                     Kept { process, key: key.clone() }
                 }
             };
-            let say = Say { supervision: &mut supervision, lifecycle };
+            let say = Say { supervision: &mut *supervision, lifecycle };
             match kept.process.work(&mut intake, until, say).await {
                 Fate::Done { code, took, usage } => {
                     self.0 = Some(kept);
@@ -121,7 +123,7 @@ impl Keeper {
                 Fate::NotBegun => return Err(io::Error::other("it ends before it takes a task").into()),
                 Fate::Ended { exit, reason, guarded, abandoned } => {
                     if abandoned {
-                        intake.stderr.note(&abandoned_note());
+                        intake.captures.stderr.note(&abandoned_note());
                     }
                     let facts = ExitFacts::of(&exit, reason);
                     let mut notes: Vec<String> = facts::notes(&exit, guarded).collect();
@@ -132,8 +134,8 @@ impl Keeper {
                         );
                         exit = if exit.success() { ExitStatus::from_raw(NOT_DONE << 8) } else { exit };
                     }
-                    let mut ended = intake.ended(exit, facts);
-                    notes.iter().for_each(|note| ended.stderr.note(note));
+                    let ended = intake.ended(exit, facts);
+                    notes.iter().for_each(|note| captures.stderr.note(note));
                     return Ok(ended);
                 }
             }
@@ -181,15 +183,12 @@ async fn start(
     say: Say<'_>,
 ) -> Result<Process, NotBegun> {
     guards.be_ready(*until).await?;
-    let given = |name: &str, value: &str| -> (OsString, OsString) { (name.into(), value.into()) };
-    let mut environment = guards.isolation().environment();
-    environment.extend([
-        given("DISBATCH_WARM", "1"),
-        given("DISBATCH_PLUGIN", job.name.as_str()),
-        given("DISBATCH_NODE", job.run.node.as_str()),
-        given("DISBATCH_CONTROL_FD", &guard::CONTROL_FD.to_string()),
-        given(guard::RUNNER_VARIABLE, &std::process::id().to_string()),
-    ]);
+    let mut environment = guards.isolation().environment_with(&key.secrets);
+    environment.add("DISBATCH_WARM", "1");
+    environment.add("DISBATCH_PLUGIN", job.name.as_str());
+    environment.add("DISBATCH_NODE", job.run.node.as_str());
+    environment.add("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string());
+    environment.add(guard::RUNNER_VARIABLE, std::process::id().to_string());
     let cpu_seconds = key.confinement.as_ref().and_then(|confinement| confinement.limits.cpu_seconds);
     let guarded = guards.spawn(Spawn {
         until: *until,
@@ -206,10 +205,11 @@ async fn start(
 
 impl Intake<'_> {
     fn ended(mut self, exit: ExitStatus, facts: ExitFacts) -> Ended {
-        for note in self.control.notes() {
-            self.stderr.note(&note);
+        self.ear.finish(self.relay);
+        for note in self.control.notes().chain(self.ear.notes()) {
+            self.captures.stderr.note(&note);
         }
-        Ended { exit, facts, stdout: self.stdout, stderr: self.stderr, control: self.control }
+        Ended { exit, facts, control: self.control }
     }
 }
 
@@ -221,6 +221,7 @@ impl Key {
             arguments: plugin.arguments.clone(),
             limits,
             confinement: isolation.confinement(&plugin.manifest),
+            secrets: job.about.secrets.clone(),
             mark: mark(&plugin.program),
         }
     }

@@ -1,11 +1,14 @@
 //! One task that this runner has, from its start to its stored result.
 
+mod parts;
+mod perform;
+
 use std::path::Path;
 use std::time::Duration;
 
 use disbatch_core::config::{Config, ConfigError};
-use disbatch_core::model::{PluginName, Queue, Rules, Task};
-use disbatch_core::plugin::Plugin;
+use disbatch_core::model::{Queue, Rules, Task};
+use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 
@@ -19,13 +22,12 @@ use crate::isolation::Isolation;
 use crate::ledger::{Hold, Ledger};
 use crate::live::Live;
 use crate::outcome::{self, Outcome};
-use crate::plugin::{self, Job, NotBegun};
-use crate::relay;
 use crate::retry::{Patience, retry};
-use crate::secrets::{self, Untold};
 use crate::setup::Setup;
-use crate::supervision::{self, Supervision};
+use crate::steps;
+use crate::supervision;
 use crate::warm::Keeper;
+use parts::Refused;
 
 /// A task that has been started for this runner.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub struct Begun {
     pub task: Task,
     /// Its queue, none if it is gone, or why it cannot be read.
     pub queue: Result<Option<Queue>, String>,
+    /// What its schedule knows of earlier runs, if it has one, or why that cannot be read.
+    pub schedule: Result<Option<ForRun>, String>,
     /// This run of it.
     pub run: Run,
     /// When the first lease was asked for.
@@ -80,12 +84,12 @@ pub struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Runs the plugin and stores what came out.
+    /// Runs the plugin, or those of all steps, and stores what came out.
     ///
     /// # Errors
     /// The database refuses the end of the task, or the process is told to end while the database is away.
     pub async fn carry_out(&self, kit: &mut Kit) -> Result<(Outcome, Delivered), StoreError> {
-        let Begun { task, queue, run, asked, until_deadline, lease } = self.begun;
+        let Begun { task, queue, run, asked, until_deadline, lease, .. } = self.begun;
         let rules = Rules::of(task, queue.as_ref().ok().and_then(Option::as_ref));
         let (supervisor, supervision) = supervision::channel();
         let charge =
@@ -96,13 +100,16 @@ impl Work<'_> {
 
         let outcome = match outcome::needless(task, *until_deadline) {
             Some(outcome) => outcome,
-            None => match find_plugin(self.setup, task, queue, &mut kit.plugins) {
-                Ok(found) => {
+            None => match parts::find(self.begun, &self.setup.config, &mut kit.plugins) {
+                Ok(parts) => {
                     let until = self.plugin_until().await?;
                     let tools = (&mut kit.guards, &mut kit.warm);
-                    self.execute(found, tools, supervision, (&live, &early, until)).await
+                    self.perform(&parts, tools, supervision, (&live, &early, until)).await
                 }
-                Err(why) => Outcome::unable_to_start(&why),
+                Err(refused) => {
+                    self.note_refused_step(&refused).await;
+                    Outcome::unable_to_start(&refused.why)
+                }
             },
         };
         let outcome = outcome.with_retry(&rules, task.failures());
@@ -136,68 +143,12 @@ impl Work<'_> {
         Ok(until)
     }
 
-    /// Runs the plugin, or says why it cannot run.
-    async fn execute(
-        &self,
-        (queue, name, plugin): (&Queue, PluginName, &Plugin),
-        (guards, warm): (&mut Guards, &mut Keeper),
-        supervision: Supervision,
-        (live, early, until): (&Live, &Early, Duration),
-    ) -> Outcome {
-        let Begun { task, run, .. } = self.begun;
-        let secure_params = match secrets::of(task, &self.setup.config) {
-            Ok(params) => Untold::new(params),
-            Err(why) => return Outcome::unable_to_start(&why),
-        };
-        let (folder, secure_params) = (self.folder, &secure_params);
-        let (live, early) = (Some(live), Some(early));
-        let job = Job { task, secure_params, queue, name: &name, run, folder, until, live, early };
-        let (relay, inbox) = relay::channel();
-        let lifecycle = &self.setup.lifecycle;
-        let run_plugin = async {
-            match plugin.manifest.warm {
-                None => {
-                    let guarded = plugin::start(plugin, job, guards).await?;
-                    plugin::follow(guarded, job, relay, supervision, lifecycle).await
-                }
-                Some(limits) => {
-                    warm.execute((plugin, limits), (job, guards), relay, supervision, lifecycle).await
-                }
-            }
-        };
-        let (ended, complaints) =
-            tokio::join!(run_plugin, inbox.work(self.ledger, &self.setup.config, run, lifecycle));
-        match ended {
-            Ok(mut ended) => {
-                for complaint in complaints {
-                    ended.stderr.note(&complaint);
-                }
-                Outcome::of(ended)
-            }
-            Err(error) => {
-                let why = format!("cannot run {}: {error}", plugin.program.display());
-                match error {
-                    NotBegun::Refused(_) => Outcome::unable_to_start(&why),
-                    NotBegun::ToEnd { reason, .. } => Outcome::not_begun(reason, &why),
-                }
-            }
+    /// Says which step it is that cannot be done. The task's standard error says so, too.
+    async fn note_refused_step(&self, refused: &Refused) {
+        let Some((index, count)) = refused.step else { return };
+        let states = steps::unable_to_start(count, index, &refused.why);
+        if let Err(error) = self.ledger.record_steps(&self.begun.run, &states).await {
+            tracing::warn!(%error, "cannot record how far the steps are");
         }
-    }
-}
-
-fn find_plugin<'a>(
-    setup: &Setup,
-    task: &Task,
-    queue: &'a Result<Option<Queue>, String>,
-    plugins: &'a mut Installed,
-) -> Result<(&'a Queue, PluginName, &'a Plugin), String> {
-    let queue = queue.as_ref().map_err(|error| format!("cannot read queue {}: {error}", task.queue))?;
-    let undefined = || format!("No plugin defined for task {} in queue {}", task.id, task.queue);
-    let queue = queue.as_ref().ok_or_else(undefined)?;
-    let name = queue.plugin_name().map_err(|error| error.to_string())?.ok_or_else(undefined)?;
-    plugins.refresh(&name, &setup.config);
-    match plugins.get(&name) {
-        Some(plugin) => Ok((queue, name, plugin)),
-        None => Err(format!("plugin {name} is not installed on this node{}", plugins.problems())),
     }
 }

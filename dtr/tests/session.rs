@@ -151,9 +151,12 @@ impl Den {
                 Ask::Finish(finish) => return (id, *finish),
                 Ask::Renew => Answer::Held { until_ms: until_ms(self.lease), cancel: false },
                 Ask::RetryLater { .. } | Ask::LetGo => panic!("{ask:?}"),
-                Ask::Progress(_) | Ask::Live { .. } | Ask::RemoveLive { .. } | Ask::Upload { .. } => {
-                    Answer::Done
-                }
+                Ask::Progress(_)
+                | Ask::Steps { .. }
+                | Ask::Storage { .. }
+                | Ask::Live { .. }
+                | Ask::RemoveLive { .. }
+                | Ask::Upload { .. } => Answer::Done,
             };
             self.answer(id, answer).await;
         }
@@ -206,6 +209,8 @@ fn assignment(plugin: &str, lease: Duration, number: i64) -> Assignment {
         queue: RawDocumentBuf::try_from(&queue).unwrap(),
         at: DateTime::from_millis(1_700_000_000_000),
         lease_ms: lease.as_millis().try_into().unwrap(),
+        schedule: None,
+        schedule_problem: None,
     }
 }
 

@@ -9,8 +9,8 @@ use crate::choice;
 /// The task that a warm plugin has.
 const TASK: &str = "6b0003bb686c8275d8013333";
 
-/// The largest result, as BSON.
-const LARGEST_RESULT: usize = 1024 * 1024;
+/// The largest result, and the most that is saved, as BSON.
+const LARGEST: usize = 1024 * 1024;
 
 /// So many lines tell of mistakes at most, and so many characters each has at most.
 const MOST_NOTES: (usize, usize) = (11, 320);
@@ -39,7 +39,11 @@ fn check_bounds(said: &Said, text: &[u8]) {
         assert!(note.chars().count() <= characters, "{note:?}");
     }
     if let Some(result) = &said.result {
-        assert!(bson::serialize_to_vec(result).is_ok_and(|bytes| bytes.len() <= LARGEST_RESULT));
+        assert!(bson::serialize_to_vec(result).is_ok_and(|bytes| bytes.len() <= LARGEST));
+    }
+    if let Some(storage) = &said.storage {
+        let document = bson::doc! { "storage": storage };
+        assert!(bson::serialize_to_vec(&document).is_ok_and(|bytes| bytes.len() <= LARGEST));
     }
     assert!(said.stray <= text.len());
     let lines = text.iter().filter(|byte| **byte == b'\n').count() + 1;

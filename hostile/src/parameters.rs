@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocumentBuf};
+use disbatch_core::fair::check_group;
 use disbatch_core::task::TaskQuery;
 use disbatch_dci::input::{Refused, Request, order, search_filter, source_filter, taken, task_params};
 use serde_json::{Map, Value};
@@ -65,6 +66,8 @@ pub fn check(bytes: &[u8]) -> bool {
     with(request.task_options(), |options| {
         assert!(options.timeout.is_none_or(|time| !time.is_zero() && time <= LONGEST));
         assert!(options.max_attempts.is_none_or(|most| most > 0));
+        assert!(options.group.as_deref().is_none_or(|group| check_group(group).is_ok()));
+        assert!(options.priority.is_none_or(|priority| (-1_000..=1_000).contains(&priority)));
     });
     for value in request.fields().values() {
         check_value(value);

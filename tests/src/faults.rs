@@ -15,6 +15,7 @@ mod processes;
 pub(crate) mod random;
 mod report;
 mod submit;
+mod ticking;
 mod watch;
 mod world;
 
@@ -33,6 +34,7 @@ use inject::{Injected, Injector};
 use random::Random;
 use report::say;
 use submit::Submitted;
+use ticking::Ticking;
 use world::World;
 
 /// Runs the suite. Returns whether every invariant held.
@@ -67,9 +69,10 @@ pub async fn run(args: Args) -> anyhow::Result<bool> {
 async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool> {
     let mut random = Random::new(seed);
     let world = Arc::new(Box::pin(World::start(folder)).await?);
-    let (injected, submitted) = Box::pin(break_things(&world, args, &mut random)).await?;
+    let (injected, submitted, ticking) = Box::pin(break_things(&world, args, &mut random)).await?;
     say(&format!("no more faults; {} submissions were repeated", submitted.repeated));
     world.heal().await?;
+    watch::until_all_fired(&world, &ticking).await?;
     watch::until_all_ended(&world).await?;
     watch::until_tidy(&world).await?;
     let mut verdicts = Box::pin(end(&world)).await?;
@@ -78,6 +81,7 @@ async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool
         tasks: watch::read_tasks(&world).await?,
         runs: records::read(&world.records())?,
         submitted: submitted.ids,
+        ticking,
     };
     let (wrong, stray) = checks::outputs(&evidence).await?;
     verdicts.extend(checks::of_tasks(&evidence));
@@ -101,24 +105,32 @@ async fn break_things(
     world: &Arc<World>,
     args: &Args,
     random: &mut Random,
-) -> anyhow::Result<(Injected, Submitted)> {
+) -> anyhow::Result<(Injected, Submitted, Ticking)> {
     let tasks = usize::try_from(args.tasks.get())?;
     let duration = Duration::from_secs(args.duration.get().into());
     let mut submitted = submit::at_once(world, tasks / 2, &mut random.split()).await?;
-    let later = tasks - submitted.ids.len();
+    submitted.ids.extend(submit::with_dependencies(world, &mut random.split()).await?);
+    let later = tasks.saturating_sub(submitted.ids.len());
     let submission = submit::little_by_little(world.clone(), later, duration.mul_f64(0.7), random.split());
-    let injector = Injector::new(world.clone(), random.split(), &args.only);
+    let locks =
+        submit::with_locks(world.clone(), args.tasks.get() / 20, duration.mul_f64(0.6), random.split());
+    // What is left to be made is made after twenty seconds, which is not to be waited for at the end.
+    let ticking = Ticking::begin(world, duration.mul_f64(0.5)).await?;
+    let injector = Injector::new(world.clone(), ticking, random.split(), &args.only);
     let faults = Mutex::new(0);
     let work = async {
-        tokio::try_join!(Box::pin(injector.work(Instant::now() + duration, &faults)), Box::pin(submission))
+        let injecting = Box::pin(injector.work(Instant::now() + duration, &faults));
+        tokio::try_join!(injecting, Box::pin(submission), Box::pin(locks))
     };
-    let (injected, rest) = tokio::select! {
+    let (injected, rest, locks) = tokio::select! {
         done = work => done?,
         never = watch::show_progress(world, &faults) => match never {},
     };
-    submitted.ids.extend(rest.ids);
-    submitted.repeated += rest.repeated;
-    Ok((injected, submitted))
+    for more in [rest, locks] {
+        submitted.ids.extend(more.ids);
+        submitted.repeated += more.repeated;
+    }
+    Ok((injected, submitted, ticking))
 }
 
 /// Ends all DENs and the DCI and looks for what is left.
@@ -135,5 +147,6 @@ async fn end(world: &World) -> anyhow::Result<Vec<Verdict>> {
         Verdict { name: "no process is left", violations: left },
         Verdict { name: "no private folder is left", violations: checks::left_folders(world)? },
         Verdict { name: "no live output is left", violations: checks::left_live(world).await? },
+        Verdict { name: "no lock is left", violations: checks::left_locks(world).await? },
     ])
 }

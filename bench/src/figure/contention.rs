@@ -3,17 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use bson::{Bson, Document, doc};
-use disbatch_core::clock::SystemClock;
-use disbatch_core::model::{NodeName, Queue, QueueId, Selector, Status};
-use disbatch_core::queue::new_queue_id;
+use disbatch_core::model::{NodeName, Queue, Status};
 use disbatch_core::store::Store;
 use disbatch_core::task::{Ahead, Claim, Claimant, Finish, Run, RunWrite, Start, TaskOptions};
 use futures::FutureExt;
 use futures::future::try_join_all;
-use mongodb::Client;
-use mongodb::options::ClientOptions;
 use tokio::sync::Mutex;
 use tokio::time::{Duration, Instant};
 
@@ -21,8 +17,7 @@ use crate::compare::{Finding, Goal, ratio};
 use crate::figure::{Figure, Rounds, Turn};
 use crate::results::{Results, Sample, Series};
 use crate::statistics::rate;
-use crate::world::processes::{cpu_seconds, server_pid};
-use crate::world::{Kind, own_uri};
+use crate::world::arena::Arena;
 
 /// The name of the figure.
 pub const NAME: &str = "contention";
@@ -102,7 +97,7 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     let tasks = turn.args.tasks_or(TASKS);
     for claimers in CLAIMERS {
         turn.begin(&format!("{claimers} claimers"));
-        let arena = Arena::new(turn, tasks).await?;
+        let arena = Arena::with_tasks(turn, tasks).await?;
         let run = arena.run(claimers, tasks).await?;
         samples.extend(rate(tasks, run.seconds()).map(|value| speed(claimers).sample(value)));
         samples.push(cost(&format!("{claimers} claimers")).sample(run.cpu_us));
@@ -112,26 +107,18 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
         arena.end().await?;
     }
     turn.begin("deep");
-    let arena = Arena::new(turn, tasks + DEEP).await?;
+    let arena = Arena::with_tasks(turn, tasks + DEEP).await?;
     let run = arena.run(FEW, tasks).await?;
     samples.extend([DEEP_FIRST.sample(run.tenth(0)), DEEP_LAST.sample(run.tenth(9))]);
     arena.end().await?;
     for together in [8, 64] {
         turn.begin("writes");
-        let arena = Arena::new(turn, 6_400).await?;
+        let arena = Arena::with_tasks(turn, 6_400).await?;
         samples.extend(arena.writes(together).await?);
         arena.end().await?;
     }
     turn.end(&samples);
     Ok(samples)
-}
-
-/// A queue in a database of its own.
-struct Arena {
-    store: Store,
-    database: mongodb::Database,
-    queue: Queue,
-    mongod: i32,
 }
 
 /// How a run went.
@@ -165,32 +152,20 @@ struct Race {
 }
 
 impl Arena {
-    async fn new(turn: Turn<'_>, tasks: u32) -> anyhow::Result<Self> {
-        let setup = turn.world.setup(NAME, Kind::ReplicaSet).await?;
-        let mut options = ClientOptions::parse(own_uri(&setup.uri)).await?;
-        options.max_pool_size = Some(CONNECTIONS);
-        let database = Client::with_options(options)?.database(&setup.name);
-        let store = Store::with_clock(database.clone(), Arc::new(SystemClock));
-        store.ensure_indexes().await?;
-        let id: QueueId = new_queue_id();
-        store.create_queue(id, "bench".into(), "Bench".into()).await?;
+    /// One with so many tasks.
+    async fn with_tasks(turn: Turn<'_>, tasks: u32) -> anyhow::Result<Self> {
         let fields = doc! { "threads": 1_000_000_i64, "sort": "fifo" };
-        store.update_queue(&Selector::Id(id.0), fields).await?;
-        let queue = store.find_queue(&Selector::Id(id.0)).await?.context("the queue is gone")?;
+        let arena = Self::new(turn.world, NAME, fields, Some(CONNECTIONS)).await?;
+        arena.store.ensure_indexes().await?;
         let mut left = tasks;
         while left > 0 {
             let now = left.min(AT_ONCE);
             let params = (0..now).map(|_| doc! { "commands": "a" }).collect();
-            store.submit_tasks(id, params, &TaskOptions::default()).await?;
+            arena.store.submit_tasks(arena.queue.id, params, &TaskOptions::default()).await?;
             left -= now;
             turn.progress.at(u64::from(tasks - left), u64::from(tasks));
         }
-        let mongod = server_pid(&database).await?;
-        Ok(Self { store, database, queue, mongod })
-    }
-
-    fn cpu(&self) -> anyhow::Result<f64> {
-        cpu_seconds(self.mongod).context("mongod has ended")
+        Ok(arena)
     }
 
     /// Lets so many claimers take so many tasks.
@@ -240,10 +215,6 @@ impl Arena {
             wall.sample(began.elapsed().as_secs_f64() * 1e6 / tasks),
             cost(&format!("writes {together} together")).sample((self.cpu()? - cpu) * 1e6 / tasks),
         ])
-    }
-
-    async fn end(self) -> anyhow::Result<()> {
-        Ok(self.database.drop().await?)
     }
 }
 

@@ -187,26 +187,14 @@ fn token_id(text: &str) -> Result<ObjectId, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
-
-    #[derive(Debug, Parser)]
-    #[command(no_binary_name = true)]
-    struct Line {
-        #[command(subcommand)]
-        command: UserCommand,
-    }
-
-    fn parse(words: &[&str]) -> Result<UserCommand, String> {
-        Line::try_parse_from(words).map(|line| line.command).map_err(|error| error.to_string())
-    }
+    use crate::args::testing::subcommand;
 
     #[test]
     fn rights_are_read() {
         let words =
             ["add", "alice", "--queue", "a=b=viewer", "--queue=mail=operator", "--tenant", "acme=admin"];
-        let UserCommand::Add(new) = parse(&words).unwrap() else { panic!() };
+        let UserCommand::Add(new) = subcommand(&words).unwrap() else { panic!() };
         let on = |name: &str, role| RoleOn { name: name.to_owned(), role };
         assert_eq!(new.rights.queue, [on("a=b", Role::Viewer), on("mail", Role::Operator)]);
         assert_eq!(new.rights.tenant, [on("acme", Role::Admin)]);
@@ -214,12 +202,11 @@ mod tests {
         for (words, role) in
             [(["--role", "submitter"].as_slice(), Role::Submitter), (&["--admin"], Role::Admin)]
         {
-            let UserCommand::Add(new) = parse(&[&["add", "alice"], words].concat()).unwrap() else {
-                panic!()
-            };
+            let words = [&["add", "alice"], words].concat();
+            let UserCommand::Add(new) = subcommand(&words).unwrap() else { panic!() };
             assert_eq!(new.rights.everywhere(), Some(role));
         }
-        let UserCommand::Add(new) = parse(&["add", "alice"]).unwrap() else { panic!() };
+        let UserCommand::Add(new) = subcommand(&["add", "alice"]).unwrap() else { panic!() };
         assert!(new.rights.is_empty() && !new.no_password);
     }
 
@@ -235,7 +222,7 @@ mod tests {
             (&["grant", "a", "--role", "viewer", "--no-role"], "cannot be used with"),
             (&["grant", "a", "--admin", "--no-role"], "cannot be used with"),
         ] {
-            let error = parse(words).unwrap_err();
+            let error = subcommand::<UserCommand>(words).unwrap_err();
             assert!(error.contains(message), "{words:?}: {error}");
         }
     }

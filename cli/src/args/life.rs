@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::args::task::{OneTask, TaskOptions, Tasks};
+use crate::args::tenants::{DrainOptions, Drained};
 use crate::args::{id, seconds};
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum LifeCommand {
     /// Create a task, show its output as it comes, and exit as the task ends
-    Run(RunOptions),
+    Run(Box<RunOptions>),
     /// Wait until tasks have ended
     Wait(WaitOptions),
     /// Print a task's output
@@ -55,10 +56,14 @@ pub enum LifeCommand {
         #[arg(required = true, value_name = "FIELD=VALUE")]
         fields: Vec<String>,
     },
-    /// Claim no more tasks on a node until `undrain`; what runs goes on
-    Drain(OneNode),
-    /// Claim tasks on a node again
-    Undrain(OneNode),
+    /// Show the groups of a queue: what each has waiting, running and got, and when its turn is
+    Groups(GroupsOptions),
+    /// Claim no more tasks on a node, or take no new tasks, until `undrain`; what runs goes on
+    Drain(DrainOptions),
+    /// Claim tasks on a node again, or take new tasks again
+    Undrain(Drained),
+    /// Show whose new tasks are taken, and whether it is safe to upgrade
+    Admission,
 }
 
 /// Options of `run`.
@@ -190,6 +195,22 @@ pub struct OneQueue {
     pub queue: String,
 }
 
+/// Options of `groups`.
+#[derive(Debug, Args)]
+pub struct GroupsOptions {
+    /// The queue's name or id
+    pub queue: String,
+    /// Only those whose names begin so
+    #[arg(long, value_name = "TEXT")]
+    pub prefix: Option<String>,
+    /// Only those that have tasks waiting
+    #[arg(long)]
+    pub waiting: bool,
+    /// Only those whose names come after this one
+    #[arg(long, value_name = "NAME")]
+    pub after: Option<String>,
+}
+
 /// A queue and why something is done with it.
 #[derive(Debug, Args)]
 pub struct QueueAndReason {
@@ -198,13 +219,6 @@ pub struct QueueAndReason {
     /// Why, for those who wonder
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-}
-
-/// A node.
-#[derive(Debug, Args)]
-pub struct OneNode {
-    /// The node's name or id
-    pub node: String,
 }
 
 /// Reads a status: its word or its number.

@@ -4,7 +4,10 @@
 //! is shown by the commands alone that take it; the others accept it still, without a word, as Perl does.
 
 mod accounts;
+mod arrays;
 mod life;
+mod schedules;
+mod tenants;
 
 use clap::{Arg, Command};
 
@@ -61,7 +64,8 @@ static SHAPES: [Shape; 15] = [
         &[],
         "disbatch create-task mail command 'echo hello'\n  \
          disbatch create-task mail command 'make report' --delay 2h --timeout 10m --unique report\n  \
-         disbatch create-task mail command ./fetch --secure-params-file password.json",
+         disbatch create-task mail command ./fetch --secure-params-file password.json\n  \
+         disbatch create-task mail command ./report --after 6b0003bb686c8275d8013333 --lock db",
     ),
     shape(
         "create-tasks",
@@ -120,7 +124,9 @@ static SHAPES: [Shape; 15] = [
 
 /// The shape of the command `name`.
 fn shape_of(name: &str) -> Option<&'static Shape> {
-    SHAPES.iter().chain(&life::SHAPES).chain(&accounts::SHAPES).find(|shape| shape.name == name)
+    let groups = life::SHAPES.iter().chain(&accounts::SHAPES).chain(&schedules::SHAPES);
+    let groups = groups.chain(&tenants::SHAPES).chain(&arrays::SHAPES);
+    SHAPES.iter().chain(groups).find(|shape| shape.name == name)
 }
 
 /// The name of a command in the group `group`, which is empty for those that are in none.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use disbatch_core::config::relaxed;
 use disbatch_core::secrets::SecureParams;
 use serde_json::{Map, Value};
 
@@ -34,6 +35,52 @@ pub struct TaskOptions {
     /// Refuse the task while another with the same key waits or runs in the queue
     #[arg(long, value_name = "KEY")]
     pub unique: Option<String>,
+    /// Do these one after the other, in one folder: a JSON array of objects with name, plugin and params, which may all be
+    /// left out; or @FILE
+    #[arg(long, value_name = "JSON", value_parser = steps)]
+    pub steps: Option<Value>,
+    /// Run them after these tasks; may be repeated
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = id::parse)]
+    pub after: Vec<String>,
+    /// What those must have come to: succeeded (all of them), finished (all), or any (one has succeeded)
+    #[arg(long, value_name = "WHEN", value_parser = ["succeeded", "finished", "any"])]
+    pub after_when: Option<String>,
+    /// What becomes of them when one of those fails: they are cancelled, or wait until it is tried again
+    #[arg(long, value_name = "WHAT", value_parser = ["cancel", "wait"])]
+    pub after_failed: Option<String>,
+    /// Run each after the one before
+    #[arg(long)]
+    pub chain: bool,
+    /// Hold this lock while they run: NAME alone, NAME/shared together with others, NAME/3 for one of three places;
+    /// may be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub lock: Vec<String>,
+    /// Whose tasks these are, as tenant/user: whose turn it is in a fair queue
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// Let those with a higher one go first, in queues that go by priority or are fair: -1000 to 1000
+    #[arg(long, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1000..=1000))]
+    pub priority: Option<i64>,
+    /// For whom they are, in a queue that is nobody's
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Create an array in place of a task: one task for each number of 0-9999%50 or 1,3,5-9:2, or for each value of a JSON
+    /// array
+    #[arg(long, value_name = "ITEMS")]
+    pub array: Option<String>,
+    /// The parameter that says which element of the array it is [default: item]
+    #[arg(long, value_name = "NAME", requires = "array")]
+    pub array_key: Option<String>,
+    /// Run so many elements of the array at once at most
+    #[arg(long, value_name = "N", requires = "array", value_parser = clap::value_parser!(u32).range(1..))]
+    pub array_cap: Option<u32>,
+    /// Run one more task with these parameters, a JSON object, when all elements of the array have ended
+    #[arg(long, value_name = "JSON", requires = "array", value_parser = object)]
+    pub array_final: Option<Value>,
+    /// What they must have come to for that: succeeded or finished
+    #[arg(long, value_name = "WHEN", requires = "array_final", value_parser = ["succeeded", "finished"])]
+    pub array_final_when: Option<String>,
     /// Create the tasks once, however often this request is repeated with the same key
     #[arg(long, value_name = "KEY")]
     pub idempotency_key: Option<String>,
@@ -62,6 +109,7 @@ impl TaskOptions {
         let time = |time: Option<Duration>| time.map(seconds::value);
         let when = |text: &Option<String>| text.as_deref().map(point);
         let text = |text: &Option<String>| text.clone().map(Value::from);
+        let list = |list: &[String]| (!list.is_empty()).then(|| Value::from(list));
         let all = [
             ("delay", time(self.delay)),
             ("run_at", when(&self.run_at)),
@@ -70,10 +118,50 @@ impl TaskOptions {
             ("grace", time(self.grace)),
             ("max_attempts", self.max_attempts.map(Value::from)),
             ("unique", text(&self.unique)),
+            ("group", text(&self.group)),
+            ("priority", self.priority.map(Value::from)),
+            ("steps", self.steps.clone()),
+            ("after", list(&self.after)),
+            ("after_when", text(&self.after_when)),
+            ("after_failed", text(&self.after_failed)),
+            ("chain", self.chain.then(|| Value::from(true))),
+            ("locks", list(&self.lock)),
+            ("tenant", text(&self.tenant)),
+            ("array", text(&self.array)),
+            ("array_key", text(&self.array_key)),
+            ("array_cap", self.array_cap.map(Value::from)),
+            ("array_final", self.array_final.clone()),
+            ("array_final_when", text(&self.array_final_when)),
             ("idempotency_key", text(&self.idempotency_key)),
             ("secure_params", self.secure_params.as_ref().map(|params| params.value().clone())),
         ];
         all.into_iter().filter_map(|(name, value)| Some((format!(".{name}"), value?))).collect()
+    }
+}
+
+/// An array in JSON, or in a file that may have comments, as configurations have.
+fn steps(text: &str) -> Result<Value, String> {
+    let read = match text.strip_prefix('@') {
+        None => text.to_owned(),
+        Some(path) => {
+            let read =
+                std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+            relaxed::to_strict(&read)
+        }
+    };
+    match serde_json::from_str(&read) {
+        Ok(steps @ Value::Array(_)) => Ok(steps),
+        Ok(_) => Err("expected a JSON array of steps".to_owned()),
+        Err(error) => Err(format!("expected a JSON array of steps: {error}")),
+    }
+}
+
+/// A JSON object.
+fn object(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(object @ Value::Object(_)) => Ok(object),
+        Ok(_) => Err("expected a JSON object".to_owned()),
+        Err(error) => Err(format!("expected a JSON object: {error}")),
     }
 }
 
@@ -118,10 +206,45 @@ mod tests {
             deadline: Some("1795163066".into()),
             run_at: Some("2026-11-20T08:24:27Z".into()),
             max_attempts: Some(3),
+            group: Some("acme/ann".into()),
+            priority: Some(-5),
+            after: vec!["6b0003bb686c8275d8013333".into()],
+            lock: vec!["db/3".into(), "mail".into()],
             ..TaskOptions::default()
         };
-        let expected = json!({".delay": 300, ".deadline": 1_795_163_066, ".max_attempts": 3,
-            ".run_at": "2026-11-20T08:24:27Z"});
+        let expected = json!({".delay": 300, ".deadline": 1_795_163_066, ".max_attempts": 3, ".group": "acme/ann",
+            ".priority": -5,
+            ".run_at": "2026-11-20T08:24:27Z", ".after": ["6b0003bb686c8275d8013333"],
+            ".locks": ["db/3", "mail"]});
         assert_eq!(Value::Object(options.fields()), expected);
+    }
+
+    #[test]
+    fn an_array_is_sent_as_it_is_given() {
+        let options = TaskOptions {
+            array: Some("0-9%2".into()),
+            array_final: Some(object("{\"sum\":1}").unwrap()),
+            array_final_when: Some("finished".into()),
+            ..TaskOptions::default()
+        };
+        let expected =
+            json!({".array": "0-9%2", ".array_final": {"sum": 1}, ".array_final_when": "finished"});
+        assert_eq!(Value::Object(options.fields()), expected);
+        assert!(object("[]").is_err() && object("{").is_err());
+    }
+
+    #[test]
+    fn steps_are_given_as_they_are_or_in_a_file() {
+        let expected = json!([{"name": "get"}, {}]);
+        assert_eq!(steps(r#"[{"name":"get"},{}]"#).unwrap(), expected);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("steps.json");
+        std::fs::write(&path, "[ # first\n {\"name\": \"get\"},\n {},\n]\n").unwrap();
+        assert_eq!(steps(&format!("@{}", path.display())).unwrap(), expected);
+        for wrong in ["{}", "", "nope", "@/nonexistent"] {
+            assert!(steps(wrong).is_err(), "{wrong}");
+        }
+        let options = TaskOptions { steps: Some(expected.clone()), ..TaskOptions::default() };
+        assert_eq!(Value::Object(options.fields()), json!({".steps": expected}));
     }
 }

@@ -30,6 +30,9 @@ pub async fn run(
     if let Some(path) = &from.file {
         // The parser sees this only if both stand after the command.
         anyhow::ensure!(collection.is_none(), "--file and --collection cannot be used together");
+        // Each batch is a submission of its own.
+        anyhow::ensure!(!options.chain, "--file and --chain cannot be used together");
+        anyhow::ensure!(options.array.is_none(), "--file and --array cannot be used together");
         let secure_is_stdin = options.secure_params_file.as_deref().is_some_and(secure::is_stdin);
         let both = secure::is_stdin(path) && secure_is_stdin;
         anyhow::ensure!(!both, "--file and --secure-params-file cannot both be standard input");
@@ -49,9 +52,23 @@ pub async fn run(
 /// # Errors
 /// The DCI refuses a task, or cannot be reached.
 pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Result<()> {
-    let ids = ids(&client.post("/tasks", body).await?);
+    let answer = client.post("/tasks", body).await?;
+    if let Some(array) = answer.get("array") {
+        return print(&told(array, queue));
+    }
+    let ids = ids(&answer);
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
     print(&format!("Created {} tasks in queue {queue}\n{lines}", ids.len()))
+}
+
+/// What is printed of a new array: its id, and that of its final task.
+fn told(array: &Value, queue: &str) -> String {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let count = array.get("count").and_then(Value::as_u64).unwrap_or_default();
+    let id = text(array.get("id"));
+    let last = text(array.pointer("/final/id"));
+    let last = if last.is_empty() { String::new() } else { format!("Final task: {last}\n") };
+    format!("Created an array of {count} tasks in queue {queue}\n{id}\n{last}")
 }
 
 /// The ids of the tasks that the DCI's answer says it has created.
@@ -95,6 +112,14 @@ mod tests {
             json!({"queue": "q", "collection": "users", "filter": {"a": 1}, "params": {"b": 2}})
         );
         assert!(body("q", "[1]", Some("users".into())).is_err());
+    }
+
+    #[test]
+    fn a_new_array_is_told_by_its_id() {
+        let array = json!({"id": "6b00", "count": 3, "final": null});
+        assert_eq!(told(&array, "q"), "Created an array of 3 tasks in queue q\n6b00\n");
+        let array = json!({"id": "6b00", "count": 3, "final": {"id": "6b01"}});
+        assert!(told(&array, "q").ends_with("\nFinal task: 6b01\n"));
     }
 
     #[test]

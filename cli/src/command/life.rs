@@ -4,15 +4,16 @@ mod act;
 mod attempts;
 mod bulk;
 mod bulk_jobs;
-mod connection;
+pub(super) mod connection;
 mod explain;
 mod follow;
+mod groups;
 mod history;
 mod logs;
 mod run;
 mod set_queue;
 mod show;
-mod steer;
+pub(super) mod steer;
 mod wait;
 
 use std::process::ExitCode;
@@ -23,6 +24,9 @@ use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client};
 use crate::args::{BulkAction, LifeCommand, ListingOptions};
+use crate::command::admission;
+
+pub(super) use bulk::{agreed, carry_out};
 
 /// Does what the command asks for.
 ///
@@ -34,7 +38,7 @@ pub async fn run(
     listing: &ListingOptions,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        LifeCommand::Run(options) => return run::run(client, options).await,
+        LifeCommand::Run(options) => return run::run(client, *options).await,
         LifeCommand::Wait(options) => return wait::run(client, &options).await,
         LifeCommand::Logs(options) => logs::run(client, &options).await?,
         LifeCommand::Cancel(tasks) => return act::run(client, act::Act::Cancel, &tasks).await,
@@ -51,19 +55,23 @@ pub async fn run(
         LifeCommand::Close(which) => steer::close(client, &which).await?,
         LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
         LifeCommand::SetQueue { queue, fields } => set_queue::run(client, &queue, &fields).await?,
-        LifeCommand::Drain(which) => steer::drain(client, &which.node, true).await?,
-        LifeCommand::Undrain(which) => steer::drain(client, &which.node, false).await?,
+        LifeCommand::Groups(options) => groups::run(client, &options, listing).await?,
+        LifeCommand::Drain(options) => admission::drain(client, &options).await?,
+        LifeCommand::Undrain(what) => admission::undrain(client, &what).await?,
+        LifeCommand::Admission => admission::run(client, listing).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is wrong in the DCI's words, and what to do about it.
-fn advise(error: ApiError) -> anyhow::Error {
+pub(super) fn advise(error: ApiError) -> anyhow::Error {
     let reason = error.reason();
     match error.status() {
         Some(StatusCode::NOT_FOUND) if reason.starts_with("nothing is at") => {
             anyhow!("{reason}: the DCI is older than this command")
         }
+        // Neither a password nor a server that is away is the matter.
+        Some(_) if error.is_about_tasks() => anyhow!("{reason}"),
         // The error itself says what to do.
         Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) => {
             error.into()
@@ -79,7 +87,7 @@ async fn details(client: &Client, id: &str) -> Result<Value, ApiError> {
 }
 
 /// A body that has `reason` if there is one.
-fn with_reason(reason: Option<&str>) -> Map<String, Value> {
+pub(super) fn with_reason(reason: Option<&str>) -> Map<String, Value> {
     reason.map(|text| ("reason".to_owned(), text.into())).into_iter().collect()
 }
 

@@ -1,9 +1,11 @@
 //! The commands about a task's life, with a server that answers as each test wants it: what they ask for, what they
 //! print, and their exit status.
 
+mod arrays;
 mod follow;
 mod many;
 mod one;
+mod schedules;
 mod server;
 mod steer;
 mod wait;

@@ -164,6 +164,15 @@ impl Rights {
         self.grants.iter().filter(applies).map(|grant| grant.role).chain(self.everywhere).max()
     }
 
+    /// The role on whatever is for this tenant, in whatever queue. Who is limited to some queues has none.
+    pub fn on_tenant(&self, tenant: &str) -> Option<Role> {
+        if self.only.is_some() {
+            return None;
+        }
+        let applies = |grant: &&Grant| grant.scope == Scope::Tenant(tenant.to_owned());
+        self.grants.iter().filter(applies).map(|grant| grant.role).chain(self.everywhere).max()
+    }
+
     /// On which queues there is at least `role`.
     pub fn reach(&self, role: Role) -> Reach {
         if self.everywhere.is_some_and(|everywhere| everywhere >= role) {
@@ -261,6 +270,16 @@ mod tests {
         assert_eq!(rights.on(queue(2), Some("other")), Some(Role::Viewer));
         assert_eq!(Rights::default().on(queue(1), Some("acme")), None);
         assert_eq!(Rights::default().somewhere(), None);
+    }
+
+    #[test]
+    fn what_is_for_a_tenant_is_for_those_who_have_a_role_there() {
+        let rights = Rights::new(None, vec![on_tenant("acme", Role::Operator), on_queue(1, Role::Admin)]);
+        assert_eq!(rights.on_tenant("acme"), Some(Role::Operator));
+        assert_eq!(rights.on_tenant("other"), None, "a role on a queue is none on its tenant");
+        assert_eq!(Rights::all().on_tenant("other"), Some(Role::Admin));
+        let narrowed = rights.narrowed(Role::Admin, Some(BTreeSet::from([queue(1)])));
+        assert_eq!(narrowed.on_tenant("acme"), None);
     }
 
     #[test]

@@ -37,11 +37,19 @@ pub enum ObjectKind {
     Session,
     /// The counters of tasks.
     Counters,
+    /// A schedule.
+    Schedule,
+    /// Days that schedules go by.
+    Calendar,
+    /// A rule that says whose tasks are taken.
+    Admission,
+    /// For whom tasks are.
+    Tenant,
 }
 
 impl ObjectKind {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 13] = [
         Self::Queue,
         Self::Node,
         Self::Balance,
@@ -51,6 +59,10 @@ impl ObjectKind {
         Self::Token,
         Self::Session,
         Self::Counters,
+        Self::Schedule,
+        Self::Calendar,
+        Self::Admission,
+        Self::Tenant,
     ];
 
     /// Its name.
@@ -65,6 +77,10 @@ impl ObjectKind {
             Self::Token => "token",
             Self::Session => "session",
             Self::Counters => "counters",
+            Self::Schedule => "schedule",
+            Self::Calendar => "calendar",
+            Self::Admission => "admission",
+            Self::Tenant => "tenant",
         }
     }
 

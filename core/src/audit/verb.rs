@@ -23,6 +23,8 @@ pub enum Verb {
     TaskCancel,
     /// A task was queued again.
     TaskRetry,
+    /// A task was moved to the archive.
+    TaskArchive,
     /// A bulk job was made.
     Bulk(Action),
     /// A bulk job was stopped.
@@ -51,17 +53,47 @@ pub enum Verb {
     UserRemove,
     /// An audit of the counters was asked for.
     CountersAudit,
+    /// A schedule was made.
+    ScheduleCreate,
+    /// A schedule was changed.
+    ScheduleUpdate,
+    /// A schedule was deleted.
+    ScheduleDelete,
+    /// A schedule was told to make no tasks by itself.
+    SchedulePause,
+    /// A schedule was told to make tasks by itself again.
+    ScheduleResume,
+    /// A schedule was told to make a task at once.
+    ScheduleRun,
+    /// A schedule was told to make the tasks of a stretch of time.
+    ScheduleBackfill,
+    /// A calendar was made, or its days were changed.
+    CalendarSet,
+    /// A calendar was deleted.
+    CalendarDelete,
+    /// A rule that says whose tasks are taken was made or changed.
+    AdmissionSet,
+    /// Such a rule was lifted.
+    AdmissionLift,
+    /// Limits of a tenant were set.
+    TenantSet,
+    /// The limits of a tenant were removed.
+    TenantDelete,
 }
 
 impl Verb {
     /// All of them, in the order in which people look for them.
     pub fn all() -> Vec<Self> {
-        let one_task = [Self::TasksSubmit, Self::TaskCancel, Self::TaskRetry];
+        let one_task = [Self::TasksSubmit, Self::TaskCancel, Self::TaskRetry, Self::TaskArchive];
         let many = |action| [Self::Bulk(action), Self::BulkCancelled(action), Self::BulkEnded(action)];
         let mut all = vec![Self::QueueCreate, Self::QueueUpdate, Self::QueueDelete];
         all.extend(one_task);
         all.extend(Action::ALL.into_iter().flat_map(many));
         all.extend([Self::NodeUpdate, Self::BalanceUpdate, Self::BalancePause]);
+        all.extend([Self::ScheduleCreate, Self::ScheduleUpdate, Self::ScheduleDelete]);
+        all.extend([Self::SchedulePause, Self::ScheduleResume, Self::ScheduleRun, Self::ScheduleBackfill]);
+        all.extend([Self::CalendarSet, Self::CalendarDelete]);
+        all.extend([Self::AdmissionSet, Self::AdmissionLift, Self::TenantSet, Self::TenantDelete]);
         all.extend([Self::Login, Self::LoginRefused, Self::Logout, Self::PasswordChange, Self::SessionEnd]);
         all.extend([Self::TokenCreate, Self::TokenRevoke, Self::UserAdd, Self::UserChange, Self::UserRemove]);
         all.push(Self::CountersAudit);
@@ -83,6 +115,7 @@ impl Verb {
             Self::TasksSubmit => "tasks submit",
             Self::TaskCancel => "task cancel",
             Self::TaskRetry => "task retry",
+            Self::TaskArchive => "task archive",
             Self::Login => "login",
             Self::LoginRefused => "login refused",
             Self::Logout => "logout",
@@ -94,6 +127,19 @@ impl Verb {
             Self::UserChange => "user change",
             Self::UserRemove => "user remove",
             Self::CountersAudit => "counters audit",
+            Self::ScheduleCreate => "schedule create",
+            Self::ScheduleUpdate => "schedule update",
+            Self::ScheduleDelete => "schedule delete",
+            Self::SchedulePause => "schedule pause",
+            Self::ScheduleResume => "schedule resume",
+            Self::ScheduleRun => "schedule run",
+            Self::ScheduleBackfill => "schedule backfill",
+            Self::CalendarSet => "calendar set",
+            Self::CalendarDelete => "calendar delete",
+            Self::AdmissionSet => "admission set",
+            Self::AdmissionLift => "admission lift",
+            Self::TenantSet => "tenant set",
+            Self::TenantDelete => "tenant delete",
         };
         plain.to_owned()
     }
@@ -113,7 +159,7 @@ mod tests {
     #[test]
     fn words_tell_them_apart() {
         let words: BTreeSet<String> = Verb::all().into_iter().map(Verb::words).collect();
-        assert_eq!((words.len(), Verb::all().len()), (32, 32));
+        assert_eq!((words.len(), Verb::all().len()), (46, 46));
         assert!(words.contains("bulk retry ended") && words.contains("queue update"), "{words:?}");
         for verb in Verb::all().into_iter().filter(|verb| verb.is_found_with_another()) {
             let words = verb.words();

@@ -258,7 +258,7 @@ impl Worker {
 
     async fn retry(&self, job: &BulkJob, id: TaskId) -> Result<Acted, StoreError> {
         Ok(match self.store.retry_task(id, &job.retry_note()).await? {
-            Retried::Queued => Acted::Done,
+            Retried::Queued | Retried::Blocked => Acted::Done,
             Retried::NotEnded(_) | Retried::NoSuchTask => Acted::Skipped,
         })
     }

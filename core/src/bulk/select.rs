@@ -12,7 +12,7 @@ use bson::{Bson, Document, doc};
 use futures::{Stream, StreamExt, TryStreamExt};
 
 use super::{Action, BulkFilter, BulkJob, Queues};
-use crate::model::{QueueId, TaskId, number, whole_number};
+use crate::model::{ArrayId, QueueId, TaskId, number, whole_number};
 use crate::store::{Store, StoreError};
 use crate::task::archive;
 use crate::task::retention::{server_time_before, unchanged_since};
@@ -43,6 +43,9 @@ impl BulkFilter {
         }
         if let Some(ids) = &self.ids {
             document.insert("ids", ids.iter().map(|id| id.0).collect::<Vec<_>>());
+        }
+        if let Some(array) = self.array {
+            document.insert("array", array);
         }
         if let Some(node) = &self.node {
             document.insert("node", node);
@@ -82,6 +85,10 @@ impl BulkFilter {
             Some(age) => Some(number(age).and_then(|age| Duration::try_from_secs_f64(age).ok())?),
             None => None,
         };
+        let array = match document.get("array") {
+            Some(array) => Some(ArrayId(array.as_object_id()?)),
+            None => None,
+        };
         let node = match document.get("node") {
             Some(node) => Some(node.as_str()?.to_owned()),
             None => None,
@@ -92,7 +99,7 @@ impl BulkFilter {
         };
         // Never everything by mistake.
         let is_meant = queue.is_some() || ids.is_some();
-        is_meant.then_some(Self { queue, statuses, older_than, ids, node, archive })
+        is_meant.then_some(Self { queue, statuses, older_than, ids, array, node, archive })
     }
 
     /// What the server looks for. Ages count from `now`.
@@ -103,6 +110,9 @@ impl BulkFilter {
         }
         if let Some(ids) = &self.ids {
             all.push(doc! { "_id": { "$in": ids.iter().map(|id| id.0).collect::<Vec<_>>() } });
+        }
+        if let Some(array) = self.array {
+            all.push(doc! { "array.id": array });
         }
         if let Some(node) = &self.node {
             all.push(doc! { "node": node });
@@ -155,6 +165,7 @@ impl Store {
     /// The same as the counters say, which know of queues and statuses, and nothing of the archive.
     async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
         let more = filter.older_than.is_some() || filter.ids.is_some() || filter.node.is_some();
+        let more = more || filter.array.is_some();
         if more || filter.reaches_archive(action) {
             return Ok(None);
         }
@@ -278,6 +289,7 @@ mod tests {
             statuses: vec![-2, 7],
             older_than: Some(Duration::from_millis(1500)),
             ids: Some(vec![TaskId(ObjectId::new())]),
+            array: Some(ArrayId(ObjectId::new())),
             node: Some("n".into()),
             archive: false,
         };

@@ -235,15 +235,9 @@ impl<'de> Deserialize<'de> for CgroupFolder {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::config::{Config, ConfigError};
-
-    fn parse(keys: &str) -> Result<Config, ConfigError> {
-        let text = format!(r#"{{"mongohost":"h","database":"d",{keys}}}"#);
-        Config::parse(&text, Path::new("/etc/disbatch/config.json"))
-    }
+    use crate::config::Config;
+    use crate::config::testing::parse;
 
     #[test]
     fn nothing_need_be_configured() {

@@ -6,10 +6,13 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
+use crate::admission::Rule;
+use crate::gates::Waits;
 use crate::model::{
-    Moment, Node, OnOrphan, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId,
+    Moment, Node, OnOrphan, Policy, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId,
     whole_number,
 };
+use crate::rate::Standing;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -37,6 +40,15 @@ pub enum Ahead {
     Tasks(u64),
     /// The queue has no order; so many others wait.
     Unordered(u64),
+    /// Groups take turns in the queue.
+    InGroup {
+        /// So many turns of other groups come before that of its own, if that can be told.
+        turns: Option<u64>,
+        /// So many tasks of its group come before it, counted as [`Ahead::Tasks`].
+        tasks: u64,
+        /// Its group has so many tasks running, which is all that it may have.
+        full: Option<u64>,
+    },
 }
 
 /// What is known when a task is to be explained.
@@ -56,6 +68,14 @@ pub struct Facts {
     pub busy: HashMap<String, u64>,
     /// The tasks before this one.
     pub ahead: Ahead,
+    /// What it waits for, if it is blocked.
+    pub waits: Waits,
+    /// The rule of admission that holds it, if one does.
+    pub held_by: Option<Rule>,
+    /// What the rate of its queue allows, if it has one and the task waits.
+    pub rate: Option<Standing>,
+    /// What the rate of its group allows, likewise.
+    pub group_rate: Option<Standing>,
 }
 
 impl Facts {
@@ -116,7 +136,10 @@ impl Store {
         let (queue, shares, busy) =
             futures::try_join!(self.find_queue(&its_queue), self.shares_of(&task), self.busy(&nodes),)?;
         let ahead = self.ahead_of(&task, queue.as_ref()).await?;
-        Ok(Some(Facts { now, task, queue, shares, nodes, busy, ahead }))
+        let waits = self.blocked_by(&task).await?;
+        let held_by = self.rule_that_holds(&task).await?;
+        let (rate, group_rate) = self.rates_of(&task, queue.as_ref()).await?;
+        Ok(Some(Facts { now, task, queue, shares, nodes, busy, ahead, waits, held_by, rate, group_rate }))
     }
 
     async fn shares_of(&self, task: &Task) -> Result<Vec<Share>, StoreError> {
@@ -148,9 +171,35 @@ impl Store {
         Ok(groups.iter().map(|group| (name(group.get("_id")), number(group, "tasks"))).collect())
     }
 
+    /// What the rate of the queue, and the one of the task's group, allow.
+    async fn rates_of(
+        &self,
+        task: &Task,
+        queue: Option<&Queue>,
+    ) -> Result<(Option<Standing>, Option<Standing>), StoreError> {
+        let waits = task.status.code() <= Status::Queued.code() && !task.status.has_ended();
+        let Some(queue) = queue.filter(|_| waits) else { return Ok((None, None)) };
+        let group = task.rest.get("group").and_then(Bson::as_str).unwrap_or_default();
+        futures::try_join!(self.rate_standing(queue, None), self.rate_standing(queue, Some(group)))
+    }
+
     async fn ahead_of(&self, task: &Task, queue: Option<&Queue>) -> Result<Ahead, StoreError> {
+        let order = match queue.map(|queue| (queue, queue.policy())) {
+            Some((_, Policy::Fair | Policy::Priority)) if task.status != Status::Queued => {
+                return Ok(Ahead::Tasks(0));
+            }
+            Some((queue, Policy::Fair)) => {
+                let before = self.before_in_group(queue, task, COUNTED).await?;
+                let (turns, tasks, full) = (before.turns, before.tasks, before.full);
+                return Ok(Ahead::InGroup { turns, tasks, full });
+            }
+            Some((queue, Policy::Priority)) => {
+                return Ok(Ahead::Tasks(self.before_by_priority(queue, task, COUNTED).await?));
+            }
+            Some((_, Policy::Sorted(order))) => order,
+            None => Sort::Default,
+        };
         let mut filter = doc! { "queue": task.queue, "status": Status::Queued };
-        let order = queue.map_or(Ok(Sort::Default), Queue::sort_order).unwrap_or(Sort::Default);
         let others = match order {
             Sort::Fifo => doc! { "$lt": task.id },
             Sort::Lifo => doc! { "$gt": task.id },

@@ -1,9 +1,14 @@
 //! What a queue keeps its tasks from.
 
+use std::time::Duration;
+
+use bson::DateTime;
+
 use super::facts::COUNTED;
-use super::words::{counted, list};
+use super::words::{counted, list, span_until};
 use super::{Ahead, Facts, Gate, Reader, Share};
 use crate::model::{Queue, Status};
+use crate::rate::Standing;
 
 /// Each thing about the queue that a task has to pass.
 pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
@@ -12,13 +17,15 @@ pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
         return vec![Gate::new("queue", false, text)];
     };
     let name = queue.display_name();
-    vec![
+    let mut gates = vec![
         Gate::new("queue", true, format!("The queue {name} is there.")),
         paused(queue, &name),
         plugin(queue, &name),
         threads(queue, &name),
         limit(facts, queue, &name, reader),
-    ]
+    ];
+    gates.extend(rates(facts, &name));
+    gates
 }
 
 fn paused(queue: &Queue, name: &str) -> Gate {
@@ -77,6 +84,29 @@ fn describe(share: &Share) -> String {
     }
 }
 
+/// What its rate, and the one of its groups, allow.
+fn rates(facts: &Facts, name: &str) -> impl Iterator<Item = Gate> {
+    let of_queue = facts.rate.map(|rate| ("queue_rate", format!("queue {name}"), rate));
+    let group = facts.task.rest.get("group").and_then(bson::Bson::as_str).unwrap_or_default();
+    let group = if group.is_empty() { "tasks without a group".to_owned() } else { format!("group {group}") };
+    let of_group = facts.group_rate.map(|rate| ("group_rate", group, rate));
+    let now = facts.now;
+    of_queue.into_iter().chain(of_group).map(move |(gate, whose, Standing { rate, allowed, next })| {
+        let of = format!("The rate of the {whose}, {} in {} s, allows", rate.n, rate.per);
+        let text = match next {
+            None => format!("{of} {} now.", counted(allowed, "start")),
+            Some(next) => format!("{of} the next start in {}.", span_until(now, after(now, next))),
+        };
+        Gate::new(gate, next.is_none(), text)
+    })
+}
+
+/// So long after a time, and on to the next whole second.
+fn after(now: DateTime, next: Duration) -> DateTime {
+    let seconds = i64::try_from(next.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
+    DateTime::from_millis(now.timestamp_millis().saturating_add(seconds.saturating_mul(1000)))
+}
+
 /// Whether it is this task's turn.
 pub(super) fn turn(facts: &Facts) -> Option<Gate> {
     facts.queue.as_ref()?;
@@ -99,5 +129,33 @@ pub(super) fn turn(facts: &Facts) -> Option<Gate> {
             );
             Gate::new("turn", true, text)
         }
+        Ahead::InGroup { turns, tasks, full } => turn_of_group(facts, turns, tasks, full),
     })
+}
+
+/// Whether it is the turn of its group, and of this task within it.
+fn turn_of_group(facts: &Facts, turns: Option<u64>, tasks: u64, full: Option<u64>) -> Gate {
+    let group = facts.task.rest.get("group").and_then(bson::Bson::as_str).unwrap_or_default();
+    let group = match group {
+        "" => "the group of the tasks without one".to_owned(),
+        group => format!("its group {group}"),
+    };
+    if let Some(threads) = full {
+        let running = counted(threads, "task");
+        let text = format!("Of {group}, {running} may run at once, and as many are claimed or running.");
+        return Gate::new("turn", false, text);
+    }
+    let before = match tasks {
+        0 => "this task is the next of it".to_owned(),
+        COUNTED.. => "1,000+ tasks of it come before this one".to_owned(),
+        1 => "1 task of it comes before this one".to_owned(),
+        tasks => format!("{tasks} tasks of it come before this one"),
+    };
+    let turn = match turns {
+        None => format!("Too many groups wait to tell when it is the turn of {group}"),
+        Some(0) => format!("The next turn is that of {group}"),
+        Some(1) => format!("1 turn comes before that of {group}"),
+        Some(turns) => format!("{turns} turns come before that of {group}"),
+    };
+    Gate::new("turn", turns == Some(0) && tasks == 0, format!("{turn}, and {before}."))
 }

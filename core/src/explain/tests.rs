@@ -1,11 +1,16 @@
 //! One line for each state that an operator may ask about.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 
 use super::*;
+use crate::admission::{Action, Rule, Scope};
+use crate::gates::{AfterFailed, LockMode, LockWait, Relative, Waits};
+use crate::model::{QueueId, TaskId};
+use crate::rate::{Rate, Standing};
 
 const NOW: i64 = 1_795_163_067_000;
 
@@ -37,6 +42,10 @@ fn facts(task: Document, queue: Document) -> Facts {
         nodes: vec![node("n1", doc! {})],
         busy: HashMap::new(),
         ahead: Ahead::Tasks(0),
+        waits: Waits::default(),
+        held_by: None,
+        rate: None,
+        group_rate: None,
     }
 }
 
@@ -111,6 +120,74 @@ fn the_status_may_keep_it() {
     );
 }
 
+fn relative(number: u8, status: Option<i64>) -> Relative {
+    Relative {
+        id: Some(TaskId(ObjectId::from_bytes([number; 12]))),
+        queue: Some(QueueId(queue_id())),
+        status: status.map(Status::from_code),
+        node: None,
+        since: None,
+    }
+}
+
+#[test]
+fn other_tasks_may_keep_it() {
+    let task = |gate: &str| doc! { "status": -4, "gate": gate };
+    let parents =
+        vec![relative(1, Some(0)), Relative { id: None, ..relative(2, Some(-2)) }, relative(3, None)];
+    let waits = Waits { parents, parents_left: 9, ..Waits::default() };
+    let explanation = explain(&Facts { waits: waits.clone(), ..facts(task("after"), doc! {}) });
+    assert_eq!(explanation.summary, "The task is blocked: it waits until 9 tasks succeed.");
+    let texts: Vec<&str> = explanation.gates.iter().skip(1).take(4).map(|gate| gate.text.as_str()).collect();
+    let expected = [
+        "It comes after the task 010101010101010101010101, which is running.",
+        "It comes after a task of another queue, which is queued.",
+        "It comes after the task 030303030303030303030303, which no longer exists.",
+        "It comes after 6 more tasks.",
+    ];
+    assert_eq!(texts, expected);
+    let failed = Waits {
+        parents: vec![relative(1, Some(2))],
+        parents_left: 1,
+        failed: AfterFailed::Wait,
+        ..Waits::default()
+    };
+    let explanation = explain(&Facts { waits: failed, ..facts(task("after"), doc! {}) });
+    assert_eq!(explanation.summary, "The task is blocked: it waits until 1 task succeeds.");
+    assert!(
+        explanation.gates[1].text.ends_with("is failed: it waits until that is tried again and succeeds.")
+    );
+    assert!(summary(&facts(task("new"), doc! {})).ends_with("a DEN looks within seconds what it waits for."));
+    assert!(summary(&facts(task("odd"), doc! {})).ends_with("it waits until somebody queues it."));
+}
+
+#[test]
+fn a_lock_may_keep_it() {
+    let running = Relative { node: Some("n1".to_owned()), since: Some(at(-90)), ..relative(1, Some(0)) };
+    let lock = LockWait {
+        name: "db".to_owned(),
+        mode: LockMode::Places(3),
+        holders: vec![running, Relative { id: None, ..relative(2, Some(-2)) }],
+        held_by: 3,
+        before: 1,
+    };
+    let of = |lock: LockWait| {
+        let task = doc! { "status": -4, "gate": "locks", "needs_lock": "db" };
+        explain(&Facts { waits: Waits { lock: Some(lock), ..Waits::default() }, ..facts(task, doc! {}) })
+    };
+    let explanation = of(lock.clone());
+    assert_eq!(explanation.summary, "The task is blocked: it waits for the lock db.");
+    assert_eq!(
+        explanation.gates[1].text,
+        "It wants the lock db as one of 3 places, which is held by the task 010101010101010101010101 on n1 (running, \
+         since 2026-11-20 08:22:57 UTC), a task of another queue (queued) and 1 more task."
+    );
+    assert_eq!(explanation.gates[2].text, "1 task waits for the lock db before it.");
+    let next = of(LockWait { before: 0, holders: vec![], held_by: 0, mode: LockMode::Exclusive, ..lock });
+    assert_eq!(next.gates[1].text, "It wants the lock db alone, which nobody has.");
+    assert!(next.gates[2].open && next.gates[2].text == "It is the next to get the lock db.");
+}
+
 #[test]
 fn the_queue_may_keep_it() {
     let text = |queue| summary(&facts(doc! {}, queue));
@@ -150,6 +227,52 @@ fn a_full_queue_tells_who_fills_it() {
             .gates
             .iter()
             .any(|gate| gate.open && gate.text == "1 of at most 2 tasks are claimed or running: 1 on n1.")
+    );
+}
+
+#[test]
+fn a_fair_queue_tells_when_it_is_the_turn_of_its_group() {
+    let text = |group: Option<&str>, turns, tasks, full| {
+        let task = group.map_or_else(Document::new, |group| doc! { "group": group });
+        let ahead = Ahead::InGroup { turns, tasks, full };
+        let explanation = explain(&Facts { ahead, ..facts(task, doc! { "policy": "fair" }) });
+        let turn = explanation.gates.last().unwrap();
+        assert_eq!(turn.name, "turn");
+        (turn.open, turn.text.clone())
+    };
+    let next = "The next turn is that of its group acme/ann, and this task is the next of it.";
+    assert_eq!(text(Some("acme/ann"), Some(0), 0, None), (true, next.to_owned()));
+    let later = "7 turns come before that of its group ann, and 1 task of it comes before this one.";
+    assert_eq!(text(Some("ann"), Some(7), 1, None), (false, later.to_owned()));
+    let many = "Too many groups wait to tell when it is the turn of the group of the tasks without one, and 1,000+ \
+                tasks of it come before this one.";
+    assert_eq!(text(None, None, 1_000, None), (false, many.to_owned()));
+    let full = "Of its group ann, 2 tasks may run at once, and as many are claimed or running.";
+    assert_eq!(text(Some("ann"), Some(0), 0, Some(2)), (false, full.to_owned()));
+}
+
+#[test]
+fn a_rate_tells_when_it_allows_the_next_start() {
+    let standing = |allowed, next: Option<u64>| Standing {
+        rate: Rate { n: 10, per: 60, burst: 3 },
+        allowed,
+        next: next.map(Duration::from_millis),
+    };
+    let at = |rate, group_rate| {
+        let task = doc! { "group": "acme/anna" };
+        explain(&Facts { rate, group_rate, ..facts(task, doc! {}) })
+    };
+    let closed = at(Some(standing(0, Some(2_001))), None);
+    assert_eq!(closed.summary, "The rate of the queue mail, 10 in 60 s, allows the next start in 3 s.");
+    let open = at(Some(standing(3, None)), Some(standing(1, None)));
+    assert!(open.gates.iter().all(|gate| gate.open), "{open:?}");
+    let texts: Vec<&str> = open.gates[6..8].iter().map(|gate| gate.text.as_str()).collect();
+    assert_eq!(texts[0], "The rate of the queue mail, 10 in 60 s, allows 3 starts now.");
+    assert_eq!(texts[1], "The rate of the group acme/anna, 10 in 60 s, allows 1 start now.");
+    let group = at(Some(standing(3, None)), Some(standing(0, Some(90_000))));
+    assert_eq!(
+        group.summary,
+        "The rate of the group acme/anna, 10 in 60 s, allows the next start in 1 min 30 s."
     );
 }
 
@@ -233,6 +356,24 @@ fn others_may_be_ahead() {
     assert_eq!(text(Ahead::Tasks(1_000)), "1,000+ tasks are ahead of it in its queue.");
     let unordered = explain(&Facts { ahead: Ahead::Unordered(3), ..facts(doc! {}, doc! {}) });
     assert!(unordered.gates.last().unwrap().text.contains("and 3 other tasks in it wait too"));
+}
+
+#[test]
+fn a_held_task_tells_which_rule_holds_it() {
+    let held = |held_by| {
+        let task = doc! { "status": -4, "gate": "admission" };
+        explain(&Facts { held_by, ..facts(task, doc! {}) }).summary
+    };
+    let rule = |scope, reason: Option<&str>| {
+        let reason = reason.map(str::to_owned);
+        Some(Rule { scope, action: Action::Pause, reason, by: "anna".into(), at: at(-60) })
+    };
+    assert_eq!(
+        held(rule(Scope::Tenant("acme".into()), Some("upgrade"))),
+        "The task is blocked: it is held until the rule of admission for the tenant acme is lifted (upgrade)."
+    );
+    assert!(held(rule(Scope::All, None)).ends_with("for all tasks is lifted."));
+    assert!(held(None).ends_with("so it goes on within seconds."));
 }
 
 #[test]

@@ -57,6 +57,14 @@ object_id!(
     /// The `_id` of a document in `queues`.
     QueueId
 );
+object_id!(
+    /// The `_id` of a document in `schedules`.
+    ScheduleId
+);
+object_id!(
+    /// The `_id` of a document in `arrays`.
+    ArrayId
+);
 
 /// The name under which a DEN claims tasks: its host name unless `--node` says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -40,6 +40,17 @@ pub enum Sort {
     Default,
 }
 
+/// By what it is decided which of a queue's tasks is claimed next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// By their ids.
+    Sorted(Sort),
+    /// By their priorities.
+    Priority,
+    /// Groups take turns. See [`crate::fair`].
+    Fair,
+}
+
 impl<'de> Deserialize<'de> for Queue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Stored(mut rest) = Stored::deserialize(deserializer)?;
@@ -112,7 +123,24 @@ impl Queue {
         if self.is_paused() { 0 } else { self.thread_limit() }
     }
 
-    /// The order of claiming. An unknown value is given back for a warning; the default order applies then.
+    /// By what it is decided which task is next. What nobody knows counts as not given: then `sort` says it, as to Perl's
+    /// programs, which know nothing else.
+    pub fn policy(&self) -> Policy {
+        match self.rest.get("policy").and_then(Bson::as_str) {
+            Some("fifo") => Policy::Sorted(Sort::Fifo),
+            Some("lifo") => Policy::Sorted(Sort::Lifo),
+            Some("priority") => Policy::Priority,
+            Some("fair") => Policy::Fair,
+            _ => Policy::Sorted(self.sort_order().unwrap_or(Sort::Default)),
+        }
+    }
+
+    /// Whether a new task may come before those that wait already.
+    pub fn may_prefer_new_tasks(&self) -> bool {
+        !matches!(self.policy(), Policy::Sorted(Sort::Fifo | Sort::Default))
+    }
+
+    /// The order of claiming by ids, unless there is a policy. An unknown value is given back for a warning; the default order applies then.
     pub fn sort_order(&self) -> Result<Sort, &Bson> {
         match &self.sort {
             None | Some(Bson::Null) => Ok(Sort::Default),
@@ -121,5 +149,29 @@ impl Queue {
             Some(Bson::String(word)) if word == "default" => Ok(Sort::Default),
             Some(other) => Err(other),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{deserialize_from_document, doc, oid::ObjectId};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_comes_before_the_order_and_rubbish_counts_as_nothing() {
+        let policy = |fields: Document| {
+            let mut queue = doc! { "_id": ObjectId::new(), "name": "q" };
+            queue.extend(fields);
+            let queue: Queue = deserialize_from_document(queue).unwrap();
+            (queue.policy(), queue.may_prefer_new_tasks())
+        };
+        assert_eq!(policy(doc! {}), (Policy::Sorted(Sort::Default), false));
+        assert_eq!(policy(doc! { "sort": "lifo" }), (Policy::Sorted(Sort::Lifo), true));
+        assert_eq!(policy(doc! { "sort": "lifo", "policy": "fifo" }), (Policy::Sorted(Sort::Fifo), false));
+        assert_eq!(policy(doc! { "policy": "lifo" }), (Policy::Sorted(Sort::Lifo), true));
+        assert_eq!(policy(doc! { "sort": "lifo", "policy": "fair" }), (Policy::Fair, true));
+        assert_eq!(policy(doc! { "policy": "priority" }), (Policy::Priority, true));
+        assert_eq!(policy(doc! { "sort": 7, "policy": ["fair"] }), (Policy::Sorted(Sort::Default), false));
     }
 }

@@ -119,8 +119,10 @@ impl Rules {
             Some("requeue") => OnOrphan::Requeue,
             _ => OnOrphan::Fail, // Disbatch's way, also for what nobody knows.
         };
+        let has_locks = task.get("locks").and_then(Bson::as_array).is_some_and(|locks| !locks.is_empty());
         let on_lost_lease = match (word("on_lost_lease"), on_orphan) {
-            // Somebody else may run it by then: two at once would be worse than a plugin killed in vain.
+            // Somebody else may run it by then, or have its locks: two at once would be worse than a plugin killed in vain.
+            _ if has_locks => OnLostLease::Stop,
             (Some("stop"), _) | (_, OnOrphan::Requeue) => OnLostLease::Stop,
             (_, OnOrphan::Fail) => OnLostLease::Keep,
         };
@@ -195,6 +197,14 @@ mod tests {
         assert_eq!((mixed.on_orphan, mixed.on_lost_lease), (OnOrphan::Requeue, OnLostLease::Stop));
         assert!(mixed.after_failure(0, 0.5).is_some());
         assert_eq!(mixed.after_failure(1, 0.5), None);
+    }
+
+    #[test]
+    fn a_task_with_locks_does_not_go_on_without_its_lease() {
+        let queue = doc! { "on_lost_lease": "keep" };
+        let on_lost_lease = |task| rules(task, queue.clone()).on_lost_lease;
+        assert_eq!(on_lost_lease(doc! { "locks": ["db"] }), OnLostLease::Stop);
+        assert_eq!(on_lost_lease(doc! { "locks": [] }), OnLostLease::Keep);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! `plugin.json`: what a plugin's author says of it.
 
+mod template;
+#[cfg(test)]
+mod testing;
 mod warm;
 
 use serde::Deserialize;
 
+pub use template::Template;
 pub use warm::Warm;
 
 use crate::config::Limits;
@@ -31,9 +35,15 @@ pub struct Manifest {
     /// The most that it may use. What the node allows at most holds as well.
     #[serde(default)]
     pub limits: Limits,
+    /// Whether it finds secure parameters in a variable, too. What the node says of that comes first.
+    #[serde(default)]
+    pub secure_params_in_environment: bool,
     /// JSON Schema of a task's `params`.
     #[serde(default)]
     pub params: Option<serde_json::Value>,
+    /// What forms of new tasks and schedules begin with.
+    #[serde(default)]
+    pub template: Option<Template>,
     /// Keys that nothing reads.
     #[serde(skip)]
     pub unknown_keys: Vec<String>,
@@ -93,11 +103,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plugin_may_have_limits() {
-        let parse = |limits: &str| {
-            let text = format!(r#"{{ "name": "A", "command": ["a"], "limits": {limits} }}"#);
-            Manifest::parse(&text).map(|manifest| manifest.limits).map_err(|error| error.to_string())
+    fn secure_parameters_are_in_no_variable_unless_that_is_asked_for() {
+        let parse = |value: &str| {
+            let manifest = testing::parse("secure_params_in_environment", value);
+            manifest.map(|manifest| manifest.secure_params_in_environment)
         };
+        let without = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
+        assert!(!without.secure_params_in_environment);
+        assert_eq!((parse("false"), parse("true")), (Ok(false), Ok(true)));
+        let error = parse(r#""yes""#).unwrap_err();
+        assert!(error.starts_with("secure_params_in_environment: invalid type"), "{error}");
+    }
+
+    #[test]
+    fn a_plugin_may_have_limits() {
+        let parse = |limits: &str| testing::parse("limits", limits).map(|manifest| manifest.limits);
         let expected = Limits { memory: Some(512 << 20), cpu_seconds: Some(60), ..Limits::default() };
         assert_eq!(parse(r#"{ "memory": "512M", "cpu_seconds": 60 }"#), Ok(expected));
         assert_eq!(parse("{}"), Ok(Limits::default()));

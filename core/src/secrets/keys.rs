@@ -18,7 +18,7 @@ use crate::model::QueueId;
 pub const VARIABLE: &str = "DISBATCH_SECRETS_KEY";
 
 /// The bits of a file's mode that let others than its owner and its group do something with it.
-const OF_OTHERS: u32 = 0o007;
+pub(super) const OF_OTHERS: u32 = 0o007;
 
 /// The keys of secure parameters. The first one encrypts.
 #[derive(Default)]

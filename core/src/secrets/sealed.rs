@@ -68,7 +68,11 @@ impl Sealed {
         }
     }
 
-    fn stored(field: &Document) -> Result<Self, OpenError> {
+    /// Those of a field that is stored.
+    ///
+    /// # Errors
+    /// It has something else.
+    pub(crate) fn stored(field: &Document) -> Result<Self, OpenError> {
         match (field.get("key"), field.get("data")) {
             (Some(Bson::String(key)), Some(Bson::Binary(data))) => {
                 Ok(Self { key: KeyId::stored(key), data: data.bytes.clone() })

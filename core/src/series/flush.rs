@@ -12,14 +12,16 @@ use crate::store::{Store, StoreError};
 const AT_ONCE: usize = 1_000;
 
 impl Store {
-    /// Writes all that this process has noted and not written: counters and numbers over time. A process that ends calls
-    /// this last; others need not.
+    /// Writes all that this process has noted and not written: counters, numbers over time, and what groups have had. A
+    /// process that ends calls this last; others need not.
     ///
     /// # Errors
-    /// As of [`Store::flush_counters`] and [`Store::flush_series`]: the first of them if both fail.
+    /// As of [`Store::flush_counters`], [`Store::flush_series`] and [`Store::flush_groups`]: the first of them if several
+    /// fail.
     pub async fn flush(&self) -> Result<(), StoreError> {
-        let (counters, series) = futures::join!(self.flush_counters(), self.flush_series());
-        counters.and(series)
+        let (counters, series, groups) =
+            futures::join!(self.flush_counters(), self.flush_series(), self.flush_groups());
+        counters.and(series).and(groups)
     }
 
     /// Writes the numbers over time that this process has noted and not written.

@@ -1,5 +1,6 @@
 //! The indexes that a DEN ensures at its start.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bson::{Document, doc};
@@ -8,7 +9,7 @@ use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::{Store, StoreError};
-use crate::{accounts, audit, live, series};
+use crate::{accounts, arrays, audit, fair, gates, live, rate, schedules, series};
 
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -102,6 +103,25 @@ fn of_ours() -> Vec<Index> {
         Index::on("tasks", doc! { "queue": 1, "unique": 1 }).unique().only(doc! {
             "unique": { "$exists": true }, "status": { "$in": [-7, -4, -2, -1, 0] },
         }),
+        // Gates: blocked tasks by what they wait for, and what changes that.
+        Index::on("tasks", doc! { "gate": 1, "_id": 1 })
+            .only(doc! { "status": -4, "gate": { "$exists": true } }),
+        Index::on("tasks", doc! { "waiting_for": 1, "_id": 1 })
+            .only(doc! { "status": -4, "waiting_for": { "$exists": true } }),
+        Index::on("tasks", doc! { "needs_lock": 1, "_id": 1 })
+            .only(doc! { "status": -4, "needs_lock": { "$exists": true } }),
+        Index::on("tasks", doc! { "dependents": 1, "status": 1 }).only(doc! { "dependents": true }),
+        Index::on("tasks", doc! { "holds_locks": 1, "status": 1 }).only(doc! { "holds_locks": true }),
+        Index::on(gates::LOCKS, doc! { "dirty": 1 }).only(doc! { "dirty": true }),
+        // What comes after a task, for pictures.
+        Index::on("tasks", doc! { "after": 1 }).only(doc! { "after": { "$exists": true } }),
+        Index::on("tasks.archive", doc! { "after": 1 }).only(doc! { "after": { "$exists": true } }),
+        // Arrays that are open, and their elements: by status first, to find one that has not ended.
+        Index::on(arrays::COLLECTION, doc! { "work": 1 }).only(doc! { "work": true }),
+        Index::on(arrays::COLLECTION, doc! { "looked": 1 }).only(doc! { "state": "done" }),
+        Index::on(arrays::COLLECTION, doc! { "gone": 1 }).expire(arrays::KEPT).only(doc! { "state": "done" }),
+        Index::on("tasks", elements()).only(doc! { "array.id": { "$exists": true } }),
+        Index::on("tasks.archive", elements()).only(doc! { "array.id": { "$exists": true } }),
         Index::on("tasks.attempts", doc! { "task": 1, "attempt": 1 }).unique(),
         Index::on("submissions", doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
         Index::on(audit::COLLECTION, doc! { "at": 1, "_id": 1 }),
@@ -117,6 +137,47 @@ fn of_ours() -> Vec<Index> {
         Index::on("tasks.deleting", doc! { "done": 1 }).expire(TOMBSTONES_KEPT),
         Index::on("bulk", doc! { "state": 1, "lease_until": 1 }),
         Index::on(series::COLLECTION, doc! { "at": 1 }).expire(series::KEPT),
+        Index::on(rate::COLLECTION, doc! { "full": 1 }).expire(rate::KEPT),
+        // What a tenant has that waits or runs, and under which reservation it came.
+        Index::on("tasks", doc! { "tenant": 1, "status": 1, "reserved": 1 })
+            .only(doc! { "tenant": { "$exists": true }, "status": { "$lte": 0 } }),
+        Index::on(schedules::COLLECTION, doc! { "tenant": 1 }).only(doc! { "tenant": { "$exists": true } }),
+    ]
+}
+
+fn elements() -> Document {
+    doc! { "array.id": 1, "status": 1, "array.index": 1 }
+}
+
+/// Those of schedules.
+fn of_schedules() -> Vec<Index> {
+    let with_time = doc! { "scheduled_for": { "$exists": true } };
+    vec![
+        // A time has one task, whoever makes it.
+        Index::on("tasks", doc! { "schedule": 1, "scheduled_for": 1 }).unique().only(with_time.clone()),
+        Index::on("tasks.archive", doc! { "schedule": 1, "scheduled_for": 1 }).only(with_time),
+        Index::on("tasks", doc! { "schedule": 1, "status": 1 })
+            .only(doc! { "schedule": { "$exists": true } }),
+        Index::on("tasks", doc! { "unsettled": 1, "status": 1 }).only(doc! { "unsettled": true }),
+        Index::on(schedules::COLLECTION, doc! { "name": 1 }).unique(),
+        Index::on(schedules::COLLECTION, doc! { "next": 1 }).only(doc! { "next": { "$type": "date" } }),
+        Index::on(schedules::COLLECTION, doc! { "firing_at": 1 })
+            .only(doc! { "firing_at": { "$type": "date" } }),
+    ]
+}
+
+/// Those of queues that are fair or go by priority.
+fn of_policies() -> Vec<Index> {
+    let queued = |field: &str| doc! { "status": -2, field: { "$exists": true } };
+    vec![
+        Index::on("tasks", fair::index_of_groups()).only(queued("group")),
+        Index::on("tasks", fair::index_of_priorities()).only(queued("priority")),
+        // A place in a group is taken once: this keeps `group_threads`, as the one over places of queues keeps `threads`.
+        Index::on("tasks", doc! { "queue": 1, "group": 1, "group_slot": 1 })
+            .unique()
+            .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "group_slot": { "$exists": true } }),
+        Index::on(fair::GROUPS, doc! { "at": 1 }).expire(fair::KEPT),
+        Index::on(fair::TURNS, doc! { "at": 1 }).expire(fair::KEPT),
     ]
 }
 
@@ -128,6 +189,14 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn keeps_unique_keys(&self) -> Result<bool, StoreError> {
+        self.keeps_apart(&["queue", "unique"]).await
+    }
+
+    /// Whether a unique index over these fields of tasks is there.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(crate) async fn keeps_apart(&self, fields: &[&str]) -> Result<bool, StoreError> {
         let indexes: Vec<IndexModel> = match self.tasks().list_indexes().await {
             Ok(cursor) => cursor.try_collect().await?,
             Err(error) => match StoreError::from(error) {
@@ -139,7 +208,7 @@ impl Store {
         };
         let keeps = |index: &IndexModel| {
             let unique = index.options.as_ref().is_some_and(|options| options.unique == Some(true));
-            unique && index.keys.keys().eq(["queue", "unique"])
+            unique && index.keys.keys().eq(fields)
         };
         Ok(indexes.iter().any(keeps))
     }
@@ -182,9 +251,40 @@ impl Store {
     pub async fn ensure_indexes(&self) -> Result<(), StoreError> {
         let mut refused = None;
         let essential = of_disbatch().into_iter().map(|index| (true, index.collection, index.model()));
-        let ours = of_ours().into_iter().map(|index| (false, index.collection, index.model()));
+        let ours = of_ours().into_iter().chain(of_policies()).chain(of_schedules());
+        let ours = ours.map(|index| (false, index.collection, index.model()));
         let live = live::indexes().map(|index| (false, live::COLLECTION, index));
+        // Those of Disbatch come first: of two that serve a query as well, the server takes the older one, and the order in
+        // which tasks are found is that of the index.
+        let mut of_collections: BTreeMap<(bool, &str), Vec<IndexModel>> = BTreeMap::new();
         for (essential, name, index) in essential.chain(ours).chain(live) {
+            of_collections.entry((!essential, name)).or_default().push(index);
+        }
+        for ((ours, name), indexes) in of_collections {
+            let essential = !ours;
+            let collection = self.database().collection::<Document>(name);
+            // All at once: the server reads a collection once for all of them.
+            match collection.create_indexes(indexes.clone()).await.map_err(StoreError::from) {
+                Ok(_) => {}
+                Err(error) if error.is_transient() => return Err(error),
+                Err(_) => {
+                    let error = self.ensure_each((name, essential), indexes).await?;
+                    refused = refused.or(error);
+                }
+            }
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// The same for indexes of one collection one after the other, as one of them was refused. Returns why, if anything
+    /// needs it.
+    async fn ensure_each(
+        &self,
+        (name, essential): (&str, bool),
+        indexes: Vec<IndexModel>,
+    ) -> Result<Option<StoreError>, StoreError> {
+        let mut refused = None;
+        for index in indexes {
             let created = self.database().collection::<Document>(name).create_index(index).await;
             match created.map_err(StoreError::from) {
                 Ok(_) => {}
@@ -197,6 +297,6 @@ impl Store {
                 }
             }
         }
-        refused.map_or(Ok(()), Err)
+        Ok(refused)
     }
 }

@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 
+use crate::fair::{FairWindow, RankedWindow};
 use crate::model::{Queue, QueueId};
 
 /// So many ids are read at once, at least.
@@ -59,6 +60,10 @@ const CHEAP_SCAN: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub struct Ahead {
     queues: HashMap<QueueId, Window>,
+    /// The same of queues that go by priority.
+    ranked: HashMap<QueueId, RankedWindow>,
+    /// The same of fair ones.
+    fair: HashMap<QueueId, FairWindow>,
 }
 
 impl Ahead {
@@ -67,6 +72,12 @@ impl Ahead {
         if let Some(window) = self.queues.get_mut(&queue) {
             window.scanned = None;
         }
+        if let Some(window) = self.ranked.get_mut(&queue) {
+            window.look_back();
+        }
+        if let Some(window) = self.fair.get_mut(&queue) {
+            window.look_back();
+        }
     }
 
     /// Something may have been put back anywhere.
@@ -74,11 +85,24 @@ impl Ahead {
         for window in self.queues.values_mut() {
             window.scanned = None;
         }
+        self.ranked.values_mut().for_each(RankedWindow::look_back);
+        self.fair.values_mut().for_each(FairWindow::look_back);
     }
 
     /// Forgets all queues but these.
     pub fn keep_only(&mut self, queues: &[Queue]) {
-        self.queues.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
+        let is_kept = |id: &QueueId| queues.iter().any(|queue| queue.id == *id);
+        self.queues.retain(|id, _| is_kept(id));
+        self.ranked.retain(|id, _| is_kept(id));
+        self.fair.retain(|id, _| is_kept(id));
+    }
+
+    pub(super) fn ranked(&mut self, queue: QueueId) -> &mut RankedWindow {
+        self.ranked.entry(queue).or_default()
+    }
+
+    pub(super) fn fair(&mut self, queue: QueueId) -> &mut FairWindow {
+        self.fair.entry(queue).or_default()
     }
 
     pub(super) fn window(&mut self, queue: QueueId, newest_first: bool) -> &mut Window {

@@ -7,6 +7,9 @@
 //!
 //! A move is three steps for a batch of tasks:
 //!
+//! Those whose end others have not been told of yet (see [`crate::gates`]) are left where they are. The schedules of tasks
+//! are told before (see [`crate::schedules`]).
+//!
 //! 1. The server copies those that have ended (`$merge` by `_id`, replacing an older copy), acknowledged by a
 //!    majority. A copy says that it is `moving`.
 //! 2. A task is deleted from `tasks` if its status and `mtime` are still those of its copy. A task that was
@@ -48,6 +51,12 @@ pub(crate) fn ended() -> Document {
     doc! { "$or": [{ "status": { "$in": [-3, -5, -6] } }, { "status": { "$gte": 1 } }] }
 }
 
+/// Matches ended tasks of which nothing is left to be told to others.
+pub(super) fn told() -> Document {
+    let not = || doc! { "$ne": true };
+    doc! { "dependents": not(), "unsettled": not(), "holds_locks": not() }
+}
+
 impl Store {
     /// Moves those of `ids` that have ended to the archive.
     ///
@@ -61,8 +70,12 @@ impl Store {
         }
         let ids: Vec<ObjectId> = ids.iter().map(|id| id.0).collect();
         let of_batch = doc! { "_id": { "$in": &ids } };
+        self.settle_before_leaving(&ids).await?;
+        // Those whose dependents or schedules have not been told of their end, or whose locks were not taken back, go the
+        // next time.
+        let told = told();
         let copy = [
-            doc! { "$match": { "$and": [&of_batch, ended()] } },
+            doc! { "$match": { "$and": [&of_batch, ended(), told] } },
             doc! { "$set": { "archived": "$$NOW", "moving": true } },
             doc! { "$merge": {
                 "into": COLLECTION, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert",
@@ -86,7 +99,7 @@ impl Store {
     async fn finish(&self, which: Document, limit: i64) -> Result<Archived, StoreError> {
         let mut filter = which;
         filter.insert("moving", true);
-        let compared = doc! { "status": 1, "mtime": 1, "queue": 1 };
+        let compared = doc! { "status": 1, "mtime": 1, "queue": 1, "dependents": 1 };
         let copies = self.archive().find(filter).projection(compared).limit(limit).await?;
         let copies: Vec<Document> = copies.map_ok(Document::from).try_collect().await?;
         if copies.is_empty() {
@@ -107,6 +120,9 @@ impl Store {
             .filter(|copy| !is_stale(copy))
             .filter_map(|copy| copy.get("_id").cloned())
             .collect();
+        // Where nothing is tried again, nobody waits for a success.
+        let parents: Vec<Bson> = copies.iter().filter(|copy| !is_stale(copy)).filter_map(parent_of).collect();
+        self.ask_dependents_again(&parents).await?;
         if !settled.is_empty() {
             let settled = doc! { "_id": { "$in": settled }, "moving": true };
             self.archive().update_many(settled, doc! { "$unset": { "moving": "" } }).await?;
@@ -114,8 +130,8 @@ impl Store {
         Ok(Archived { moved, stayed })
     }
 
-    /// Deletes those documents of a collection that still have the status and `mtime` that `seen` has. Returns
-    /// how many.
+    /// Deletes those documents of a collection that still have the status, `mtime` and `dependents` that `seen` has.
+    /// Returns how many.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -129,7 +145,11 @@ impl Store {
         }
         let one = |seen: &Document| {
             let field = |name: &str| seen.get(name).cloned().unwrap_or(Bson::Null);
-            let unchanged = doc! { "_id": field("_id"), "status": field("status"), "mtime": field("mtime") };
+            // Somebody who waits for it and comes just now must find it, or not find it from the beginning.
+            let unchanged = doc! {
+                "_id": field("_id"), "status": field("status"), "mtime": field("mtime"),
+                "dependents": field("dependents"),
+            };
             doc! { "q": unchanged, "limit": 1 }
         };
         let deletes: Vec<Document> = seen.iter().map(one).collect();
@@ -172,6 +192,11 @@ impl Store {
         let found: Vec<Document> = found.try_collect().await?;
         Ok(found.iter().filter_map(|document| document.get_object_id("_id").ok()).collect())
     }
+}
+
+/// The id of a task that others wait for, or have waited for.
+pub(super) fn parent_of(task: &Document) -> Option<Bson> {
+    task.contains_key("dependents").then(|| task.get("_id").cloned()).flatten()
 }
 
 fn is_in(ids: &HashSet<ObjectId>, document: &Document) -> bool {

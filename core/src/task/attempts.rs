@@ -3,8 +3,9 @@
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
+use super::steps::kept;
 use super::{Finish, Run};
-use crate::model::{Task, TaskId};
+use crate::model::{STEPS, Task, TaskId};
 use crate::store::{Store, StoreError};
 
 impl Store {
@@ -14,14 +15,17 @@ impl Store {
     /// # Errors
     /// The database cannot be reached.
     pub(super) async fn keep_attempt(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
-        let started =
-            self.tasks().find_one(doc! { "_id": run.task }).projection(doc! { "started": 1 }).await?;
+        let only = doc! { "started": 1, STEPS: 1 };
+        let stored = self.tasks().find_one(doc! { "_id": run.task }).projection(only).await?;
         let mut outcome = doc! {
             "node": &run.node, "status": finish.status, "stdout": &finish.stdout, "stderr": &finish.stderr,
             "complete": finish.complete, "ended": self.now(),
         };
-        if let Some(at) = started.as_ref().and_then(|task| task.get("started")) {
+        if let Some(at) = stored.as_ref().and_then(|task| task.get("started")) {
             outcome.insert("started", at);
+        }
+        if let Some(steps) = kept(stored.as_ref().and_then(|task| task.get(STEPS)), finish.status) {
+            outcome.insert(STEPS, steps);
         }
         for (field, value) in [("exit", &finish.exit), ("result", &finish.result)] {
             if let Some(value) = value {
@@ -50,6 +54,9 @@ impl Store {
             if let Some(value) = task.rest.get(field) {
                 outcome.insert(field, value);
             }
+        }
+        if let Some(steps) = kept(task.rest.get(STEPS), task.status) {
+            outcome.insert(STEPS, steps);
         }
         // A task of Perl's has no number; what it did was its first attempt all the same.
         self.insert_attempt(task.id, task.attempt().unwrap_or(0).max(1), outcome).await

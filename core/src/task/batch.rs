@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
 use super::statements::Statement;
@@ -39,6 +39,24 @@ pub enum RunWrite {
         /// How far.
         progress: Document,
     },
+    /// Keep what a plugin has saved, see [`Store::save_storage`].
+    Storage {
+        /// The run.
+        run: Run,
+        /// What.
+        storage: Bson,
+        /// Which of the run's it is.
+        number: i64,
+    },
+    /// Record how far the steps of a task are, see [`Store::record_steps`].
+    Steps {
+        /// The run.
+        run: Run,
+        /// The state of each.
+        states: Vec<Document>,
+        /// Which of the run's these are.
+        number: i64,
+    },
 }
 
 /// What became of it.
@@ -52,7 +70,7 @@ pub enum Written {
     Renewed(Renewed),
     /// Whether the end was stored.
     Finished(Finished),
-    /// It is recorded, or the run has ended.
+    /// It is recorded, or the run has ended, or something newer was recorded before.
     Done,
 }
 
@@ -61,7 +79,11 @@ impl RunWrite {
     pub fn task(&self) -> TaskId {
         match self {
             Self::Start(start) => start.task,
-            Self::Renew { run, .. } | Self::Finish { run, .. } | Self::Progress { run, .. } => run.task,
+            Self::Renew { run, .. }
+            | Self::Finish { run, .. }
+            | Self::Progress { run, .. }
+            | Self::Storage { run, .. }
+            | Self::Steps { run, .. } => run.task,
         }
     }
 
@@ -71,6 +93,8 @@ impl RunWrite {
             Self::Renew { run, lease } => run.renewal(*lease),
             Self::Finish { run, finish } => finish.statement(run, store.now()),
             Self::Progress { run, progress } => run.progress(progress.clone(), store.now()),
+            Self::Storage { run, storage, number } => run.storage(storage.clone(), *number),
+            Self::Steps { run, states, number } => run.states_of_steps(states, *number),
         }
     }
 
@@ -80,7 +104,7 @@ impl RunWrite {
             Self::Start(_) => Written::Started,
             Self::Renew { .. } => Written::Renewed(Renewed::Held { cancel }),
             Self::Finish { .. } => Written::Finished(Finished::Stored),
-            Self::Progress { .. } => Written::Done,
+            Self::Progress { .. } | Self::Storage { .. } | Self::Steps { .. } => Written::Done,
         }
     }
 }
@@ -132,7 +156,10 @@ impl Store {
                 }
             }
             RunWrite::Finish { run, finish } => self.note_finish(run, finish),
-            RunWrite::Renew { .. } | RunWrite::Progress { .. } => {}
+            RunWrite::Renew { .. }
+            | RunWrite::Progress { .. }
+            | RunWrite::Storage { .. }
+            | RunWrite::Steps { .. } => {}
         }
     }
 
@@ -185,7 +212,7 @@ impl Store {
             RunWrite::Finish { run, finish } => {
                 Written::Finished(self.recognise_finish(run, finish, task).await?)
             }
-            RunWrite::Progress { .. } => Written::Done,
+            RunWrite::Progress { .. } | RunWrite::Storage { .. } | RunWrite::Steps { .. } => Written::Done,
         })
     }
 }

@@ -60,6 +60,7 @@ impl Store {
             let cancelled = Transition::to(Status::Cancelled, self.now())
                 .set("cancel", request.document(self))
                 .end_of_run()
+                .end_of_block()
                 .note(request.note());
             let before = self
                 .tasks()

@@ -3,25 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
-use futures::TryStreamExt;
-use mongodb::Collection;
-use mongodb::options::{Acknowledgment, Hint, ReturnDocument, WriteConcern};
+use bson::{Bson, Document, RawDocumentBuf, doc};
 
 use super::Ahead;
-use super::statements::Statement;
-use super::transition::{Transition, server_time_in};
-use crate::model::{NodeName, Queue, QueueId, Sort, Status, Task, TaskId, whole_number};
+use super::transition::Transition;
+use super::tries::{MOST_ALONE, Try};
+use crate::model::{NodeName, Policy, Queue, QueueId, Sort, Status, Task, TaskId};
+use crate::rate::Granted;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
-/// So few are claimed by an operation each, side by side: that takes one round trip, where one operation for all of
-/// them takes two.
-const MOST_ALONE: usize = 4;
-
 /// How often a claim is tried with other tasks when others were faster.
-const MOST_PASSES: usize = 8;
+pub(crate) const MOST_PASSES: usize = 8;
 
 /// So many documents are read at once.
 pub(super) const BATCH_READ: u32 = 1_000;
@@ -54,6 +47,9 @@ pub struct Claim {
     pub instance: String,
     /// The task as it was claimed.
     pub document: RawDocumentBuf,
+    /// Whether it says that it holds locks that do not know of it: it was queued again, by a program that knows nothing of
+    /// locks, while these were taken back.
+    pub has_lost_locks: bool,
 }
 
 /// What came of a number of claims of one queue.
@@ -67,6 +63,10 @@ pub struct Batch {
     /// faster, or it is too early to read the queue from its start again: look again within a second. Where there are
     /// fewer claims than were asked for, ask again at once.
     pub exhausted: bool,
+    /// There are tasks whose time comes after so long: the rates of their groups allow none of them to start now.
+    pub next: Option<Duration>,
+    /// By what the rates of groups have granted these claims: a start of each that is given back goes back, too.
+    pub grants: HashMap<TaskId, Granted>,
 }
 
 /// What became of a claim that was given back.
@@ -84,6 +84,11 @@ impl Claim {
         let slot = self.document.get("slot").ok().flatten()?;
         slot.as_i64().or_else(|| slot.as_i32().map(i64::from)).and_then(|slot| u64::try_from(slot).ok())
     }
+
+    /// The group of its task; empty if that has none.
+    pub fn group(&self) -> &str {
+        crate::fair::group_of(&self.document)
+    }
 }
 
 impl Store {
@@ -93,7 +98,7 @@ impl Store {
     /// Each claim is one update that matches a queued task that no node has and gives it to this one, so no two
     /// DENs can claim the same task (Disbatch 4 design, Task Lifecycle); and a unique index forbids that two claimed
     /// or running tasks of a queue have the same place, so no number of DENs can claim more than there are places.
-    /// Which tasks are tried is read ahead, see [`Ahead`].
+    /// Which tasks are tried is read ahead, see [`Ahead`]; whose turn it is in queues with a policy, see [`crate::fair`].
     ///
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been claimed.
@@ -105,6 +110,17 @@ impl Store {
         slots: &[u64],
         ahead: &mut Ahead,
     ) -> Result<Batch, StoreError> {
+        match queue.policy() {
+            Policy::Sorted(_) => {}
+            // Boxed, so that its state does not weigh on every other claim.
+            Policy::Priority => {
+                return Box::pin(self.claim_by_priority(queue, claimant, slots, ahead.ranked(queue.id)))
+                    .await;
+            }
+            Policy::Fair => {
+                return Box::pin(self.claim_fairly(queue, claimant, slots, ahead.fair(queue.id))).await;
+            }
+        }
         let window = ahead.window(queue.id, is_newest_first(queue));
         let mut batch = Batch::default();
         let mut slots = slots.to_vec();
@@ -121,8 +137,11 @@ impl Store {
             // All that there were past the mark. Whether there is more elsewhere is for the next call to find out, so that
             // these need not wait for it.
             let were_all = tried < slots.len();
-            let tries: Vec<Try> =
-                ids.into_iter().zip(slots.drain(..tried)).map(|(task, slot)| Try { task, slot }).collect();
+            let tries: Vec<Try> = ids
+                .into_iter()
+                .zip(slots.drain(..tried))
+                .map(|(task, slot)| Try { task, slot, group_slot: None })
+                .collect();
             // Where others claim too, most of what is tried is lost, which is not worth an operation each.
             let most_alone = if window.is_contended() { 1 } else { MOST_ALONE };
             let outcome = self.try_claims(queue, claimant, (tries, most_alone)).await;
@@ -143,94 +162,6 @@ impl Store {
             }
         }
         Ok(batch)
-    }
-
-    async fn try_claims(
-        &self,
-        queue: &Queue,
-        claimant: &Claimant,
-        (tries, most_alone): (Vec<Try>, usize),
-    ) -> Result<Outcome, StoreError> {
-        let now = self.now();
-        if tries.len() > most_alone {
-            return self.try_claims_at_once(queue, claimant, tries, now).await;
-        }
-        let each = tries.iter().map(|one| self.try_claim(queue, claimant, *one, now));
-        let mut all = Outcome::default();
-        for outcome in futures::future::join_all(each).await {
-            all.add(outcome?);
-        }
-        Ok(all)
-    }
-
-    async fn try_claim(
-        &self,
-        queue: &Queue,
-        claimant: &Claimant,
-        one: Try,
-        now: DateTime,
-    ) -> Result<Outcome, StoreError> {
-        let (filter, update) = one.statement(queue, claimant, now).alone();
-        let claimed = self
-            .raw_tasks()
-            .find_one_and_update(filter, update)
-            .hint(by_id())
-            .return_document(ReturnDocument::After)
-            .write_concern(one_member())
-            .await;
-        let mut outcome = Outcome::default();
-        match claimed.map_err(StoreError::from) {
-            Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
-            Ok(None) => outcome.lost.push(one),
-            Err(error) => outcome.failed(one, error)?,
-        }
-        Ok(outcome)
-    }
-
-    /// Claims with one update, then reads what was claimed: tasks that have this start of the DEN, the place that
-    /// they were to get, and the time of this call. No earlier claim of ours has all of these.
-    async fn try_claims_at_once(
-        &self,
-        queue: &Queue,
-        claimant: &Claimant,
-        tries: Vec<Try>,
-        now: DateTime,
-    ) -> Result<Outcome, StoreError> {
-        let statements: Vec<Statement> =
-            tries.iter().map(|one| one.statement(queue, claimant, now)).collect();
-        let report = self.update_tasks(&statements, Some(&one_member())).await?;
-        let ids: Vec<ObjectId> = tries.iter().map(|one| one.task).collect();
-        let ours = doc! {
-            "_id": { "$in": ids }, "status": Status::Claimed, "node": &claimant.node,
-            "instance": &claimant.instance, "mtime": now,
-        };
-        let found = self.raw_tasks().find(ours).hint(by_id()).batch_size(BATCH_READ).await?;
-        let documents: Vec<RawDocumentBuf> = found.try_collect().await?;
-        let mut documents: HashMap<(ObjectId, u64), RawDocumentBuf> = documents
-            .into_iter()
-            .filter_map(|document| Some(((id_of(&document)?, slot_of(&document)?), document)))
-            .collect();
-        let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
-        let mut outcome = Outcome::default();
-        for (number, one) in tries.into_iter().enumerate() {
-            match (documents.remove(&(one.task, one.slot)), failures.remove(&number)) {
-                (Some(document), _) => outcome.claims.push(claim_of(one, queue, claimant, document)),
-                (None, Some(error)) => outcome.failed(one, error)?,
-                (None, None) => outcome.lost.push(one),
-            }
-        }
-        Ok(outcome)
-    }
-
-    fn raw_tasks(&self) -> Collection<RawDocumentBuf> {
-        self.tasks().clone_with_type()
-    }
-
-    /// Whether other DENs have any of these tasks.
-    async fn have_others(&self, lost: &[Try], claimant: &Claimant) -> Result<bool, StoreError> {
-        let ids: Vec<ObjectId> = lost.iter().map(|lost| lost.task).collect();
-        let theirs = doc! { "_id": { "$in": ids }, "node": { "$nin": [Bson::Null, Bson::Int32(-1), Bson::from(&claimant.node)] } };
-        Ok(self.tasks().find_one(theirs).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
     /// Gives a claimed task back to its queue. Nothing happens if its runner has started it meanwhile.
@@ -303,96 +234,12 @@ pub(super) fn given_back(store: &Store, why: &str) -> Vec<Document> {
     Transition::to(Status::Queued, store.now()).without_node().end_of_run().note(why).pipeline()
 }
 
-/// A task and the place that it is to have.
-#[derive(Debug, Clone, Copy)]
-struct Try {
-    task: ObjectId,
-    slot: u64,
-}
-
-/// What came of some tries.
-#[derive(Debug, Default)]
-struct Outcome {
-    claims: Vec<Claim>,
-    /// Another task has the place.
-    refused: Vec<Try>,
-    /// The task cannot be claimed any more.
-    lost: Vec<Try>,
-}
-
-impl Outcome {
-    fn add(&mut self, other: Self) {
-        self.claims.extend(other.claims);
-        self.refused.extend(other.refused);
-        self.lost.extend(other.lost);
-    }
-
-    /// A place that is taken, or a task that cannot take another field, is no reason to claim nothing else.
-    fn failed(&mut self, one: Try, error: StoreError) -> Result<(), StoreError> {
-        match error.write_failure() {
-            Some(failure) if failure.is_duplicate_key() => self.refused.push(one),
-            Some(failure) if failure.is_too_large() => {
-                tracing::warn!(task = %one.task, "the task is too large to be claimed");
-                self.lost.push(one);
-            }
-            _ => return Err(error),
-        }
-        Ok(())
-    }
-}
-
-impl Try {
-    fn statement(self, queue: &Queue, claimant: &Claimant, now: DateTime) -> Statement {
-        let lease =
-            claimant.lease.map_or_else(|| Bson::from("$$REMOVE"), |lease| server_time_in(lease).into());
-        let transition = Transition::to(Status::Claimed, now)
-            .set("node", &claimant.node)
-            .set("instance", claimant.instance.as_str())
-            .set("slot", i64::try_from(self.slot).unwrap_or(i64::MAX))
-            .compute("attempt", doc! { "$add": [{ "$ifNull": ["$attempt", 0] }, 1] })
-            .compute("lease_until", lease);
-        Statement { task: self.task, like: claimable(queue), transition }
-    }
-}
-
 /// Matches the queued tasks of `queue` that no node has.
-pub(super) fn claimable(queue: &Queue) -> Document {
+pub(crate) fn claimable(queue: &Queue) -> Document {
     doc! { "node": { "$in": [Bson::Null, Bson::Int32(-1)] }, "status": Status::Queued, "queue": queue.id }
-}
-
-fn claim_of(one: Try, queue: &Queue, claimant: &Claimant, document: RawDocumentBuf) -> Claim {
-    let number = document.get("attempt").ok().flatten().and_then(|value| Bson::try_from(value).ok());
-    Claim {
-        task: TaskId(one.task),
-        queue: queue.id,
-        node: claimant.node.clone(),
-        attempt: number.as_ref().and_then(whole_number).unwrap_or(0),
-        instance: claimant.instance.clone(),
-        document,
-    }
-}
-
-fn id_of(document: &RawDocumentBuf) -> Option<ObjectId> {
-    document.get_object_id("_id").ok()
-}
-
-fn slot_of(document: &RawDocumentBuf) -> Option<u64> {
-    document.get_i64("slot").ok().and_then(|slot| u64::try_from(slot).ok())
-}
-
-fn by_id() -> Hint {
-    Hint::Keys(doc! { "_id": 1 })
-}
-
-/// A claim decides nothing: the start does, whose filter contains the claim, and which a majority acknowledges. If
-/// the claim is lost with its server, the start finds no claimed task. A server that has been cut off cannot
-/// confirm too much either: a claim that survives was copied before the others elected, so it comes before
-/// everything that was written since, and those who claim later count it.
-fn one_member() -> WriteConcern {
-    WriteConcern::builder().w(Acknowledgment::Nodes(1)).build()
 }
 
 /// Whether the queue is taken from its end.
 pub(super) fn is_newest_first(queue: &Queue) -> bool {
-    queue.sort_order() == Ok(Sort::Lifo)
+    queue.policy() == Policy::Sorted(Sort::Lifo)
 }

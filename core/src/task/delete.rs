@@ -21,7 +21,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
 
-use super::archive::{self, ended};
+use super::archive::{self, ended, parent_of, told};
 use crate::model::TaskId;
 use crate::store::{Store, StoreError};
 
@@ -49,7 +49,10 @@ impl Store {
         let of_batch = doc! { "_id": { "$in": &ids } };
         // What is in `tasks` counts, so it is noted last.
         self.note_deletion(archive::COLLECTION, of_batch.clone()).await?;
-        self.note_deletion("tasks", doc! { "$and": [&of_batch, ended()] }).await?;
+        self.settle_before_leaving(&ids).await?;
+        // Those whose dependents or schedules have not been told of their end, or whose locks were not taken back, go the
+        // next time.
+        self.note_deletion("tasks", doc! { "$and": [&of_batch, ended(), told()] }).await?;
         let found = self.tombstones().find(doc! { "_id": { "$in": ids }, "done": Bson::Null }).await?;
         let tombstones: Vec<Document> = found.try_collect().await?;
         let deleted = self.delete_unchanged("tasks", &tombstones).await?;
@@ -81,7 +84,7 @@ impl Store {
         let note = [
             doc! { "$match": which },
             doc! { "$project": {
-                "status": 1, "mtime": 1, "queue": 1, "from": collection, "at": "$$NOW",
+                "status": 1, "mtime": 1, "queue": 1, "dependents": 1, "from": collection, "at": "$$NOW",
                 "files": { "$filter": {
                     "input": ["$stdout", "$stderr"], "cond": { "$eq": [{ "$type": "$$this" }, "objectId"] },
                 } },
@@ -126,6 +129,8 @@ impl Store {
         if ids.is_empty() {
             return Ok(());
         }
+        let parents: Vec<Bson> = tombstones.iter().filter_map(parent_of).collect();
+        self.ask_dependents_again(&parents).await?;
         let of_tasks = doc! { "task": { "$in": &ids } };
         self.archive().delete_many(doc! { "_id": { "$in": &ids } }).await?;
         let files = self.files_of(&ids, tombstones).await?;

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Run;
 use super::statements::Statement;
+use super::steps::queued;
 use super::transition::{Transition, server_time_in};
 use crate::model::stored::optional;
-use crate::model::{Status, Task, number};
+use crate::model::{STEPS, Status, Task, number};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -180,9 +181,17 @@ pub(super) fn deferred(store: &Store, pause: Duration, why: &str) -> Transition 
         .set("stderr", Bson::Null)
         .compute("failures", doc! { "$add": [{ "$ifNull": ["$failures", 0] }, 1] })
         .compute("run_at", server_time_in(pause))
+        .compute("again", goes_first())
+        .compute(STEPS, queued())
         .end_of_run()
         .unset("progress")
         .note(why)
+}
+
+/// Of the tasks of a group, those come first that are tried again.
+fn goes_first() -> Document {
+    let has_group = doc! { "$ne": [{ "$type": "$group" }, "missing"] };
+    doc! { "$cond": [has_group, true, "$$REMOVE"] }
 }
 
 impl Finish {

@@ -6,9 +6,10 @@ use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 use super::finish::deferred;
+use super::steps::died;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
-use crate::model::{NodeName, Queue, QueueId, Rules, Selector, Status, Task};
+use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task};
 use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
@@ -144,7 +145,8 @@ impl Store {
         [stdout, stderr]: [Bson; 2],
         why: String,
     ) -> Result<Buried, StoreError> {
-        let mut update = Transition::to(Status::Orphaned, self.now()).end_of_run().note(why);
+        let mut update =
+            Transition::to(Status::Orphaned, self.now()).compute(STEPS, died()).end_of_run().note(why);
         if stdout != Bson::Null || stderr != Bson::Null {
             update = update.set("stdout", stdout).set("stderr", stderr).set("complete", false);
         }

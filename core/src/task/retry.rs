@@ -2,15 +2,42 @@
 
 use bson::{Bson, doc};
 
+use super::steps::queued;
 use super::transition::Transition;
-use crate::model::{Status, TaskId};
+use crate::arrays::Reopened;
+use crate::model::{ArrayId, STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
+use crate::{admission, arrays};
+
+/// Where a task waits that is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    /// For those that it comes after, if it has not waited for them to the end, and for its locks.
+    New,
+    /// For the elements of its array.
+    Array(ArrayId),
+    /// Until no rule holds it.
+    Admission,
+}
+
+impl Gate {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Array(_) => arrays::GATE,
+            Self::Admission => admission::GATE,
+        }
+    }
+}
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retried {
     /// It is queued again.
     Queued,
+    /// It is blocked again: it waits for its locks, for those that it comes after and has not waited for to the end, for the
+    /// elements of its array, or for the rule of admission that holds it.
+    Blocked,
     /// It has not ended, or someone else has changed it meanwhile: it is in this status now.
     NotEnded(Status),
     /// There is no such task.
@@ -19,7 +46,10 @@ pub enum Retried {
 
 impl Store {
     /// Queues an ended task again (-3, -5, -6 or final -> -2) with all its attempts before it. Its output and
-    /// result are kept in `tasks.attempts`.
+    /// result are kept in `tasks.attempts`. One with locks, or that was cancelled while it waited for others, goes to its
+    /// gates instead (-> -4), and so does one that was held and that a rule of admission still holds. One that comes after all elements of an array
+    /// waits for them once more, and the array is open again. Those that wait for it wait for its next end, of which its
+    /// schedule is told, too.
     ///
     /// Of two who retry the same task at the same time, one does it.
     ///
@@ -32,6 +62,13 @@ impl Store {
         if !task.status.has_ended() {
             return Ok(Retried::NotEnded(task.status));
         }
+        let gate = self.gate_of_retried(&task).await?;
+        if let Some(Gate::Array(array)) = gate
+            && Box::pin(self.reopen_array(array)).await? == Reopened::Busy
+        {
+            // Before the task waits for it: else it would wait for ever if this process died in between.
+            return Ok(Retried::NotEnded(task.status));
+        }
         let kept = self.keep_outcome(&task).await?;
         // A task of Perl's has no number; what it did was its first attempt all the same.
         let attempt = task.attempt().unwrap_or(0).max(1);
@@ -39,21 +76,17 @@ impl Store {
             "_id": id, "status": task.status, "attempt": task.rest.get("attempt").cloned(),
         };
         filter.insert("mtime", task.mtime.as_ref().map(|mtime| mtime.0.clone()));
-        let mut update = Transition::to(Status::Queued, self.now())
-            .without_node()
-            .set("stdout", Bson::Null)
-            .set("stderr", Bson::Null)
-            .set("attempt", attempt)
-            .end_of_run()
-            .note(note);
-        for field in ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at"] {
-            update = update.unset(field);
-        }
+        let status = gate.map_or(Status::Queued, |_| Status::Blocked);
+        let update = self.begin_again(status, gate, attempt).note(note);
         let changed = self.tasks().update_one(filter, update.pipeline()).await.map_err(StoreError::from);
         if let Ok(result) = &changed
             && result.matched_count == 1
         {
-            self.moved(task.queue, Some(task.status), Some(Status::Queued), 1);
+            self.moved(task.queue, Some(task.status), Some(status), 1);
+            if status == Status::Blocked {
+                self.link_at_once(&[id]).await;
+                return Ok(Retried::Blocked);
+            }
             return Ok(Retried::Queued);
         }
         if kept {
@@ -63,4 +96,57 @@ impl Store {
         let status = self.find_task(id).await?.map(|task| task.status);
         Ok(status.map_or(Retried::NoSuchTask, Retried::NotEnded))
     }
+
+    /// The transition of an ended task to another attempt.
+    fn begin_again(&self, status: Status, gate: Option<Gate>, attempt: i64) -> Transition {
+        let had_dependents = doc! { "$ne": [{ "$type": "$dependents" }, "missing"] };
+        let is_scheduled = doc! { "$ne": [{ "$type": "$schedule" }, "missing"] };
+        let mut update = Transition::to(status, self.now())
+            .without_node()
+            .compute("dependents", doc! { "$cond": [had_dependents, true, "$$REMOVE"] })
+            .compute("unsettled", doc! { "$cond": [is_scheduled, true, "$$REMOVE"] })
+            .set("stdout", Bson::Null)
+            .set("stderr", Bson::Null)
+            .set("attempt", attempt)
+            .compute(STEPS, queued())
+            .end_of_run();
+        for field in
+            ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"]
+        {
+            update = update.unset(field);
+        }
+        if gate != Some(Gate::Admission) {
+            update = update.unset(admission::HELD);
+        }
+        if let Some(gate) = gate {
+            update = update.blocked_anew().set("gate", gate.as_str()).unset("stood_down");
+            if gate == Gate::New {
+                // A task that was held until it was cancelled has not been linked to those that it comes after.
+                let after = doc! { "$ifNull": ["$after", "$$REMOVE"] };
+                update = update.compute("waiting_for", doc! { "$ifNull": ["$waiting_for", after] });
+            }
+        }
+        update
+    }
+
+    /// Where an ended task goes that is tried again. `None`: to its queue.
+    async fn gate_of_retried(&self, task: &Task) -> Result<Option<Gate>, StoreError> {
+        if let Ok(array) = task.rest.get_object_id("final_of")
+            && self.find_array(ArrayId(array)).await?.is_some()
+        {
+            return Ok(Some(Gate::Array(ArrayId(array))));
+        }
+        if self.is_still_held(task).await? {
+            return Ok(Some(Gate::Admission));
+        }
+        Ok(waits_at_gates(task).then_some(Gate::New))
+    }
+}
+
+/// Whether a task has something to wait for before it can be queued.
+fn waits_at_gates(task: &Task) -> bool {
+    let has_some =
+        |field: &str| task.rest.get(field).and_then(Bson::as_array).is_some_and(|all| !all.is_empty());
+    let is_linked = task.rest.contains_key("waiting_for");
+    has_some("waiting_for") || has_some("locks") || (!is_linked && has_some("after"))
 }

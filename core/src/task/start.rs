@@ -103,6 +103,8 @@ impl Start {
         let transition = Transition::to(Status::Running, self.at)
             .set("started", self.at)
             .set("pid", i64::from(self.pid))
+            // Each run counts what it saves anew, and not every program removes the number of the one before.
+            .unset("saves")
             .compute("lease_until", server_time_in(self.lease));
         if self.claim.is_some() {
             return transition;

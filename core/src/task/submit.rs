@@ -2,6 +2,7 @@
 //!
 //! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
 
+mod array;
 mod once;
 mod options;
 
@@ -11,11 +12,15 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
+pub use array::SubmittedArray;
 pub use once::Once;
 pub use options::{StartAt, TaskOptions};
 
+use crate::admission::{Admitted, Scope};
+use crate::gates::MOST_LINKS;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::{Store, StoreError, Stored};
+use crate::tenants::{Busy, OverQuota};
 
 /// How many tasks are sent to the server at once.
 const BATCH: usize = 1_000;
@@ -62,12 +67,50 @@ pub enum SubmitError {
     /// The idempotency key was that of another request.
     #[error("the idempotency key was used for another request")]
     AnotherRequest,
+    /// Tasks that the new ones are to come after do not exist.
+    #[error("there are no tasks with these ids: {}", listed(.0))]
+    NoSuchTasks(Vec<TaskId>),
+    /// So many tasks cannot come after so many others.
+    #[error("the tasks times those that each comes after are more than {most}", most = MOST_LINKS)]
+    TooManyLinks,
+    /// Tasks that are made of a collection have no order that everybody knows.
+    #[error("tasks that are made of a collection cannot be a chain")]
+    ChainOfCollection,
     /// More tasks than one idempotency key can be for.
     #[error("an idempotency key is for at most {0} tasks")]
     TooManyForKey(usize),
+    /// A rule says that no such tasks are taken at the moment.
+    #[error("{}", rejected(.scope, .reason.as_deref()))]
+    Rejected {
+        /// Which tasks the rule is about.
+        scope: Scope,
+        /// Why, in the words of whoever made it.
+        reason: Option<String>,
+    },
+    /// Their tenant would have more than it may.
+    #[error(transparent)]
+    OverQuota(#[from] OverQuota),
+    /// Too many do something for their tenant at once.
+    #[error(transparent)]
+    Busy(#[from] Busy),
     /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn rejected(scope: &Scope, reason: Option<&str>) -> String {
+    let whose = match scope {
+        Scope::All => String::new(),
+        Scope::Queue(_) => " of this queue".to_owned(),
+        Scope::Tenant(tenant) => format!(" for the tenant {tenant}"),
+        Scope::Owner(owner) => format!(" of {owner}"),
+    };
+    let why = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("no new tasks{whose} are taken at the moment{why}")
+}
+
+fn listed(ids: &[TaskId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl From<mongodb::error::Error> for SubmitError {
@@ -83,9 +126,28 @@ struct Template {
     status: Status,
     now: DateTime,
     fields: Document,
+    /// What those have besides that come after the one before, if they are a chain.
+    chain: Option<TaskOptions>,
 }
 
 impl Template {
+    /// The tasks with these ids and parameters.
+    fn tasks(&self, tasks: impl IntoIterator<Item = (ObjectId, Document)>) -> Vec<Document> {
+        let mut before: Option<ObjectId> = None;
+        let task = |(id, params): (ObjectId, Document)| {
+            let mut task = self.task(id, params);
+            if let (Some(before), Some(options)) = (before.replace(id), &self.chain) {
+                let after = [TaskId(before)];
+                let (status, gate) = options.born(Status::Queued, &after);
+                task.insert("status", status);
+                task.extend(options.behind(&after));
+                task.extend(gate);
+            }
+            task
+        };
+        tasks.into_iter().map(task).collect()
+    }
+
     fn task(&self, id: ObjectId, params: Document) -> Document {
         let mut task = doc! {
             "_id": id,
@@ -116,8 +178,34 @@ impl Store {
         params: Vec<Document>,
         options: &TaskOptions,
     ) -> Result<Submitted, SubmitError> {
+        self.check_after(options, params.len()).await?;
         let template = self.template(queue, options, params.len()).await?;
-        self.insert_tasks(&template, params).await
+        self.insert_new(&template, params, options).await
+    }
+
+    /// Creates one task in `queue` for each of `params`, each to come after the one before.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub async fn submit_chain(
+        &self,
+        queue: QueueId,
+        params: Vec<Document>,
+        options: &TaskOptions,
+    ) -> Result<Submitted, SubmitError> {
+        let options = TaskOptions { chain: true, ..options.clone() };
+        self.submit_tasks(queue, params, &options).await
+    }
+
+    /// Sees to it that there are all tasks that new ones are to come after. As none can be named before it exists, no
+    /// task ever comes after itself.
+    async fn check_after(&self, options: &TaskOptions, tasks: usize) -> Result<(), SubmitError> {
+        options.check_links(tasks)?;
+        if options.after.is_empty() {
+            return Ok(());
+        }
+        let missing = self.missing_tasks(&options.after).await?;
+        if missing.is_empty() { Ok(()) } else { Err(SubmitError::NoSuchTasks(missing)) }
     }
 
     /// Creates one task in `queue` for each document of `collection` that `filter` finds, with the parameters
@@ -135,8 +223,17 @@ impl Store {
         params: impl Fn(&Document) -> Document,
         options: &TaskOptions,
     ) -> Result<Submitted, SubmitError> {
+        if options.chain {
+            return Err(SubmitError::ChainOfCollection);
+        }
+        self.check_after(options, 1).await?;
         let filter = self.without_new_tasks(collection, filter);
         let documents = self.database().collection::<Stored>(collection);
+        if !options.after.is_empty() {
+            let most = u64::try_from(options.most_tasks()).unwrap_or(u64::MAX);
+            let found = documents.count_documents(filter.clone()).limit(most + 1).max_time(FINDING).await?;
+            options.check_links(usize::try_from(found).unwrap_or(usize::MAX))?;
+        }
         let found = documents.find(filter).max_time(FINDING).await?;
         let mut batches = found.map_ok(Document::from).try_chunks(BATCH);
         let mut ids = Vec::new();
@@ -149,7 +246,7 @@ impl Store {
                 Some(template) => template,
             };
             let before = ids.len() / PROGRESS;
-            ids.extend(self.insert_tasks(template, batch).await?.ids);
+            ids.extend(self.insert_new(template, batch, options).await?.ids);
             if ids.len() / PROGRESS > before {
                 tracing::info!(queue = %queue, collection, tasks = ids.len(), "creating tasks");
             }
@@ -188,21 +285,56 @@ impl Store {
                 status = Status::Deferred;
             }
         }
-        Ok(Template { queue, status, now: self.now(), fields })
+        let (status, gate) = options.born(status, &options.after);
+        fields.extend(gate);
+        let chain = options.chain.then(|| options.clone());
+        Ok(Template { queue, status, now: self.now(), fields, chain })
+    }
+
+    /// A task with this id, as it is born, that was admitted. It is inserted by whoever has asked for it.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    pub(crate) async fn new_task(
+        &self,
+        queue: QueueId,
+        id: TaskId,
+        params: Document,
+        options: &TaskOptions,
+        admitted: &Admitted,
+    ) -> Result<Document, SubmitError> {
+        let mut task = self.template(queue, options, 1).await?.task(id.0, params);
+        admitted.mark(std::slice::from_mut(&mut task));
+        Ok(task)
+    }
+
+    /// Inserts new tasks if they are admitted.
+    async fn insert_new(
+        &self,
+        template: &Template,
+        params: Vec<Document>,
+        options: &TaskOptions,
+    ) -> Result<Submitted, SubmitError> {
+        let admitted = self.admit(template.queue, options, params.len()).await?;
+        let inserted = self.insert_tasks(template, params, &admitted).await;
+        self.conclude(admitted, inserted).await
     }
 
     async fn insert_tasks(
         &self,
         template: &Template,
         params: Vec<Document>,
+        admitted: &Admitted,
     ) -> Result<Submitted, SubmitError> {
-        let tasks = params.into_iter().map(|params| template.task(ObjectId::new(), params));
-        let documents: Vec<Document> = tasks.collect();
-        let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
+        let mut documents = template.tasks(params.into_iter().map(|params| (ObjectId::new(), params)));
+        admitted.mark(&mut documents);
+        let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok());
+        let ids: Vec<TaskId> = ids.map(TaskId).collect();
         if documents.is_empty() {
             return Ok(Submitted::now(ids));
         }
-        let tasks = documents.len() as u64;
+        let blocked = blocked(&documents);
+        let others = documents.len() as u64 - blocked;
         match template.fields.get_str("unique") {
             Ok(key) => self.insert_unique(template.queue, key, &documents).await?,
             Err(_) => {
@@ -211,7 +343,11 @@ impl Store {
                 inserted.inspect_err(|_| self.doubt_counters())?;
             }
         }
-        self.moved(template.queue, None, Some(template.status), tasks);
+        self.moved(template.queue, None, Some(template.status), others);
+        self.moved(template.queue, None, Some(Status::Blocked), blocked);
+        if blocked > 0 {
+            self.link_at_once(&ids).await;
+        }
         Ok(Submitted::now(ids))
     }
 
@@ -255,4 +391,10 @@ impl Store {
         let found = self.tasks().find_one(filter).projection(doc! { "_id": 1 }).await?;
         Ok(found.and_then(|task| task.get_object_id("_id").ok()).map(TaskId))
     }
+}
+
+/// How many of new tasks are blocked.
+fn blocked(tasks: &[Document]) -> u64 {
+    let status = Bson::from(Status::Blocked);
+    tasks.iter().filter(|task| task.get("status") == Some(&status)).count() as u64
 }

@@ -20,6 +20,8 @@ const AT_ONCE: i64 = 1_000;
 pub struct Swept {
     /// Deferred tasks whose time has come.
     pub due: u64,
+    /// Those of them that wait for their locks now.
+    pub blocked: u64,
     /// Claimed tasks that were not started within their lease.
     pub given_back: u64,
     /// Tasks whose deadline passed before they ran.
@@ -27,31 +29,39 @@ pub struct Swept {
 }
 
 impl Store {
-    /// Queues deferred tasks whose time has come (-7 -> -2), gives back claims whose lease has run out
-    /// (-1 -> -2), and cancels what waits beyond its deadline (-> -5). All times are the server's.
+    /// Queues deferred tasks whose time has come (-7 -> -2, or -4 if they have locks), gives back claims whose lease has
+    /// run out (-1 -> -2), and cancels what waits beyond its deadline (-> -5). All times are the server's.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn sweep_tasks(&self) -> Result<Swept, StoreError> {
         let now = self.now();
-        let due = doc! {
-            "status": Status::Deferred, "run_at": { "$type": "date" }, "$expr": is_past("run_at"),
+        let due = |has_locks: bool| {
+            doc! {
+                "status": Status::Deferred, "run_at": { "$type": "date" }, "$expr": is_past("run_at"),
+                "locks.0": { "$exists": has_locks },
+            }
         };
+        let to_locks = Transition::to(Status::Blocked, now).without_node().blocked_anew();
+        let to_locks = to_locks.note("its time has come").pipeline();
         let queued = Transition::to(Status::Queued, now).without_node().note("its time has come").pipeline();
         let claimed = doc! {
             "status": Status::Claimed,
             "lease_until": { "$type": "date" }, "$expr": is_past("lease_until"),
         };
         let back = given_back(self, "not started within its lease");
-        let cancelled =
-            Transition::to(Status::Cancelled, now).note("its deadline passed before it ran").pipeline();
-        let (due, given_back, overdue) = futures::try_join!(
-            self.move_all(due, &queued, Status::Queued),
+        let cancelled = Transition::to(Status::Cancelled, now).end_of_block();
+        let cancelled = cancelled.note("its deadline passed before it ran").pipeline();
+        // One that fails is not to break off the others.
+        let (queued, blocked, given_back, overdue) = futures::join!(
+            self.move_all(due(false), &queued, Status::Queued),
+            self.move_all(due(true), &to_locks, Status::Blocked),
             self.move_all(claimed, &back, Status::Queued),
             self.move_all(overdue(), &cancelled, Status::Cancelled),
-        )?;
-        Ok(Swept { due, given_back, overdue })
+        );
+        let (queued, blocked) = (queued?, blocked?);
+        Ok(Swept { due: queued + blocked, blocked, given_back: given_back?, overdue: overdue? })
     }
 
     /// How the server looks for tasks that wait beyond their deadline.
@@ -64,7 +74,8 @@ impl Store {
     }
 
     /// Moves all tasks that `filter` finds to another status, those of a queue and a status together, so that each
-    /// is counted where it belongs. Where there are none, this is one find. Returns how many have moved.
+    /// is counted where it belongs. Where there are none, this is one find. One that has grown too large to be moved is
+    /// cancelled. Returns how many have moved.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -83,10 +94,9 @@ impl Store {
             let before = all;
             for ((queue, status), ids) in together(&found) {
                 // What has changed since it was found is left alone.
-                let still = doc! { "$and": [{ "_id": { "$in": ids }, "status": status }, &filter] };
-                let moved = tasks.update_many(still, update.to_vec()).await;
-                // Some of them may have moved.
-                let moved = moved.inspect_err(|_| self.doubt_counters())?.modified_count;
+                let still = doc! { "$and": [{ "status": status }, &filter] };
+                let ids = ids.into_iter().cloned().collect();
+                let moved = self.update_each(ids, &still, update.to_vec()).await?;
                 if let Some(queue) = queue {
                     self.moved(QueueId(queue), Some(Status::from_code(status)), Some(to), moved);
                 }
@@ -107,7 +117,8 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn clear_stale_slots(&self) -> Result<u64, StoreError> {
-        let update = doc! { "$unset": { "slot": "", "lease_until": "", "instance": "", "pid": "" } };
+        let gone = doc! { "slot": "", "group_slot": "", "lease_until": "", "instance": "", "pid": "" };
+        let update = doc! { "$unset": gone };
         Ok(self.tasks().update_many(stale_slots(), update).await?.modified_count)
     }
 }

@@ -12,11 +12,14 @@ use crate::model::Status;
 const HISTORY: i32 = 50;
 
 /// What belongs to a running attempt, and ends with it.
-const OF_A_RUN: [&str; 5] = ["slot", "lease_until", "instance", "pid", "uploads"];
+const OF_A_RUN: [&str; 7] = ["slot", "group_slot", "lease_until", "instance", "pid", "uploads", "saves"];
+
+/// What a task has while it is blocked, and not after.
+const OF_A_BLOCK: [&str; 2] = ["gate", "needs_lock"];
 
 /// An update of a task: to another status, with an entry in its history, or within one.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Transition {
+pub(crate) struct Transition {
     /// Fields that get a value.
     values: Document,
     /// Fields that get what an expression gives.
@@ -29,60 +32,86 @@ pub(super) struct Transition {
 
 impl Transition {
     /// To `status`, at `now`.
-    pub(super) fn to(status: Status, now: DateTime) -> Self {
-        Self { values: doc! { "status": status, "mtime": now }, told: true, ..Self::within() }
+    pub(crate) fn to(status: Status, now: DateTime) -> Self {
+        let transition =
+            Self { values: doc! { "status": status, "mtime": now }, told: true, ..Self::within() };
+        if status.has_ended() || status == Status::Deferred { transition.awaited() } else { transition }
     }
 
     /// No other status.
-    pub(super) fn within() -> Self {
+    pub(crate) fn within() -> Self {
         let (values, computed) = (Document::new(), Document::new());
         Self { values, computed, unset: Vec::new(), note: None, told: false }
     }
 
     /// Sets a field to a value. Text that looks like an expression stays text.
-    pub(super) fn set(mut self, field: &str, value: impl Into<Bson>) -> Self {
+    pub(crate) fn set(mut self, field: &str, value: impl Into<Bson>) -> Self {
         self.values.insert(field, value.into());
         self
     }
 
     /// Sets a field to what an expression gives.
-    pub(super) fn compute(mut self, field: &str, expression: impl Into<Bson>) -> Self {
+    pub(crate) fn compute(mut self, field: &str, expression: impl Into<Bson>) -> Self {
         self.computed.insert(field, expression);
         self
     }
 
     /// Removes a field.
-    pub(super) fn unset(mut self, field: &'static str) -> Self {
+    pub(crate) fn unset(mut self, field: &'static str) -> Self {
         self.unset.push(field);
         self
     }
 
     /// Back to no node.
-    pub(super) fn without_node(self) -> Self {
+    pub(crate) fn without_node(self) -> Self {
         self.set("node", Bson::Null)
     }
 
     /// Removes what belongs to the attempt that ends here.
-    pub(super) fn end_of_run(mut self) -> Self {
+    pub(crate) fn end_of_run(mut self) -> Self {
         self.unset.extend(OF_A_RUN);
         self
     }
 
+    /// Removes what keeps a blocked task at a gate, see [`crate::gates`].
+    pub(crate) fn end_of_block(mut self) -> Self {
+        self.unset.extend(OF_A_BLOCK);
+        self
+    }
+
+    /// To a gate again, where the task looks anew for those that it waits for, and for its locks: in another round, in which
+    /// it holds nothing yet.
+    pub(crate) fn blocked_anew(self) -> Self {
+        let round = doc! { "$add": [{ "$ifNull": ["$lock_round", 0] }, 1] };
+        let has_locks = doc! { "$eq": [{ "$type": "$locks" }, "array"] };
+        self.set("gate", "new")
+            .compute("lock_round", doc! { "$cond": [has_locks, round, "$$REMOVE"] })
+            .unset("needs_lock")
+    }
+
+    /// Notes that somebody waits for this moment, if somebody does: change streams tell of that.
+    fn awaited(self) -> Self {
+        let is_awaited = doc! { "$or": [
+            { "$eq": ["$dependents", true] }, { "$eq": ["$holds_locks", true] },
+        ] };
+        self.compute("awaited", doc! { "$cond": [is_awaited, "$$NOW", "$$REMOVE"] })
+    }
+
     /// Says in the history why.
-    pub(super) fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());
         self
     }
 
     /// As MongoDB takes it.
-    pub(super) fn pipeline(self) -> Vec<Document> {
+    pub(crate) fn pipeline(self) -> Vec<Document> {
         let values = self.values.clone().into_iter();
         let set = values.map(|(field, value)| (field, literal(value).into())).collect();
         self.stages(set)
     }
 
     /// Whether one update can make both transitions: they differ in values alone.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.values.keys().eq(other.values.keys())
             && self.computed == other.computed
             && self.unset == other.unset
@@ -91,7 +120,7 @@ impl Transition {
     }
 
     /// One update for several tasks whose transitions are alike, each with its own values. None: there are none.
-    pub(super) fn pipeline_of(tasks: &[(ObjectId, &Self)]) -> Vec<Document> {
+    pub(crate) fn pipeline_of(tasks: &[(ObjectId, &Self)]) -> Vec<Document> {
         let Some((_, first)) = tasks.first() else { return Vec::new() };
         let ids: Vec<ObjectId> = tasks.iter().map(|(id, _)| *id).collect();
         let position = doc! { "$indexOfArray": [literal(ids), "$_id"] };

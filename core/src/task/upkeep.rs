@@ -12,11 +12,15 @@ use futures::TryStreamExt;
 
 use super::orphan::stale_claims;
 use super::sweep::{stale_slots, waiting};
+use super::transition::millis;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
 use crate::node::silent_nodes_to_find;
 use crate::queue::readable;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+
+/// The collections of Disbatch 4 that are looked at.
+const OF_DISBATCH: [&str; 3] = ["tasks", "nodes", "queues"];
 
 /// What a DEN wants to know.
 #[derive(Debug, Clone)]
@@ -50,6 +54,14 @@ pub struct Outlook {
     pub stale_slots: bool,
     /// A node has been silent for longer than its lease.
     pub silent_nodes: bool,
+    /// There is something to do at the gates, see [`Store::pass_gates`].
+    pub gates: bool,
+    /// A schedule is due, see [`Store::fire_schedules`].
+    pub schedules: bool,
+    /// A schedule has to be told of the end of a task, see [`Store::settle_scheduled`].
+    pub unsettled: bool,
+    /// There is something to do about an array, or will be: see [`Store::pass_arrays`].
+    pub arrays: bool,
     /// All queues, if they were asked for.
     pub queues: Option<Vec<Queue>>,
 }
@@ -70,6 +82,11 @@ impl Outlook {
                 "stale claims" => outlook.stale_claims = true,
                 "stale slots" => outlook.stale_slots = true,
                 "silent nodes" => outlook.silent_nodes = true,
+                "gates" => outlook.gates = true,
+                "schedule" if left.is_some_and(|left| left <= 0) => outlook.schedules = true,
+                "schedule" => outlook.comes(left),
+                "unsettled" => outlook.unsettled = true,
+                "arrays" => outlook.arrays = true,
                 "queue" => {
                     let queue = match part.remove("queue") {
                         Some(Bson::Document(queue)) => readable(queue),
@@ -105,7 +122,17 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn look_around(&self, question: &Question<'_>) -> Result<Outlook, StoreError> {
-        let pipeline = self.outlook_pipeline(question);
+        match self.look(question, |_| true).await {
+            // Users that Perl Disbatch made know three collections. For them the others are empty.
+            Err(error) if error.is_forbidden() => {
+                self.look(question, |collection| OF_DISBATCH.contains(&collection)).await
+            }
+            outlook => outlook,
+        }
+    }
+
+    async fn look(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Result<Outlook, StoreError> {
+        let pipeline = self.outlook_pipeline(question, may);
         let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
         Ok(Outlook::of(question, found))
     }
@@ -141,9 +168,10 @@ impl Store {
         Ok(found.into_iter().filter_map(|task| typed("tasks", task).ok()).collect())
     }
 
-    fn outlook_pipeline(&self, question: &Question<'_>) -> Vec<Document> {
+    /// The parts that are about collections that the user `may` read.
+    fn outlook_pipeline(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Vec<Document> {
         let mut pipeline = Vec::new();
-        for part in self.parts(question) {
+        for part in self.parts(question).into_iter().filter(|part| may(part.collection)) {
             match pipeline.is_empty() {
                 true => pipeline = part.pipeline,
                 false => pipeline.push(doc! { "$unionWith": {
@@ -165,6 +193,12 @@ impl Store {
             Part::any("stale slots", "tasks", stale_slots()),
             Part::any("silent nodes", "nodes", silent_nodes_to_find(question.lease / 2)),
         ];
+        let at_gates = crate::gates::to_look_at().into_iter();
+        parts.extend(at_gates.map(|(collection, filter)| Part::any("gates", collection, filter)));
+        parts.push(Part::any("unsettled", "tasks", crate::schedules::may_be_unsettled()));
+        parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
+        let of_schedules = crate::schedules::times().into_iter();
+        parts.extend(of_schedules.map(|(field, later)| Part::of_schedules(field, later)));
         if !question.claim_from.is_empty() {
             let ids: Vec<ObjectId> = question.claim_from.iter().map(|id| id.0).collect();
             let free = doc! {
@@ -196,6 +230,18 @@ impl Part {
             doc! { "$project": { "_id": 0, "what": what } },
         ];
         Self { collection, pipeline }
+    }
+
+    /// How long it is until `later` after the first time in `field` of all schedules.
+    fn of_schedules(field: &str, later: Duration) -> Self {
+        let at = doc! { "$add": [format!("${field}"), millis(later)] };
+        let pipeline = vec![
+            doc! { "$match": { field: { "$type": "date" } } },
+            doc! { "$sort": { field: 1 } },
+            doc! { "$limit": 1 },
+            doc! { "$project": { "_id": 0, "what": "schedule", "in": { "$subtract": [at, "$$NOW"] } } },
+        ];
+        Self { collection: crate::schedules::COLLECTION, pipeline }
     }
 
     /// How long it is until the first time in `field` of the tasks that `filter` matches.
@@ -234,6 +280,10 @@ mod tests {
         assert_eq!((lapsed.due, lapsed.lapsed, lapsed.next), (true, true, None));
         let now = outlook(&[("run_at", 0)]);
         assert_eq!((now.due, now.next), (false, Some(Duration::from_millis(1))));
+        let schedules = outlook(&[("schedule", 700), ("schedule", 90)]);
+        assert_eq!((schedules.schedules, schedules.next), (false, Some(Duration::from_millis(91))));
+        let schedules = outlook(&[("schedule", 0), ("schedule", 90)]);
+        assert_eq!((schedules.schedules, schedules.due), (true, false));
     }
 
     #[test]

@@ -97,17 +97,25 @@ pub fn additional_permissions(text: &str) -> Result<BTreeMap<String, Permissions
 /// What a DEN needs. A change stream of the database needs the right to read it all.
 const OF_DEN: Needed = &[
     (ANY, &["changeStream", "find"]),
+    // It inserts elements of arrays that are missing, and ends arrays.
+    (crate::arrays::COLLECTION, &["createIndex", "update"]),
     // The server removes entries when they are as old as the DEN tells it.
     (crate::audit::COLLECTION, &["collMod", "createIndex"]),
     ("bulk", &["createIndex"]),
     (crate::counters::COLLECTION, &["insert", "update"]),
     (crate::lease::COLLECTION, &["insert", "update"]),
+    (crate::gates::LOCKS, &["createIndex", "insert", "remove", "update"]),
     ("nodes", &["createIndex", "insert", "update"]),
     ("queues", &["createIndex"]),
+    (crate::rate::COLLECTION, &["createIndex", "insert", "update"]),
+    (crate::fair::TURNS, &["createIndex", "insert", "update"]),
+    (crate::fair::GROUPS, &["createIndex", "insert", "update"]),
+    // It makes the tasks of schedules, and tells these how they have ended.
+    (crate::schedules::COLLECTION, &["createIndex", "update"]),
     (crate::accounts::SESSIONS, &["createIndex"]),
     (crate::series::COLLECTION, &["createIndex", "insert", "update"]),
     ("submissions", &["createIndex"]),
-    ("tasks", &["createIndex", "remove", "update"]),
+    ("tasks", &["createIndex", "insert", "remove", "update"]),
     // The janitor archives and deletes by the policy of queues.
     ("tasks.archive", &["createIndex", "insert", "remove", "update"]),
     ("tasks.deleting", &["createIndex", "insert", "remove", "update"]),
@@ -128,9 +136,14 @@ fn needed(role: Role) -> Needed {
             (ANY, &["changeStream", "collStats", "find"]),
             // Nobody can change or remove what is there.
             (crate::audit::COLLECTION, &["insert"]),
+            (crate::admission::COLLECTION, &["insert", "remove", "update"]),
+            (crate::arrays::COLLECTION, &["insert", "update"]),
             ("balance", &["insert", "update"]),
             ("bulk", &["insert", "update"]),
+            (crate::schedules::CALENDARS, &["insert", "remove", "update"]),
+            (crate::schedules::COLLECTION, &["insert", "remove", "update"]),
             (crate::counters::COLLECTION, &["insert", "update"]),
+            (crate::gates::LOCKS, &["insert", "update"]),
             ("nodes", &["update"]),
             ("queues", &["insert", "remove", "update"]),
             // `disbatch user` and `disbatch token` work with these rights, too.
@@ -146,10 +159,12 @@ fn needed(role: Role) -> Needed {
             ("tasks.deleting", &["insert", "remove", "update"]),
             ("tasks.files", &["remove"]),
             ("tasks.live", &["remove"]),
+            (crate::tenants::COLLECTION, &["insert", "remove", "update"]),
         ],
         Role::TaskRunner => &[
             (crate::counters::COLLECTION, &["find", "insert", "update"]),
             ("queues", &["find"]),
+            (crate::schedules::COLLECTION, &["find"]),
             (crate::series::COLLECTION, &["insert", "update"]),
             ("tasks", &["find", "update"]),
             // Where a result is whose confirmation was lost, if the janitor was faster.
@@ -190,7 +205,8 @@ mod tests {
             };
             assert_eq!(may("queues", "insert"), role == Role::DisbatchWeb, "{role:?}");
             assert_eq!(may("reports", "insert"), role == Role::Plugin, "{role:?}");
-            assert_eq!(may("tasks", "insert"), role == Role::DisbatchWeb, "{role:?}");
+            let makes_tasks = matches!(role, Role::DisbatchWeb | Role::Disbatchd);
+            assert_eq!(may("tasks", "insert"), makes_tasks, "{role:?}");
             assert_eq!(may("audit", "insert"), role == Role::DisbatchWeb, "{role:?}");
             for collection in [crate::accounts::USERS, crate::accounts::SESSIONS, crate::accounts::TOKENS] {
                 for action in ["insert", "update", "remove"] {

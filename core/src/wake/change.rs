@@ -5,6 +5,7 @@ use bson::{Bson, Document, doc};
 use serde::Deserialize;
 
 use super::News;
+use crate::gates::LOCKS;
 
 /// A change, as far as it matters.
 #[derive(Debug, Deserialize)]
@@ -24,12 +25,15 @@ pub(super) struct Change {
     /// The end of a running task was asked for.
     #[serde(default)]
     cancel: bool,
+    /// A task has ended that others wait for, or that held locks; or something has changed at a lock.
+    #[serde(default)]
+    gates: bool,
     /// The document, where it is a node.
     #[serde(default)]
     node: Option<ObjectId>,
 }
 
-/// Heartbeats, claims, starts and ends are not among them.
+/// Heartbeats, claims and starts are not among them, and of ends only those that others wait for.
 pub(super) fn pipeline() -> [Document; 2] {
     let changed = |field: &str| format!("updateDescription.updatedFields.{field}");
     let is_there = || doc! { "$exists": true };
@@ -40,6 +44,9 @@ pub(super) fn pipeline() -> [Document; 2] {
         ] },
         { "ns.coll": "tasks", changed("status"): { "$in": [-7, -2] } },
         { "ns.coll": "tasks", changed("cancel"): is_there() },
+        { "ns.coll": "tasks", changed("awaited"): is_there() },
+        { "ns.coll": LOCKS, "operationType": { "$in": ["insert", "replace"] }, "fullDocument.dirty": true },
+        { "ns.coll": LOCKS, changed("dirty"): true },
         { "ns.coll": "queues" },
         { "ns.coll": "nodes", "operationType": "replace" },
         { "ns.coll": "nodes", changed("maxthreads"): is_there() },
@@ -54,6 +61,10 @@ pub(super) fn pipeline() -> [Document; 2] {
         "queued": { "$eq": [&status, -2] },
         "timed": { "$or": [{ "$eq": [status, -7] }, { "$gt": ["$fullDocument.deadline", Bson::Null] }] },
         "cancel": { "$ne": [{ "$type": "$updateDescription.updatedFields.cancel" }, "missing"] },
+        "gates": { "$or": [
+            { "$eq": ["$ns.coll", LOCKS] },
+            { "$ne": [{ "$type": "$updateDescription.updatedFields.awaited" }, "missing"] },
+        ] },
         "node": { "$cond": [{ "$eq": ["$ns.coll", "nodes"] }, "$documentKey._id", "$$REMOVE"] },
     };
     [doc! { "$match": of_interest }, doc! { "$project": only }]
@@ -65,9 +76,11 @@ impl Change {
         let mut news = News::default();
         match self.of.as_str() {
             "queues" => news.queues_changed = true,
+            LOCKS => news.gates = true,
             "nodes" => news.node_changed = node.is_none() || self.node == node,
             _ => {
                 news.attention = self.cancel;
+                news.gates = self.gates;
                 news.inserted = self.queued && self.new;
                 news.put_back = self.queued && !self.new;
                 news.timed = self.timed;
@@ -98,6 +111,8 @@ mod tests {
         assert_eq!(of_a_task(false, true, false, false), News { put_back: true, ..nothing });
         assert_eq!(of_a_task(false, false, false, true), News { attention: true, ..nothing });
         assert_eq!(news(doc! { "of": "queues" }), News { queues_changed: true, ..nothing });
+        assert_eq!(news(doc! { "of": "tasks", "gates": true }), News { gates: true, ..nothing });
+        assert_eq!(news(doc! { "of": "locks", "gates": true }), News { gates: true, ..nothing });
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct News {
     pub attention: bool,
     /// An operator has changed the node.
     pub node_changed: bool,
+    /// There may be something to do at the gates.
+    pub gates: bool,
 }
 
 impl News {
@@ -34,6 +36,7 @@ impl News {
             queues_changed: true,
             attention: true,
             node_changed: true,
+            gates: true,
         }
     }
 
@@ -50,6 +53,7 @@ impl News {
             self.queues_changed,
             self.attention,
             self.node_changed,
+            self.gates,
         ];
         let mut bits = 0;
         let mut at = 0;
@@ -70,6 +74,7 @@ impl News {
             queues_changed: bits & 8 != 0,
             attention: bits & 16 != 0,
             node_changed: bits & 32 != 0,
+            gates: bits & 64 != 0,
         }
     }
 }
@@ -84,6 +89,8 @@ impl BitOrAssign for News {
 #[derive(Debug, Default)]
 pub struct Hints {
     something: Notify,
+    gates: Notify,
+    gates_found: Notify,
     news: AtomicU8,
     listening: AtomicBool,
     node: Mutex<Option<ObjectId>>,
@@ -93,6 +100,27 @@ impl Hints {
     /// Resolves when there is something to look into, or when hints begin or cease to come.
     pub async fn noticed(&self) {
         self.something.notified().await;
+    }
+
+    /// Resolves when there may be something to do at the gates. That is for another to look into than what
+    /// [`Hints::noticed`] tells of.
+    pub async fn gates_noticed(&self) {
+        self.gates.notified().await;
+    }
+
+    /// Resolves when a look has found something to do at the gates.
+    pub async fn gates_found(&self) {
+        self.gates_found.notified().await;
+    }
+
+    /// Tells whoever looks after the gates of this node that there is something to do.
+    pub fn look_at_gates(&self) {
+        self.gates_found.notify_one();
+    }
+
+    /// Tells that tasks were queued that were blocked before.
+    pub fn queued(&self) {
+        self.tell(News { put_back: true, ..News::default() });
     }
 
     /// What has changed since this was last called.
@@ -115,6 +143,9 @@ impl Hints {
     }
 
     pub(super) fn tell(&self, news: News) {
+        if news.gates {
+            self.gates.notify_one();
+        }
         if news != News::default() {
             self.news.fetch_or(news.bits(), Ordering::AcqRel);
             self.something.notify_one();
@@ -136,7 +167,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_news_is_kept_apart() {
-        for bit in 0..6 {
+        for bit in 0..7 {
             let news = News::of_bits(1 << bit);
             assert_eq!(news.bits(), 1 << bit);
             assert_ne!(news, News::default());

@@ -1,6 +1,6 @@
 // The keyboard: single keys while nobody is typing, unless they are switched off in the help (?).
 
-const PLACES = { o: "/", t: "/tasks", n: "/nodes", p: "/plugins", b: "/bulk", q: "/balance", a: "/audit", u: "/users", d: "/docs", i: "/about" };
+const PLACES = { o: "/", t: "/tasks", s: "/schedules", n: "/nodes", p: "/plugins", b: "/bulk", q: "/balance", a: "/audit", u: "/users", d: "/docs", i: "/about" };
 let after = null; // What was pressed just before.
 
 const switchedOff = () => memory.get("keys") === "off";

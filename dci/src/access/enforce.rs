@@ -3,6 +3,7 @@
 use actix_web::HttpMessage;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::web::{self, Data};
@@ -11,10 +12,10 @@ use disbatch_core::accounts::Role;
 use disbatch_core::bulk::BulkJob;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 
-use super::named::Admitted;
+use super::named::{Admitted, AdmittedSchedule};
 use super::viewer::Viewer;
 use super::who::no_such_queue;
-use super::{Need, Via, Who, form, identify, refusal, streams};
+use super::{Need, Via, Who, form, identify, refusal, schedules, streams};
 use crate::error::HttpError;
 use crate::state::State;
 
@@ -97,7 +98,28 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
             let queue = job.filter.get_object_id("queue").ok().map(QueueId);
             may_bulk(who, role, queue, state).await?;
         }
-        Need::Queue(_) | Need::Task(_) | Need::Bulk(_) => {}
+        Need::Schedule(role) if !who.is_everywhere(role) => {
+            enough(who.rights.somewhere(), Role::Viewer)?;
+            let schedule = schedules::named(request, state).await?;
+            let queue = schedules::queue_of(&schedule, state).await?;
+            who.check(role, &queue).map_err(|error| schedules::hidden(request, error))?;
+            // As for queues: a name may stand for another schedule in a moment.
+            request.extensions_mut().insert(AdmittedSchedule(schedule.id));
+        }
+        Need::Array(role) if !who.is_everywhere(role) => {
+            enough(who.rights.somewhere(), Role::Viewer)?;
+            let id = request.match_info().get("id").unwrap_or_default().to_owned();
+            let array = crate::arrays::find(state, &id).await?;
+            let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
+            let queue = queue.unwrap_or_else(|| Queue::without_document(array.queue));
+            // One that they may not see is like one that there is not.
+            let hide = |error: HttpError| match error.status() {
+                StatusCode::NOT_FOUND => crate::arrays::not_found(&id),
+                _ => error,
+            };
+            who.check(role, &queue).map_err(hide)?;
+        }
+        Need::Queue(_) | Need::Task(_) | Need::Bulk(_) | Need::Schedule(_) | Need::Array(_) => {}
     }
     Ok(())
 }
@@ -146,7 +168,7 @@ pub async fn may_bulk(who: &Who, role: Role, queue: Option<QueueId>, state: &Sta
 
 /// A task that one may not see is like one that there is not.
 fn hidden(request: &ServiceRequest, error: HttpError) -> HttpError {
-    if error.status() == actix_web::http::StatusCode::NOT_FOUND { not_found(request) } else { error }
+    if error.status() == StatusCode::NOT_FOUND { not_found(request) } else { error }
 }
 
 fn not_found(request: &ServiceRequest) -> HttpError {

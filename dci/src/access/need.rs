@@ -21,6 +21,10 @@ pub enum Need {
     Task(Role),
     /// This role on all queues of the bulk job that the address names as `id`.
     Bulk(Role),
+    /// This role on the queue of the schedule that the address names as `id`.
+    Schedule(Role),
+    /// This role on the queue of the array that the address names as `id`.
+    Array(Role),
 }
 
 impl fmt::Display for Need {
@@ -33,6 +37,8 @@ impl fmt::Display for Need {
             Self::Queue(role) => write!(f, "{role} on the queue"),
             Self::Task(role) => write!(f, "{role} on the task's queue"),
             Self::Bulk(role) => write!(f, "{role} on the job's queue"),
+            Self::Schedule(role) => write!(f, "{role} on the schedule's queue"),
+            Self::Array(role) => write!(f, "{role} on the array's queue"),
         }
     }
 }

@@ -102,6 +102,11 @@ pub fn for_operators() -> HtmlSafeOutput<String> {
     limited("data-needs", Role::Operator, may_somewhere(Role::Operator), "disabled")
 }
 
+/// Attributes of a field or a button that those may use who may submit to the queue that it is about.
+pub fn for_submitters() -> HtmlSafeOutput<String> {
+    limited("data-needs", Role::Submitter, may_somewhere(Role::Submitter), "disabled")
+}
+
 /// Attributes of a field or a button that operators of everything may use.
 pub fn for_operators_of_all() -> HtmlSafeOutput<String> {
     limited("data-needs-everywhere", Role::Operator, may(Role::Operator), "disabled")

@@ -5,7 +5,6 @@ use std::future::{Ready, ready};
 
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev};
 use disbatch_core::accounts::{Key, Reach, Rights, Role};
-use disbatch_core::explain::Reader;
 use disbatch_core::model::Queue;
 
 use crate::error::HttpError;
@@ -91,11 +90,6 @@ impl Who {
         self.rights.reach(role)
     }
 
-    /// How much they may be told of nodes.
-    pub fn reader(&self) -> Reader {
-        if self.is_everywhere(Role::Viewer) { Reader::OfAll } else { Reader::OfQueue }
-    }
-
     /// Whether they may see a queue and its tasks.
     pub fn sees(&self, queue: &Queue) -> bool {
         self.rights.on(queue.id, queue.tenant()) >= Some(Role::Viewer)
@@ -138,6 +132,8 @@ mod tests {
     use disbatch_core::accounts::{Grant, Scope};
     use disbatch_core::model::QueueId;
 
+    use disbatch_core::explain::Reader;
+
     use super::*;
 
     #[test]
@@ -149,10 +145,10 @@ mod tests {
         let grant = |scope, role| Grant { scope, role };
         let mut who = Who::anybody("10.0.0.1".to_owned());
         assert!(who.check(Role::Admin, &queue(id)).is_ok() && who.is_everywhere(Role::Admin));
-        assert_eq!(who.reader(), Reader::OfAll);
+        assert_eq!(Reader::of(&who.reach(Role::Viewer)), Reader::OfAll);
         who.rights = Rights::new(None, vec![grant(Scope::Queue(QueueId(id)), Role::Viewer)]);
         assert!(who.check(Role::Viewer, &queue(id)).is_ok() && !who.is_everywhere(Role::Viewer));
-        assert_eq!(who.reader(), Reader::OfQueue);
+        assert_eq!(Reader::of(&who.reach(Role::Viewer)), Reader::OfQueue);
         assert_eq!(who.check(Role::Operator, &queue(id)).unwrap_err().status(), 403);
         assert_eq!(who.check(Role::Viewer, &queue(ObjectId::new())).unwrap_err().status(), 404);
         who.rights = Rights::new(None, vec![grant(Scope::Tenant("acme".into()), Role::Operator)]);

@@ -1,16 +1,15 @@
 //! `POST /bulk/:id/cancel`
 
-use actix_web::http::header::LOCATION;
+use actix_web::HttpRequest;
 use actix_web::web::{Data, Path};
-use actix_web::{HttpRequest, HttpResponse};
 use disbatch_core::bulk::BulkCancelled;
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::Answer;
+use crate::api::{Answer, then};
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::state::State;
-use crate::{accept, bulk, changes, json, ui};
+use crate::{accept, bulk, changes, json};
 
 /// Stops a bulk job after the tasks that it is at. What it has done stays done.
 ///
@@ -39,10 +38,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, id: Path
         BulkCancelled::NoSuchJob => Err(bulk::not_found(&id)),
     };
     if accept::wants_html(&request) {
-        return Ok(match cancelled {
-            Ok(_) => HttpResponse::SeeOther().insert_header((LOCATION, format!("/bulk/{id}"))).finish(),
-            Err(error) => ui::page(Err(error)),
-        });
+        return then::lead(cancelled, &format!("/bulk/{id}"));
     }
     Ok(json::ok(&cancelled?))
 }

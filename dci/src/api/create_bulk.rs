@@ -1,13 +1,12 @@
 //! `POST /bulk`
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::Answer;
+use crate::api::{Answer, then};
 use crate::openapi::{ErrorBody, NewBulk, NewBulkAnswer, OfWrite};
 use crate::params::Params;
 use crate::state::State;
@@ -53,12 +52,9 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
         return Ok(json::ok(&json!({ "count": count })));
     }
     let id = changes::create_bulk(&state, wanted).await?.to_hex();
+    let place = format!("/bulk/{id}");
     if html {
-        return Ok(HttpResponse::SeeOther().insert_header((LOCATION, format!("/bulk/{id}"))).finish());
+        return Ok(then::see(&place));
     }
-    let body = json::compact(&json!({ "id": id }));
-    Ok(HttpResponse::build(StatusCode::ACCEPTED)
-        .insert_header((LOCATION, format!("/bulk/{id}")))
-        .content_type(json::CONTENT_TYPE)
-        .body(body))
+    Ok(json::made(StatusCode::ACCEPTED, &place, &json!({ "id": id })))
 }

@@ -1,8 +1,12 @@
 //! `POST /tasks`
 
+pub mod array;
 pub mod from_collection;
+pub mod gates;
 pub mod options;
 mod secure;
+pub mod steps;
+pub mod whose;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -20,7 +24,7 @@ use crate::error::HttpError;
 use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{changes, json, legacy};
+use crate::{arrays, changes, json, legacy};
 
 /// The answer tells so many ids at once.
 const AT_ONCE: usize = 1_000;
@@ -35,7 +39,10 @@ const AT_ONCE: usize = 1_000;
     post, path = "/tasks", tag = "tasks", operation_id = "createTasks",
     request_body = NewTasks,
     responses(
-        (status = 200, description = "Submitted.", body = InsertManyResult),
+        (
+            status = 200, body = InsertManyResult,
+            description = "Submitted. With `.array` there is instead `array`, as `GET /arrays/{id}` has it, with its id.",
+        ),
         (
             status = 400, body = ErrorBody,
             description = "A parameter is wrong, there is no such queue, or no document was found.",
@@ -49,6 +56,9 @@ const AT_ONCE: usize = 1_000;
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
+    if arrays::is_asked(&params) {
+        return array::create(&state, &who, &params).await;
+    }
     if then::is_form(&params) {
         return then::or_page(true, from_form(&state, &who, params).await);
     }
@@ -70,21 +80,13 @@ async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
     then::answer(&params, answer(ids)?)
 }
 
-async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<TaskId>, HttpError> {
-    let queue = find_queue(state, params.fields.get("queue")).await?;
-    if !who.sees(&queue) {
-        return Err(queue_not_found());
-    }
-    who.check(Role::Submitter, &queue)?;
-    if params.fields.contains_key("collection") && !who.is_everywhere(Role::Operator) {
-        return Err(HttpError::forbidden("tasks for the documents of a collection need the role operator"));
-    }
-    let options = options::of(params, queue.id, &state.keys)?;
-    let once = options::once(params, queue.id, &state.keys)?;
-    if !queue.is_accepting() && !is_repetition(state, queue.id, params).await? {
-        return Err(accepts_nothing(&queue));
-    }
-    let queue = queue.id;
+/// Creates the tasks that a request asks for. Returns their ids.
+///
+/// # Errors
+/// Those of the request.
+pub async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<TaskId>, HttpError> {
+    arrays::refuse(params)?;
+    let Prepared { queue, options, once } = prepared(state, who, params).await?;
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
     match names[..] {
         ["params", "queue"] => {
@@ -96,6 +98,43 @@ async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<TaskId>
         }
         _ => Err(invalid()),
     }
+}
+
+/// What is known of a submission before its tasks are looked at.
+pub struct Prepared {
+    /// The queue, which accepts tasks.
+    pub queue: QueueId,
+    /// What applies to all tasks.
+    pub options: TaskOptions,
+    /// What makes the submission one that may be repeated.
+    pub once: Option<Once>,
+}
+
+/// Sees to it that somebody may submit tasks as `params` says, and reads the options.
+///
+/// # Errors
+/// They may not, an option is wrong, or the queue accepts no tasks.
+pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepared, HttpError> {
+    let queue = find_queue(state, params.fields.get("queue")).await?;
+    if !who.sees(&queue) {
+        return Err(queue_not_found());
+    }
+    who.check(Role::Submitter, &queue)?;
+    if params.fields.contains_key("collection") && !who.is_everywhere(Role::Operator) {
+        return Err(HttpError::forbidden("tasks for the documents of a collection need the role operator"));
+    }
+    let options = options::of(params, queue.id, &state.keys)?;
+    let options = whose::of(options, params, who, &queue)?;
+    steps::check(state, who, &queue, &options.steps).await?;
+    let once = options::once(params, queue.id, &state.keys)?;
+    let wants_a_look = !queue.is_accepting() || !options.after.is_empty();
+    if wants_a_look && !is_repetition(state, queue.id, once.as_ref()).await? {
+        if !queue.is_accepting() {
+            return Err(accepts_nothing(&queue));
+        }
+        gates::check(state, who, &options).await?;
+    }
+    Ok(Prepared { queue: queue.id, options, once })
 }
 
 /// Creates a task of `queue` for each of `tasks`, once if there is a key.
@@ -110,13 +149,15 @@ pub async fn submit(
     (options, once): (TaskOptions, Option<Once>),
 ) -> Result<Vec<TaskId>, HttpError> {
     let store = state.store.clone();
+    let options = TaskOptions { owner: who.name.clone(), ..options };
     let submission = async move {
         match &once {
             Some(once) => store.submit_tasks_once(queue, tasks, &options, once).await,
             None => store.submit_tasks(queue, tasks, &options).await,
         }
     };
-    Ok(changes::submit(state, who, queue, None, submission).await?)
+    // It is large, and so would be whatever waits for it.
+    Ok(Box::pin(changes::submit(state, who, queue, None, submission)).await?)
 }
 
 /// The answer that tells the ids of new tasks.
@@ -153,9 +194,9 @@ fn parts(ids: Vec<TaskId>) -> impl Iterator<Item = Result<Bytes, HttpError>> {
 }
 
 /// What was submitted before is answered the same, whatever the queue accepts now.
-async fn is_repetition(state: &State, queue: QueueId, params: &Params) -> Result<bool, HttpError> {
-    match options::key(params)? {
-        Some(key) => Ok(state.store.has_submission(queue, &key).await?),
+async fn is_repetition(state: &State, queue: QueueId, once: Option<&Once>) -> Result<bool, HttpError> {
+    match once {
+        Some(once) => Ok(state.store.has_submission(queue, once).await?),
         None => Ok(false),
     }
 }
@@ -186,7 +227,11 @@ fn open(queue: Queue) -> Result<QueueId, HttpError> {
     if queue.is_accepting() { Ok(queue.id) } else { Err(accepts_nothing(&queue)) }
 }
 
-async fn find_queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpError> {
+/// The queue that `value` names, by name or id.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn find_queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpError> {
     let name = match value {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Number(number)) => number.to_string(),
@@ -196,7 +241,8 @@ async fn find_queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpE
     queue.ok_or_else(queue_not_found)
 }
 
-fn queue_not_found() -> HttpError {
+/// There is no such queue, or it is not for whoever asks.
+pub fn queue_not_found() -> HttpError {
     HttpError::bad_request("queue not found")
 }
 
@@ -250,7 +296,11 @@ fn check_keys(object: &Map<String, Value>) -> Result<(), HttpError> {
     Ok(())
 }
 
-fn check_value(value: &Value) -> Result<(), HttpError> {
+/// Sees to it that the keys of all objects in a value can be stored.
+///
+/// # Errors
+/// One cannot.
+pub fn check_value(value: &Value) -> Result<(), HttpError> {
     match value {
         Value::Object(object) => check_keys(object),
         Value::Array(items) => items.iter().try_for_each(check_value),

@@ -1,10 +1,12 @@
 //! `GET /tasks/:id/explain`
 
 use actix_web::web::{Data, Path};
+use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::explain::{Explanation, Reader, explain};
+use disbatch_core::gates::Waits;
 use serde_json::{Value, json};
 
-use crate::access::Who;
+use crate::access::{Sight, Who};
 use crate::api::{Answer, task_action};
 use crate::error::HttpError;
 use crate::json;
@@ -26,7 +28,7 @@ use crate::state::State;
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, id: Path<String>) -> Answer {
-    let explanation = find(&state, &id, who.reader()).await?;
+    let explanation = find(&state, &id, &who.reach(Role::Viewer)).await?;
     let gate = |gate: &disbatch_core::explain::Gate| json!({ "gate": gate.name, "open": gate.open, "text": gate.text });
     let gates: Vec<Value> = explanation.gates.iter().map(gate).collect();
     Ok(json::ok(&json!({
@@ -38,11 +40,16 @@ pub async fn handle(state: Data<State>, who: Who, id: Path<String>) -> Answer {
     })))
 }
 
-/// What is to be said of the task.
+/// What is to be said of the task to those whose rights reach so far.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
-pub async fn find(state: &State, id: &str, reader: Reader) -> Result<Explanation, HttpError> {
+pub async fn find(state: &State, id: &str, reach: &Reach) -> Result<Explanation, HttpError> {
     let facts = state.store.facts_of_task(task_action::id(id)?).await?;
-    facts.map(|facts| explain(&facts, reader)).ok_or_else(|| task_action::not_found(id))
+    let mut facts = facts.ok_or_else(|| task_action::not_found(id))?;
+    if facts.waits != Waits::default() {
+        let sight = Sight::of(&state.store, reach).await?;
+        facts.waits.conceal(|queue| sight.sees(queue));
+    }
+    Ok(explain(&facts, Reader::of(reach)))
 }

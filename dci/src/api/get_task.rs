@@ -43,7 +43,7 @@ pub async fn handle(
     params: Result<Params, HttpError>,
 ) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::task::respond(&state, &id, who.reader()).await);
+        return Ok(ui::task::respond(&state, &who, &id).await);
     }
     Ok(match find(&state, &id).await {
         Ok(task) => {

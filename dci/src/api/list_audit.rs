@@ -35,9 +35,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Par
         return Ok(ui::page(ui::audit::render(&state, &params.unwrap_or_default()).await));
     }
     let params = params?;
-    if let Some(param) = params.unknown(&audit::FIELDS) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
+    params.only(&audit::FIELDS)?;
     let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
     let found = state.store.find_audit(&audit::query(&params, limit)?).await?;
     let too_long = "the search takes too long: leave out a condition, or look for what is there more often";

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::Bson;
-use disbatch_core::model::Task;
+use disbatch_core::model::{Status, Task};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Retried;
 use serde_json::json;
@@ -45,15 +45,16 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let task_id = task_action::id(id)?;
     let reason = task_action::reason(params)?;
     let task = state.store.find_task(task_id).await?.ok_or_else(|| task_action::not_found(id))?;
-    match changes::retry_task(state, who, &task, reason).await {
-        Ok(Retried::Queued) => {}
+    let status = match changes::retry_task(state, who, &task, reason).await {
+        Ok(Retried::Queued) => Status::Queued,
+        Ok(Retried::Blocked) => Status::Blocked,
         Ok(Retried::NotEnded(status)) => return Err(task_action::wrong_state(status, "has not ended")),
         Ok(Retried::NoSuchTask) => return Err(task_action::not_found(id)),
         Err(error) => return Err(refused(state, &task, error).await?),
-    }
+    };
     // A task of Perl's has no number; what it did was its first attempt all the same.
     let attempt = task.attempt().unwrap_or(0).max(1) + 1;
-    let result = json!({ "id": task_id.to_string(), "status": -2, "attempt": attempt });
+    let result = json!({ "id": task_id.to_string(), "status": status.code(), "attempt": attempt });
     then::answer(params, json::ok(&result))
 }
 

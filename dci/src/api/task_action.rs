@@ -1,4 +1,4 @@
-//! What the operations on one task have in common.
+//! What the operations on one task have in common, and those on arrays with them.
 
 use disbatch_core::model::{Status, TaskId};
 
@@ -29,9 +29,7 @@ pub fn wrong_state(status: Status, what: &str) -> HttpError {
 /// # Errors
 /// It is no text, or there are other parameters.
 pub fn reason(params: &Params) -> Result<Option<String>, HttpError> {
-    if let Some(param) = params.unknown(&["reason"]) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
+    params.only(&["reason"])?;
     let given = params.fields.get("reason").filter(|reason| !values::is_unset(reason));
     given.map(|reason| values::text("reason", reason)).transpose()
 }

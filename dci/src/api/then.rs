@@ -33,7 +33,20 @@ pub fn answer(params: &Params, answer: HttpResponse) -> Answer {
     let Some(next) = params.options.get("then") else { return Ok(answer) };
     let path = next.as_str().filter(|path| is_own(path));
     let path = path.ok_or_else(|| HttpError::bad_request(".then must be an address of this server"))?;
-    Ok(HttpResponse::SeeOther().insert_header((LOCATION, path)).finish())
+    Ok(see(path))
+}
+
+/// The way to another page of this server.
+pub fn see(path: &str) -> HttpResponse {
+    HttpResponse::SeeOther().insert_header((LOCATION, path)).finish()
+}
+
+/// The way to the page `next` when something is done, or the error as a page: for forms that have one place to lead to.
+///
+/// # Errors
+/// There are none: a page tells them.
+pub fn lead<T>(done: Result<T, HttpError>, next: &str) -> Answer {
+    or_page(true, done.map(|_| see(next)))
 }
 
 /// `answer`, with its error as a page for a page's form.

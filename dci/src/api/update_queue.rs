@@ -1,11 +1,14 @@
 //! `POST /queues/:queue`
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
+use disbatch_core::fair::LONGEST_HALF_LIFE;
+use disbatch_core::model::Policy;
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
@@ -17,7 +20,7 @@ use crate::state::State;
 use crate::{changes, json, legacy, values};
 
 /// What may be changed.
-const FIELDS: [&str; 16] = [
+const FIELDS: &[&str] = &[
     "name",
     "plugin",
     "threads",
@@ -33,15 +36,23 @@ const FIELDS: [&str; 16] = [
     "grace",
     "unleased_limit",
     "retention",
+    "rate",
+    "group_rate",
+    "policy",
+    "scheme",
+    "weights",
+    "group_threads",
+    "share",
+    "half_life",
     "tenant",
 ];
 
 /// What has parts that may be given one by one: `backoff.base`.
-const GROUPS: [&str; 2] = ["backoff", "retention"];
+const GROUPS: &[&str] = &["backoff", "group_rate", "rate", "retention"];
 
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
-/// null, or with an empty field of a form: then the default applies. The parts of `backoff` and `retention` may also be
-/// given one by one, as `backoff.base`: they take the place of all parts that there were.
+/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `rate` and
+/// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were.
 ///
 /// # Errors
 /// A parameter is wrong, there is no such queue, the new name is taken, or the database cannot be reached.
@@ -86,6 +97,11 @@ fn may(who: &Who, params: &Params) -> Result<(), HttpError> {
 
 async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
     let fields = checked(state, params)?;
+    if fields.get("group_rate").is_some_and(|rate| *rate != Bson::Null)
+        && !has_groups(state, named, &fields).await?
+    {
+        return Err(HttpError::bad_request("group_rate must be of a queue whose policy is \"fair\""));
+    }
     let updated = match changes::update_queue(state, who, named.selector.clone(), fields).await {
         Ok(updated) => updated,
         Err(error) => {
@@ -103,6 +119,15 @@ async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
     then::answer(params, json::ok(&result))
+}
+
+/// Whether the queue will go by the groups of its tasks. One that does not exist is for others to refuse.
+async fn has_groups(state: &State, named: &NamedQueue, fields: &Document) -> Result<bool, HttpError> {
+    if let Some(policy) = fields.get("policy") {
+        return Ok(policy.as_str() == Some("fair"));
+    }
+    let queue = state.store.find_queue(&named.selector).await?;
+    Ok(queue.is_none_or(|queue| queue.policy() == Policy::Fair))
 }
 
 /// The fields as they are stored; null for those that are to go.
@@ -171,8 +196,23 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
         "grace" => values::stored(values::seconds(field, value)?),
         "retention" => values::retention(field, value)?.into(),
+        "rate" | "group_rate" => values::rate(field, value)?.into(),
+        "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
+        "share" => values::word(field, value, &["turns", "use"])?.into(),
+        "scheme" => values::scheme(field, value)?.times().to_vec().into(),
+        "weights" => values::weights(field, value)?.into(),
+        "group_threads" => values::positive(field, value)?.into(),
+        "half_life" => values::stored(half_life(field, value)?),
         _ => values::text(field, value)?.into(), // The reason and the tenant.
     })
+}
+
+fn half_life(field: &str, value: &Value) -> Result<Duration, HttpError> {
+    let given = values::some_seconds(field, value)?;
+    let most = LONGEST_HALF_LIFE.as_secs();
+    let is_short = given <= LONGEST_HALF_LIFE;
+    let too_long = || HttpError::bad_request(format!("{field} must be at most {most} seconds"));
+    is_short.then_some(given).ok_or_else(too_long)
 }
 
 /// Perl takes numbers for strings, and "0" for no name.
@@ -192,6 +232,14 @@ mod tests {
         assert_eq!(stored("grace", json!(0.5)), Bson::Double(0.5));
         assert_eq!(stored("reason", json!("maintenance")), Bson::from("maintenance"));
         assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
+        assert_eq!(stored("policy", json!("fair")), Bson::from("fair"));
+        assert_eq!(stored("scheme", json!("2, 1")), Bson::from(vec![2_i32, 1]));
+        assert_eq!(stored("weights", json!({"a": 2})), Bson::from(bson::doc! { "a": 2 }));
+        assert_eq!(stored("half_life", json!("60")), Bson::Int32(60));
+        assert_eq!(
+            stored("rate", json!({"n": "10", "per": 60})),
+            Bson::from(bson::doc! { "n": 10, "per": 60 })
+        );
     }
 
     #[test]
@@ -221,6 +269,14 @@ mod tests {
             ("grace", json!(-1)),
             ("unleased_limit", json!("x")),
             ("retention", json!({"after": 1})),
+            ("rate", json!({"n": 5})),
+            ("group_rate", json!(5)),
+            ("policy", json!("round robin")),
+            ("scheme", json!([1])),
+            ("weights", json!({"a": 0})),
+            ("group_threads", json!(0)),
+            ("share", json!("time")),
+            ("half_life", json!(2_592_001)),
             ("reason", json!({})),
         ] {
             let error = control_value(field, &value).unwrap_err();

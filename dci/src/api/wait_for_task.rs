@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use actix_web::web::{Data, Path};
-use bson::Bson;
+use bson::{Bson, Document};
 use disbatch_core::model::{Status, TaskId};
 use disbatch_core::observe::Observed;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::api::Answer;
+use crate::api::{Answer, query_tasks, task_action};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
-use crate::openapi::{ErrorBody, OfSearch, WaitOptions, Waited};
+use crate::openapi::{ErrorBody, OfSearch, WaitAnswer, WaitOptions};
 use crate::params::Params;
+use crate::query::chosen;
 use crate::state::State;
+use crate::values;
 
 /// Seconds to wait unless asked otherwise.
 const TIMEOUT: i64 = 60;
@@ -23,6 +25,10 @@ const TIMEOUT: i64 = 60;
 const LONGEST: i64 = 600;
 
 /// Waits until a task has ended, or with `.since` until its status is another one, and tells where it stands.
+///
+/// With `.fields`: waits until one of these fields is not what it was when `.since` was told as `seen`, here or by
+/// `GET /tasks/query` with the same fields, and tells the fields and the next `seen`. No change in between is missed; of several
+/// the last one is told. Without `.since` the answer comes at once.
 ///
 /// The answer comes at the timeout at the latest; `changed` tells whether what was waited for has happened. It may
 /// come earlier if this server stops.
@@ -33,7 +39,7 @@ const LONGEST: i64 = 600;
     get, path = "/tasks/{id}/wait", tag = "tasks", operation_id = "waitForTask",
     params(("id" = String, Path, description = "The task's id."), WaitOptions),
     responses(
-        (status = 200, description = "Where it stands.", body = Waited),
+        (status = 200, description = "Where it stands, or with `.fields` these.", body = WaitAnswer),
         (status = 400, description = "An option is wrong.", body = ErrorBody),
         (status = 404, description = "There is no such task, or it was deleted meanwhile.", body = ErrorBody),
         OfSearch,
@@ -43,6 +49,9 @@ pub async fn handle(state: Data<State>, id: Path<String>, params: Params) -> Ans
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let task: TaskId = id.parse().map_err(|_| not_found())?;
     let timeout = timeout(&params)?;
+    if let Some(fields) = chosen::chosen(&params)? {
+        return wait_for_fields(&state, task, &fields, since(&params)?, timeout).await;
+    }
     let since = params.integer("since")?.map(Status::from_code);
     let end = Instant::now() + timeout;
     let mut waiter = state.watch.wait_for(task, &state.store);
@@ -55,6 +64,36 @@ pub async fn handle(state: Data<State>, id: Path<String>, params: Params) -> Ans
             return Ok(json::ok(&waited(&seen, changed)));
         }
     }
+}
+
+/// Waits until fields of a task are not what they were.
+async fn wait_for_fields(
+    state: &State,
+    task: TaskId,
+    fields: &Document,
+    since: Option<String>,
+    timeout: Duration,
+) -> Answer {
+    let end = Instant::now() + timeout;
+    let mut waiter = state.watch.wait_for(task, &state.store);
+    loop {
+        waiter.mark();
+        let now = state.store.chosen_fields(task, fields).await.map_err(HttpError::from_search)?;
+        let now = now.ok_or_else(|| task_action::not_found(&task.to_string()))?;
+        let changed = since.as_ref() != Some(&now.seen);
+        let left = end.saturating_duration_since(Instant::now());
+        if changed || left.is_zero() || !waiter.change(left).await {
+            let mut answer = query_tasks::view(task, &now);
+            answer["changed"] = changed.into();
+            return Ok(json::ok(&answer));
+        }
+    }
+}
+
+/// What fields were when they were last seen.
+fn since(params: &Params) -> Result<Option<String>, HttpError> {
+    let given = params.options.get("since").filter(|value| !values::is_unset(value));
+    given.map(|value| values::text(".since", value)).transpose()
 }
 
 fn timeout(params: &Params) -> Result<Duration, HttpError> {

@@ -87,11 +87,16 @@ pub async fn retry_task(
     let (id, queue, status) = (task.id, task.queue, task.status);
     let change = async move {
         let retried = store.retry_task(id, &note).await?;
-        if retried == Retried::Queued {
+        let now = match retried {
+            Retried::Queued => Some(Status::Queued),
+            Retried::Blocked => Some(Status::Blocked),
+            Retried::NotEnded(_) | Retried::NoSuchTask => None,
+        };
+        if let Some(now) = now {
             let entry = AuditEntry {
                 queue: Some(queue),
                 before: Some(doc! { "status": status.code() }),
-                after: Some(doc! { "status": Status::Queued.code() }),
+                after: Some(doc! { "status": now.code() }),
                 more: reason_of(reason.as_deref()),
                 ..AuditEntry::new(who, Verb::TaskRetry, Object::with_id(ObjectKind::Task, id.0))
             };

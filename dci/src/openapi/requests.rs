@@ -35,6 +35,24 @@ pub struct QueueChange {
     reason: Option<String>,
     /// The order of claiming: `fifo`, `lifo`, or `default`, the server's.
     sort: Option<String>,
+    /// By what it is decided which task is next: `fifo` or `lifo`, by age; `priority`; or `fair`, where groups share the
+    /// queue. Without it, `sort` says it.
+    policy: Option<String>,
+    /// How often each class of priorities is preferred before it is the first one's turn again: `[2, 1]` prefers
+    /// priorities above 0 twice and then the others once. Without it, the highest priority is always preferred.
+    #[schema(min_items = 2, max_items = 10)]
+    scheme: Option<Vec<u32>>,
+    /// What the groups of a fair queue share: `turns`, the default, or `use`.
+    share: Option<String>,
+    /// How much more than others groups get, by their names: 1 to 100.
+    #[schema(value_type = Option<Object>)]
+    weights: Option<Map<String, Value>>,
+    /// How many tasks of a group may run at once over all nodes.
+    #[schema(minimum = 1)]
+    group_threads: Option<u32>,
+    /// Where use is shared: after how many seconds what was used counts half; 3600 by default.
+    #[schema(maximum = 2_592_000)]
+    half_life: Option<f64>,
     /// What becomes of a task whose runner dies: `fail`, the default, or `requeue`.
     on_orphan: Option<String>,
     /// What a runner does that cannot reach the database: `keep` on, the default with `fail`; or `stop`, the default
@@ -55,6 +73,11 @@ pub struct QueueChange {
     unleased_limit: Option<f64>,
     /// When ended tasks go. Its parts may also be given one by one, as `retention.delete_after`.
     retention: Option<Retention>,
+    /// How many of its tasks may start in what time, on all nodes together. Its parts may also be given one by one, as
+    /// `rate.n`.
+    rate: Option<Rate>,
+    /// The same for each group of a queue whose `policy` is `fair`.
+    group_rate: Option<Rate>,
     /// Whose queue it is, by which rights may be granted. Only for the role `admin`.
     #[schema(max_length = 200)]
     tenant: Option<String>,
@@ -87,6 +110,20 @@ pub struct Retention {
     archive_after: Option<f64>,
     #[schema(minimum = 0)]
     delete_after: Option<f64>,
+}
+
+/// So many starts in so many seconds.
+#[derive(ToSchema)]
+#[schema(example = json!({"n": 10, "per": 60}))]
+pub struct Rate {
+    #[schema(minimum = 1, maximum = 100000)]
+    n: u32,
+    /// Seconds.
+    #[schema(minimum = 1, maximum = 604800)]
+    per: u32,
+    /// How many may start at once; by default what comes in a tenth of a second, and one at least.
+    #[schema(minimum = 1, maximum = 10000)]
+    burst: Option<u32>,
 }
 
 /// Why something is done.
@@ -147,13 +184,74 @@ pub struct NewTasks {
     /// A key that no other task of the queue may have until this one has ended. For one task.
     #[schema(rename = ".unique", max_length = 200)]
     unique: Option<String>,
+    /// Whose tasks these are, as `tenant/user`: whose turn it is in a fair queue.
+    #[schema(rename = ".group", min_length = 1, max_length = 200)]
+    group: Option<String>,
+    /// Higher ones come first, in queues whose policy is `priority` or `fair`; 0 by default.
+    #[schema(rename = ".priority", minimum = -1000, maximum = 1000)]
+    priority: Option<i32>,
     /// What only the plugin is told, of all these tasks: an object of at most 64 KiB as JSON. It is encrypted before it is
     /// stored, and no answer has it. The answer is 503 if the server has no key for that.
     #[schema(rename = ".secure_params", value_type = Option<Object>)]
     secure_params: Option<Map<String, Value>>,
+    /// What is done one after the other, in one private folder, until one step does not succeed. Each step gets the
+    /// task's params, and its own in the place of those that have the same name.
+    #[schema(rename = ".steps", min_items = 1, max_items = 100)]
+    steps: Option<Vec<NewStep>>,
+    /// Ids of tasks that these come after. They must exist, and the client must be able to see them.
+    #[schema(rename = ".after", min_items = 1, max_items = 1000)]
+    after: Option<Vec<String>>,
+    /// What those must have come to: `succeeded`, all of them, the default; `finished`, all of them, however; or `any`:
+    /// one of them has succeeded.
+    #[schema(rename = ".after_when")]
+    after_when: Option<String>,
+    /// What becomes of these when that cannot come any more: `cancel`, the default, also of those that come after them;
+    /// or `wait`, until what has failed is tried again and succeeds.
+    #[schema(rename = ".after_failed")]
+    after_failed: Option<String>,
+    /// Whether each of these comes after the one before, too. Not with `collection`.
+    #[schema(rename = ".chain")]
+    chain: Option<bool>,
+    /// Locks that each of these holds while it runs: `NAME` alone, `NAME/shared` together with others that share it, or
+    /// `NAME/3` as one of three. Names have letters, digits and `_.:@-`.
+    #[schema(rename = ".locks", min_items = 1, max_items = 50)]
+    locks: Option<Vec<String>>,
+    /// For whom the tasks are, if the queue is nobody's. It needs the role `submitter` on that tenant.
+    #[schema(rename = ".tenant", max_length = 200)]
+    tenant: Option<String>,
+    /// Creates an array in place of a task: one task for each number of `0-9999%50` or `1,3,5-9:2`, or for each value of an
+    /// array. `params` is then one object, or missing. Not with `.chain`, `.unique` or `collection`.
+    #[schema(rename = ".array")]
+    array: Option<Value>,
+    /// The parameter that says which element of the array it is; `item` by default.
+    #[schema(rename = ".array_key", max_length = 200)]
+    array_key: Option<String>,
+    /// How many elements of the array may run at once; the same as `%50`.
+    #[schema(rename = ".array_cap", minimum = 1, maximum = 100000)]
+    array_cap: Option<u32>,
+    /// The params of one more task, which starts when all elements of the array have ended.
+    #[schema(rename = ".array_final", value_type = Option<Object>)]
+    array_final: Option<Map<String, Value>>,
+    /// What they must have come to for that: `succeeded`, the default, or `finished`.
+    #[schema(rename = ".array_final_when")]
+    array_final_when: Option<String>,
     /// The same key with the same request creates its tasks once, and is answered the same for a week.
     #[schema(rename = ".idempotency_key", max_length = 200)]
     idempotency_key: Option<String>,
+}
+
+/// A step of new tasks.
+#[derive(ToSchema)]
+#[schema(example = json!({"name": "convert", "plugin": "My::Convert", "params": {"to": "png"}}))]
+pub struct NewStep {
+    /// What people call it: `step 1` and so on by default.
+    #[schema(min_length = 1, max_length = 100)]
+    name: Option<String>,
+    /// The plugin: by default that of the queue; else one of a queue that the client may submit tasks to.
+    plugin: Option<String>,
+    /// Params of this step alone.
+    #[schema(value_type = Option<Object>)]
+    params: Option<Map<String, Value>>,
 }
 
 /// One object, or several.

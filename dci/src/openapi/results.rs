@@ -108,7 +108,7 @@ pub struct CancelResult {
 #[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -2, "attempt": 2}))]
 pub struct RetryResult {
     id: String,
-    /// -2, queued.
+    /// -2, queued; or -4 if it waits for its locks, or again for tasks that it comes after.
     status: i64,
     /// Which attempt its next run will be.
     attempt: i64,
@@ -135,6 +135,8 @@ pub struct Attempt {
     complete: Option<bool>,
     /// How its plugin ended.
     exit: Option<Value>,
+    /// How far its steps were, if the task has some.
+    steps: Option<Vec<Value>>,
     /// The plugin's structured result.
     result: Option<Value>,
     /// Why it ended so.

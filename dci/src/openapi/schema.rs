@@ -100,6 +100,11 @@ pub struct Task {
     node: Option<Value>,
     /// What the plugin gets.
     params: Option<Value>,
+    /// How far each of its steps is: `name`, `plugin`, `params`, `status`, and once it has begun `started` and `output_at`, where
+    /// its output begins; then `ended`, `exit` and `message`. Only of tasks that have some.
+    steps: Option<Vec<Value>>,
+    /// What its plugin has saved for the next run of its schedule, or for the next attempt.
+    storage: Option<Value>,
     /// True if the plugin gets secure parameters too, which are never shown. Only of tasks that have some.
     has_secure_params: Option<bool>,
     /// Output: text, null, or the id of a file in `GridFS`.
@@ -112,8 +117,16 @@ pub struct Task {
     mtime: Option<Value>,
     /// Whether the output is stored: false if storing failed.
     complete: Option<Value>,
+    /// Whose it is, for a fair queue. Only of tasks that have one.
+    group: Option<String>,
+    /// Higher ones come first where the queue goes by priority. Only of tasks that have one.
+    priority: Option<i32>,
     /// When it moved to the archive; only of archived tasks.
     archived: Option<Value>,
+    /// For whom it is; only if it is for a tenant.
+    tenant: Option<Value>,
+    /// Who has submitted it: a login name; only where users log in.
+    owner: Option<Value>,
 }
 
 /// How many tasks match.
@@ -233,9 +246,13 @@ pub struct WaitOptions {
     /// Seconds, 60 unless given.
     #[param(rename = ".timeout", minimum = 0, maximum = 600)]
     timeout: Option<i64>,
-    /// A status: answers when the task has another one. Without it: when the task has ended.
-    #[param(rename = ".since", example = -2)]
-    since: Option<i64>,
+    /// A status: answers when the task has another one. Without it: when the task has ended. With `.fields`: what `seen` was;
+    /// without it the answer comes at once.
+    #[param(rename = ".since", example = "-2")]
+    since: Option<String>,
+    /// Names of fields with commas between them: answers when one of them has changed.
+    #[param(rename = ".fields", example = "status,progress")]
+    fields: Option<String>,
 }
 
 /// Where a task stands.

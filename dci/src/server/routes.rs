@@ -1,5 +1,9 @@
 //! All routes, in the order in which they are looked at, with what each needs. docs/security.md has the same as a table.
 
+mod admission;
+mod arrays;
+mod schedules;
+
 use actix_web::guard;
 use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
 
@@ -13,6 +17,7 @@ use crate::{api, openapi, ui};
 /// Adds all of them.
 pub fn add(routes: &mut Routes<'_>, state: &State) {
     task_actions(routes);
+    admission::of_tasks(routes);
     extensions::add(routes, state);
     accounts(routes);
     pages(routes);
@@ -21,6 +26,9 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
     things(routes);
     tasks(routes);
     bulk(routes);
+    schedules::add(routes);
+    arrays::add(routes);
+    admission::add(routes);
     service(routes);
     routes.otherwise(Login, otherwise);
 }
@@ -64,6 +72,7 @@ fn parts_of_pages(routes: &mut Routes<'_>) {
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}/chart").get(Everywhere(Viewer), ui::node::chart))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}").get(Queue(Viewer), ui::queue::live))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/chart").get(Queue(Viewer), ui::queue::chart))
+        .add(at("/ui/queues/{id:[0-9a-f]{24}}/groups").get(Queue(Viewer), ui::queue::groups::live))
         .add(at("/ui/overview").get(Everywhere(Viewer), ui::overview::live))
         .add(at("/ui/tasks").get(Everywhere(Viewer), ui::tasks::live))
         .add(at("/ui/tasks/{id:[0-9a-f]{24}}").get(Task(Viewer), ui::task::live))
@@ -99,6 +108,10 @@ fn things(routes: &mut Routes<'_>) {
                 .post(Everywhere(Operator), api::create_queue::handle)
                 .by_accept(),
         )
+        // What else is done with a queue goes on to the next address.
+        .add(
+            at("/queues/{queue:.+}/groups").shared().get(Queue(Viewer), api::list_groups::handle).by_accept(),
+        )
         .add(
             at("/queues/{queue:.+}")
                 .get(Queue(Viewer), api::get_queue::handle)
@@ -129,7 +142,10 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}/events").get(Task(Viewer), api::get_events::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/wait").get(Task(Viewer), api::wait_for_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/attempts").get(Task(Viewer), api::list_attempts::handle))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/explain").get(Task(Viewer), api::explain_task::handle));
+        .add(at("/tasks/{id:[0-9a-f]{24}}/explain").get(Task(Viewer), api::explain_task::handle))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::get_graph::handle))
+        .add(at("/locks").get(Somewhere(Viewer), api::list_locks::handle).by_accept())
+        .add(at("/locks/{name}").get(Somewhere(Viewer), api::get_lock::handle).by_accept());
 }
 
 /// Many tasks at once.

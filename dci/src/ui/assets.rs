@@ -37,7 +37,7 @@ macro_rules! asset {
 }
 
 /// All of them. One that is made of several files has these one after the other.
-static ASSETS: [Asset; 13] = [
+static ASSETS: [Asset; 14] = [
     asset!("app.css", STYLE, "style/ground.css", "style/parts.css", "style/pages.css"),
     asset!("theme.js", SCRIPT, "theme.js"),
     asset!(
@@ -49,6 +49,7 @@ static ASSETS: [Asset; 13] = [
         "app/live.js",
         "app/actions.js",
         "app/dialogs.js",
+        "app/menu.js",
         "app/keys.js"
     ),
     asset!("charts.js", SCRIPT, "charts.js"),
@@ -56,6 +57,7 @@ static ASSETS: [Asset; 13] = [
     asset!("tasks.js", SCRIPT, "tasks.js"),
     asset!("queue.js", SCRIPT, "queue.js"),
     asset!("balance.js", SCRIPT, "balance.js"),
+    asset!("schedule.js", SCRIPT, "schedule.js"),
     asset!("icon.svg", PICTURE, "icon.svg"),
     asset!("htmx.js", SCRIPT, "vendor/htmx.js"),
     asset!("idiomorph.js", SCRIPT, "vendor/idiomorph.js"),

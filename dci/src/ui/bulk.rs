@@ -14,7 +14,6 @@ use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
 use disbatch_core::bulk::{Action, BulkJob, BulkRequest};
 use disbatch_core::model::Queue;
-use futures::FutureExt;
 use serde_json::Value;
 
 use crate::access::Who;
@@ -134,11 +133,7 @@ pub async fn live(
     state: Data<State>,
     params: Result<Params, HttpError>,
 ) -> HttpResponse {
-    let params = params.unwrap_or_default();
-    live::respond(&request, &state, format!("jobs {}", request.query_string()), move |state| {
-        let params = params.clone();
-        async move { parts(&state, &params).await }.boxed_local()
-    })
+    live::of_search(&request, &state, ("jobs", params), parts)
 }
 
 async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {

@@ -5,23 +5,30 @@
 //! An event without a name has a part as its data, to take the place of the element with its id. `trouble` has words: the parts could not
 //! be found out. `version` is that of the assets, first.
 
+mod part;
+
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use actix_web::http::Method;
 use actix_web::web::{Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
-use askama::Template;
 use futures::future::LocalBoxFuture;
-use futures::{Stream, stream};
+use futures::{FutureExt, Stream, stream};
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::assets;
 use crate::error::HttpError;
 use crate::events;
+use crate::params::Params;
 use crate::state::State;
+
+pub use part::Part;
+#[cfg(test)]
+pub use part::assert_on_page;
 
 /// How often parts are found out at most.
 const EVERY: Duration = Duration::from_secs(1);
@@ -31,66 +38,6 @@ const SHARE: u32 = 10;
 
 /// Something is sent at least so often, so that a connection that leads nowhere is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-
-/// An element of a page.
-#[derive(Debug, Clone)]
-pub struct Part {
-    id: String,
-    html: String,
-    stamp: u64,
-    within: Option<&'static str>,
-}
-
-impl Part {
-    /// The element with this id, sent whenever it has changed.
-    ///
-    /// # Errors
-    /// It cannot be rendered.
-    pub fn new(id: impl Into<String>, template: &impl Template) -> Result<Self, HttpError> {
-        let html = super::html(template)?;
-        Ok(Self { id: id.into(), stamp: assets::digest(html.as_bytes()), html, within: None })
-    }
-
-    /// A table, which is sent when there are other rows in it, and each of its rows, of which `key` tells the id.
-    ///
-    /// # Errors
-    /// They cannot be rendered.
-    pub fn table<R: Template>(
-        id: &'static str,
-        table: &impl Template,
-        rows: &[R],
-        key: impl Fn(&R) -> String,
-    ) -> Result<Vec<Self>, HttpError> {
-        let keys: Vec<String> = rows.iter().map(&key).collect();
-        let whole = Self { stamp: assets::digest(keys.join(",").as_bytes()), ..Self::new(id, table)? };
-        let rows = keys.into_iter().zip(rows);
-        let rows = rows.map(|(key, row)| Ok(Self { within: Some(id), ..Self::new(key, row)? }));
-        std::iter::once(Ok(whole)).chain(rows).collect()
-    }
-}
-
-#[cfg(test)]
-impl Part {
-    /// The id of its element.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// The element.
-    pub fn html(&self) -> &str {
-        &self.html
-    }
-
-    /// Whether the part with this id has it in it.
-    pub fn is_within(&self, id: &str) -> bool {
-        self.within == Some(id)
-    }
-
-    /// What tells whether it has changed.
-    pub fn stamp(&self) -> u64 {
-        self.stamp
-    }
-}
 
 /// What a page looks like, or why that is not known.
 type Look = Result<Vec<Part>, String>;
@@ -269,6 +216,50 @@ where
     response.streaming(frames(viewer))
 }
 
+/// The same for the page of one thing: its kind and its id tell pages apart.
+pub fn of_one<F>(
+    request: &HttpRequest,
+    state: &Data<State>,
+    (kind, id): (&str, String),
+    find: F,
+) -> HttpResponse
+where
+    F: AsyncFn(&State, &str) -> Result<Vec<Part>, HttpError> + 'static,
+{
+    let name = format!("{kind} {id}");
+    let known = Rc::new((id, find));
+    respond(request, state, name, move |state| {
+        let known = Rc::clone(&known);
+        async move {
+            let (id, find) = &*known;
+            find(state.get_ref(), id.as_str()).await
+        }
+        .boxed_local()
+    })
+}
+
+/// The same for a page whose address is a search: `kind` says of what.
+pub fn of_search<F>(
+    request: &HttpRequest,
+    state: &Data<State>,
+    (kind, params): (&str, Result<Params, HttpError>),
+    find: F,
+) -> HttpResponse
+where
+    F: AsyncFn(&State, &Params) -> Result<Vec<Part>, HttpError> + 'static,
+{
+    let name = format!("{kind} {}", request.query_string());
+    let known = Rc::new((params.unwrap_or_default(), find));
+    respond(request, state, name, move |state| {
+        let known = Rc::clone(&known);
+        async move {
+            let (params, find) = &*known;
+            find(state.get_ref(), params).await
+        }
+        .boxed_local()
+    })
+}
+
 fn frames(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {
     stream::unfold(viewer, async |mut viewer| {
         let frame = viewer.next().await?;
@@ -280,7 +271,7 @@ fn frames(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use futures::FutureExt;
+    use askama::Template;
 
     use super::*;
 

@@ -8,7 +8,6 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::{Bson, Document};
-use futures::FutureExt;
 
 use crate::api::{Answer, get_node};
 use crate::error::HttpError;
@@ -79,11 +78,7 @@ fn id_of(node: &Document) -> String {
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
     get_node::find(&state, &id).await?;
-    let id = id.into_inner();
-    Ok(live::respond(&request, &state, format!("node {id}"), move |state| {
-        let id = id.clone();
-        async move { parts(&state, &id).await }.boxed_local()
-    }))
+    Ok(live::of_one(&request, &state, ("node", id.into_inner()), parts))
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
@@ -124,6 +119,7 @@ mod tests {
     use disbatch_core::series::NodePoint;
 
     use super::*;
+    use crate::ui::live::assert_on_page;
     use crate::ui::node_state::Now;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
@@ -213,9 +209,6 @@ mod tests {
         let html = html(&facts);
         let parts = Shown::of(&facts).parts().unwrap();
         assert!(parts.len() >= 4);
-        for part in parts {
-            let id = format!(" id=\"{}\"", part.id());
-            assert!(html.matches(&id).count() == 1 && part.html().contains(&id), "{id} in {html}");
-        }
+        assert_on_page(&parts, &html);
     }
 }

@@ -81,6 +81,7 @@ mod tests {
     use bson::{DateTime, doc};
 
     use super::*;
+    use crate::ui::live::assert_on_page;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
@@ -137,10 +138,7 @@ mod tests {
         let html = NodesPage { table }.render().unwrap();
         assert_eq!(parts.len(), 3);
         assert!(parts[1..].iter().all(|part| part.is_within("nodes")), "no row is sent twice");
-        for part in parts {
-            let id = format!(" id=\"{}\"", part.id());
-            assert!(html.matches(&id).count() == 1 && part.html().contains(&id), "{id} in {html}");
-        }
+        assert_on_page(&parts, &html);
     }
 
     #[test]

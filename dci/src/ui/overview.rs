@@ -195,6 +195,7 @@ mod tests {
 
     use super::*;
     use crate::access::viewer::Viewer;
+    use crate::ui::live::assert_on_page;
     use crate::ui::node_state::Now;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
@@ -282,11 +283,7 @@ mod tests {
             shown.queues.parts().unwrap(),
             shown.nodes.parts().unwrap(),
         ];
-        for part in parts.iter().flatten() {
-            let id = format!(" id=\"{}\"", part.id());
-            assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
-            assert!(part.html().contains(&id), "{part:?}");
-        }
+        assert_on_page(&parts.concat(), &html);
     }
 
     #[test]

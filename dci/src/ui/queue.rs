@@ -2,6 +2,7 @@
 
 mod charts;
 mod facts;
+pub mod groups;
 pub mod remove;
 mod settings;
 mod shown;
@@ -15,7 +16,7 @@ use askama::filters::HtmlSafeOutput;
 use bson::doc;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::Queue;
-use futures::FutureExt;
+use disbatch_core::plugin::Template as Prefilled;
 use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who, viewer};
@@ -51,6 +52,8 @@ struct QueuePage {
     fields: Vec<Field>,
     /// What the field for JSON has at first.
     json: String,
+    /// What the options of tasks begin with.
+    template: Prefilled,
     /// Whether tasks can have secure parameters.
     has_keys: bool,
     span: &'static str,
@@ -87,10 +90,13 @@ pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Param
         charts::points(&state.store, queue.id, span),
     )?;
     let again = again(state, who, &queue, params).await?;
+    // A task that is run again has what it had.
+    let template = if again.is_some() { Prefilled::default() } else { template_of(state, &queue) };
+    let again = again.or_else(|| Some(template.params.clone()).filter(|params| !params.is_empty()));
     let charts = Of::ALL.map(|of| charts::first(of, span, &points));
     let settings = Settings::of(&queue, &state.plugins);
     let page = page(&facts, settings, (form_of(state, &queue), again), (span, charts));
-    ui::render(StatusCode::OK, &QueuePage { has_keys: !state.keys.is_empty(), ..page })
+    ui::render(StatusCode::OK, &QueuePage { template, has_keys: !state.keys.is_empty(), ..page })
 }
 
 /// The parameters of the task that is to be run again with others, if the address names one: of this queue, unless whoever
@@ -124,6 +130,7 @@ fn page(
     };
     QueuePage {
         json: again.map(|params| json::pretty(&Value::Object(params))).unwrap_or_default(),
+        template: Prefilled::default(),
         has_keys: false,
         id: facts.queue.id.to_string(),
         name: label(&facts.queue),
@@ -145,6 +152,13 @@ fn form_of(state: &State, queue: &Queue) -> Option<Form> {
     Some(Form::of(schema))
 }
 
+/// What the author of the plugin of a queue has forms begin with, as far as this host knows the plugin.
+pub fn template_of(state: &State, queue: &Queue) -> Prefilled {
+    let plugin = queue.plugin_name().ok().flatten();
+    let template = plugin.and_then(|plugin| state.manifests.get(&plugin)?.manifest.template.clone());
+    template.unwrap_or_default()
+}
+
 /// What of the page of a queue changes, as Server-Sent Events like those of `/ui/overview`.
 #[utoipa::path(
     get, path = "/ui/queues/{id}", tag = "service", operation_id = "queueEvents",
@@ -157,10 +171,7 @@ fn form_of(state: &State, queue: &Queue) -> Option<Form> {
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -> Answer {
     let id = get_queue::find(&state, &named).await?.id.to_string();
-    Ok(live::respond(&request, &state, format!("queue {id}"), move |state| {
-        let id = id.clone();
-        async move { parts(&state, &id).await }.boxed_local()
-    }))
+    Ok(live::of_one(&request, &state, ("queue", id), parts))
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {

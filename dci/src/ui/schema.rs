@@ -143,6 +143,14 @@ impl Form {
         self
     }
 
+    /// The same where nobody needs to give the parameter `key`.
+    pub fn without_need_of(mut self, key: &str) -> Self {
+        for field in self.fields.iter_mut().filter(|field| field.key == key) {
+            field.required = false;
+        }
+        self
+    }
+
     /// What a filled form says: the names of its controls are the pointers of its fields. A control that is left empty is
     /// no parameter.
     ///

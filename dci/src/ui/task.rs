@@ -2,8 +2,10 @@
 
 mod facts;
 mod feed;
+mod graph;
 mod life;
 mod output;
+mod steps;
 mod timeline;
 
 use std::rc::Rc;
@@ -13,7 +15,7 @@ use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use bson::{Bson, DateTime, Document};
-use disbatch_core::explain::Reader;
+use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{Selector, Status};
 use disbatch_core::output::{OutputEnd, StreamName};
 use disbatch_core::secrets;
@@ -30,8 +32,10 @@ use crate::ui::tasks::params_of;
 use crate::ui::{self, Rendered, plain};
 use facts::{Facts, Outcome, QueueLink, Shown};
 use feed::Feed;
+use graph::Graph;
 use life::{Head, Progress, Why, status};
 use output::Output;
+use steps::Steps;
 use timeline::Timeline;
 
 #[derive(Template)]
@@ -54,6 +58,8 @@ struct Look {
     head: Head,
     progress: Progress,
     why: Why,
+    graph: Graph,
+    steps: Steps,
     facts: Facts,
     timeline: Timeline,
     outcome: Outcome,
@@ -68,6 +74,8 @@ struct Again {
     too_long: bool,
     timeout: String,
     max_attempts: String,
+    /// What was asked for of its steps, as JSON; empty if it has none.
+    steps: String,
 }
 
 /// All that a page shows of the task itself, one part after the other.
@@ -81,6 +89,7 @@ pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
     let parts = [
         ui::html(&look.head)?,
         ui::html(&look.progress)?,
+        ui::html(&look.steps)?,
         ui::html(&look.facts)?,
         ui::html(&look.timeline)?,
         ui::html(&look.outcome)?,
@@ -96,12 +105,13 @@ pub fn html_of_output(id: &str, stream: StreamName, end: OutputEnd, live: bool) 
     ui::html(&Output::of(id, stream, end, None, live))
 }
 
-/// The page for somebody, or the error that there is instead.
-pub async fn respond(state: &State, id: &str, reader: Reader) -> HttpResponse {
-    ui::page(render(state, id, reader).await)
+/// The page, or the error that there is instead.
+pub async fn respond(state: &State, who: &Who, id: &str) -> HttpResponse {
+    ui::page(render(state, who, id).await)
 }
 
-async fn render(state: &State, id: &str, reader: Reader) -> Rendered {
+async fn render(state: &State, who: &Who, id: &str) -> Rendered {
+    let reach = who.reach(Role::Viewer);
     let task = get_task::find(state, id).await?;
     let task_id = task_action::id(id)?;
     let attempt = running_attempt(&task);
@@ -110,7 +120,7 @@ async fn render(state: &State, id: &str, reader: Reader) -> Rendered {
     let (stdout, stderr, look) = futures::try_join!(
         async { output(StreamName::Stdout).await.map_err(HttpError::from) },
         async { output(StreamName::Stderr).await.map_err(HttpError::from) },
-        look(state, id, &task, reader),
+        look(state, id, &task, &reach),
     )?;
     let (look, queue) = look;
     ui::render(StatusCode::OK, &page(id, &task, queue, look, [stdout, stderr]))
@@ -128,9 +138,14 @@ async fn render(state: &State, id: &str, reader: Reader) -> Rendered {
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, who: Who, id: Path<String>) -> HttpResponse {
     let id = id.into_inner();
-    let feed = Rc::new(Feed::of(who.reader()));
-    // Who looks at the same page shares what is found out, and they are not all told the same.
-    live::respond(&request, &state, format!("task {id} {:?}", who.reader()), move |state| {
+    let reach = who.reach(Role::Viewer);
+    // What is told of tasks of other queues depends on who looks.
+    let name = match &reach {
+        Reach::All => format!("task {id}"),
+        some => format!("task {id} for {some:?}"),
+    };
+    let feed = Rc::new(Feed::new(reach));
+    live::respond(&request, &state, name, move |state| {
         let (id, feed) = (id.clone(), Rc::clone(&feed));
         async move { feed.look(&state, &id).await }.boxed_local()
     })
@@ -142,6 +157,8 @@ impl Look {
             Part::new("task-head", &self.head)?,
             Part::new("task-progress", &self.progress)?,
             Part::new("task-why", &self.why)?,
+            Part::new("task-graph", &self.graph)?,
+            Part::new("task-steps", &self.steps)?,
             Part::new("task-facts", &self.facts)?,
             Part::new("task-timeline", &self.timeline)?,
             Part::new("task-outcome", &self.outcome)?,
@@ -149,12 +166,12 @@ impl Look {
     }
 }
 
-/// What is known of the task at this moment.
+/// What is known of the task at this moment, and may be known to those whose rights reach so far.
 async fn look(
     state: &State,
     id: &str,
     task: &Document,
-    reader: Reader,
+    reach: &Reach,
 ) -> Result<(Look, QueueLink), HttpError> {
     let store = &state.store;
     let task_id = task_action::id(id)?;
@@ -164,19 +181,21 @@ async fn look(
         if !waits {
             return Ok(None);
         }
-        match explain_task::find(state, id, reader).await {
+        match explain_task::find(state, id, reach).await {
             Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(None), // It has gone meanwhile.
             other => other.map(Some),
         }
     };
-    let (explained, queue, attempts, now) = futures::try_join!(
+    let (explained, graph, queue, attempts, now) = futures::try_join!(
         explained,
+        Graph::find(state, task_id, task, reach),
         async { queue_link(state, task.get("queue")).await.map_err(HttpError::from) },
         async { store.list_attempts(task_id).await.map_err(HttpError::from) },
         async { store.server_time().await.map_err(HttpError::from) },
     )?;
     let mut look = view(id, task, &queue, now);
     look.why = Why::of(explained);
+    look.graph = graph;
     look.outcome = Outcome::of(id, task, &attempts);
     Ok((look, queue))
 }
@@ -187,6 +206,8 @@ fn view(id: &str, task: &Document, queue: &QueueLink, now: DateTime) -> Look {
         head: Head::of(id, task, queue.there),
         progress: Progress::of(task),
         why: Why::default(),
+        graph: Graph::default(),
+        steps: Steps::of(task, now),
         facts: Facts::of(task, queue.clone()),
         timeline: Timeline::of(task, now),
         outcome: Outcome::of(id, task, &[]),
@@ -211,6 +232,7 @@ fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Outpu
             form,
             timeout: plain(task.get("timeout")),
             max_attempts: plain(task.get("max_attempts")),
+            steps: steps::asked_for(task),
         },
         params,
         secure: task.contains_key(secrets::SHOWN),
@@ -236,148 +258,4 @@ async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, St
 }
 
 #[cfg(test)]
-mod tests {
-    use bson::doc;
-
-    use super::*;
-
-    const ID: &str = "6b0003bb686c8275d8013333";
-    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
-
-    fn outputs(stdout: &str, live: bool) -> [Output; 2] {
-        let of = |stream, text: &str| {
-            let end = OutputEnd { offset: 0, bytes: text.as_bytes().to_vec() };
-            Output::of(ID, stream, end, None, live)
-        };
-        [of(StreamName::Stdout, stdout), of(StreamName::Stderr, "")]
-    }
-
-    fn shown(task: &Document, stdout: &str) -> String {
-        let queue = QueueLink { id: Some(QUEUE.into()), name: "q<1>".into(), there: true };
-        let look = view(ID, task, &queue, DateTime::from_millis(1_795_163_167_344));
-        let live = status(task).is_some_and(|status| !status.has_ended());
-        page(ID, task, queue, look, outputs(stdout, live)).render().unwrap()
-    }
-
-    #[test]
-    fn the_page_shows_everything_about_a_task() {
-        let task = doc! {
-            "status": 2, "node": "vm", "params": { "commands": "<ab>" }, "complete": false,
-            "ctime": DateTime::from_millis(1_795_163_067_344), "progress": { "percent": 50 }, "odd": "<odd>",
-            "history": [{ "at": DateTime::from_millis(1_795_163_067_344), "status": 2, "note": "its <time> has come" }],
-            "exit": { "code": 3 }, "timeout": 90, "result": { "rows": 17 },
-        };
-        let html = shown(&task, "a <b>");
-        for part in [
-            ID,
-            "/tasks?queue=6b0003bb686c8275d70dc2f1",
-            "q&#60;1&#62;",
-            "failed",
-            "2026-11-20 08:24:27",
-            "&#34;commands&#34; : &#34;&#60;ab&#62;&#34;",
-            "a &#60;b&#62;",
-            "Storing the output failed.",
-            "its &#60;time&#62; has come",
-            "<dt>Exit code</dt><dd>3</dd>",
-            "&#34;rows&#34; : 17",
-            "&#60;odd&#62;",
-            "None.",
-            "href=\"/tasks/6b0003bb686c8275d8013333/stdout\"",
-            "data-ended=\"true\"",
-            "data-resume=\"\"",
-        ] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(!html.contains(" style=") && !html.contains("<ab>"), "{html}");
-    }
-
-    #[test]
-    fn the_page_of_a_running_task_follows_it() {
-        let task = doc! { "status": 0, "attempt": 2, "progress": { "percent": 12.5, "message": "a <b>" } };
-        let html = shown(&task, "so far\n");
-        for part in [
-            "<script src=\"/assets/task.js?v=",
-            "data-live=\"/ui/tasks/6b0003bb686c8275d8013333\"",
-            "data-events=\"/tasks/6b0003bb686c8275d8013333/events\"",
-            "data-resume=\"attempt:2,stdout:7,stderr:0\"",
-            "value=\"12.5\"",
-            "a &#60;b&#62;",
-            "None so far.",
-            "href=\"/tasks/6b0003bb686c8275d8013333/stderr\"",
-        ] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(!html.contains("Further fields"), "{html}");
-    }
-
-    #[test]
-    fn what_can_be_done_has_a_form_without_script() {
-        let html = shown(&doc! { "status": -2, "params": { "a": "</textarea><script>" }, "timeout": 90 }, "");
-        for part in [
-            "action=\"/tasks/6b0003bb686c8275d8013333/cancel\" method=\"post\"",
-            "action=\"/tasks/6b0003bb686c8275d8013333/retry\" method=\"post\"",
-            "name=\".then\" value=\"/tasks/6b0003bb686c8275d8013333\"",
-            "action=\"/tasks\" method=\"post\"",
-            "name=\".then\" value=\"/tasks/{id}\"",
-            "name=\"queue\" value=\"6b0003bb686c8275d70dc2f1\"",
-            "name=\".timeout\" value=\"90\"",
-            "&#60;/textarea&#62;&#60;script&#62;",
-            "href=\"#cancel\"",
-            "href=\"/queues/6b0003bb686c8275d70dc2f1?task=6b0003bb686c8275d8013333#new\"",
-        ] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(!html.contains("too long for this field"), "{html}");
-        assert!(!html.contains("href=\"#retry\""), "it has not ended: {html}");
-    }
-
-    #[test]
-    fn of_secure_parameters_only_that_there_are_some_is_shown() {
-        let html = shown(&doc! { "status": 1, "params": { "a": 1 }, "has_secure_params": true }, "");
-        for part in
-            ["has secure parameters, which are shown to nobody", "Its secure parameters are not copied"]
-        {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(!html.contains("Further fields"), "{html}");
-        let without = shown(&doc! { "status": 1, "params": { "a": 1 } }, "");
-        assert!(!without.contains("secure parameters"), "{without}");
-    }
-
-    #[test]
-    fn params_that_are_too_long_to_be_changed_here_say_so() {
-        let html = shown(&doc! { "status": 1, "params": { "a": "<x>".repeat(40_000) } }, "");
-        let again = html.split("id=\"again\"").nth(1).unwrap();
-        assert!(again.contains("too long for this field") && !again.contains("name=\"params\""), "{again}");
-        assert!(again.contains("?task=6b0003bb686c8275d8013333#new\""), "{again}");
-    }
-
-    #[test]
-    fn every_part_is_on_the_page_under_its_id() {
-        let task = doc! { "status": 0, "ctime": DateTime::from_millis(0), "cancel": { "reason": "<x>" } };
-        let html = shown(&task, "");
-        let queue = QueueLink::default();
-        for part in view(ID, &task, &queue, DateTime::from_millis(1000)).parts().unwrap() {
-            let id = format!(" id=\"{}\"", part.id());
-            assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
-            assert!(part.html().contains(&id), "{part:?}");
-        }
-    }
-
-    #[test]
-    fn tasks_of_any_shape_have_a_page() {
-        let nasty = "<script>alert('1')</script>\"".repeat(10_000);
-        let frame = shown(&doc! {}, "").matches("<script").count();
-        for task in [
-            doc! { "status": &nasty, "node": &nasty, "params": &nasty, "ctime": &nasty, "exit": &nasty },
-            doc! { "status": 0, "progress": &nasty, "history": &nasty, "cancel": { "by": &nasty }, &nasty: 1 },
-            doc! { "status": 2.5, "params": Bson::Null, "parameters": [1], "attempt": "x", "result": &nasty },
-        ] {
-            let html = shown(&task, &nasty);
-            assert_eq!(html.matches("<script").count(), frame);
-            assert!(html.contains("&#60;script&#62;alert(&#39;1&#39;)"));
-        }
-        assert_eq!(running_attempt(&doc! { "status": 0 }), Some(0));
-        assert_eq!(running_attempt(&doc! { "status": -1, "attempt": 2 }), None);
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ use bson::{Document, doc};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::bulk::Action;
 use disbatch_core::model::{Queue, TaskId};
-use futures::{FutureExt, TryStreamExt};
+use futures::TryStreamExt;
 
 use crate::access::Who;
 use crate::error::HttpError;
@@ -146,11 +146,7 @@ pub async fn live(
     state: Data<State>,
     params: Result<Params, HttpError>,
 ) -> HttpResponse {
-    let params = params.unwrap_or_default();
-    live::respond(&request, &state, format!("tasks {}", request.query_string()), move |state| {
-        let params = params.clone();
-        async move { changes(&state, &params).await }.boxed_local()
-    })
+    live::of_search(&request, &state, ("tasks", params), changes)
 }
 
 async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {

@@ -4,9 +4,12 @@
 mod server;
 
 mod accounts;
+mod admission;
 mod audit;
 mod explained;
+mod gates;
 mod matrix;
 mod others;
 mod sessions;
+mod steps;
 mod world;

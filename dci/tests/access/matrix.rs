@@ -32,13 +32,19 @@ impl Row {
         let mut id = queue.0;
         if self.need.contains("task's queue") {
             id = world.task(queue).await?;
+        } else if self.need.contains("array's queue") {
+            id = world.array(queue).await?;
         } else if self.need.contains("job's queue") {
             id = world.job(queue).await?;
+        } else if self.need.contains("schedule's queue") {
+            id = world.schedule(queue).await?;
         }
         Ok(path
             .replace("{id}", &id.to_hex())
             .replace("{queue}", &queue.to_string())
             .replace("{node}", "vm")
+            .replace("{tenant}", "acme")
+            .replace("{name}", "holidays")
             .replace("{asset}", "app.css")
             .replace("{collection}", "things"))
     }

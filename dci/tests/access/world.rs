@@ -88,6 +88,28 @@ impl World {
         Ok(id)
     }
 
+    /// An array of a queue, which is done.
+    pub async fn array(&self, queue: QueueId) -> anyhow::Result<ObjectId> {
+        let id = ObjectId::new();
+        let array: Document = doc! {
+            "_id": id, "queue": queue.0, "words": MARKER, "count": 1_i64, "next_index": 1_i64, "key": "item",
+            "state": "done", "rev": id,
+        };
+        self.database.database.collection("arrays").insert_one(array).await?;
+        Ok(id)
+    }
+
+    /// A schedule of a queue, of the user `submitter`.
+    pub async fn schedule(&self, queue: QueueId) -> anyhow::Result<ObjectId> {
+        let id = ObjectId::new();
+        let schedule: Document = doc! {
+            "_id": id, "name": format!("{MARKER} {id}"), "queue": queue.0, "params": { "to": MARKER }, "cron": "@daily",
+            "zone": "UTC", "overlap": "skip", "owner": "submitter", "paused": true, "rev": 1_i64,
+        };
+        self.database.database.collection("schedules").insert_one(schedule).await?;
+        Ok(id)
+    }
+
     /// A request of somebody, with their password.
     pub fn request(&self, method: Method, path: &str, user: Option<&str>) -> RequestBuilder {
         let request = self.server.request(method, path);

@@ -25,7 +25,7 @@ const IN_TIME: Duration = Duration::from_secs(20);
 /// Requests for each run of the test.
 const CASES: u32 = 1500;
 
-const PATHS: [&str; 45] = [
+const PATHS: [&str; 54] = [
     "/",
     "/docs",
     "/openapi.json",
@@ -71,9 +71,24 @@ const PATHS: [&str; 45] = [
     "/ui/balance",
     "/ui/balance/check",
     "/ui/balance/disable",
+    "/schedules",
+    "/schedules/new",
+    "/schedules/preview",
+    "/schedules/{}",
+    "/schedules/{}/backfill",
+    "/schedules/{}/preview",
+    "/calendars",
+    "/calendars/{}",
+    "/ui/calendars/{}/delete",
 ];
 
-const KEYS: [&str; 57] = [
+const KEYS: [&str; 63] = [
+    "cron",
+    "zone",
+    "from",
+    "to",
+    "calendars",
+    "dates",
     "name",
     "plugin",
     "threads",

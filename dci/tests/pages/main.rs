@@ -88,8 +88,13 @@ async fn a_first_visit_is_light_and_later_ones_load_no_assets() -> anyhow::Resul
 async fn pages_run_their_own_scripts_only() -> anyhow::Result<()> {
     let world = World::new().await?;
     let queue = format!("/queues/{}", world.queue);
-    let more = ["/nodes", "/plugins", "/audit", "/users", "/account", "/login", "/about", &queue];
-    for path in ["/", "/queues", "/tasks", "/bulk", "/balance", "/docs"].into_iter().chain(more) {
+    let groups = format!("{queue}/groups");
+    let more = ["/nodes", "/plugins", "/audit", "/users", "/account", "/login", "/about", &queue, &groups];
+    for path in
+        ["/", "/queues", "/tasks", "/schedules", "/schedules/new", "/calendars", "/bulk", "/balance", "/docs"]
+            .into_iter()
+            .chain(more)
+    {
         let response = world.get(path, "identity").await?;
         assert_eq!(response.headers()["content-type"], "text/html", "{path}");
         let policy = response.headers()["content-security-policy"].to_str()?.to_owned();

@@ -1,5 +1,6 @@
 //! What the built `dci` does when something is not as it should be, and what its pages show.
 
+mod arrays;
 #[path = "../replay/server.rs"]
 mod server;
 
@@ -7,8 +8,8 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use bson::doc;
 use bson::oid::ObjectId;
+use bson::{Document, doc};
 use disbatch_core::clock::SystemClock;
 use disbatch_core::model::TaskId;
 use disbatch_core::output::{Encoding, StreamName};
@@ -154,6 +155,38 @@ async fn a_task_that_no_document_can_hold_is_refused() -> anyhow::Result<()> {
     assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
     let body = r#"{"error":"the document would be larger than the database takes"}"#;
     assert_eq!(refused.text().await?, body);
+    database.drop_database().await
+}
+
+#[tokio::test]
+async fn chosen_fields_that_are_too_much_for_one_answer_are_refused() -> anyhow::Result<()> {
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": [] });
+    let server = Server::start(&config).await?;
+    // Two of them are answered at once, and three are more than 16 MiB.
+    let ids = [ObjectId::new(), ObjectId::new(), ObjectId::new()];
+    let text = "x".repeat(6 * 1024 * 1024);
+    for id in ids {
+        let task = doc! { "_id": id, "status": 1, "params": { "text": &text } };
+        database.database.collection::<Document>("tasks").insert_one(task).await?;
+    }
+    let query = async |ids: &[ObjectId], fields: &str| {
+        let ids: Vec<String> = ids.iter().map(|id| id.to_hex()).collect();
+        let path = format!("/tasks/query?.ids={}&.fields={fields}", ids.join(","));
+        let answer = server.request(Method::GET, &path).send().await?;
+        anyhow::Ok((answer.status(), serde_json::from_str::<Value>(&answer.text().await?)?))
+    };
+    let (status, rows) = query(&ids[..2], "params").await?;
+    assert_eq!((status, rows.as_array().map(Vec::len)), (StatusCode::OK, Some(2)));
+    assert_eq!(rows[1]["fields"]["params"]["text"].as_str().map(str::len), Some(text.len()));
+    let (status, refused) = query(&ids, "params").await?;
+    let message = "the fields have more than 16777216 bytes: ask for fewer tasks or fewer fields";
+    assert_eq!((status, refused), (StatusCode::PAYLOAD_TOO_LARGE, json!({ "error": message })));
+    // Nor is it told of a task twice, however often it is asked about.
+    let (status, rows) = query(&[ids[0]; 3], "params").await?;
+    assert_eq!((status, rows.as_array().map(Vec::len)), (StatusCode::OK, Some(1)));
+    let (status, rows) = query(&ids, "status").await?;
+    assert_eq!((status, &rows[2]["fields"]), (StatusCode::OK, &json!({ "status": 1 })));
     database.drop_database().await
 }
 

@@ -28,7 +28,13 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
             let stored = store.end_attempt(run, &finish, Some(pause)).await;
             return finished(stored.map(Written::Finished).map_err(|error| error.to_string()));
         }
-        Ask::Renew | Ask::Progress(_) | Ask::Finish(_) | Ask::RemoveLive { .. } | Ask::LetGo => {
+        Ask::Renew
+        | Ask::Progress(_)
+        | Ask::Steps { .. }
+        | Ask::Storage { .. }
+        | Ask::Finish(_)
+        | Ask::RemoveLive { .. }
+        | Ask::LetGo => {
             return Answer::Trouble("this is not written like that".to_owned());
         }
     };
@@ -100,9 +106,13 @@ pub(super) fn outdated(ask: &Ask) -> Answer {
     match ask {
         Ask::Renew => Answer::Lost,
         Ask::Finish(_) | Ask::RetryLater { .. } => Answer::NotRunning,
-        Ask::Progress(_) | Ask::Live { .. } | Ask::RemoveLive { .. } | Ask::Upload { .. } | Ask::LetGo => {
-            Answer::Done
-        }
+        Ask::Progress(_)
+        | Ask::Steps { .. }
+        | Ask::Storage { .. }
+        | Ask::Live { .. }
+        | Ask::RemoveLive { .. }
+        | Ask::Upload { .. }
+        | Ask::LetGo => Answer::Done,
     }
 }
 

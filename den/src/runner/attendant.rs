@@ -6,8 +6,9 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use bson::Bson;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
-use disbatch_core::task::{RunWrite, Start, Waiting, Written};
+use disbatch_core::task::{RunWrite, STORAGE, Start, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::unix::OwnedWriteHalf;
@@ -171,6 +172,8 @@ impl Attendant {
             queue: current.work.queue.clone(),
             at: current.start.at,
             lease_ms: millis(current.work.lease),
+            schedule: current.work.schedule.as_ref().ok().cloned().flatten(),
+            schedule_problem: current.work.schedule.as_ref().err().cloned(),
         };
         self.current = Some(current);
         if !self.tell(&ToRunner::Assign(Box::new(assignment))).await
@@ -235,6 +238,15 @@ impl Attendant {
             }
             Ask::Progress(progress) => {
                 let write = RunWrite::Progress { run, progress };
+                self.write(write, move |outcome| answered(done(outcome.written)));
+            }
+            Ask::Steps { states, number } => {
+                let write = RunWrite::Steps { run, states, number };
+                self.write(write, move |outcome| answered(done(outcome.written)));
+            }
+            Ask::Storage { mut saved, number } => {
+                let storage = saved.remove(STORAGE).unwrap_or(Bson::Null);
+                let write = RunWrite::Storage { run, storage, number };
                 self.write(write, move |outcome| answered(done(outcome.written)));
             }
             Ask::Finish(finish) => {

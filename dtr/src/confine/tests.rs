@@ -13,6 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::*;
+use crate::environment::Environment;
 use crate::guard::exceeded::Exceeded;
 use crate::guard::protocol::{Exit, Order, Report, Settings};
 use crate::guard::{Guard, Guarded, program};
@@ -43,7 +44,10 @@ fn spawn(confinement: &Confinement, command: &[&str]) -> (Spawn, TempDir) {
         until: boot_time() + DEADLINE,
         program: command[0].into(),
         arguments: command[1..].iter().map(OsString::from).collect(),
-        environment: vec![("PATH".into(), "/bin:/usr/bin".into()), ("ONLY".into(), "this".into())],
+        environment: Environment::of(vec![
+            ("PATH".into(), "/bin:/usr/bin".into()),
+            ("ONLY".into(), "this".into()),
+        ]),
         folder: folder.path().to_owned(),
         descriptors: 0,
         confinement: Some(confinement.clone()).filter(|confinement| *confinement != Confinement::default()),

@@ -7,9 +7,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use zeroize::Zeroize;
 
 use super::MOST_DESCRIPTORS;
 use super::protocol::ToGuard;
+use crate::wiped::Wiped;
 
 /// Bytes that are read at once.
 const READ_SIZE: usize = 16 * 1024;
@@ -18,14 +20,14 @@ const READ_SIZE: usize = 16 * 1024;
 pub struct Inbox {
     socket: UnixStream,
     buffer: Vec<u8>,
-    arrived: Vec<u8>,
+    arrived: Wiped,
     descriptors: VecDeque<OwnedFd>,
 }
 
 impl Inbox {
     /// The inbox of a socket.
     pub fn new(socket: UnixStream) -> Self {
-        let (buffer, arrived) = (vec![0; READ_SIZE], Vec::new());
+        let (buffer, arrived) = (vec![0; READ_SIZE], Wiped::default());
         Self { socket, buffer, arrived, descriptors: VecDeque::new() }
     }
 
@@ -49,7 +51,9 @@ impl Inbox {
                 self.descriptors.extend(descriptors);
             }
         }
-        self.arrived.extend_from_slice(&self.buffer[..received]);
+        self.arrived.extend(&self.buffer[..received]);
+        // A plugin's variables may be secret.
+        self.buffer[..received].zeroize();
         Ok(received > 0)
     }
 

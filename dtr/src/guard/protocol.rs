@@ -16,9 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use super::exceeded::Exceeded;
 use crate::confine::Confinement;
+use crate::environment::Environment;
+use crate::wiped::Wiped;
 
 /// No order is longer: the kernel starts no program with so much.
 const LONGEST: usize = 8 * 1024 * 1024;
+
+/// A length has so many bytes.
+const LENGTH: usize = 4;
 
 /// The number of a plugin process of one guard.
 pub type Number = u64;
@@ -59,7 +64,7 @@ pub struct Spawn {
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Its environment. It has nothing else.
-    pub environment: Vec<(OsString, OsString)>,
+    pub environment: Environment,
     /// Its working directory: the task's private folder, or `/` if it takes several tasks.
     pub folder: PathBuf,
     /// How many descriptors it gets.
@@ -86,8 +91,8 @@ pub enum ToGuard {
 
 impl ToGuard {
     /// As it is sent.
-    pub fn to_bytes(&self) -> Vec<u8> {
-        let mut frame = Frame::default();
+    pub fn to_bytes(&self) -> Wiped {
+        let mut frame = Frame::new();
         match self {
             Self::Spawn(number, spawn) => {
                 frame.word("spawn").number(*number).number(milliseconds(spawn.until));
@@ -98,7 +103,7 @@ impl ToGuard {
                 }
                 // What cannot be written is refused by its receiver.
                 frame.word(serde_json::to_string(&spawn.confinement).unwrap_or_default());
-                for (name, value) in &spawn.environment {
+                for (name, value) in spawn.environment.iter() {
                     frame.word(name).word(value);
                 }
             }
@@ -128,13 +133,14 @@ impl ToGuard {
     ///
     /// # Errors
     /// It makes no sense.
-    pub fn take(arrived: &mut Vec<u8>) -> io::Result<Option<Self>> {
+    pub fn take(arrived: &mut Wiped) -> io::Result<Option<Self>> {
         let Some(length) = arrived.first_chunk().copied().map(u32::from_le_bytes) else { return Ok(None) };
         let senseless = || io::Error::new(io::ErrorKind::InvalidData, "an order makes no sense");
-        let end = usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or_else(senseless)? + 4;
-        let Some(frame) = arrived.get(4..end) else { return Ok(None) };
+        let end =
+            usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or_else(senseless)? + LENGTH;
+        let Some(frame) = arrived.get(LENGTH..end) else { return Ok(None) };
         let order = Self::parse(frame).ok_or_else(senseless)?;
-        arrived.drain(..end);
+        arrived.leave_out(end);
         Ok(Some(order))
     }
 }
@@ -143,15 +149,19 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-#[derive(Default)]
-struct Frame(Vec<u8>);
+/// An order while it is made, with room for its length at the beginning.
+struct Frame(Wiped);
 
 impl Frame {
+    fn new() -> Self {
+        Self(Wiped::from(vec![0; LENGTH]))
+    }
+
     fn word(&mut self, word: impl AsRef<OsStr>) -> &mut Self {
         let bytes = word.as_ref().as_bytes();
         // What does not fit into four bytes is refused by its receiver in any case.
-        self.0.extend_from_slice(&u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes());
-        self.0.extend_from_slice(bytes);
+        self.0.extend(&length_of(bytes));
+        self.0.extend(bytes);
         self
     }
 
@@ -159,14 +169,15 @@ impl Frame {
         self.word(OsStr::from_bytes(&number.to_le_bytes()))
     }
 
-    fn finish(self) -> Vec<u8> {
-        framed(&self.0)
+    fn finish(mut self) -> Wiped {
+        let length = length_of(&self.0[LENGTH..]);
+        self.0[..LENGTH].copy_from_slice(&length);
+        self.0
     }
 }
 
-fn framed(bytes: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    [&length.to_le_bytes(), bytes].concat()
+fn length_of(bytes: &[u8]) -> [u8; LENGTH] {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes()
 }
 
 /// The words of a frame that have not been read yet.
@@ -196,9 +207,10 @@ impl<'a> Words<'a> {
         let program = self.string()?.into();
         let arguments = (0..self.number()?).map(|_| self.string()).collect::<Option<_>>()?;
         let confinement = serde_json::from_slice(self.next()?).ok()?;
-        let mut environment = Vec::new();
+        let mut environment = Environment::default();
         while !self.0.is_empty() {
-            environment.push((self.string()?, self.string()?));
+            let name = self.string()?;
+            environment.add(name, self.string()?);
         }
         let spawn = Spawn { until, program, arguments, environment, folder, descriptors, confinement };
         Some(ToGuard::Spawn(number, Box::new(spawn)))
@@ -227,7 +239,8 @@ impl FromGuard {
     /// # Errors
     /// None that is known of.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        Ok(framed(&serde_json::to_vec(self)?))
+        let json = serde_json::to_vec(self)?;
+        Ok([&length_of(&json)[..], &json].concat())
     }
 
     /// What a frame without its length says.
@@ -296,7 +309,10 @@ mod tests {
             until: Duration::from_millis(1_500),
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), "".into(), OsString::from_vec(vec![255, 10])],
-            environment: vec![("A".into(), "".into()), ("C".into(), OsString::from_vec(vec![b'=', 255]))],
+            environment: Environment::of(vec![
+                ("A".into(), "".into()),
+                ("C".into(), OsString::from_vec(vec![b'=', 255])),
+            ]),
             folder: "/tmp/x y".into(),
             descriptors: 4,
             confinement: None,
@@ -304,7 +320,8 @@ mod tests {
         let user =
             Identity { name: "u".into(), uid: 7, gid: 8, groups: vec![8, 9], home: PathBuf::from("/home/u") };
         let limits = Limits { memory: Some(1 << 30), core: Some(0), ..Limits::default() };
-        let confinement = Confinement { user: Some(user), limits, cgroup: Some("/sys/fs/cgroup/d".into()) };
+        let cgroup = Some("/sys/fs/cgroup/d".into());
+        let confinement = Confinement { user: Some(user), limits, cgroup, handed_over: true };
         let confined = Spawn { confinement: Some(confinement), ..spawn.clone() };
         vec![
             ToGuard::Spawn(7, Box::new(spawn)),
@@ -317,11 +334,11 @@ mod tests {
 
     #[test]
     fn orders_survive_the_way_however_it_cuts_them() {
-        let bytes: Vec<u8> = orders().iter().flat_map(ToGuard::to_bytes).collect();
+        let bytes: Vec<u8> = orders().iter().flat_map(|order| order.to_bytes().to_vec()).collect();
         for step in [1, 2, 7, bytes.len()] {
-            let (mut arrived, mut taken) = (Vec::new(), Vec::new());
+            let (mut arrived, mut taken) = (Wiped::default(), Vec::new());
             for piece in bytes.chunks(step) {
-                arrived.extend_from_slice(piece);
+                arrived.extend(piece);
                 while let Some(order) = ToGuard::take(&mut arrived).unwrap() {
                     taken.push(order);
                 }
@@ -333,23 +350,25 @@ mod tests {
 
     #[test]
     fn rubbish_is_refused() {
-        let mut too_much = ToGuard::Order(8, Order::Term).to_bytes();
+        let mut too_much = ToGuard::Order(8, Order::Term).to_bytes().to_vec();
         too_much.push(0);
         too_much[0] += 1;
-        let unknown = framed(Frame::default().word("nope").0.as_slice());
+        let mut unknown = Frame::new();
+        unknown.word("nope");
+        let unknown = unknown.finish().to_vec();
         for rubbish in [vec![255; 8], vec![1, 0, 0, 0, 7], vec![0; 4], unknown, too_much] {
-            assert!(ToGuard::take(&mut rubbish.clone()).is_err(), "{rubbish:?}");
+            assert!(ToGuard::take(&mut rubbish.clone().into()).is_err(), "{rubbish:?}");
         }
     }
 
     #[test]
     fn a_confinement_that_makes_no_sense_is_refused_and_not_left_out() {
         let order = orders().swap_remove(0);
-        let mut bytes = order.to_bytes();
-        assert_eq!(ToGuard::take(&mut bytes.clone()).unwrap(), Some(order));
+        let mut bytes = order.to_bytes().to_vec();
+        assert_eq!(ToGuard::take(&mut bytes.clone().into()).unwrap(), Some(order));
         let at = bytes.windows(4).position(|word| word == b"null").unwrap();
         bytes[at] = b'x';
-        assert!(ToGuard::take(&mut bytes).is_err());
+        assert!(ToGuard::take(&mut bytes.into()).is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::protocol::Exit;
 use super::*;
+use crate::environment::Environment;
 use crate::folder::Folder;
 
 /// Nothing here takes so long.
@@ -43,11 +44,11 @@ fn request(command: &[&str]) -> (Spawn, TempDir, TaskId) {
         until: boot_time() + PATIENT,
         program: command[0].into(),
         arguments: command[1..].iter().map(OsString::from).collect(),
-        environment: vec![
+        environment: Environment::of(vec![
             (TASK_VARIABLE.into(), task.to_string().into()),
             ("ADDED".into(), "a=b\nc".into()),
             ("PATH".into(), "/bin:/usr/bin".into()),
-        ],
+        ]),
         folder: folder.path().to_owned(),
         descriptors: 0,
         confinement: None,

@@ -295,7 +295,8 @@ fn command(spawn: &Spawn, group: Option<&Group>) -> io::Result<Command> {
         Some(confinement) => confine::command(confinement, group.map(Group::path), spawn)?,
     };
     command.process_group(0).env_clear();
-    for (name, value) in &spawn.environment {
+    // This copy of them is the standard library's, and nobody can overwrite it.
+    for (name, value) in spawn.environment.iter() {
         command.env(name, value);
     }
     Ok(command)

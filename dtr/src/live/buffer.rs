@@ -51,6 +51,11 @@ impl Tap {
         self.held().closed = true;
     }
 
+    /// The stream goes on after all.
+    pub fn open(&self) {
+        self.held().closed = false;
+    }
+
     /// Whether the stream has come to its end.
     pub fn is_closed(&self) -> bool {
         self.held().closed

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::boot_time::boot_time;
+use crate::capture::Capture;
 use crate::folder::mark;
 use crate::relay;
 use crate::supervision::{self, Supervisor};
@@ -22,11 +23,23 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 const PATIENT: Duration = Duration::from_secs(100);
 
+/// What came of a plugin.
+#[derive(Debug)]
+struct Ran {
+    exit: ExitStatus,
+    facts: ExitFacts,
+    stdout: Capture,
+    stderr: Capture,
+    control: Control,
+    saved: Option<Bson>,
+}
+
 /// A plugin in the shell, and what its task needs.
 struct Setup {
     plugin: Plugin,
     task: Task,
-    secure_params: Untold,
+    secure_params: Option<SecureParams>,
+    about: About,
     queue: Queue,
     name: PluginName,
     run: Run,
@@ -55,7 +68,8 @@ impl Setup {
                 arguments: arguments.iter().map(ToString::to_string).collect(),
             },
             task: bson::deserialize_from_document(task).unwrap(),
-            secure_params: Untold::default(),
+            secure_params: None,
+            about: About::default(),
             queue,
             name: "Test".parse().unwrap(),
             run,
@@ -71,28 +85,30 @@ impl Setup {
     async fn run<F: Future<Output = ()>>(
         &self,
         interfere: impl FnOnce(Supervisor) -> F,
-    ) -> Result<Ended, NotBegun> {
-        let (supervisor, supervision) = supervision::channel();
+    ) -> Result<Ran, NotBegun> {
+        let (supervisor, mut supervision) = supervision::channel();
         let (relay, _inbox) = relay::channel();
         let job = Job {
             task: &self.task,
-            secure_params: &self.secure_params,
+            secure_params: self.secure_params.as_ref(),
             queue: &self.queue,
             name: &self.name,
             run: &self.run,
-            live: None,
-            early: None,
             folder: self.folder.path(),
             until: self.until,
+            about: &self.about,
         };
         let lifecycle = Lifecycle::default();
         let mut guards = Guards::default();
+        let mut captures = Captures::new(None, None);
         let run = async {
             let guarded = start(&self.plugin, job, &mut guards).await?;
-            follow(guarded, job, relay, supervision, &lifecycle).await
+            follow(guarded, job, &mut captures, &relay, (&mut supervision, &lifecycle)).await
         };
         let both = async { tokio::join!(run, interfere(supervisor)).0 };
-        timeout(DEADLINE, both).await.expect("it ends")
+        let Ended { exit, facts, control } = timeout(DEADLINE, both).await.expect("it ends")?;
+        let Captures { stdout, stderr } = captures;
+        Ok(Ran { exit, facts, stdout, stderr, control, saved: relay.saved() })
     }
 
     /// What the plugin has written to a file of this name in its folder, once it has.
@@ -138,7 +154,7 @@ async fn secure_parameters_are_on_standard_input_and_nowhere_else() {
     let mut setup = Setup::script("cat; env; tr '\\0' ' ' < /proc/self/cmdline");
     setup.task.rest.insert("secure_params", doc! { "key": "k", "data": "sealed" });
     let secret = json!({ "password": "correct horse" });
-    setup.secure_params = Untold::new(SecureParams::new(secret.as_object().unwrap().clone()));
+    setup.secure_params = SecureParams::new(secret.as_object().unwrap().clone());
     let ended = setup.run(nothing).await.unwrap();
     let stdout = ended.stdout.text().await.unwrap();
     let (input, around) = stdout.split_once('\n').unwrap();
@@ -146,6 +162,40 @@ async fn secure_parameters_are_on_standard_input_and_nowhere_else() {
     assert_eq!(input["secure_params"], secret);
     assert!(around.contains("DISBATCH_TASK_ID=") && around.contains("/bin/sh"), "{around}");
     assert!(!around.contains("horse") && !stdout.contains("sealed"), "{stdout}");
+}
+
+#[tokio::test]
+async fn secure_parameters_are_in_a_variable_for_plugins_that_ask_for_it() {
+    let mut setup =
+        Setup::script("cat > /dev/null; echo \"$JOB_SECURE_PARAMS\"; tr '\\0' ' ' < /proc/self/cmdline");
+    let secret = json!({ "password": "correct horse" });
+    setup.secure_params = SecureParams::new(secret.as_object().unwrap().clone());
+    setup.about.secure_params_in_environment = true;
+    let ended = setup.run(nothing).await.unwrap();
+    let stdout = ended.stdout.text().await.unwrap();
+    let (told, arguments) = stdout.split_once('\n').unwrap();
+    assert_eq!(serde_json::from_str::<Value>(told).unwrap(), secret);
+    assert!(!arguments.contains("horse"), "{arguments}");
+}
+
+#[tokio::test]
+async fn what_is_saved_on_standard_output_stays_in_it() {
+    let setup = Setup::script("echo '[saveJobStorage] {\"n\": 1}'; echo more");
+    let ended = setup.run(nothing).await.unwrap();
+    assert_eq!(ended.stdout.text().await.unwrap(), "[saveJobStorage] {\"n\": 1}\nmore\n");
+    assert_eq!(ended.saved, Some(doc! { "n": 1 }.into()));
+}
+
+#[tokio::test]
+async fn what_is_saved_on_the_control_channel_outlives_nonsense_and_the_plugin() {
+    let setup = Setup::script("echo '{\"storage\": [1]}' >&3; echo '[saveJobStorage] no'; kill -9 $$");
+    let ended = setup.run(nothing).await.unwrap();
+    assert_eq!((ended.saved, ended.facts.signal), (Some(vec![Bson::from(1)].into()), Some(9)));
+    let stderr = ended.stderr.text().await.unwrap();
+    assert!(
+        stderr.starts_with("disbatch: what [saveJobStorage] says is not saved: it is no JSON"),
+        "{stderr}"
+    );
 }
 
 #[tokio::test]

@@ -2,21 +2,21 @@
 
 use std::io;
 
-use serde::Serialize;
 use zeroize::Zeroizing;
 
-use crate::plugin::{Job, task_json, variables};
+use crate::plugin::{Job, secret_variable, task_json, variables};
+use crate::wiped::Wiped;
 
 /// What the line begins with, before the task.
 const START: &[u8] = b"{\"task\":";
 
-/// The line, with its line break. It has no other one. It is overwritten when it is dropped, and has no copies: its buffer
-/// never grows. Secure parameters are taken from the job.
+/// The line, with its line break. It has no other one. It is overwritten when it is dropped, and its buffer never grows. So
+/// is all that it is made of.
 ///
 /// # Errors
 /// The task cannot be written as JSON.
 pub fn of(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
-    let task = task_json(job.task, job.secure_params.take().as_ref())?;
+    let task = task_json(job.task, job.secure_params)?;
     let rest = rest(job)?;
     let mut line = Zeroizing::new(Vec::<u8>::with_capacity(START.len() + task.len() + rest.len()));
     line.extend_from_slice(START);
@@ -26,21 +26,29 @@ pub fn of(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
 }
 
 /// What follows the task.
-fn rest(job: &Job<'_>) -> io::Result<Vec<u8>> {
-    let mut line = Vec::with_capacity(1024);
+fn rest(job: &Job<'_>) -> io::Result<Wiped> {
+    let mut line = Wiped::default();
     for (index, (name, value)) in variables(job).into_iter().enumerate() {
-        line.extend_from_slice(if index == 0 { b",\"env\":{" } else { b"," });
-        append(&mut line, name)?;
-        line.push(b':');
-        append(&mut line, &value)?;
+        line.extend(if index == 0 { b",\"env\":{" } else { b"," });
+        entry(&mut line, name, &value)?;
     }
-    line.extend_from_slice(b"},\"work_dir\":");
+    if let Some((name, value)) = secret_variable(job) {
+        line.extend(b",");
+        entry(&mut line, name, std::str::from_utf8(&value).map_err(io::Error::other)?)?;
+    }
+    line.extend(b"},\"work_dir\":");
     append(&mut line, &job.folder.to_string_lossy())?;
-    line.extend_from_slice(b"}\n");
+    line.extend(b"}\n");
     Ok(line)
 }
 
-fn append(line: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) -> io::Result<()> {
+fn entry(line: &mut Wiped, name: &str, value: &str) -> io::Result<()> {
+    append(line, name)?;
+    line.extend(b":");
+    append(line, value)
+}
+
+fn append(line: &mut Wiped, value: &str) -> io::Result<()> {
     Ok(serde_json::to_writer(line, value)?)
 }
 
@@ -57,7 +65,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::secrets::Untold;
+    use crate::plugin::About;
 
     fn read<T: serde::de::DeserializeOwned>(document: Document) -> T {
         bson::deserialize_from_document(document).unwrap()
@@ -78,14 +86,13 @@ mod tests {
             Run { task: TaskId(id), queue: queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let job = Job {
             task: &task,
-            secure_params: &Untold::new(Some(params)),
+            secure_params: Some(&params),
             queue: &queue,
             name: &name,
             run: &run,
             folder: Path::new("/tmp"),
-            live: None,
-            early: None,
             until: Duration::ZERO,
+            about: &About::default(),
         };
         assert!(!format!("{job:?}").contains("horse"));
         let line = of(&job).unwrap();
@@ -96,11 +103,12 @@ mod tests {
         let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["task"]["secure_params"], secret);
         assert!(!line["env"].to_string().contains("horse") && !text.contains("sealed"), "{text}");
-        let without = of(&job).unwrap();
+        let without = of(&Job { secure_params: None, ..job }).unwrap();
         let without = String::from_utf8(without.to_vec()).unwrap();
-        assert!(
-            !without.contains("secure_params"),
-            "they are told once, what is stored is of no use: {without}"
-        );
+        assert!(!without.contains("secure_params"), "what is stored of them is of no use: {without}");
+        let about = About { secure_params_in_environment: true, ..About::default() };
+        let asked = of(&Job { about: &about, ..job }).unwrap();
+        let line: Value = serde_json::from_slice(&asked).unwrap();
+        assert_eq!(line["env"]["JOB_SECURE_PARAMS"], secret.to_string());
     }
 }

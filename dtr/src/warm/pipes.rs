@@ -10,10 +10,11 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio::task::consume_budget;
 
-use crate::capture::Capture;
+use crate::capture::Captures;
 use crate::control::Control;
 use crate::guard::Streams;
 use crate::relay::Relay;
+use crate::storage::Ear;
 
 /// As much as a pipe holds, unless it is told otherwise.
 const READ_SIZE: usize = 64 * 1024;
@@ -37,14 +38,22 @@ pub struct Intake<'a> {
     pub line: &'a [u8],
     /// How much of it the pipe has taken.
     pub sent: usize,
-    /// Its standard output.
-    pub stdout: Capture,
-    /// Its standard error.
-    pub stderr: Capture,
+    /// What it has written.
+    pub captures: &'a mut Captures,
+    /// What of that is to be saved.
+    pub ear: Ear,
     /// Its control channel.
     pub control: Control,
-    /// Where progress and reports go.
-    pub relay: Relay,
+    /// Where progress, reports and what is to be saved go.
+    pub relay: &'a Relay,
+}
+
+impl Intake<'_> {
+    /// The next bytes of standard output.
+    fn take_output(&mut self, bytes: &[u8]) {
+        self.captures.stdout.push(bytes);
+        self.ear.hear(bytes, self.relay);
+    }
 }
 
 /// What there is to be read or written.
@@ -129,8 +138,10 @@ impl Pipes {
                     }
                 }
                 Ready::Control => self.listen(intake).await,
-                Ready::Stdout => take(&mut self.stdout, &mut self.buffer, |bytes| intake.stdout.push(bytes)),
-                Ready::Stderr => take(&mut self.stderr, &mut self.buffer, |bytes| intake.stderr.push(bytes)),
+                Ready::Stdout => take(&mut self.stdout, &mut self.buffer, |bytes| intake.take_output(bytes)),
+                Ready::Stderr => {
+                    take(&mut self.stderr, &mut self.buffer, |bytes| intake.captures.stderr.push(bytes));
+                }
             }
             // A plugin that never stops to write must not keep the runner from anything else.
             consume_budget().await;
@@ -159,7 +170,7 @@ impl Pipes {
         if intake.control.done.is_some() {
             self.stray += read as u64;
         } else {
-            let rest = intake.control.feed(&self.buffer[..read], &intake.relay).await;
+            let rest = intake.control.feed(&self.buffer[..read], intake.relay).await;
             self.stray += rest.len() as u64;
         }
     }
@@ -167,8 +178,8 @@ impl Pipes {
     /// Reads what the plugin wrote before it said that the task is done: all that is in the pipes. Whoever writes
     /// on meanwhile is not followed for longer than a pipe is.
     pub fn take_rest(&mut self, intake: &mut Intake<'_>) {
-        empty(&mut self.stdout, &mut self.buffer, |bytes| intake.stdout.push(bytes));
-        empty(&mut self.stderr, &mut self.buffer, |bytes| intake.stderr.push(bytes));
+        empty(&mut self.stdout, &mut self.buffer, |bytes| intake.take_output(bytes));
+        empty(&mut self.stderr, &mut self.buffer, |bytes| intake.captures.stderr.push(bytes));
     }
 
     /// Throws away what is in the pipes: it belongs to no task.
@@ -284,38 +295,56 @@ mod tests {
         (Pipes::new(streams), ends)
     }
 
-    fn intake(line: &[u8]) -> (Intake<'_>, TaskId, relay::Inbox) {
-        let id = TaskId(bson::oid::ObjectId::new());
-        let (relay, inbox) = relay::channel();
-        let new = || Capture::new(std::env::temp_dir());
-        (Intake { line, sent: 0, stdout: new(), stderr: new(), control: Control::of(id), relay }, id, inbox)
+    /// What a task says, without its line.
+    struct Said {
+        id: TaskId,
+        captures: Captures,
+        relay: Relay,
+        _inbox: relay::Inbox,
+    }
+
+    impl Said {
+        fn new() -> Self {
+            let (relay, inbox) = relay::channel();
+            let id = TaskId(bson::oid::ObjectId::new());
+            Self { id, captures: Captures::new(None, None), relay, _inbox: inbox }
+        }
+
+        fn intake<'a>(&'a mut self, line: &'a [u8]) -> Intake<'a> {
+            let (ear, control) = (Ear::default(), Control::of(self.id));
+            Intake { line, sent: 0, captures: &mut self.captures, ear, control, relay: &self.relay }
+        }
     }
 
     #[tokio::test]
     async fn what_was_written_before_the_end_is_taken_although_nobody_has_heard_of_it() {
         let (mut pipes, mut plugin) = pipes();
-        let (mut intake, id, _inbox) = intake(b"task\n");
+        let mut said = Said::new();
+        let id = said.id;
+        let mut intake = said.intake(b"task\n");
         // Both pipes are full when the end is said, and it is all there is to be seen.
         plugin.stdout.write_all(&[b'o'; 65_536]).unwrap();
         plugin.stderr.write_all(&[b'e'; 65_536]).unwrap();
         writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
         assert!(pipes.follow(&mut intake, &Notify::new()).await);
         pipes.take_rest(&mut intake);
-        assert_eq!((intake.stdout.len(), intake.stderr.len(), pipes.stray), (65_536, 65_536, 0));
+        let captured = (intake.captures.stdout.len(), intake.captures.stderr.len());
+        assert_eq!((captured, pipes.stray), ((65_536, 65_536), 0));
         // What comes later is nobody's.
         plugin.stdout.write_all(b"late").unwrap();
         plugin.control.write_all(b"{\"status\":5}\n").unwrap();
         pipes.discard();
-        assert_eq!((intake.stdout.len(), pipes.stray), (65_536, 17));
+        assert_eq!((intake.captures.stdout.len(), pipes.stray), (65_536, 17));
     }
 
     #[tokio::test]
     async fn who_never_stops_to_write_is_not_followed_for_ever() {
         let (mut pipes, plugin) = pipes();
-        let (mut intake, _, _inbox) = intake(b"task\n");
+        let mut said = Said::new();
+        let mut intake = said.intake(b"task\n");
         let mut stdout = plugin.stdout;
         let writer = std::thread::spawn(move || while stdout.write_all(&[b'x'; 4096]).is_ok() {});
-        while intake.stdout.is_empty() {
+        while intake.captures.stdout.is_empty() {
             pipes.take_rest(&mut intake);
         }
         pipes.discard();
@@ -325,10 +354,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_is_to_be_saved_is_heard_in_the_output_of_its_task() {
+        let (mut pipes, mut plugin) = pipes();
+        let mut said = Said::new();
+        let (id, relay) = (said.id, said.relay.clone());
+        let mut intake = said.intake(b"task\n");
+        plugin.stdout.write_all(b"[saveJobStorage] {\"a\":1}\n").unwrap();
+        writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
+        assert!(pipes.follow(&mut intake, &Notify::new()).await);
+        pipes.take_rest(&mut intake);
+        assert_eq!(relay.saved(), Some(bson::doc! { "a": 1 }.into()));
+        plugin.stdout.write_all(b"[saveJobStorage] 2\n").unwrap();
+        pipes.discard();
+        assert_eq!(relay.saved(), Some(bson::doc! { "a": 1 }.into()), "that belongs to nobody");
+    }
+
+    #[tokio::test]
     async fn a_line_that_nobody_has_read_is_known() {
         for (reads, unread) in [(0, true), (1, false), (5, false)] {
             let (mut pipes, mut plugin) = pipes();
-            let (mut intake, _, _inbox) = intake(b"task\n");
+            let mut said = Said::new();
+            let mut intake = said.intake(b"task\n");
             pipes.send(&mut intake).unwrap();
             assert!(!pipes.is_unread(&intake), "it may still be read");
             plugin.stdin.read_exact(&mut vec![0; reads]).unwrap();
@@ -337,7 +383,8 @@ mod tests {
         }
         let (mut pipes, plugin) = pipes();
         drop(plugin);
-        let (mut intake, _, _inbox) = intake(b"task\n");
+        let mut said = Said::new();
+        let mut intake = said.intake(b"task\n");
         assert!(pipes.send(&mut intake).is_err());
         assert!(pipes.is_unread(&intake));
     }
@@ -346,7 +393,8 @@ mod tests {
     async fn a_line_that_did_not_fit_as_a_whole_counts_as_unread() {
         let line = vec![b'x'; 1 << 20];
         let (mut pipes, mut plugin) = pipes();
-        let (mut intake, _, _inbox) = intake(&line);
+        let mut said = Said::new();
+        let mut intake = said.intake(&line);
         pipes.send(&mut intake).unwrap();
         assert!(intake.sent < line.len());
         plugin.stdin.read_exact(&mut [0; 100]).unwrap();
@@ -357,7 +405,9 @@ mod tests {
     #[tokio::test]
     async fn after_hanging_up_everything_is_read_to_its_end() {
         let (mut pipes, plugin) = pipes();
-        let (mut intake, id, _inbox) = intake(b"task\n");
+        let mut said = Said::new();
+        let id = said.id;
+        let mut intake = said.intake(b"task\n");
         let hang_up = Notify::new();
         hang_up.notify_one();
         let plugin = std::thread::spawn(move || {
@@ -368,7 +418,7 @@ mod tests {
             plugin.stdout.write_all(&[b'x'; 1 << 20]).unwrap();
         });
         assert!(!pipes.follow(&mut intake, &hang_up).await);
-        assert_eq!(intake.stdout.len(), 1 << 20);
+        assert_eq!(intake.captures.stdout.len(), 1 << 20);
         plugin.join().unwrap();
     }
 }

@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::boot_time::boot_time;
+use crate::plugin::About;
 use crate::relay::{self, Inbox};
-use crate::secrets::Untold;
 use crate::supervision::{self, End, Reason, Supervisor};
 use crate::verdict::final_status;
 
@@ -45,6 +45,7 @@ struct Setup {
     plugin: Plugin,
     limits: Warm,
     queue: Queue,
+    about: About,
     until: Duration,
     lifecycle: Lifecycle,
 }
@@ -75,6 +76,7 @@ impl Setup {
             },
             limits,
             queue: bson::deserialize_from_document(queue).unwrap(),
+            about: About::default(),
             until: PATIENT,
             lifecycle: Lifecycle::default(),
         }
@@ -96,30 +98,31 @@ impl Setup {
         let run =
             Run { task: id, queue: self.queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let folder: TempDir = tempfile::tempdir().unwrap();
-        let (supervisor, supervision) = supervision::channel();
+        let (supervisor, mut supervision) = supervision::channel();
         let (relay, inbox) = relay::channel();
+        let mut captures = Captures::new(None, None);
         let name = "Test".parse().unwrap();
         let job = Job {
             task: &task,
-            secure_params: &Untold::default(),
+            secure_params: None,
             queue: &self.queue,
             name: &name,
             run: &run,
             folder: folder.path(),
-            live: None,
-            early: None,
             until: boot_time() + self.until,
+            about: &self.about,
         };
         let work = self.keeper.execute(
             (&self.plugin, self.limits),
             (job, &mut self.guards),
-            relay,
-            supervision,
-            &self.lifecycle,
+            &mut captures,
+            &relay,
+            (&mut supervision, &self.lifecycle),
         );
         let both = async { tokio::join!(work, interfere((supervisor, folder.path()))).0 };
         let ended = timeout(DEADLINE, both).await.expect("it ends")?;
-        let (stdout, stderr) = (ended.stdout.text().await?, ended.stderr.text().await?);
+        drop(relay);
+        let (stdout, stderr) = (captures.stdout.text().await?, captures.stderr.text().await?);
         Ok(Came { ended, stdout, stderr, inbox })
     }
 }
@@ -159,7 +162,8 @@ async fn one_process_takes_task_after_task() {
     }
     assert_eq!(seen.len(), 1, "{seen:?}");
     let expected = "True ['DISBATCH_ATTEMPT', 'DISBATCH_NODE', 'DISBATCH_PLUGIN', 'DISBATCH_QUEUE', \
-        'DISBATCH_QUEUE_ID', 'DISBATCH_TASK_ID', 'DISBATCH_WORK_DIR', 'JOB_ID', 'JOB_PARAMS'] / [] \
+        'DISBATCH_QUEUE_ID', 'DISBATCH_TASK_ID', 'DISBATCH_WORK_DIR', 'JOB_ID', 'JOB_PARAMS', 'JOB_STORAGE', \
+        'LAST_SUCCESS_FINISH', 'LAST_SUCCESS_START', 'RUN_ID', 'TENANT_ID'] / [] \
         ['DISBATCH_CONTROL_FD', 'DISBATCH_NODE', 'DISBATCH_PLUGIN', 'DISBATCH_RUNNER_PID', 'DISBATCH_WARM']\n";
     assert_eq!(seen.first().unwrap().split_once(' ').unwrap().1, expected);
 }

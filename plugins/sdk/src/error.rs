@@ -28,6 +28,8 @@ pub enum Error {
     Result(String),
     /// A report that cannot be stored.
     Report(String),
+    /// A value that cannot be saved.
+    Storage(String),
     /// Input or output failed.
     Io(io::Error),
     /// The plugin's own reason.
@@ -50,6 +52,7 @@ impl fmt::Display for Error {
             Self::Status(status) => write!(f, "status must be a positive integer, got {status}"),
             Self::Result(problem) => write!(f, "result {problem}"),
             Self::Report(problem) => write!(f, "report {problem}"),
+            Self::Storage(problem) => write!(f, "storage {problem}"),
             Self::Io(error) => error.fmt(f),
             Self::Failed(reason) => f.write_str(reason),
         }
@@ -67,6 +70,7 @@ impl std::error::Error for Error {
             | Self::Status(_)
             | Self::Result(_)
             | Self::Report(_)
+            | Self::Storage(_)
             | Self::Failed(_) => None,
         }
     }

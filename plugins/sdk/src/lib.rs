@@ -62,6 +62,22 @@
 //!
 //! What the function prints, and the errors that it returns, are stored as output: keep secrets out of both.
 //!
+//! # Storage
+//!
+//! A task of a schedule finds what the run before it has saved:
+//!
+//! ```
+//! # use disbatch_plugin::{Error, Task};
+//! # fn import_after(last: u64) -> u64 { last + 1 }
+//! fn import(task: &mut Task) -> Result<(), Error> {
+//!     let last = task.storage()["last"].as_u64().unwrap_or(0);
+//!     let last = import_after(last);
+//!     task.save_storage(serde_json::json!({ "last": last }))
+//! }
+//! # import(&mut "{}".parse()?)?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
 //! # Warm plugins
 //!
 //! Each task has a process of its own, unless the manifest has `"warm": true`: then one process takes task after
@@ -114,7 +130,7 @@ use std::process::ExitCode;
 
 pub use error::Error;
 pub use secure::SecureParams;
-pub use task::{MAX_RESULT_BYTES, Task};
+pub use task::{MAX_RESULT_BYTES, MAX_STORAGE_BYTES, Task};
 
 /// Reads the task from standard input, does `work` with it, and returns the exit code for `main`.
 ///

@@ -1,5 +1,7 @@
 //! The task that a plugin works on.
 
+mod storage;
+
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,6 +13,8 @@ use serde_json::{Value, json};
 use crate::control::Control;
 use crate::secure::SecureParams;
 use crate::{Error, warm};
+
+pub use storage::MAX_STORAGE_BYTES;
 
 /// A larger result is refused.
 pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
@@ -260,7 +264,7 @@ mod tests {
     use crate::control;
 
     /// What a runner reads when `work` is done with an empty task.
-    fn sent(work: impl FnOnce(&mut Task)) -> Vec<Value> {
+    pub(super) fn sent(work: impl FnOnce(&mut Task)) -> Vec<Value> {
         let mut task: Task = "{}".parse().unwrap();
         let (control, mut reader) = control::tests::connected();
         task.control = control;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use disbatch_tests::faults::work::{BEAT, END, START, Work, boot_time, wall_time};
 use serde_json::Value;
 
@@ -50,6 +50,10 @@ fn work() -> anyhow::Result<()> {
     }
     stdout.write_all(second)?;
     stdout.flush()?;
+    if attempt <= i64::from(work.fails) {
+        note(&mut record, &format!("{BEAT} {}", boot_time().as_nanos()))?;
+        bail!("attempt {attempt} is to fail");
+    }
     note(&mut record, &format!("{END} {}", boot_time().as_nanos()))?;
     Ok(())
 }

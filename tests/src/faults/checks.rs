@@ -1,7 +1,9 @@
 //! What must hold afterwards, whatever happened. Each check lists what violates it.
 
+mod gates;
 mod limits;
 mod output;
+mod times;
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,6 +13,7 @@ use futures::TryStreamExt;
 
 use super::processes;
 use super::records::{self, Run};
+use super::ticking::Ticking;
 use super::world::{MAX_ATTEMPTS, Queue, World};
 
 pub use limits::{Concurrency, concurrency};
@@ -27,6 +30,8 @@ pub struct Evidence<'a> {
     pub runs: Vec<Run>,
     /// Tasks whose submission was acknowledged.
     pub submitted: Vec<TaskId>,
+    /// The schedule.
+    pub ticking: Ticking,
 }
 
 /// An invariant and what violates it.
@@ -76,6 +81,10 @@ pub fn of_tasks(evidence: &Evidence<'_>) -> Vec<Verdict> {
         verdict("at most once (fail)", more_than_once(evidence)),
         verdict("at most max_attempts (requeue)", too_often(evidence)),
         verdict("within threads", limits::exceeded(evidence)),
+        verdict("locks hold", gates::locks(evidence)),
+        verdict("after those that they come after", gates::order(evidence)),
+        verdict("only after those that succeed", gates::successes(evidence)),
+        verdict("a time makes one task", times::times(evidence)),
         verdict("no fields of a run are left", left_fields(evidence)),
     ]
 }
@@ -88,8 +97,9 @@ fn lost(evidence: &Evidence<'_>) -> Vec<String> {
 /// Repeated submissions must not make more tasks.
 fn doubled(evidence: &Evidence<'_>) -> Vec<String> {
     let known: HashSet<&TaskId> = evidence.submitted.iter().collect();
-    let more = evidence.tasks.keys().filter(|id| !known.contains(id));
-    more.map(|id| format!("task {id} comes from a submission that was repeated")).collect()
+    let more =
+        evidence.tasks.iter().filter(|(id, task)| !known.contains(id) && !task.contains_key("schedule"));
+    more.map(|(id, _)| format!("task {id} comes from a submission that was repeated")).collect()
 }
 
 fn not_ended(evidence: &Evidence<'_>) -> Vec<String> {
@@ -155,7 +165,7 @@ fn started_more_often(evidence: &Evidence<'_>, requeues: bool, most: usize) -> V
 fn left_fields(evidence: &Evidence<'_>) -> Vec<String> {
     let mut violations = Vec::new();
     for (id, task) in &evidence.tasks {
-        for field in ["slot", "lease_until", "instance", "pid"] {
+        for field in ["slot", "lease_until", "instance", "pid", "gate", "holds_locks", "unsettled"] {
             if task.contains_key(field) {
                 violations.push(format!("task {id} (status {}) has {field}", Evidence::status(task)));
             }
@@ -180,6 +190,25 @@ pub fn left_folders(world: &World) -> anyhow::Result<Vec<String>> {
         left.push(entry?.path().display().to_string());
     }
     Ok(left)
+}
+
+/// Locks that somebody still holds or waits for.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn left_locks(world: &World) -> anyhow::Result<Vec<String>> {
+    let locks = world.database.collection::<Document>("locks");
+    let left: Vec<Document> = locks.find(Document::new()).await?.try_collect().await?;
+    Ok(left.iter().map(|lock| format!("lock {lock}")).collect())
+}
+
+/// Whether schedules and locks know of all ends of tasks.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn all_is_told(world: &World) -> anyhow::Result<bool> {
+    let untold = [doc! { "unsettled": true }, doc! { "holds_locks": true }].to_vec();
+    Ok(world.tasks().count_documents(doc! { "$or": untold }).await? == 0)
 }
 
 /// Output of running tasks that is still there.

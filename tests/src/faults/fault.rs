@@ -7,8 +7,12 @@ use clap::ValueEnum;
 pub enum Fault {
     /// A DEN is killed, and started again at once or after a while.
     KillDen,
+    /// All DENs are, while one of them makes a task of a schedule, and started again soon.
+    KillFiring,
     /// A runner is killed.
     KillRunner,
+    /// The runner of a task that holds locks is.
+    KillHolder,
     /// A runner's guard is killed.
     KillGuard,
     /// A plugin is killed.
@@ -42,7 +46,7 @@ impl Fault {
     pub fn mixture() -> Vec<Self> {
         let times = |fault: &Self| match fault {
             Self::KillRunner | Self::KillGuard | Self::KillPlugin | Self::Cancel => 6,
-            Self::KillDen | Self::StopRunner | Self::Threads => 4,
+            Self::KillDen | Self::KillFiring | Self::KillHolder | Self::StopRunner | Self::Threads => 4,
             Self::StopDen | Self::StopNode | Self::Pause => 2,
             Self::KillDci | Self::KillMember | Self::KillPrimary | Self::StepDown | Self::FullLog => 1,
         };

@@ -17,6 +17,7 @@ use super::fault::Fault;
 use super::node::{Daemon, Log};
 use super::processes::{self, Kind, Process};
 use super::random::Random;
+use super::ticking::Ticking;
 use super::world::{Change, LEASE, World};
 
 /// Between two faults.
@@ -26,6 +27,9 @@ const LONGEST: Duration = Duration::from_millis(900);
 /// So old is a runner at most that has just begun.
 const YOUNG: Duration = Duration::from_millis(80);
 
+/// So long DENs are away at most that were killed together.
+const SOON: Duration = Duration::from_millis(1_500);
+
 /// How many faults of each kind there were.
 pub type Injected = BTreeMap<Fault, u64>;
 
@@ -33,6 +37,7 @@ pub type Injected = BTreeMap<Fault, u64>;
 #[derive(Debug)]
 pub struct Injector {
     world: Arc<World>,
+    ticking: Ticking,
     random: Random,
     kinds: Vec<Fault>,
     /// What comes next; filled again when it is used up, so that every kind has its turn.
@@ -43,11 +48,11 @@ pub struct Injector {
 
 impl Injector {
     /// An injector of the given kinds; none means all.
-    pub fn new(world: Arc<World>, random: Random, only: &[Fault]) -> Self {
+    pub fn new(world: Arc<World>, ticking: Ticking, random: Random, only: &[Fault]) -> Self {
         let mut kinds = Fault::mixture();
         kinds.retain(|kind| only.is_empty() || only.contains(kind));
         let (bag, injected) = (Vec::new(), Injected::new());
-        Self { world, random, kinds, bag, mending: JoinSet::new(), injected }
+        Self { world, ticking, random, kinds, bag, mending: JoinSet::new(), injected }
     }
 
     /// Injects until `end`, then waits until everything is mended.
@@ -81,8 +86,10 @@ impl Injector {
         match fault {
             Fault::KillDen => self.restart_den(Log::File).await,
             Fault::FullLog => self.restart_den(Log::Full).await,
+            Fault::KillFiring => self.kill_firing().await,
             Fault::KillDci => self.restart_web().await,
             Fault::KillRunner => self.kill_runner().await,
+            Fault::KillHolder => self.kill_holder().await,
             Fault::KillGuard => Ok(self.kill_one(Kind::Guard)),
             Fault::KillPlugin => Ok(self.kill_one(Kind::Plugin)),
             Fault::StopDen => self.stop_den(false).await,
@@ -120,12 +127,30 @@ impl Injector {
         if !kill(&self.world.dens[number]).await? {
             return Ok(false);
         }
+        self.bring_back(number, absence, log);
+        Ok(true)
+    }
+
+    fn bring_back(&mut self, number: usize, absence: Duration, log: Log) {
         let world = self.world.clone();
         self.mending.spawn(async move {
             sleep(absence).await;
             world.dens[number].lock().await.start(log)
         });
-        Ok(true)
+    }
+
+    /// Whichever of them is about to make the task.
+    async fn kill_firing(&mut self) -> anyhow::Result<bool> {
+        let world = self.world.clone();
+        if !self.ticking.until_it_fires(&world).await {
+            return Ok(false);
+        }
+        let killed = futures::future::try_join_all(world.dens.iter().map(kill)).await?;
+        for (number, _) in killed.iter().enumerate().filter(|(_, killed)| **killed) {
+            let absence = self.random.between(Duration::ZERO, SOON);
+            self.bring_back(number, absence, Log::File);
+        }
+        Ok(killed.contains(&true))
     }
 
     async fn restart_web(&mut self) -> anyhow::Result<bool> {
@@ -160,6 +185,28 @@ impl Injector {
             runner.signal(Signal::SIGKILL);
         }
         Ok(runner.is_some())
+    }
+
+    async fn kill_holder(&mut self) -> anyhow::Result<bool> {
+        let Some(task) = self.any_task(doc! { "status": 0, "holds_locks": true }).await else {
+            return Ok(false);
+        };
+        let runners = processes::of_kind(&self.world.folder, Kind::Runner);
+        // Its number may be another process's by now.
+        let runner =
+            runners.iter().find(|runner| task.get_i64("pid").ok() == Some(runner.pid.as_raw().into()));
+        if let Some(runner) = runner {
+            runner.signal(Signal::SIGKILL);
+        }
+        Ok(runner.is_some())
+    }
+
+    /// Some task that `filter` finds, if there is one and the database is there.
+    async fn any_task(&mut self, filter: Document) -> Option<Document> {
+        let only = doc! { "pid": 1 };
+        let found = self.world.tasks().find(filter).projection(only).limit(50).await.ok()?;
+        let tasks: Vec<Document> = found.try_collect().await.ok()?;
+        self.random.pick(&tasks).cloned()
     }
 
     async fn stop_runner(&mut self) -> anyhow::Result<bool> {
@@ -282,11 +329,9 @@ impl Injector {
     async fn cancel(&mut self) -> anyhow::Result<bool> {
         // Half of them run already.
         let statuses = if self.random.below(2) == 0 { vec![0] } else { vec![-7, -2, -1, 0] };
-        let filter = doc! { "status": { "$in": statuses } };
-        let found = self.world.tasks().find(filter).projection(doc! { "_id": 1 }).limit(50).await;
-        let Ok(found) = found else { return Ok(false) };
-        let Ok(tasks): Result<Vec<Document>, _> = found.try_collect().await else { return Ok(false) };
-        let Some(task) = self.random.pick(&tasks) else { return Ok(false) };
+        let Some(task) = self.any_task(doc! { "status": { "$in": statuses } }).await else {
+            return Ok(false);
+        };
         let id = TaskId(task.get_object_id("_id")?);
         let world = self.world.clone();
         self.mending.spawn(async move {

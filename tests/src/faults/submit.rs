@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use bson::Document;
 use bson::oid::ObjectId;
+use disbatch_core::gates::{AfterWhen, LockRequest};
 use disbatch_core::model::TaskId;
-use disbatch_core::task::TaskOptions;
+use disbatch_core::task::{Once, SubmitError, TaskOptions};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -16,6 +18,16 @@ use super::world::{Queue, World};
 
 /// So many tasks are submitted at once.
 const BATCH: usize = 20;
+
+/// So many come one after the other.
+const CHAIN: u32 = 6;
+
+/// Those that fail at first do so less often. They may be tried more often than that.
+const MOST_FAILURES: u32 = 3;
+
+/// What tasks hold.
+const LOCKS: [&[&str]; 5] =
+    [&["one"], &["one/shared", "two"], &["one/shared"], &["places/2"], &["one", "two"]];
 
 /// What was submitted.
 #[derive(Debug, Default)]
@@ -33,11 +45,11 @@ pub fn any_work(random: &mut Random) -> Work {
         u32::try_from(from + random.below(to - from)).unwrap_or_default()
     };
     match random.below(10) {
-        0..=4 => Work { millis: 5, lines: small(random) },
-        5..=6 => Work { millis: millis(random, 100, 500), lines: small(random) },
-        7..=8 => Work { millis: millis(random, 1000, 3000), lines: small(random) },
+        0..=4 => Work { millis: 5, lines: small(random), fails: 0 },
+        5..=6 => Work { millis: millis(random, 100, 500), lines: small(random), fails: 0 },
+        7..=8 => Work { millis: millis(random, 1000, 3000), lines: small(random), fails: 0 },
         // Some 100 KB.
-        _ => Work { millis: millis(random, 5, 300), lines: 1500 },
+        _ => Work { millis: millis(random, 5, 300), lines: 1500, fails: 0 },
     }
 }
 
@@ -62,6 +74,66 @@ pub async fn at_once(world: &World, count: usize, random: &mut Random) -> anyhow
         let size = BATCH.min(count - number * BATCH);
         let params = (0..size).map(|_| any_work(random).params()).collect();
         submitted.ids.extend(world.store.submit_tasks(queue.id, params, &TaskOptions::default()).await?.ids);
+    }
+    Ok(submitted)
+}
+
+/// A task that takes a while, and fails so often at first.
+fn a_while(random: &mut Random, fails: u32) -> Document {
+    let millis = u32::try_from(30 + random.below(120)).unwrap_or(30);
+    Work { millis, lines: 1, fails }.params()
+}
+
+/// Submits tasks that come after others: a chain that goes on however its tasks end, one that needs each to succeed, and a
+/// task after several. Of the latter some fail at first and are tried again.
+///
+/// # Errors
+/// The database refuses them.
+pub async fn with_dependencies(world: &World, random: &mut Random) -> anyhow::Result<Vec<TaskId>> {
+    let mut ids = Vec::new();
+    // Where a plugin does not outlive its task.
+    for queue in world.queues.iter().filter(|queue| queue.requeues) {
+        let however = TaskOptions { after_when: AfterWhen::Finished, ..TaskOptions::default() };
+        let params = (0..CHAIN).map(|_| a_while(random, 0)).collect();
+        ids.extend(world.store.submit_chain(queue.id, params, &however).await?.ids);
+        let params = (0..CHAIN).map(|number| a_while(random, number % MOST_FAILURES)).collect();
+        ids.extend(world.store.submit_chain(queue.id, params, &TaskOptions::default()).await?.ids);
+        let params = (0..CHAIN).map(|number| a_while(random, number % MOST_FAILURES)).collect();
+        let all = world.store.submit_tasks(queue.id, params, &TaskOptions::default()).await?.ids;
+        let after = TaskOptions { after: all.clone(), ..TaskOptions::default() };
+        ids.extend(all);
+        ids.extend(world.store.submit_tasks(queue.id, vec![a_while(random, 0)], &after).await?.ids);
+    }
+    Ok(ids)
+}
+
+/// Submits `count` tasks with locks, spread over `time`. A submission that fails is repeated.
+///
+/// # Errors
+/// The database refuses them.
+pub async fn with_locks(
+    world: Arc<World>,
+    count: u32,
+    time: Duration,
+    mut random: Random,
+) -> anyhow::Result<Submitted> {
+    let mut submitted = Submitted::default();
+    for (number, locks) in (0..count).zip(LOCKS.into_iter().cycle()) {
+        sleep(time / count).await;
+        let Some(queue) = any_queue(&world, &mut random) else { break };
+        let locks = LockRequest::list(locks.iter().copied())?;
+        let options = TaskOptions { locks, ..TaskOptions::default() };
+        let millis = u32::try_from(100 + random.below(700))?;
+        let params = vec![Work { millis, lines: 1, fails: 0 }.params()];
+        let once = Once::new(format!("locks {number}"), "the fault suite");
+        submitted.ids.extend(loop {
+            match world.store.submit_tasks_once(queue.id, params.clone(), &options, &once).await {
+                Ok(submitted) => break submitted.ids,
+                Err(SubmitError::Store(error)) if error.is_transient() => submitted.repeated += 1,
+                Err(error) => return Err(error.into()),
+            }
+            sleep(Duration::from_millis(200)).await;
+        });
     }
     Ok(submitted)
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, interval};
 
 use super::checks::{self, Evidence};
 use super::report::say;
+use super::ticking::Ticking;
 use super::world::World;
 
 /// How often progress is shown.
@@ -72,6 +73,19 @@ pub async fn until_all_ended(world: &World) -> anyhow::Result<()> {
     }
 }
 
+/// Waits until the schedule has made all of its tasks. Gives up after long; a check says then which are missing.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn until_all_fired(world: &World, ticking: &Ticking) -> anyhow::Result<()> {
+    let deadline = Instant::now() + STANDSTILL;
+    let mut looks = interval(Duration::from_millis(250));
+    while Instant::now() < deadline && !ticking.is_over(world).await? {
+        looks.tick().await;
+    }
+    Ok(())
+}
+
 /// Gives the DENs time to tidy up after dead runners.
 ///
 /// # Errors
@@ -81,7 +95,11 @@ pub async fn until_tidy(world: &World) -> anyhow::Result<()> {
     let mut looks = interval(Duration::from_millis(100));
     while Instant::now() < deadline {
         looks.tick().await;
-        if checks::left_folders(world)?.is_empty() && checks::left_live(world).await?.is_empty() {
+        if checks::left_folders(world)?.is_empty()
+            && checks::left_live(world).await?.is_empty()
+            && checks::left_locks(world).await?.is_empty()
+            && checks::all_is_told(world).await?
+        {
             break;
         }
     }

@@ -13,6 +13,8 @@ pub struct Work {
     pub millis: u32,
     /// How many lines it prints.
     pub lines: u32,
+    /// Up to this attempt it fails, when all else is done.
+    pub fails: u32,
 }
 
 /// The record of a plugin process holds lines of these words and their values.
@@ -25,13 +27,15 @@ pub const END: &str = "end";
 impl Work {
     /// As the parameters of a task.
     pub fn params(self) -> Document {
-        doc! { "millis": i64::from(self.millis), "lines": i64::from(self.lines) }
+        doc! {
+            "millis": i64::from(self.millis), "lines": i64::from(self.lines), "fails": i64::from(self.fails),
+        }
     }
 
     /// From the parameters of a task.
     pub fn of(params: &serde_json::Value) -> Option<Self> {
         let number = |name: &str| u32::try_from(params.get(name)?.as_u64()?).ok();
-        Some(Self { millis: number("millis")?, lines: number("lines")? })
+        Some(Self { millis: number("millis")?, lines: number("lines")?, fails: number("fails")? })
     }
 
     /// What process `pid` prints for attempt `attempt` of `task`.

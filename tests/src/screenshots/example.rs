@@ -36,13 +36,15 @@ enum Place {
 }
 
 /// All pages, by what their pictures are called.
-const PAGES: [(&str, Place); 14] = [
+const PAGES: [(&str, Place); 16] = [
     ("overview", Place::At("/")),
     ("queue", Place::Queue),
     ("tasks", Place::At("/tasks")),
     ("task-running", Place::Running),
     ("task-failed", Place::Failed),
     ("task-waiting", Place::Waiting),
+    ("schedules", Place::At("/schedules")),
+    ("schedule", Place::At("/schedules/orders-of-the-night")),
     ("nodes", Place::At("/nodes")),
     ("node", Place::Node),
     ("plugins", Place::At("/plugins")),
@@ -105,6 +107,7 @@ impl Example {
         let shown = present(world, &dci, &queues).await?;
         oddities(world, &queues).await?;
         bulk(&dci).await?;
+        schedules(world, &dci).await?;
         Ok(Self { dci, _dens: dens, queues, shown })
     }
 
@@ -310,6 +313,33 @@ async fn oddities(world: &World, queues: &Queues) -> anyhow::Result<()> {
         world.set(id, state).await?;
     }
     Ok(())
+}
+
+/// What is made again and again, and the last nights of it.
+async fn schedules(world: &World, dci: &Dci) -> anyhow::Result<()> {
+    dci.posted("/calendars/holidays", &json!({ "recurring": ["12-25", "12-26", "01-01"] })).await?;
+    let orders = json!({ "shop": "shop-eu", "since": "yesterday" });
+    for (name, queue, cron, zone, params) in [
+        ("orders-of-the-night", "imports", "30 2 * * *", "Europe/Berlin", orders),
+        ("month-end", "reports", "0 6 L * *", "America/New_York", json!({ "month": "the last one" })),
+        ("thumbnails-again", "thumbnails", "*/15 8-18 * * mon-fri", "Europe/London", json!({})),
+    ] {
+        let schedule = json!({
+            "name": name, "queue": queue, "cron": cron, "zone": zone, "params": params,
+            "calendars": [{ "name": "holidays", "use": "exclude" }], "paused": name == "thumbnails-again",
+        });
+        let (status, answer) = dci.post("/schedules", &schedule).await?;
+        ensure!(status == 201, "{status} {answer}");
+    }
+    let week = world.store().now().timestamp_millis() / 1_000 - 7 * 86_400;
+    let past = dci.posted("/schedules/orders-of-the-night/backfill", &json!({ "from": week })).await?;
+    let newest = past["tasks"].as_array().and_then(|tasks| tasks.last()?.as_str()).context("no task")?;
+    let newest: TaskId = newest.parse()?;
+    eventually("the nights to be made up for", || async {
+        let task = dci.get(&format!("/tasks/{newest}")).await?;
+        Ok((task["status"].as_i64() >= Some(1)).then_some(()))
+    })
+    .await
 }
 
 /// Runs again what had failed, all at once.

@@ -166,8 +166,10 @@ async fn who_may_only_look_is_offered_nothing_else() -> anyhow::Result<()> {
         until_at(browser, "/").await?;
         let page = browser.page();
         page.until_text("Live").await?;
+        page.click("DisclosureTriangle", "More").await?;
+        page.until_there("link", "Bulk").await?;
         let links = page.names("link").await?;
-        for missing in ["New queue", "Audit", "Users"] {
+        for missing in ["New queue", "Audit", "Users", "Tenants"] {
             ensure!(!links.iter().any(|name| name == missing), "{missing} is among {links:?}");
         }
         let is_off = "const field = document.querySelector('input[name=threads]'); \

@@ -3,6 +3,7 @@
 use bson::doc;
 use disbatch_core::model::TaskId;
 use disbatch_tests::browser::{Theme, visit};
+use serde_json::json;
 
 use crate::site::Site;
 
@@ -17,10 +18,23 @@ async fn furnish(site: &Site) -> anyhow::Result<TaskId> {
     let ids = world.submit(queue, commands.map(|command| doc! { "command": command }).into()).await?;
     world.until_status(ids[0], 1).await?;
     world.until_status(ids[1], 2).await?;
+    schedule(site).await?;
     let later = doc! { "command": "true" };
     world.update_queue(queue, doc! { "paused": true }).await?;
     world.submit(queue, vec![later]).await?;
     Ok(ids[1])
+}
+
+/// A schedule with a run and a calendar.
+async fn schedule(site: &Site) -> anyhow::Result<()> {
+    let holidays = json!({ "name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25"] });
+    site.post("/calendars", &holidays).await?;
+    let nightly = json!({
+        "name": "nightly", "queue": "reports", "cron": "30 2 * * *", "zone": "Europe/Berlin",
+        "params": { "command": "echo all is well" }, "calendars": [{ "name": "holidays", "use": "exclude" }],
+    });
+    site.post("/schedules", &nightly).await?;
+    site.post("/schedules/nightly/run", &json!({})).await
 }
 
 /// What axe-core finds on all pages, narrow and wide.
@@ -33,12 +47,31 @@ async fn all_violations(theme: Theme) -> anyhow::Result<()> {
         let mut found = Vec::new();
         for width in [360, 1440] {
             browser.resize(width, 900).await?;
-            let more = ["/queues/reports", "/nodes", "/nodes/node1", "/plugins", "/audit", "/about"];
+            let more = [
+                "/queues/reports",
+                "/queues/reports/groups",
+                "/nodes",
+                "/nodes/node1",
+                "/plugins",
+                "/audit",
+                "/about",
+                "/schedules",
+                "/schedules/nightly",
+                "/schedules/nightly/edit",
+                "/schedules/new",
+                "/calendars",
+                "/arrays",
+            ];
             for path in ["/", "/tasks", "/balance", "/docs", &task].into_iter().chain(more) {
                 browser.open(&site.url(path)).await?;
                 let violations = browser.violations().await?;
                 found.extend(violations.iter().map(|text| format!("{path}, {width} px: {text}")));
             }
+            let open =
+                "document.querySelectorAll('.menu, .further').forEach((menu) => { menu.open = true; })";
+            browser.script(open, json!([])).await?;
+            let violations = browser.violations().await?;
+            found.extend(violations.iter().map(|text| format!("the menu, {width} px: {text}")));
         }
         assert!(found.is_empty(), "{} in {theme:?}:\n{}", found.len(), found.join("\n"));
         Ok(())

@@ -71,6 +71,72 @@ async fn pages_are_reached_and_rows_opened_by_keys() -> anyhow::Result<()> {
     site.end().await
 }
 
+/// Waits until the menu of further places is open, or closed.
+async fn until_menu(browser: &Browser, is_open: bool) -> anyhow::Result<()> {
+    let script = format!("return document.querySelector('.further').open === {is_open}");
+    browser.until(if is_open { "an open menu" } else { "a closed menu" }, &script).await.map(drop)
+}
+
+#[tokio::test]
+async fn further_places_are_in_a_menu_that_keys_open_and_close() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    visit(async |browser| {
+        browser.resize(1440, 900).await?;
+        browser.open(&site.url("/plugins")).await?;
+        until_at(browser, "/plugins").await?;
+        // The head is one row, and says where this is although it is in the menu.
+        let head = "const top = document.querySelector('.top'); \
+            return top.getBoundingClientRect().height < 60 \
+              && top.querySelector('.further a[aria-current=page]').textContent === 'Plugins' \
+              && top.querySelector('.further > summary').ariaCurrent === 'true'";
+        ensure!(browser.script(head, json!([])).await? == true, "the head is not as it should be");
+        let more = "return document.activeElement.textContent.trim() === 'More'";
+        for _ in 0..12 {
+            if browser.script(more, json!([])).await? == true {
+                break;
+            }
+            browser.press("Tab").await?;
+        }
+        until_focus(browser, "More").await?;
+        browser.press("Enter").await?;
+        until_menu(browser, true).await?;
+        browser.press("Tab").await?;
+        until_focus(browser, "Arrays").await?;
+        let lies_over = "const { left, right } = document.activeElement.getBoundingClientRect(); \
+            const main = document.querySelector('main').getBoundingClientRect(); \
+            return main.top < 60 && right <= innerWidth && left >= 0";
+        ensure!(browser.script(lies_over, json!([])).await? == true, "it moves the page, or sticks out");
+        browser.press("Escape").await?;
+        until_menu(browser, false).await?;
+        until_focus(browser, "More").await?;
+        // Nor does it lie over what is used next.
+        browser.press("Enter").await?;
+        until_menu(browser, true).await?;
+        browser.press("Shift+Tab").await?;
+        until_focus(browser, "Nodes").await?;
+        until_menu(browser, false).await?;
+        let page = browser.page();
+        page.click("DisclosureTriangle", "More").await?;
+        until_menu(browser, true).await?;
+        page.click("heading", "Plugins").await?;
+        until_menu(browser, false).await?;
+
+        // In a narrow window it is part of the other menu, and stays open beside what is used.
+        browser.resize(360, 800).await?;
+        page.click("DisclosureTriangle", "Menu").await?;
+        page.click("DisclosureTriangle", "More").await?;
+        page.until_there("link", "About").await?;
+        let fits = "return document.documentElement.scrollWidth <= 360";
+        ensure!(browser.script(fits, json!([])).await? == true, "it is too wide");
+        page.click("heading", "Plugins").await?;
+        until_menu(browser, true).await?;
+        page.click("link", "Audit").await?;
+        until_at(browser, "/audit").await
+    })
+    .await?;
+    site.end().await
+}
+
 #[tokio::test]
 async fn a_queue_is_made_and_changed_by_keys() -> anyhow::Result<()> {
     let site = Site::new().await?;

@@ -51,6 +51,16 @@ impl Site {
         format!("{}{path}", self.dci.url())
     }
 
+    /// Posts JSON, as programs do.
+    ///
+    /// # Errors
+    /// The DCI refuses it.
+    pub async fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<()> {
+        let request = self.dci.request(reqwest::Method::POST, path).json(body);
+        request.send().await?.error_for_status()?;
+        Ok(())
+    }
+
     /// Removes the database. A test that fails leaves it for a look.
     ///
     /// # Errors

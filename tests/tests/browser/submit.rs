@@ -80,6 +80,39 @@ async fn a_form_submits_a_task_which_is_seen_to_run_and_to_end() -> anyhow::Resu
 }
 
 #[tokio::test]
+async fn a_form_makes_an_array_without_the_parameter_that_each_element_has() -> anyhow::Result<()> {
+    let site = site_with_greeter().await?;
+    let world = &site.world;
+    let queues = world.database().collection::<bson::Document>("queues");
+    queues.update_one(doc! {}, doc! { "$set": { "threads": 0 } }).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/queues/greetings")).await?;
+        let page = browser.page();
+        let form = browser.part("#params-form", "whom");
+        form.fill("until", "/nowhere").await?;
+        form.click("DisclosureTriangle", "Options").await?;
+        form.fill("Array", "[\"Ada\", \"Grace\"]").await?;
+        // It is wanted of each, as long as it is not what each has of its own.
+        form.click("button", "Submit the task").await?;
+        let wanted = "return document.querySelector('#params-form :invalid')?.name === '/whom'";
+        browser.until("a field that is wanted", wanted).await?;
+        form.fill("Parameter of elements", "whom").await?;
+        let gives_way = "return document.querySelector('[name=\"/whom\"]').disabled";
+        browser.until("a field that gives way", gives_way).await?;
+        form.click("button", "Submit the task").await?;
+        page.until_text("Submitted: array ").await?;
+        let of_ada = doc! { "params.until": "/nowhere", "params.whom": "Ada" };
+        eventually("its first element", async || Ok(world.tasks().find_one(of_ada.clone()).await?)).await?;
+        let link = "return document.querySelector('#submitted a').click() ?? true";
+        browser.script(link, json!([])).await?;
+        page.until_text("0 of 2 have ended").await?;
+        page.until_text("Grace").await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
 async fn a_running_task_is_cancelled() -> anyhow::Result<()> {
     let site = site_with_greeter().await?;
     let world = &site.world;

@@ -1,5 +1,7 @@
 //! With access control, every process works as a user of its own who may do nothing else.
 
+mod schedules;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
@@ -267,7 +269,7 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
     assert_eq!(code, Some(0), "{text}");
     let everywhere = || vec![doc! { "dropDatabase": 1 }, doc! { "drop": "tasks" }, doc! { "usersInfo": 1 }];
     let cases = [
-        ("disbatchd", "d", vec![insert("tasks"), delete("queues"), update("queues"), insert("reports")]),
+        ("disbatchd", "d", vec![delete("queues"), update("queues"), insert("queues"), insert("reports")]),
         ("disbatchd", "d", ACCOUNTS.map(insert).to_vec()),
         ("disbatchd", "d", ACCOUNTS.map(update).to_vec()),
         ("disbatch_web", "w", vec![delete("audit"), delete("bulk"), insert("nodes"), insert("tasks.files")]),
@@ -291,6 +293,9 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
     for kept in [Some(Duration::from_secs(86_400)), None] {
         den.keep_audit(kept).await?;
     }
+    let rated = doc! { "_id": ObjectId::new(), "rate": { "n": 1, "per": 1 } };
+    let granted = den.take_starts(&bson::deserialize_from_document(rated)?, None, 1).await?;
+    assert_eq!(granted.starts, 1, "starts are counted by DENs");
     secured.server.stop().await
 }
 

@@ -216,7 +216,9 @@ async fn a_note_of_an_earlier_release_holds_for_its_queue() -> anyhow::Result<()
     assert_eq!(world.count(queue, doc! {}).await?, 1);
     let again = submit(queue).await?;
     assert_eq!((again.ids, again.is_repetition), (first.clone(), true));
-    assert!(store.has_submission(queue, "k").await? && !store.has_submission(other, "k").await?);
+    assert!(store.has_submission(queue, &once).await? && !store.has_submission(other, &once).await?);
+    let another = Once::new("k".to_owned(), "another request");
+    assert!(!store.has_submission(queue, &another).await?, "only its key is the same");
     assert_ne!(submit(other).await?.ids, first);
     assert_eq!(submissions.count_documents(doc! {}).await?, 2);
     world.end().await

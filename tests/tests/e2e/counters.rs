@@ -15,12 +15,12 @@ use disbatch_core::store::Store;
 use disbatch_core::task::{CancelRequest, Cancelled, Retried, TaskOptions};
 use disbatch_tests::{Dci, Script, Server, World, eventually};
 use futures::TryStreamExt;
-use mongodb::Client;
-use mongodb::options::ClientOptions;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::detour;
 
 /// A DEN that does not mend what is to be found out.
 fn unaudited() -> Value {
@@ -285,15 +285,9 @@ async fn a_flush_whose_answer_was_lost_counts_once() -> anyhow::Result<()> {
     let world = World::on(Server::Standalone).await?;
     let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
     let watcher = audited(&world, queue).await?;
-    let config: Value = serde_json::from_slice(&std::fs::read(world.config())?)?;
-    let uri = config["mongohost"].as_str().context("no address")?;
-    let address = uri.trim_start_matches("mongodb://").split(['/', '?']).next().context("no address")?;
     let answers = Arc::new(AtomicBool::new(true));
-    let port = proxy(address.to_owned(), answers.clone()).await?;
-    let mut options =
-        ClientOptions::parse(format!("mongodb://127.0.0.1:{port}/?directConnection=true")).await?;
-    options.server_selection_timeout = Some(Duration::from_secs(2));
-    let database = Client::with_options(options)?.database(world.database().name());
+    let port = proxy(detour::address(&world)?, answers.clone()).await?;
+    let database = detour::database(&world, port).await?;
     let store = Store::with_clock(database, Arc::new(SystemClock));
 
     store.submit_tasks(queue, vec![doc! {}; 7], &TaskOptions::default()).await?;

@@ -40,7 +40,7 @@ const ALWAYS: [&str; 24] = [
 ];
 
 /// What runners set for tasks.
-const OF_TASK: [&str; 10] = [
+const OF_TASK: [&str; 15] = [
     "DISBATCH_TASK_ID",
     "DISBATCH_QUEUE_ID",
     "DISBATCH_QUEUE",
@@ -50,7 +50,12 @@ const OF_TASK: [&str; 10] = [
     "DISBATCH_WORK_DIR",
     "DISBATCH_CONTROL_FD",
     "JOB_ID",
+    "RUN_ID",
+    "TENANT_ID",
     "JOB_PARAMS",
+    "JOB_STORAGE",
+    "LAST_SUCCESS_START",
+    "LAST_SUCCESS_FINISH",
 ];
 
 /// What the environment of a DEN may have that is not for plugins.

@@ -35,7 +35,7 @@ async fn queue_of(world: &World, threads: i32) -> anyhow::Result<QueueId> {
 }
 
 async fn submit(world: &World, queue: QueueId, tasks: usize, millis: u32) -> anyhow::Result<()> {
-    world.submit(queue, vec![Work { millis, lines: 1 }.params(); tasks]).await?;
+    world.submit(queue, vec![Work { millis, lines: 1, fails: 0 }.params(); tasks]).await?;
     Ok(())
 }
 

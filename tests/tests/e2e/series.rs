@@ -17,14 +17,14 @@ use disbatch_core::task::{
 };
 use disbatch_tests::{Dci, Script, Server, World, eventually};
 use futures::TryStreamExt;
-use mongodb::options::ClientOptions;
-use mongodb::{Client, IndexModel};
+use mongodb::IndexModel;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use crate::claims::{claimant, queue, run_of, start, success};
+use crate::detour;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -308,15 +308,9 @@ async fn gate(to: String, open: watch::Receiver<bool>) -> anyhow::Result<u16> {
 async fn what_cannot_be_written_is_written_later() -> anyhow::Result<()> {
     let world = World::on(Server::Standalone).await?;
     let queue = world.queue("Demo", doc! {}).await?;
-    let config: Value = serde_json::from_slice(&std::fs::read(world.config())?)?;
-    let uri = config["mongohost"].as_str().context("no address")?;
-    let address = uri.trim_start_matches("mongodb://").split(['/', '?']).next().context("no address")?;
     let (control, open) = watch::channel(true);
-    let port = gate(address.to_owned(), open).await?;
-    let mut options =
-        ClientOptions::parse(format!("mongodb://127.0.0.1:{port}/?directConnection=true")).await?;
-    options.server_selection_timeout = Some(Duration::from_secs(1));
-    let database = Client::with_options(options)?.database(world.database().name());
+    let port = gate(detour::address(&world)?, open).await?;
+    let database = detour::database(&world, port).await?;
     let since = minutes_ago(2);
     let clock = Arc::new(ManualClock::at(since));
     let store = Store::with_clock(database, clock.clone());

@@ -26,6 +26,7 @@ const NOTHING: News = News {
     queues_changed: false,
     attention: false,
     node_changed: false,
+    gates: false,
 };
 
 /// Follows the changes of a world. What has happened before is not in the hints any more.

@@ -71,6 +71,8 @@ impl Den {
             queue: RawDocumentBuf::try_from(&queue)?,
             at: DateTime::from_millis(1_700_000_000_123),
             lease_ms: self.lease.as_millis().try_into()?,
+            schedule: None,
+            schedule_problem: None,
         };
         self.tell(ToRunner::Assign(Box::new(assignment.clone()))).await?;
         match self.heard().await? {
@@ -233,6 +235,8 @@ async fn a_task_that_is_assigned_as_its_runner_leaves_is_run() -> anyhow::Result
         queue: RawDocumentBuf::try_from(&queue.context("no queue")?)?,
         at: DateTime::from_millis(1_700_000_000_123),
         lease_ms: 30_000,
+        schedule: None,
+        schedule_problem: None,
     };
     den.tell(ToRunner::Assign(Box::new(assignment))).await?;
     kill(pid, Signal::SIGCONT)?;

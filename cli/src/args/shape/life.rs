@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 19] = [
+pub static SHAPES: [Shape; 20] = [
     shape(
         "run",
         &[],
@@ -60,8 +60,21 @@ pub static SHAPES: [Shape; 19] = [
         &[],
         "disbatch set-queue mail max_attempts=3 backoff.base=10s timeout=1h\n  \
          disbatch set-queue mail on_orphan=requeue retention.archive_after=7d\n  \
+         disbatch set-queue mail rate.n=100 rate.per=1h\n  \
+         disbatch set-queue mail policy=fair 'weights={\"acme\":3}' group_threads=4\n  \
          disbatch set-queue mail timeout=null",
     ),
-    shape("drain", &[], "disbatch drain node1.example.com"),
-    shape("undrain", &[], "disbatch undrain node1.example.com"),
+    shape(
+        "groups",
+        &["limit", "format", "pretty"],
+        "disbatch groups mail\n  disbatch groups mail --waiting --prefix acme/",
+    ),
+    shape(
+        "drain",
+        &[],
+        "disbatch drain node1.example.com\n  \
+         disbatch drain --queue mail --reason 'the mail server is upgraded' --wait\n  \
+         disbatch drain --all --pause\n  disbatch drain --owner anna --accept",
+    ),
+    shape("undrain", &[], "disbatch undrain node1.example.com\n  disbatch undrain --queue mail"),
 ];

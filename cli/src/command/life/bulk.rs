@@ -49,10 +49,23 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
         }
     }
     body.extend(with_reason(which.reason.as_deref()));
+    carry_out(client, ("/bulk", body), action, which.detach).await
+}
+
+/// Has a request begin a bulk job, and shows how far that is until it ends. With `detach`, only its id.
+///
+/// # Errors
+/// The DCI refuses it or cannot be reached.
+pub(in crate::command) async fn carry_out(
+    client: &Client,
+    (path, body): (&str, Map<String, Value>),
+    action: BulkAction,
+    detach: bool,
+) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let answer = client.post("/bulk", &Value::Object(body)).await.map_err(advise)?;
+    let answer = client.post(path, &Value::Object(body)).await.map_err(advise)?;
     let id = oid(answer.get("id"));
-    if which.detach {
+    if detach {
         print(&format!("{id}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -80,7 +93,7 @@ fn request(action: BulkAction, which: &BulkWhich) -> Map<String, Value> {
 }
 
 /// Asks somebody at a terminal.
-fn agreed(question: &str) -> anyhow::Result<bool> {
+pub(in crate::command) fn agreed(question: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         bail!("nobody can be asked whether to {question}: add --yes to do it, or --preview to only count");
     }

@@ -1,13 +1,11 @@
 //! `disbatch explain ID`
 
-use std::io::IsTerminal;
-
 use serde_json::Value;
 
 use crate::api::Client;
 use crate::args::ListingOptions;
 use crate::command::life::advise;
-use crate::output::{document, plain, print, visible};
+use crate::output::{document, plain, print, shows_marks, visible};
 
 /// Prints why a task does not run: each gate that it has to pass, and whether it is open.
 ///
@@ -15,24 +13,8 @@ use crate::output::{document, plain, print, visible};
 /// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let answer = client.get(&format!("/tasks/{id}/explain"), None).await.map_err(advise)?;
-    let marks = if shows_marks(|name| std::env::var(name).ok()) { ["✓", "✗"] } else { ["ok ", "NO "] };
+    let marks = if shows_marks() { ["✓", "✗"] } else { ["ok ", "NO "] };
     print(&document(&answer, options, |answer| text(answer, marks))?)
-}
-
-/// Whether standard output is a terminal that can show more than ASCII.
-fn shows_marks(variable: impl Fn(&str) -> Option<String>) -> bool {
-    std::io::stdout().is_terminal() && is_utf8(variable)
-}
-
-/// The first of these variables that is not empty counts (POSIX, 8.2).
-fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
-        .into_iter()
-        .find_map(|name| variable(name).filter(|text| !text.is_empty()));
-    locale.is_some_and(|locale| {
-        let locale = locale.to_ascii_lowercase();
-        locale.contains("utf-8") || locale.contains("utf8")
-    })
 }
 
 fn text(answer: &Value, [open, shut]: [&str; 2]) -> String {
@@ -76,25 +58,5 @@ mod tests {
             ["ok ", "NO "],
         );
         assert_eq!(told, "6b queued\na\u{fffd}b\n  NO  paused: \u{fffd}[2J\u{fffd}  ok  all is well\n");
-    }
-
-    #[test]
-    fn the_first_variable_counts() {
-        let is = |all: &str, lang: &str| {
-            is_utf8(|name| {
-                Some(
-                    if name == "LC_ALL" {
-                        all
-                    } else if name == "LANG" {
-                        lang
-                    } else {
-                        ""
-                    }
-                    .to_owned(),
-                )
-            })
-        };
-        assert!(is("", "en_GB.UTF-8") && is("C.utf8", "C"));
-        assert!(!is("C", "en_GB.UTF-8") && !is("", ""));
     }
 }

@@ -20,6 +20,7 @@ use crate::status;
 /// # Errors
 /// The parameters make no sense, the file of secure parameters has none, the DCI refuses the task or cannot be reached.
 pub async fn run(client: &Client, options: RunOptions) -> anyhow::Result<ExitCode> {
+    ensure!(options.task.array.is_none(), "run follows one task: --array is for create-task");
     let params = params(&options.params)?;
     let signals = Signals::listen().context("cannot listen for signals")?;
     let body = create_task::request(&options.queue, params, &options.task.clone().with_file()?);

@@ -9,14 +9,17 @@ use crate::command::life::steer;
 use crate::output::print;
 
 /// Fields whose values are lengths of time.
-const TIMES: [&str; 7] = [
+const TIMES: &[&str] = &[
     "timeout",
     "grace",
     "unleased_limit",
+    "half_life",
     "backoff.base",
     "backoff.max",
     "retention.archive_after",
     "retention.delete_after",
+    "rate.per",
+    "group_rate.per",
 ];
 
 /// Sets fields of a queue to JSON values.
@@ -77,6 +80,13 @@ mod tests {
         let words = ["retention.archive_after=7d", "retention.delete_after=30d", "backoff.factor=1.5"];
         let expected = json!({"retention": {"archive_after": 604_800, "delete_after": 2_592_000},
             "backoff": {"factor": 1.5}});
+        assert_eq!(of(&words).unwrap(), expected);
+        let words = ["policy=fair", "scheme=[2,1]", "weights.acme/ann=3", "half_life=2h"];
+        let expected =
+            json!({"policy": "fair", "scheme": [2, 1], "weights": {"acme/ann": 3}, "half_life": 7_200});
+        assert_eq!(of(&words).unwrap(), expected);
+        let words = ["rate.n=100", "rate.per=1h", "group_rate={\"n\":1,\"per\":5}"];
+        let expected = json!({"rate": {"n": 100, "per": 3600}, "group_rate": {"n": 1, "per": 5}});
         assert_eq!(of(&words).unwrap(), expected);
     }
 

@@ -37,6 +37,8 @@ fn text(task: &Value) -> String {
         ("Deadline", field("deadline")),
         ("Timeout", task.get("timeout").and_then(Value::as_f64).map(seconds::words).unwrap_or_default()),
         ("Unique key", field("unique")),
+        ("Group", field("group")),
+        ("Priority", field("priority")),
         ("Cancel", cancel(task.get("cancel"))),
         ("Exit", exit(task.get("exit"))),
         ("Parameters", field("params")),
@@ -44,8 +46,21 @@ fn text(task: &Value) -> String {
         ("Output", output(task, "stdout")),
         ("Errors", output(task, "stderr")),
     ];
-    let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
+    let lines = lines.into_iter().map(|(title, text)| (title.to_owned(), text)).chain(steps(task));
+    let lines = lines.filter(|(_, text)| !text.is_empty());
     lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+}
+
+/// How far each step is: `convert (My::Convert): failed, code 1, 3.2 s`.
+fn steps(task: &Value) -> impl Iterator<Item = (String, String)> {
+    let steps = task.get("steps").and_then(Value::as_array).into_iter().flatten();
+    steps.enumerate().map(|(index, step)| {
+        let plugin = Some(plain(step.get("plugin"))).filter(|plugin| !plugin.is_empty());
+        let plugin = plugin.map(|plugin| format!(" ({plugin})")).unwrap_or_default();
+        let facts = [status::of(step), exit(step.get("exit")), plain(step.get("message"))];
+        let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
+        (format!("Step {}", index + 1), format!("{}{plugin}: {}", plain(step.get("name")), facts.join(", ")))
+    })
 }
 
 fn state(task: &Value) -> String {
@@ -109,5 +124,15 @@ mod tests {
                         Errors      in a file\n";
         assert_eq!(text(&task), expected);
         assert_eq!(text(&json!({"status": 17})), "Status      status 17\n");
+        let task = json!({"status": 2, "steps": [
+            {"name": "get", "params": {}, "status": 1, "exit": {"code": 0, "duration": 5}},
+            {"name": "use\nit", "plugin": "My::Use", "status": 2, "message": "no disk"},
+            {"name": "send", "status": -2},
+        ]});
+        let expected = "Status      failed (2)\n\
+                        Step 1      get: succeeded, code 0, 5 s\n\
+                        Step 2      use\u{fffd}it (My::Use): failed, no disk\n\
+                        Step 3      send: queued\n";
+        assert_eq!(text(&task), expected);
     }
 }

@@ -158,12 +158,11 @@ fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error
 
 #[cfg(test)]
 mod tests {
-    use super::super::Manifest;
+    use super::super::{Manifest, testing};
     use super::*;
 
     fn parse(warm: &str) -> Result<Option<Warm>, String> {
-        let text = format!(r#"{{ "name": "A", "command": ["a"], "warm": {warm} }}"#);
-        Manifest::parse(&text).map(|manifest| manifest.warm).map_err(|error| error.to_string())
+        testing::parse("warm", warm).map(|manifest| manifest.warm)
     }
 
     #[test]

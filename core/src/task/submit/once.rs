@@ -13,8 +13,9 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 
-use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, Template};
-use crate::model::{QueueId, TaskId};
+use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, Template, blocked};
+use crate::admission::Admitted;
+use crate::model::{QueueId, Status, TaskId};
 use crate::store::{Store, StoreError, Stored};
 
 /// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
@@ -30,6 +31,11 @@ pub struct Once {
 }
 
 impl Once {
+    /// The client's key.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// The client's key, and all that was asked for, written the same way each time.
     pub fn new(key: String, request: &str) -> Self {
         Self { key, hash: hash_of(request), before: Vec::new() }
@@ -48,13 +54,13 @@ impl Once {
 }
 
 /// What is noted under a key.
-struct Note {
+pub(super) struct Note {
     /// By which it is found again.
-    id: Bson,
-    ids: Vec<ObjectId>,
+    pub(super) id: Bson,
+    pub(super) ids: Vec<ObjectId>,
     /// The documents that the tasks are made of, if they are, in the order of `ids`.
-    sources: Option<Vec<Bson>>,
-    done: bool,
+    pub(super) sources: Option<Vec<Bson>>,
+    pub(super) done: bool,
 }
 
 impl Note {
@@ -81,17 +87,30 @@ impl Store {
         options: &TaskOptions,
         once: &Once,
     ) -> Result<Submitted, SubmitError> {
-        let note = match self.find_note(queue, once).await? {
-            Some(note) => note,
+        let (note, admitted) = match self.find_note(queue, once).await? {
+            Some(note) if note.done => return Ok(note.submitted()),
+            Some(note) => (note, self.admit_again(queue, options).await?),
             None => {
+                // Not when a half-done submission is completed: what it came after was there when it began.
+                self.check_after(options, params.len()).await?;
                 let note = Note::new(id_of(queue, &once.key), None, checked(params.len())?);
-                self.take_note(queue, once, note).await?
+                self.note_admitted(queue, once, note, options).await?
             }
         };
+        let done = self.submit_noted(queue, note, (params, options, &admitted)).await;
+        self.conclude(admitted, done).await
+    }
+
+    async fn submit_noted(
+        &self,
+        queue: QueueId,
+        note: Note,
+        (params, options, admitted): (Vec<Document>, &TaskOptions, &Admitted),
+    ) -> Result<Submitted, SubmitError> {
         if note.done {
             return Ok(note.submitted());
         }
-        self.complete(queue, &note, params, options).await?;
+        self.complete(queue, &note, params, (options, admitted)).await?;
         self.mark_done(&note.id, &note.ids).await?;
         Ok(note.submitted())
     }
@@ -110,9 +129,14 @@ impl Store {
         options: &TaskOptions,
         once: &Once,
     ) -> Result<Submitted, SubmitError> {
-        let note = match self.find_note(queue, once).await? {
-            Some(note) => note,
+        let (note, admitted) = match self.find_note(queue, once).await? {
+            Some(note) if note.done => return Ok(note.submitted()),
+            Some(note) => (note, self.admit_again(queue, options).await?),
             None => {
+                if options.chain {
+                    return Err(SubmitError::ChainOfCollection);
+                }
+                self.check_after(options, 1).await?;
                 let sources = self.sources(collection, filter).await?;
                 if sources.is_empty() {
                     return Ok(Submitted::now(Vec::new()));
@@ -120,11 +144,23 @@ impl Store {
                 if sources.len() > 1 && options.unique.is_some() {
                     return Err(SubmitError::UniqueForSeveral);
                 }
+                options.check_links(sources.len())?;
                 let tasks = checked(sources.len())?;
                 let note = Note::new(id_of(queue, &once.key), Some(sources), tasks);
-                self.take_note(queue, once, note).await?
+                self.note_admitted(queue, once, note, options).await?
             }
         };
+        let done = self.submit_noted_for(queue, note, (collection, params), (options, &admitted)).await;
+        self.conclude(admitted, done).await
+    }
+
+    async fn submit_noted_for(
+        &self,
+        queue: QueueId,
+        note: Note,
+        (collection, params): (&str, impl Fn(&Document) -> Document),
+        (options, admitted): (&TaskOptions, &Admitted),
+    ) -> Result<Submitted, SubmitError> {
         if note.done {
             return Ok(note.submitted());
         }
@@ -143,21 +179,23 @@ impl Store {
             let (ids, params): (Vec<ObjectId>, Vec<Document>) =
                 documents.map(|(id, document)| (id, params(document))).unzip();
             let part = Note { id: note.id.clone(), ids, sources: None, done: false };
-            self.complete(queue, &part, params, options).await?;
+            self.complete(queue, &part, params, (options, admitted)).await?;
             made.extend(part.ids);
         }
         self.mark_done(&note.id, &made).await?;
         Ok(Note { id: note.id, ids: made, sources: None, done: false }.submitted())
     }
 
-    /// Whether something was submitted to `queue` under `key`, as far as that is remembered.
+    /// Whether this request was submitted to `queue` before, as far as that is remembered. Another one with the same key was
+    /// not.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
-    pub async fn has_submission(&self, queue: QueueId, key: &str) -> Result<bool, StoreError> {
-        let found = self.submissions().find_one(noted(queue, key)).projection(doc! { "_id": 1 }).await?;
-        Ok(found.is_some())
+    pub async fn has_submission(&self, queue: QueueId, once: &Once) -> Result<bool, StoreError> {
+        let note = noted(queue, &once.key);
+        let found = self.submissions().find_one(note).projection(doc! { "hash": 1 }).await?;
+        Ok(found.is_some_and(|note| note.get_str("hash").is_ok_and(|hash| once.is_of(hash))))
     }
 
     /// The ids of the documents that tasks are to be made of, at most one more than there may be.
@@ -171,7 +209,7 @@ impl Store {
         Ok(found.into_iter().filter_map(|mut document| document.remove("_id")).collect())
     }
 
-    async fn find_note(&self, queue: QueueId, once: &Once) -> Result<Option<Note>, SubmitError> {
+    pub(super) async fn find_note(&self, queue: QueueId, once: &Once) -> Result<Option<Note>, SubmitError> {
         let Some(found) = self.submissions().find_one(noted(queue, &once.key)).await? else {
             return Ok(None);
         };
@@ -187,8 +225,38 @@ impl Store {
         }))
     }
 
+    /// Notes what is to be done, if it may be. That somebody else has noted it at the same moment is as if it had been
+    /// noted before.
+    async fn note_admitted(
+        &self,
+        queue: QueueId,
+        once: &Once,
+        note: Note,
+        options: &TaskOptions,
+    ) -> Result<(Note, Admitted), SubmitError> {
+        let own = note.ids.first().copied();
+        let theirs = match self.admit(queue, options, note.ids.len()).await {
+            Ok(admitted) => match self.take_note(queue, once, note).await {
+                Ok(note) if note.ids.first().copied() == own => return Ok((note, admitted)),
+                Ok(theirs) => {
+                    self.retract(&admitted).await;
+                    theirs
+                }
+                Err(error) => return self.conclude(admitted, Err(error)).await,
+            },
+            // It may be the same request that there is no room beside.
+            Err(refused) => self.find_note(queue, once).await?.ok_or(refused)?,
+        };
+        Ok((theirs, self.admit_again(queue, options).await?))
+    }
+
     /// Notes what is to be done, unless somebody else has noted it at the same moment.
-    async fn take_note(&self, queue: QueueId, once: &Once, note: Note) -> Result<Note, SubmitError> {
+    pub(super) async fn take_note(
+        &self,
+        queue: QueueId,
+        once: &Once,
+        note: Note,
+    ) -> Result<Note, SubmitError> {
         let mut document = doc! {
             "_id": &note.id, "queue": queue, "hash": &once.hash, "ids": &note.ids, "state": "pending",
             "at": self.server_time().await?,
@@ -215,15 +283,14 @@ impl Store {
         queue: QueueId,
         note: &Note,
         params: Vec<Document>,
-        options: &TaskOptions,
+        (options, admitted): (&TaskOptions, &Admitted),
     ) -> Result<(), SubmitError> {
-        let outcome = self.insert_missing(queue, note, params, options).await;
+        let outcome = self.insert_missing(queue, note, params, (options, admitted)).await;
         if let Err(
             SubmitError::NotUnique { .. } | SubmitError::UniqueNotKept | SubmitError::UniqueForSeveral,
         ) = &outcome
         {
-            let pending = doc! { "_id": &note.id, "state": "pending" };
-            self.submissions().delete_one(pending).await?;
+            self.forget_note(&note.id).await?;
         }
         outcome
     }
@@ -233,15 +300,17 @@ impl Store {
         queue: QueueId,
         note: &Note,
         params: Vec<Document>,
-        options: &TaskOptions,
+        (options, admitted): (&TaskOptions, &Admitted),
     ) -> Result<(), SubmitError> {
         let template = self.template(queue, options, note.ids.len()).await?;
-        let tasks = note.ids.iter().zip(params).map(|(id, params)| template.task(*id, params));
-        let tasks: Vec<Document> = tasks.collect();
+        let mut tasks = template.tasks(note.ids.iter().copied().zip(params));
+        admitted.mark(&mut tasks);
         for batch in tasks.chunks(BATCH) {
             let inserted = self.new_tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
             let Err(error) = inserted else {
-                self.moved(queue, None, Some(template.status), batch.len() as u64);
+                let blocked = blocked(batch);
+                self.moved(queue, None, Some(template.status), batch.len() as u64 - blocked);
+                self.moved(queue, None, Some(Status::Blocked), blocked);
                 continue;
             };
             // Which of them are there from before, and counted, nobody knows.
@@ -250,6 +319,10 @@ impl Store {
                 return Err(error.into());
             }
             self.check_unique(&template, batch).await?;
+        }
+        if blocked(&tasks) > 0 {
+            let ids: Vec<TaskId> = note.ids.iter().copied().map(TaskId).collect();
+            self.link_at_once(&ids).await;
         }
         Ok(())
     }
@@ -271,7 +344,14 @@ impl Store {
         }
     }
 
-    async fn mark_done(&self, note: &Bson, ids: &[ObjectId]) -> Result<(), StoreError> {
+    /// Forgets what was to be done, and is not.
+    pub(super) async fn forget_note(&self, note: &Bson) -> Result<(), StoreError> {
+        let pending = doc! { "_id": note, "state": "pending" };
+        self.submissions().delete_one(pending).await?;
+        Ok(())
+    }
+
+    pub(super) async fn mark_done(&self, note: &Bson, ids: &[ObjectId]) -> Result<(), StoreError> {
         let done = doc! { "$set": { "state": "done", "ids": ids }, "$unset": { "sources": "" } };
         self.submissions().update_one(doc! { "_id": note, "state": "pending" }, done).await?;
         Ok(())
@@ -279,7 +359,7 @@ impl Store {
 }
 
 /// What a note of `queue` has as its id.
-fn id_of(queue: QueueId, key: &str) -> Document {
+pub(super) fn id_of(queue: QueueId, key: &str) -> Document {
     doc! { "queue": queue, "key": key }
 }
 

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document};
+use bson::{Bson, DateTime, Document, doc};
 
+use super::SubmitError;
+use crate::gates::{AfterFailed, AfterWhen, LockRequest, MOST_LINKS};
+use crate::model::{STEPS, Status, Step, TaskId};
 use crate::secrets::{self, Sealed};
 use crate::task::transition::millis;
 
@@ -43,13 +46,33 @@ pub struct TaskOptions {
     pub backoff: Option<Document>,
     /// A key that no other task of the queue may have until this one has ended.
     pub unique: Option<String>,
+    /// Whose turn they wait for in a fair queue, as `tenant/user`. See [`crate::fair`].
+    pub group: Option<String>,
+    /// Higher ones come first, from -1000 to 1000, in queues that go by priority.
+    pub priority: Option<i64>,
+    /// The tasks that they come after.
+    pub after: Vec<TaskId>,
+    /// What those must have come to.
+    pub after_when: AfterWhen,
+    /// What becomes of these when one of those has failed.
+    pub after_failed: AfterFailed,
+    /// Each comes after the one before, too. Not for tasks that are made of a collection.
+    pub chain: bool,
+    /// What they hold while they run, in order of name.
+    pub locks: Vec<LockRequest>,
     /// What their plugins get and nobody else sees, encrypted for the queue.
     pub secure_params: Option<Sealed>,
+    /// What is done one after the other, if not the queue's plugin alone does it.
+    pub steps: Vec<Step>,
+    /// For whom they are. That of the queue if it has one.
+    pub tenant: Option<String>,
+    /// Who submits them: the name of a user of the web server.
+    pub owner: Option<String>,
 }
 
 impl TaskOptions {
     /// The fields of a task, but for those that depend on the time.
-    pub(super) fn fields(&self) -> Document {
+    pub(crate) fn fields(&self) -> Document {
         let mut fields = Document::new();
         let values = [
             ("timeout", self.timeout.map(seconds)),
@@ -58,15 +81,72 @@ impl TaskOptions {
             ("max_attempts", self.max_attempts.map(Bson::from)),
             ("backoff", self.backoff.clone().map(Bson::from)),
             ("unique", self.unique.clone().map(Bson::from)),
+            ("group", self.group.clone().map(Bson::from)),
+            ("priority", self.priority().map(Bson::from)),
             (secrets::FIELD, self.secure_params.as_ref().map(Sealed::field)),
+            (STEPS, steps(&self.steps)),
+            ("tenant", self.tenant.clone().map(Bson::from)),
+            ("owner", self.owner.clone().map(Bson::from)),
         ];
         for (name, value) in values {
             if let Some(value) = value {
                 fields.insert(name, value);
             }
         }
+        if !self.locks.is_empty() {
+            fields.insert("locks", self.locks.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        if !self.after.is_empty() {
+            fields.extend(self.behind(&self.after));
+        }
         fields
     }
+
+    /// Whom a task comes after, and how.
+    pub(super) fn behind(&self, after: &[TaskId]) -> Document {
+        doc! {
+            "after": after, "after_when": self.after_when.as_str(), "after_failed": self.after_failed.as_str(),
+        }
+    }
+
+    /// The status that a task is born with, and what it has because of that. `due`: what it would be without gates;
+    /// `after`: whom it comes after.
+    pub(super) fn born(&self, due: Status, after: &[TaskId]) -> (Status, Document) {
+        // A task that is not due yet goes to its locks only then.
+        if after.is_empty() && (self.locks.is_empty() || due == Status::Deferred) {
+            return (due, Document::new());
+        }
+        let mut fields = doc! { "gate": "new" };
+        if !after.is_empty() {
+            fields.insert("waiting_for", after);
+        }
+        if !self.locks.is_empty() {
+            fields.insert("lock_round", 1_i64);
+        }
+        (Status::Blocked, fields)
+    }
+
+    /// Sees to it that `tasks` tasks do not have more to wait for altogether than can be looked after.
+    pub(super) fn check_links(&self, tasks: usize) -> Result<(), SubmitError> {
+        // In a chain, the first alone comes after what is named.
+        let links = if self.chain { 1 } else { tasks }.saturating_mul(self.after.len());
+        if links > MOST_LINKS { Err(SubmitError::TooManyLinks) } else { Ok(()) }
+    }
+
+    /// How many tasks may be made at most.
+    pub(super) fn most_tasks(&self) -> usize {
+        MOST_LINKS.checked_div(self.after.len()).unwrap_or(usize::MAX)
+    }
+
+    /// The priority that is stored. A task with a group has one in any case: an index that has both would put one without
+    /// behind those that are below 0.
+    fn priority(&self) -> Option<i64> {
+        self.priority.or_else(|| self.group.as_ref().map(|_| 0))
+    }
+}
+
+fn steps(steps: &[Step]) -> Option<Bson> {
+    (!steps.is_empty()).then(|| steps.iter().map(Step::field).collect())
 }
 
 /// Whole seconds as an integer, others as a double.
@@ -79,8 +159,6 @@ fn seconds(duration: Duration) -> Bson {
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
-
     use super::*;
 
     #[test]
@@ -93,6 +171,51 @@ mod tests {
             ..TaskOptions::default()
         };
         assert_eq!(options.fields(), doc! { "timeout": 90_i64, "grace": 1.5, "unique": "k" });
+        let step = Step { name: "get".to_owned(), plugin: None, params: doc! { "a": 1 } };
+        let options = TaskOptions { steps: vec![step], ..TaskOptions::default() };
+        let expected = doc! { "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }] };
+        assert_eq!(options.fields(), expected);
+    }
+
+    #[test]
+    fn a_task_with_a_group_has_a_priority() {
+        let fields = |group: Option<&str>, priority| {
+            let group = group.map(str::to_owned);
+            TaskOptions { group, priority, ..TaskOptions::default() }.fields()
+        };
+        assert_eq!(fields(Some("a/b"), None), doc! { "group": "a/b", "priority": 0_i64 });
+        assert_eq!(fields(Some("a"), Some(-3)), doc! { "group": "a", "priority": -3_i64 });
+        assert_eq!(fields(None, Some(7)), doc! { "priority": 7_i64 });
+    }
+
+    #[test]
+    fn a_task_is_born_blocked_where_it_has_something_to_wait_for() {
+        let [first, second] = [1, 2].map(|number| TaskId(bson::oid::ObjectId::from_bytes([number; 12])));
+        let plain = TaskOptions::default();
+        assert_eq!(plain.born(Status::Queued, &[]), (Status::Queued, doc! {}));
+        let after = TaskOptions { after: vec![first, second], ..TaskOptions::default() };
+        let expected = doc! { "after": [first, second], "after_when": "succeeded", "after_failed": "cancel" };
+        assert_eq!(after.fields(), expected);
+        let blocked = doc! { "gate": "new", "waiting_for": [first, second] };
+        assert_eq!(after.born(Status::Deferred, &after.after), (Status::Blocked, blocked));
+        let locks = TaskOptions { locks: LockRequest::list(["b/2", "a"]).unwrap(), ..TaskOptions::default() };
+        assert_eq!(locks.fields(), doc! { "locks": ["a", "b/2"] });
+        assert_eq!(locks.born(Status::Deferred, &[]), (Status::Deferred, doc! {}), "it is not due yet");
+        let blocked = doc! { "gate": "new", "lock_round": 1_i64 };
+        assert_eq!(locks.born(Status::Queued, &[]), (Status::Blocked, blocked));
+    }
+
+    #[test]
+    fn many_tasks_do_not_come_after_many_others() {
+        let parent = TaskId(bson::oid::ObjectId::from_bytes([1; 12]));
+        let after = TaskOptions { after: vec![parent; 1_000], ..TaskOptions::default() };
+        assert!(after.check_links(1_000).is_ok());
+        assert!(matches!(after.check_links(1_001), Err(SubmitError::TooManyLinks)));
+        assert_eq!(after.most_tasks(), 1_000);
+        let chain = TaskOptions { chain: true, ..after };
+        assert!(chain.check_links(1_000_000).is_ok());
+        assert!(TaskOptions::default().check_links(usize::MAX).is_ok());
+        assert_eq!(TaskOptions::default().most_tasks(), usize::MAX);
     }
 
     #[test]

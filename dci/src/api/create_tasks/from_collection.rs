@@ -47,6 +47,7 @@ pub async fn submit(
     let filter = collection_filter(filter)?;
     let pattern = json::to_document(pattern);
     let (store, source) = (state.store.clone(), collection.clone());
+    let options = TaskOptions { owner: who.name.clone(), ..options };
     let submission = async move {
         let params = |document: &Document| fill(&pattern, document);
         let submitted = match &once {
@@ -61,7 +62,7 @@ pub async fn submit(
             other => other.into(), // It says what is wrong with the request.
         })
     };
-    changes::submit(state, who, queue, Some(collection.clone()), submission).await
+    Box::pin(changes::submit(state, who, queue, Some(collection.clone()), submission)).await
 }
 
 /// MongoDB's rules for names; its own collections are nobody's source of tasks.

@@ -1,12 +1,13 @@
 //! The options of a submission: `.run_at`, `.delay`, `.timeout`, `.deadline`, `.grace`, `.max_attempts`, `.backoff`,
-//! `.unique`, `.secure_params` and `.idempotency_key`.
+//! `.unique`, `.group`, `.priority`, `.secure_params`, `.steps` and `.idempotency_key`,
+//! and those of [`gates`].
 
 use disbatch_core::model::QueueId;
 use disbatch_core::secrets::{self, Keys};
 use disbatch_core::task::{Once, StartAt, TaskOptions};
 use serde_json::{Value, json};
 
-use super::secure;
+use super::{gates, secure, steps};
 use crate::error::HttpError;
 use crate::json;
 use crate::params::Params;
@@ -36,6 +37,7 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
         (None, Some(delay)) => Some(StartAt::In(values::seconds(".delay", delay)?)),
         (None, None) => None,
     };
+    let gates = gates::parse(params)?;
     Ok(TaskOptions {
         start,
         timeout: given("timeout").map(|value| values::some_seconds(".timeout", value)).transpose()?,
@@ -46,7 +48,17 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
             .transpose()?,
         backoff: given("backoff").map(|value| values::backoff(".backoff", value)).transpose()?,
         unique: given("unique").map(|value| values::text(".unique", value)).transpose()?,
+        group: given("group").map(|value| values::group(".group", value)).transpose()?,
+        priority: given("priority").map(|value| values::priority(".priority", value)).transpose()?,
+        after: gates.after,
+        after_when: gates.after_when,
+        after_failed: gates.after_failed,
+        chain: gates.chain,
+        locks: gates.locks,
         secure_params: None,
+        steps: steps::parse(params)?,
+        // Whose they are depends on the queue.
+        ..TaskOptions::default()
     })
 }
 
@@ -59,7 +71,30 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
     let mut fields = params.fields.clone();
     // A name and an id of the same queue are the same request.
     fields.insert("queue".to_owned(), Value::from(queue.to_string()));
-    let ours = ["run_at", "delay", "timeout", "deadline", "grace", "max_attempts", "backoff", "unique"];
+    let ours = [
+        "run_at",
+        "delay",
+        "timeout",
+        "deadline",
+        "grace",
+        "max_attempts",
+        "backoff",
+        "unique",
+        "steps",
+        "after",
+        "after_when",
+        "after_failed",
+        "chain",
+        "locks",
+        "tenant",
+        "array",
+        "array_key",
+        "array_cap",
+        "array_final",
+        "array_final_when",
+        "group",
+        "priority",
+    ];
     let options: serde_json::Map<String, Value> = params
         .options
         .iter()
@@ -119,6 +154,8 @@ mod tests {
             ..TaskOptions::default()
         };
         assert_eq!(some.unwrap(), expected);
+        let turn = parse(&params(json!({"group": "acme/ann", "priority": "-7"}))).unwrap();
+        assert_eq!((turn.group.as_deref(), turn.priority), (Some("acme/ann"), Some(-7)));
     }
 
     #[test]
@@ -133,6 +170,10 @@ mod tests {
             (json!({"max_attempts": 0}), ".max_attempts must be an integer from 1"),
             (json!({"backoff": {"step": 1}}), ".backoff must be an object with any of"),
             (json!({"unique": {}}), ".unique must be text"),
+            (json!({"group": "a//b"}), ".group must be parts with a slash between them"),
+            (json!({"group": ["a"]}), ".group must be text of 1 to 200 characters"),
+            (json!({"priority": 1001}), ".priority must be an integer from -1000 to 1000"),
+            (json!({"priority": true}), ".priority must be an integer from -1000 to 1000"),
         ];
         for (options, message) in wrong {
             let error = parse(&params(options)).unwrap_err();
@@ -150,6 +191,11 @@ mod tests {
         let first = of(json!({"idempotency_key": "k", "delay": 5}));
         assert_eq!(first, of(json!({"delay": 5, "idempotency_key": "k", "pretty": 1})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 6})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "locks": "db"})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "group": "a"})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "priority": 1})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "chain": true})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "steps": [{}]})));
         let by_id = Params {
             fields: json!({"queue": queue.to_string(), "params": [{"a": 1}]}).as_object().unwrap().clone(),
             ..params(json!({"idempotency_key": "k", "delay": 5}))

@@ -35,7 +35,7 @@ use crate::{json, legacy};
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
-    params.refuse_secure().map_err(in_array)?;
+    params.refuse_options().map_err(in_array)?;
     let [queue, object] =
         required(&params, ["queueid", "object"]).ok_or_else(|| refused("queueid and object required"))?;
     let Some(queue) = find_queue(&state, queue).await? else { return Ok(declined("Queue not found")) };

@@ -36,7 +36,7 @@ use crate::state::State;
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
-    params.refuse_secure().map_err(in_array)?;
+    params.refuse_options().map_err(in_array)?;
     let [queue, collection, filter, pattern] =
         required(&params, ["queueid", "collection", "jsonfilter", "params"])
             .ok_or_else(|| refused("queueid, collection, jsonfilter, and params required"))?;

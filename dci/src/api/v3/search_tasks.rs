@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::{declined, in_array, parsed_object, refused};
 use crate::api::Answer;
+use crate::arrays;
 use crate::counts;
 use crate::error::HttpError;
 use crate::json::{self, Dates, date_text};
@@ -43,6 +44,8 @@ use crate::state::State;
     ),
 )]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
+    // Nobody is to take all tasks for those of an array.
+    arrays::refuse(&params).map_err(in_array)?;
     let filter = match params.fields.get("filter").filter(|filter| legacy::is_true(Some(filter))) {
         None => Map::new(),
         Some(filter) => match parsed_object("filter", filter) {

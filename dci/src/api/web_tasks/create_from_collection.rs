@@ -36,7 +36,7 @@ use crate::state::State;
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, path: Path<(String, String)>, params: Params) -> Answer {
-    params.refuse_secure()?;
+    params.refuse_options()?;
     let (queue, collection) = path.into_inner();
     let queue = create_tasks::queue(&state, Some(&queue.into())).await?;
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();

@@ -7,6 +7,7 @@ use futures::{StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
 use crate::api::Answer;
+use crate::arrays;
 use crate::counts;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
@@ -35,6 +36,8 @@ const MOST: i64 = 100;
     ),
 )]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
+    // Nobody is to take all tasks for those of an array.
+    arrays::refuse(&params)?;
     let (filter, options) = (object(&params, "filter")?, object(&params, "options")?);
     let mut query = task_query(&filter, &options)?;
     query.archive = params.is_on("archive");

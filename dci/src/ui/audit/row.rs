@@ -121,6 +121,8 @@ fn object(entry: &Document, names: &HashMap<ObjectId, String>) -> (String, Optio
         ("queue", Some(id)) => queue(id, called(), names),
         ("task", Some(id)) => page_of("/tasks", id, called()),
         ("bulk", Some(id)) => page_of("/bulk", id, called()),
+        ("schedule", Some(id)) => page_of("/schedules", id, called()),
+        ("calendar", _) => Thing { name: called(), address: Some("/calendars".to_owned()) },
         ("node", _) => Thing { address: Some(format!("/nodes/{}", encoded(&called()))), name: called() },
         ("balance", _) => Thing { name: "QueueBalance".to_owned(), address: Some("/balance".to_owned()) },
         ("user", _) => Thing { name: called(), address: Some("/users".to_owned()) },
@@ -168,7 +170,7 @@ fn result(entry: &Document) -> String {
     let number = |field: &str| entry.get(field).and_then(disbatch_core::model::whole_number);
     let tasks = |count: i64| grouped(u64::try_from(count).unwrap_or(0));
     let counted = match entry.get_str("what").unwrap_or_default() {
-        "tasks submit" => "submitted",
+        "tasks submit" | "schedule run" | "schedule backfill" => "submitted",
         "login refused" => "refused",
         _ => "found", // For bulk jobs.
     };

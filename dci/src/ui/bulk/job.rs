@@ -10,7 +10,6 @@ use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::bulk::{BulkJob, State as JobState};
-use futures::FutureExt;
 
 use crate::bulk;
 use crate::error::HttpError;
@@ -117,11 +116,11 @@ pub async fn render(state: &State, id: &str) -> Rendered {
     ),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
-    let id = id.into_inner();
-    live::respond(&request, &state, format!("bulk {id}"), move |state| {
-        let id = id.clone();
-        async move { parts(read(&state, &id).await?) }.boxed_local()
-    })
+    live::of_one(&request, &state, ("bulk", id.into_inner()), changes)
+}
+
+async fn changes(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+    parts(read(state, id).await?)
 }
 
 fn parts(view: View) -> Result<Vec<Part>, HttpError> {
@@ -180,12 +179,14 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
         status.map(|all| all.iter().map(|code| word(&code.to_string())).collect::<Vec<_>>().join(", "));
     let age = filter.get_f64("older_than").ok().map(|age| format!("{age} s"));
     let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
+    let array = filter.get_object_id("array").ok().map(|id| id.to_hex());
     let node = filter.get_str("node").ok().map(str::to_owned);
     let archived =
         filter.get_bool("archive").ok().filter(|archive| !archive).map(|_| "left alone".to_owned());
     let all = [
         ("queue", queue),
         ("status", status),
+        ("array", array),
         ("node", node),
         ("unchanged for", age),
         ("ids", ids),

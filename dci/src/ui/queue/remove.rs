@@ -1,12 +1,9 @@
 //! `POST /ui/queues/:id/delete`: deletes a queue for browsers that run no script. HTML forms know no `DELETE`.
 
-use actix_web::HttpResponse;
-use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, delete_queue, then};
-use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::state::State;
 
@@ -22,10 +19,5 @@ use crate::state::State;
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
-    then::or_page(true, remove(&state, &who, &named).await)
-}
-
-async fn remove(state: &State, who: &Who, named: &NamedQueue) -> Result<HttpResponse, HttpError> {
-    delete_queue::delete(state, who, named).await?;
-    Ok(HttpResponse::SeeOther().insert_header((LOCATION, "/")).finish())
+    then::lead(delete_queue::delete(&state, &who, &named).await, "/")
 }

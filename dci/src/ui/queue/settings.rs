@@ -1,6 +1,9 @@
 //! The settings of a queue, each with what it means. Each group of them is a form of its own, so that saving one does
 //! not touch what somebody else has changed in another.
 
+mod rates;
+mod turns;
+
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
@@ -41,8 +44,22 @@ struct Setting {
 }
 
 enum Control {
-    Text { value: String, most: u32 },
-    Number { value: String, least: &'static str, step: &'static str, unset: &'static str },
+    Text {
+        value: String,
+        most: u32,
+    },
+    Number {
+        value: String,
+        least: &'static str,
+        step: &'static str,
+        unset: &'static str,
+    },
+    /// Text that may be left out.
+    Line {
+        value: String,
+        most: u32,
+        unset: &'static str,
+    },
     Choice(Vec<Choice>),
 }
 
@@ -55,7 +72,15 @@ struct Choice {
 impl Settings {
     /// Those of `queue`, which may have one of `plugins`.
     pub fn of(queue: &Queue, plugins: &[String]) -> Self {
-        let groups = [named(queue), plugin(queue, plugins), attempts(queue), lost(queue), ended(queue)];
+        let groups = [
+            named(queue),
+            plugin(queue, plugins),
+            turns::turns(queue),
+            rates::rates(queue),
+            attempts(queue),
+            lost(queue),
+            ended(queue),
+        ];
         Self { id: queue.id.to_string(), groups: groups.into() }
     }
 }
@@ -123,7 +148,9 @@ impl Setting {
 
     fn value(&self) -> String {
         match &self.control {
-            Control::Text { value, .. } | Control::Number { value, .. } => value.clone(),
+            Control::Text { value, .. } | Control::Number { value, .. } | Control::Line { value, .. } => {
+                value.clone()
+            }
             Control::Choice(choices) => {
                 let chosen = choices.iter().find(|choice| choice.chosen);
                 chosen.map(|choice| choice.value.clone()).unwrap_or_default()

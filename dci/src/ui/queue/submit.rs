@@ -2,23 +2,24 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::LOCATION;
 use actix_web::web::Data;
+use disbatch_core::arrays::{Array, NewArray};
 use disbatch_core::model::{Queue, TaskId};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, create_tasks, get_queue, then};
 use crate::error::HttpError;
-use crate::json;
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::schema::Problem;
+use crate::ui::schema::{Form, Problem};
+use crate::{arrays, changes, json};
 
 /// Submits what a filled form says: `json`, which is an object, an array of objects, or an object on each line; or
-/// else a field for each parameter of the plugin, named by its JSON Pointer. Options are those of `POST /tasks`. With
-/// `.preview` nothing is submitted, and the parameters are answered. With `.then` the task's page is next.
+/// else a field for each parameter of the plugin, named by its JSON Pointer. Options are those of `POST /tasks`, so that
+/// `.array` makes one array. With `.preview` nothing is submitted, and the parameters are answered. With `.then` the task's
+/// page is next.
 ///
 /// # Errors
 /// A field is wrong (`fields` says which), the queue accepts no tasks, or the database cannot be reached.
@@ -30,13 +31,13 @@ use crate::ui::schema::Problem;
     ),
     responses(
         (
-            status = 200, description = "Submitted.", body = Value,
+            status = 200, description = "Submitted. Of an array there is its id, `array`, in place of `ids`.", body = Value,
             example = json!({
                 "count": 1, "ids": ["6b0003bb686c8275d8013333"],
                 "said": "Task 6b0003bb686c8275d8013333 is submitted.",
             }),
         ),
-        (status = 303, description = "Submitted; its page, or that of all tasks, is next."),
+        (status = 303, description = "Submitted; its page, that of its array, or that of all tasks, is next."),
         (status = 400, description = "A field is wrong.", body = ErrorBody),
         (status = 404, description = "There is no such queue.", body = ErrorBody),
         (status = 409, description = "The queue accepts no tasks, or a `.unique` key is taken.", body = ErrorBody),
@@ -57,13 +58,33 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         return Err(create_tasks::accepts_nothing(&queue));
     }
     let options = create_tasks::options::of(params, queue.id, &state.keys)?;
-    let tasks = create_tasks::task_params(&Value::Array(wanted(state, &queue, params)?))?;
+    create_tasks::gates::check(state, who, &options).await?;
+    create_tasks::steps::check(state, who, &queue, &options.steps).await?;
+    let options = create_tasks::whose::of(options, params, who, &queue)?;
+    if arrays::is_asked(params) {
+        let array = wanted_array(params, |key| wanted(state, &queue, params, Some(key)))?;
+        let made = changes::submit_array(state, who, queue.id, array, (options, None)).await?;
+        return Ok(answer_of_array(&made.array, then::is_form(params)));
+    }
+    arrays::refuse(params)?;
+    let tasks = create_tasks::task_params(&Value::Array(wanted(state, &queue, params, None)?))?;
     let ids = create_tasks::submit(state, who, queue.id, tasks, (options, None)).await?;
     Ok(answer(&queue, &ids, then::is_form(params)))
 }
 
-/// The parameters of each task.
-fn wanted(state: &State, queue: &Queue, params: &Params) -> Result<Vec<Value>, HttpError> {
+/// The array that a form asks for. What all elements have is told by `of_all`, which is given the parameter that each
+/// element has of its own.
+fn wanted_array(
+    params: &Params,
+    of_all: impl FnOnce(&str) -> Result<Vec<Value>, HttpError>,
+) -> Result<NewArray, HttpError> {
+    let own = arrays::key_of(params)?;
+    let fields = Map::from_iter([("params".to_owned(), Value::Array(of_all(&own)?))]);
+    arrays::parse(&Params { fields, options: params.options.clone() })
+}
+
+/// The parameters of each task. The parameter `own` need not be among them.
+fn wanted(state: &State, queue: &Queue, params: &Params, own: Option<&str>) -> Result<Vec<Value>, HttpError> {
     match params.fields.get("json") {
         Some(Value::String(text)) => of_text(text),
         Some(_) => Err(HttpError::bad_request("json must be given once, as text")),
@@ -73,6 +94,7 @@ fn wanted(state: &State, queue: &Queue, params: &Params) -> Result<Vec<Value>, H
                     "the parameters of the queue's plugin are not known here: give them as JSON",
                 )
             })?;
+            let form = own.into_iter().fold(form, Form::without_need_of);
             Ok(vec![Value::Object(form.read(&params.fields).map_err(|problems| refused(&problems))?)])
         }
     }
@@ -116,7 +138,7 @@ fn answer(queue: &Queue, ids: &[TaskId], is_form: bool) -> HttpResponse {
             [id] => format!("/tasks/{id}"),
             _ => format!("/tasks?queue={}", queue.id),
         };
-        return HttpResponse::SeeOther().insert_header((LOCATION, next)).finish();
+        return then::see(&next);
     }
     let said = match ids {
         [id] => format!("Task {id} is submitted."),
@@ -126,8 +148,20 @@ fn answer(queue: &Queue, ids: &[TaskId], is_form: bool) -> HttpResponse {
     json::ok(&json!({ "count": ids.len(), "ids": ids, "said": said }))
 }
 
+fn answer_of_array(array: &Array, is_form: bool) -> HttpResponse {
+    let (id, count) = (array.id.to_string(), array.count);
+    if is_form {
+        return then::see(&format!("/arrays/{id}"));
+    }
+    let elements = if count == 1 { "1 element".to_owned() } else { format!("{count} elements") };
+    let said = format!("Array {id} of {elements} is submitted.");
+    json::ok(&json!({ "array": id, "count": count, "said": said }))
+}
+
 #[cfg(test)]
 mod tests {
+    use actix_web::http::header::LOCATION;
+
     use super::*;
 
     #[test]
@@ -147,6 +181,34 @@ mod tests {
         let error = refused(&[problem("/to/city"), problem("/name")]);
         assert_eq!(error.to_string(), "to/city must be given; name must be given");
         assert!(error.json().contains("\"/to/city\":\"must be given\""), "{}", error.json());
+    }
+
+    #[test]
+    fn an_array_has_the_parameters_of_the_form_and_one_of_its_own() {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        let with = |fields, options| Params { fields: map(fields), options: map(options) };
+        let params = |options| with(json!({ "/to": "you" }), options);
+        let form = Form::of(&json!({
+            "properties": { "to": { "type": "string" }, "page": { "type": "integer" } }, "required": ["to", "page"],
+        }));
+        let read = |params: &Params| {
+            wanted_array(params, |own| {
+                let read = form.clone().without_need_of(own).read(&params.fields);
+                Ok(vec![Value::Object(read.map_err(|problems| refused(&problems))?)])
+            })
+        };
+        let array = read(&params(json!({ "array": "1-9%3", "array_key": "page", "array_cap": "" }))).unwrap();
+        assert_eq!((array.items.count(), array.cap, array.key.as_str()), (9, Some(3), "page"));
+        assert_eq!(array.params, bson::doc! { "to": "you" });
+        let missing = read(&params(json!({ "array": "1-9" }))).unwrap_err().to_string();
+        assert_eq!(missing, "page must be given", "each has an item, and no page");
+        let given = json!({ "/to": "you", "/page": "3" });
+        let twice = read(&with(given, json!({ "array": "1-9", "array_key": "to" }))).unwrap_err().to_string();
+        assert!(twice.starts_with("'params' has the key to itself"), "{twice}");
+        let several = wanted_array(&params(json!({ "array": "1-9" })), |_| Ok(vec![json!({}), json!({})]));
+        assert!(several.unwrap_err().to_string().starts_with("'params' must be a JSON object"));
+        let wrong = wanted_array(&params(json!({ "array": "x" })), |_| Ok(vec![json!({})])).unwrap_err();
+        assert!(wrong.to_string().starts_with(".array: "), "{wrong}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::facts::Statuses;
 use super::*;
+use crate::ui::live::assert_on_page;
 use crate::ui::node_state::Now;
 use crate::ui::tally::Tally;
 
@@ -174,11 +175,17 @@ fn secure_parameters_have_a_field_where_there_is_a_key() {
 }
 
 #[test]
+fn an_array_is_asked_for_with_the_form_and_with_json() {
+    let html = html(&facts(doc! { "name": "q", "plugin": "My::Plugin" }), Some(form()));
+    for part in ["<label>Array <input name=\".array\"", "name=\".array_key\"", "<code>0-99%10</code>"] {
+        assert_eq!(html.matches(part).count(), 2, "{part} in {html}");
+    }
+    assert!(html.contains("href=\"/arrays?queue=6b0003bb686c8275d70dc2f1\""), "{html}");
+}
+
+#[test]
 fn every_part_is_on_the_page_under_its_id() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
     let html = html(&facts, Some(form()));
-    for part in Shown::of(&facts).parts().unwrap() {
-        let id = format!(" id=\"{}\"", part.id());
-        assert!(html.matches(&id).count() == 1 && part.html().contains(&id), "{id} in {html}");
-    }
+    assert_on_page(&Shown::of(&facts).parts().unwrap(), &html);
 }

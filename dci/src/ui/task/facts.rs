@@ -14,35 +14,58 @@ use crate::ui::{bulk::encoded, plain};
 const SHOWN_BYTES: usize = 64 * 1024;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: [&str; 28] = [
+const KNOWN: [&str; 51] = [
     "_id",
+    "after",
+    "after_failed",
+    "after_when",
+    "again",
     "archived",
+    "array",
     "attempt",
+    "awaited",
     "cancel",
     "complete",
     "ctime",
     "deadline",
+    "dependents",
     "exit",
     "failures",
+    "final_of",
+    "gate",
     "grace",
+    "group",
+    "group_slot",
     "has_secure_params",
+    "held",
     "history",
+    "holds_locks",
+    "lock_round",
+    "locks",
     "max_attempts",
     "mtime",
+    "needs_lock",
     "node",
     "parameters",
     "params",
+    "priority",
     "progress",
     "queue",
     "result",
     "run_at",
+    "saves",
+    "schedule",
+    "scheduled_for",
     "secure_params",
     "started",
     "status",
     "stderr",
     "stdout",
+    "steps",
     "timeout",
     "unique",
+    "unsettled",
+    "waiting_for",
 ];
 
 /// The queue's name, and its id if it has one.
@@ -62,6 +85,10 @@ pub struct QueueLink {
 pub struct Facts {
     queue: QueueLink,
     node: String,
+    /// The schedule that has made it.
+    schedule: Option<String>,
+    /// The array that it is an element of, or comes after.
+    array: Option<(String, String)>,
     times: Vec<(&'static str, When)>,
     others: Vec<(&'static str, String)>,
     incomplete: bool,
@@ -117,6 +144,7 @@ impl Facts {
         let times = [
             time("Created", "ctime"),
             time("Due", "run_at"),
+            time("Scheduled for", "scheduled_for"),
             time("Started", "started"),
             time("Changed", "mtime"),
             time("Deadline", "deadline"),
@@ -127,12 +155,20 @@ impl Facts {
         others.extend(task.get_document("exit").map(exit).unwrap_or_default());
         others
             .extend(task.get_document("cancel").map(|cancel| ("Cancel asked by", who_and_why(cancel))).ok());
-        let limits =
-            [seconds("Time limit", "timeout"), seconds("Grace", "grace"), text("Unique key", "unique")];
+        let limits = [
+            seconds("Time limit", "timeout"),
+            seconds("Grace", "grace"),
+            text("Unique key", "unique"),
+            text("Group", "group"),
+            text("Priority", "priority"),
+        ];
         others.extend(limits.into_iter().flatten());
+        others.extend(gates(task));
         Self {
             queue,
             node: plain(task.get("node")),
+            schedule: task.get_object_id("schedule").ok().map(|id| id.to_hex()),
+            array: array(task),
             times: times.into_iter().flatten().collect(),
             others,
             incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
@@ -156,6 +192,36 @@ impl Outcome {
             others: others.map(|(key, value)| (key.clone(), Shown::of(value))).collect(),
         }
     }
+}
+
+/// The id of its array, and what it is in that.
+fn array(task: &Document) -> Option<(String, String)> {
+    if let Ok(id) = task.get_object_id("final_of") {
+        return Some((id.to_hex(), "comes after its elements".to_owned()));
+    }
+    let array = task.get_document("array").ok()?;
+    let id = array.get_object_id("id").ok()?;
+    Some((id.to_hex(), format!("element {}", plain(array.get("index")))))
+}
+
+/// What it comes after, and what it holds while it runs.
+fn gates(task: &Document) -> Vec<(&'static str, String)> {
+    let all = |field: &str| task.get_array(field).map(Vec::as_slice).unwrap_or_default();
+    let mut gates = Vec::new();
+    let (after, when) = (all("after").len(), plain(task.get("after_when")));
+    match (after, when.as_str()) {
+        (0, _) => {}
+        (1, "finished") => gates.push(("Comes after", "1 task, however it ends".to_owned())),
+        (1, _) => gates.push(("Comes after", "1 task, if that succeeds".to_owned())),
+        (_, "finished") => gates.push(("Comes after", format!("{after} tasks, however they end"))),
+        (_, "any") => gates.push(("Comes after", format!("the first of {after} tasks that succeeds"))),
+        (_, _) => gates.push(("Comes after", format!("{after} tasks, if all succeed"))),
+    }
+    let locks: Vec<String> = all("locks").iter().map(|lock| plain(Some(lock))).collect();
+    if !locks.is_empty() {
+        gates.push(("Locks", locks.join(", ")));
+    }
+    gates
 }
 
 /// The number of its attempt, of how many, and how many failed.
@@ -185,7 +251,8 @@ mod tests {
         let task = doc! {
             "node": "a/<b>", "ctime": at(0), "started": at(5), "mtime": at(9), "attempt": 2, "max_attempts": 3,
             "failures": 1, "timeout": 90_i64, "unique": "<k>", "complete": false, "exit": { "code": 3 },
-            "cancel": { "by": "ada", "reason": "<why>" },
+            "cancel": { "by": "ada", "reason": "<why>" }, "locks": ["db/3", "<x>"], "after": [1, 2],
+            "after_when": "any",
         };
         let queue =
             QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "<mail>".into(), there: true };
@@ -199,6 +266,8 @@ mod tests {
             "<dt>Cancel asked by</dt><dd>ada: &#60;why&#62;</dd>",
             "<dt>Exit code</dt><dd>3</dd>",
             "<dt>Time limit</dt><dd>90 s</dd>",
+            "<dt>Comes after</dt><dd>the first of 2 tasks that succeeds</dd>",
+            "<dt>Locks</dt><dd>db/3, &#60;x&#62;</dd>",
             "&#60;k&#62;",
             "datetime=\"2026-11-20T08:24:32Z\"",
             "Storing the output failed.",

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document};
-use disbatch_core::explain::Reader;
+use disbatch_core::accounts::Reach;
 
 use super::life::status;
 use super::look;
@@ -23,7 +23,8 @@ const STAMP: [&str; 4] = ["status", "mtime", "complete", "archived"];
 /// The looks at one task.
 #[derive(Debug)]
 pub struct Feed {
-    reader: Reader,
+    /// How far the rights of those reach who are told.
+    reach: Reach,
     last: RefCell<Option<Last>>,
 }
 
@@ -36,9 +37,9 @@ struct Last {
 }
 
 impl Feed {
-    /// Looks for those who may be told so much.
-    pub fn of(reader: Reader) -> Self {
-        Self { reader, last: RefCell::default() }
+    /// For those whose rights reach so far.
+    pub fn new(reach: Reach) -> Self {
+        Self { reach, last: RefCell::default() }
     }
 
     /// The parts of the page that change.
@@ -53,7 +54,7 @@ impl Feed {
             }
         }
         let task = read(state, id, only(&["stdout", "stderr", "params", "parameters"], 0)).await?;
-        let parts = look(state, id, &task, self.reader).await?.0.parts()?;
+        let parts = look(state, id, &task, &self.reach).await?.0.parts()?;
         self.note(&task, &parts);
         Ok(parts)
     }
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_ended_task_is_looked_at_again_when_something_has_happened() {
-        let feed = Feed::of(Reader::OfAll);
+        let feed = Feed::new(Reach::All);
         let running = doc! { "status": 0, "mtime": 5_i64 };
         feed.note(&running, &[]);
         assert!(feed.known(&running).is_none(), "it goes on");

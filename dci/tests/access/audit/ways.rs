@@ -33,6 +33,25 @@ fn settings(queue: &str) -> Vec<Case> {
     ]
 }
 
+/// What is done with schedules and calendars.
+fn of_schedules(queue: &str) -> Vec<Case> {
+    let schedule = |path: &str, body, what| case(format!("/schedules{path}"), body, what, "schedule");
+    let new = json!({ "name": "nightly", "queue": queue, "cron": "0 3 * * *", "params": { "to": "all" } });
+    let past = json!({ "from": "2025-03-01", "to": "2025-03-03" });
+    let day = json!({ "name": "holidays", "dates": ["2026-12-24"] });
+    vec![
+        schedule("", new, "schedule create"),
+        schedule("/nightly", json!({ "cron": "@hourly", "options": { "timeout": 5 } }), "schedule update"),
+        schedule("/nightly/pause", json!({}), "schedule pause"),
+        schedule("/nightly/run", json!({}), "schedule run"),
+        schedule("/nightly", json!({ "paused": false }), "schedule resume"),
+        schedule("/nightly", json!({ "cron": "0 3 * * *" }), "schedule update"),
+        schedule("/nightly/backfill", past, "schedule backfill"),
+        case("/calendars", day, "calendar set", "calendar"),
+        case("/calendars/holidays", json!({ "dates": ["2026-12-31"] }), "calendar set", "calendar"),
+    ]
+}
+
 /// What is done with tasks.
 fn of_tasks(queue: &str, waiting: ObjectId, ended: ObjectId) -> Vec<Case> {
     let tasks = json!([{ "to": SECRET }]);
@@ -80,6 +99,46 @@ async fn every_way_to_change_settings_leaves_one_entry() -> anyhow::Result<()> {
     let id = old.context("the queue is not there")?.id.to_string();
     let gone = change(&world, Method::POST, "/delete-queue-json", json!({ "id": id })).await?;
     assert_eq!((&gone["what"], &gone["before"]["name"]), (&json!("queue delete"), &json!("old")));
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn every_way_to_change_a_schedule_leaves_one_entry() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.mine.to_string();
+    let all = made(&world, of_schedules(&queue)).await?;
+    for entry in &all[..7] {
+        assert_eq!(
+            (&entry["queue"], &entry["object"]["name"]),
+            (&json!(queue), &json!("nightly")),
+            "{entry}"
+        );
+    }
+    let updated = (&all[1]["before"], &all[1]["after"]);
+    let after = json!({ "cron": "@hourly", "options": { "timeout": 5 } });
+    assert_eq!(updated, (&json!({ "cron": "0 3 * * *" }), &after));
+    assert_eq!(
+        (&all[2]["before"], &all[2]["after"]),
+        (&json!({ "paused": false }), &json!({ "paused": true }))
+    );
+    assert_eq!((&all[3]["count"], &all[6]["count"]), (&json!(1), &json!(2)));
+    assert_eq!(all[8]["after"], json!({ "dates": ["2026-12-31"] }));
+    for (path, body, expected) in [
+        ("/schedules/nightly", json!({ "cron": "0 3 * * *" }), 200),
+        ("/schedules/nightly/resume", json!({}), 200),
+        ("/schedules/nightly/backfill", json!({ "from": "2025-03-01", "to": "2025-03-03" }), 200),
+        ("/schedules/nightly", json!({ "cron": "nonsense" }), 400),
+        ("/calendars/holidays", json!({ "dates": ["2026-12-31"] }), 200),
+        ("/calendars", json!({ "name": "holidays" }), 409),
+    ] {
+        super::nothing(&world, "operator", path, body, expected).await?;
+    }
+    for (path, what) in
+        [("/schedules/nightly", "schedule delete"), ("/calendars/holidays", "calendar delete")]
+    {
+        let gone = change(&world, Method::DELETE, path, json!({})).await?;
+        assert_eq!(gone["what"], what, "{gone}");
+    }
     world.database.drop_database().await
 }
 

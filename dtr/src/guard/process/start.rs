@@ -1,9 +1,9 @@
 //! Where a guard begins a plugin, and what it makes and leaves for it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::time::Duration;
 
 use disbatch_core::cgroup;
@@ -182,9 +182,14 @@ fn task_of(spawn: &Spawn) -> Option<TaskId> {
 }
 
 /// Makes the working directory the property of the plugin's user. Until now nobody else can have put another folder in
-/// its place.
+/// its place; where that user has had it before, anything may be there, and nothing of anybody else's is given away.
 fn hand_over_folder(spawn: &Spawn) -> io::Result<()> {
-    match spawn.confinement.as_ref().and_then(|confinement| confinement.user.as_ref()) {
+    let Some(confinement) = &spawn.confinement else { return Ok(()) };
+    match &confinement.user {
+        Some(user) if confinement.handed_over && !spawn.is_warm() => {
+            let is_theirs = fs::metadata(".")?.uid() == user.uid;
+            if is_theirs { Ok(()) } else { Err(io::Error::other("the private folder is another one by now")) }
+        }
         Some(user) if !spawn.is_warm() => chown(".", Some(user.uid), Some(user.gid)),
         _ => Ok(()), // A plugin that takes several tasks is in no folder of a task.
     }

@@ -46,7 +46,7 @@ async fn nobody_passes_for_a_warm_plugin_that_has_no_task() {
     let guard = Guard::start(Settings::default()).unwrap();
     let (spawn, _folder, _) = request(&["/bin/sh", "-c", "read x"]);
     let mark = format!("{RUNNER_VARIABLE}=4711");
-    let environment = vec![(RUNNER_VARIABLE.into(), "4711".into())];
+    let environment = Environment::of(vec![(RUNNER_VARIABLE.into(), "4711".into())]);
     let mut warm = guard.spawn(Spawn { folder: "/".into(), environment, ..spawn }).unwrap();
     let _streams = warm.streams().unwrap();
     let Some(Report::Pid(pid)) = timeout(DEADLINE, warm.report()).await.unwrap() else { panic!("it starts") };

@@ -1,0 +1,318 @@
+//! The commands about schedules and calendars.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use disbatch_core::secrets::SecureParams;
+
+use crate::args::{seconds, secure};
+
+/// What is done with schedules.
+#[derive(Debug, Subcommand)]
+pub enum ScheduleCommand {
+    /// Show the schedules
+    List(ScheduleFilter),
+    /// Show one for people
+    Show(OneSchedule),
+    /// Make one
+    Create(Box<NewSchedule>),
+    /// Change one; what is not named stays as it is
+    Update(Box<ScheduleChange>),
+    /// Delete one; the tasks that it has made stay
+    Delete(OneSchedule),
+    /// Have it make no tasks by itself until `resume`
+    Pause(OneSchedule),
+    /// Have it make tasks by itself again
+    Resume(OneSchedule),
+    /// Have it make a task now, whatever else of it runs
+    Run(OneSchedule),
+    /// Have it make the tasks that are missing between two times
+    Backfill(BackfillOptions),
+    /// Show when it makes its next tasks, or when one would
+    Preview(PreviewOptions),
+}
+
+/// What is done with calendars.
+#[derive(Debug, Subcommand)]
+pub enum CalendarCommand {
+    /// Show the calendars
+    List,
+    /// Show the days of one
+    Show(OneCalendar),
+    /// Make one, or give it other days
+    Set(CalendarDays),
+    /// Delete one that no schedule goes by
+    Delete(OneCalendar),
+}
+
+/// Which schedules.
+#[derive(Debug, Default, Args)]
+pub struct ScheduleFilter {
+    /// Those of this queue, by its name or id
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Those of this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Those that are paused
+    #[arg(long, conflicts_with = "active")]
+    pub paused: bool,
+    /// Those that are not paused
+    #[arg(long)]
+    pub active: bool,
+}
+
+/// A schedule.
+#[derive(Debug, Args)]
+pub struct OneSchedule {
+    /// The schedule's name or id
+    pub schedule: String,
+}
+
+/// A schedule that is to be made.
+#[derive(Debug, Args)]
+pub struct NewSchedule {
+    /// A name that no other schedule has
+    pub name: String,
+    /// What it is to do.
+    #[command(flatten)]
+    pub settings: ScheduleSettings,
+}
+
+/// What is changed of a schedule.
+#[derive(Debug, Args)]
+pub struct ScheduleChange {
+    /// The schedule's name or id
+    pub schedule: String,
+    /// Call it so from now on
+    #[arg(long, value_name = "NAME")]
+    pub rename: Option<String>,
+    /// Back to the default: zone, start, options.timeout and so on; repeated for others
+    #[arg(long, value_name = "FIELD")]
+    pub unset: Vec<String>,
+    /// Only if it has this revision, as `schedule show` prints it
+    #[arg(long, value_name = "N")]
+    pub rev: Option<i64>,
+    /// What else it is to do.
+    #[command(flatten)]
+    pub settings: ScheduleSettings,
+}
+
+/// What a schedule is to do.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Schedules")]
+pub struct ScheduleSettings {
+    /// Take the fields from this file, a JSON object as `schedule show --format json` prints one; options on the
+    /// command line come first. `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// The queue of its tasks, by name or id
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// When: five fields (minute, hour, day, month, day of the week), six with seconds first, or @daily and such;
+    /// repeated for others
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
+    pub cron: Vec<String>,
+    /// The time zone that this is meant in, as Europe/Berlin [default: UTC]
+    #[arg(long, value_name = "ZONE")]
+    pub zone: Option<String>,
+    /// Parameters of its tasks as one JSON object
+    #[arg(long, value_name = "JSON")]
+    pub params: Option<String>,
+    /// A parameter as text; repeated for others
+    #[arg(long, value_name = "NAME=TEXT", conflicts_with = "params")]
+    pub param: Vec<String>,
+    /// Give the plugin the JSON object in this file, which is encrypted and shown to nobody; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub secure_params_file: Option<PathBuf>,
+    /// What it is for
+    #[arg(long, value_name = "TEXT")]
+    pub description: Option<String>,
+    /// What to do at a time that the clock skips: skip, or after it [default: after]
+    #[arg(long, value_name = "WORD")]
+    pub gap: Option<String>,
+    /// Which of two equal times to take when the clock is put back: first, last or both [default: first]
+    #[arg(long, value_name = "WORD")]
+    pub fold: Option<String>,
+    /// Later by up to so long, each time as long as the last
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    pub jitter: Option<Duration>,
+    /// Not before: ISO 8601 or seconds since 1970
+    #[arg(long, value_name = "WHEN")]
+    pub start: Option<String>,
+    /// Not after: ISO 8601 or seconds since 1970
+    #[arg(long, value_name = "WHEN")]
+    pub end: Option<String>,
+    /// Not on the days of this calendar; repeated for others
+    #[arg(long, value_name = "CALENDAR")]
+    pub exclude: Vec<String>,
+    /// Only on the days of this calendar; repeated for others
+    #[arg(long, value_name = "CALENDAR")]
+    pub only: Vec<String>,
+    /// What to do while an earlier task has not ended: allow, skip, queue or cancel [default: skip]
+    #[arg(long, value_name = "WORD")]
+    pub overlap: Option<String>,
+    /// Make up for all times that were missed within so long, and not for the newest alone
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    pub catch_up: Option<Duration>,
+    /// End an attempt that takes longer
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    pub timeout: Option<Duration>,
+    /// Time for the plugin between SIGTERM and SIGKILL
+    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
+    pub grace: Option<Duration>,
+    /// Try a task that fails so often at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_attempts: Option<u32>,
+    /// Before others of the queue if it is higher: -1000 to 1000
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub priority: Option<i64>,
+    /// Whose turn it is, in a fair queue
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// What its tasks must hold: NAME, NAME/shared or NAME/3; repeated for others
+    #[arg(long, value_name = "LOCK")]
+    pub lock: Vec<String>,
+    /// Let it make no tasks by itself yet
+    #[arg(long)]
+    pub paused: bool,
+    /// What the file of secure parameters has.
+    #[arg(skip)]
+    pub secure_params: Option<SecureParams>,
+}
+
+impl ScheduleSettings {
+    /// The same with what is in the file of secure parameters. To be called once, as it may be standard input.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has no JSON object; or both files are standard input.
+    pub fn with_secure_params(mut self) -> anyhow::Result<Self> {
+        if let Some(path) = &self.secure_params_file {
+            let both = secure::is_stdin(path) && self.file.as_deref().is_some_and(secure::is_stdin);
+            anyhow::ensure!(!both, "--file and --secure-params-file cannot both be standard input");
+            self.secure_params = secure::read(path)?;
+        }
+        Ok(self)
+    }
+}
+
+/// A stretch of time whose tasks are to be made.
+#[derive(Debug, Args)]
+pub struct BackfillOptions {
+    /// The schedule's name or id
+    pub schedule: String,
+    /// From this time on: ISO 8601 or seconds since 1970
+    #[arg(long, value_name = "WHEN")]
+    pub from: String,
+    /// Up to this time [default: now]
+    #[arg(long, value_name = "WHEN")]
+    pub to: Option<String>,
+    /// Make at most so many, the earliest first
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub most: Option<u32>,
+    /// Only print which times these are
+    #[arg(long)]
+    pub preview: bool,
+    /// Do not ask
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// What times are to be shown.
+#[derive(Debug, Args)]
+pub struct PreviewOptions {
+    /// The schedule's name or id
+    #[arg(required_unless_present = "cron", conflicts_with = "cron")]
+    pub schedule: Option<String>,
+    /// When, in place of a schedule; repeated for others
+    #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
+    pub cron: Vec<String>,
+    /// The time zone of --cron [default: UTC]
+    #[arg(long, value_name = "ZONE", conflicts_with = "schedule")]
+    pub zone: Option<String>,
+    /// Not on the days of this calendar; repeated for others
+    #[arg(long, value_name = "CALENDAR", conflicts_with = "schedule")]
+    pub exclude: Vec<String>,
+    /// Only on the days of this calendar; repeated for others
+    #[arg(long, value_name = "CALENDAR", conflicts_with = "schedule")]
+    pub only: Vec<String>,
+    /// From this time on [default: now]
+    #[arg(long, value_name = "WHEN")]
+    pub after: Option<String>,
+    /// So many times
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub next: u32,
+}
+
+/// A calendar.
+#[derive(Debug, Args)]
+pub struct OneCalendar {
+    /// The calendar's name
+    pub calendar: String,
+}
+
+/// The days of a calendar. It has no others then.
+#[derive(Debug, Args)]
+pub struct CalendarDays {
+    /// The calendar's name
+    pub calendar: String,
+    /// A day, as 2026-12-25; several with commas between them
+    #[arg(long, value_name = "DAY", value_delimiter = ',')]
+    pub dates: Vec<String>,
+    /// A day of every year, as 12-25; several with commas between them
+    #[arg(long, value_name = "DAY", value_delimiter = ',')]
+    pub recurring: Vec<String>,
+    /// The time zone whose days these are [default: that of the schedule]
+    #[arg(long, value_name = "ZONE")]
+    pub zone: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::testing::subcommand;
+
+    #[test]
+    fn what_a_schedule_does_is_read() {
+        let words = ["create", "nightly", "--queue", "mail", "--cron", "0 3 * * *", "--cron", "@monthly"];
+        let more = ["--jitter", "5m", "--exclude", "holidays", "--lock", "db/shared", "--priority", "-5"];
+        let words = [&words[..], &more].concat();
+        let ScheduleCommand::Create(new) = subcommand(&words).unwrap() else { panic!() };
+        assert_eq!((new.name.as_str(), new.settings.queue.as_deref()), ("nightly", Some("mail")));
+        assert_eq!(new.settings.cron, ["0 3 * * *", "@monthly"]);
+        assert_eq!((new.settings.jitter, new.settings.priority), (Some(Duration::from_secs(300)), Some(-5)));
+        assert_eq!((new.settings.exclude.len(), new.settings.lock.len()), (1, 1));
+    }
+
+    #[test]
+    fn mistakes_are_told_before_anything_is_sent() {
+        for (words, message) in [
+            (&["create"][..], "NAME"),
+            (&["create", "a", "--jitter", "soon"], "is no length of time"),
+            (&["create", "a", "--params", "{}", "--param", "b=1"], "cannot be used with"),
+            (&["backfill", "a"], "--from"),
+            (&["backfill", "a", "--from", "0", "--most", "1001"], "1001"),
+            (&["preview"], "required"),
+            (&["preview", "a", "--cron", "@daily"], "cannot be used with"),
+            (&["preview", "a", "--zone", "UTC"], "cannot be used with"),
+            (&["list", "--paused", "--active"], "cannot be used with"),
+            (&["run"], "SCHEDULE"),
+        ] {
+            let error = subcommand::<ScheduleCommand>(words).unwrap_err();
+            assert!(error.contains(message), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn one_input_is_for_one_file() {
+        let settings = ScheduleSettings {
+            file: Some("-".into()),
+            secure_params_file: Some("-".into()),
+            ..ScheduleSettings::default()
+        };
+        let error = settings.with_secure_params().unwrap_err().to_string();
+        assert!(error.contains("cannot both be standard input"), "{error}");
+        assert!(ScheduleSettings::default().with_secure_params().is_ok());
+    }
+}

@@ -1,0 +1,252 @@
+//! Arrays as they are shown: how many elements are in which status, and where these are.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+
+use super::items::element_id;
+use super::{Array, ArrayState};
+use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
+use crate::store::{Store, StoreError};
+
+/// How long counting may take.
+const COUNTING: Duration = Duration::from_secs(5);
+
+/// How many elements are in which status. Those that were archived are among them, those that were deleted are not.
+pub type Counts = BTreeMap<i64, i64>;
+
+/// An array of a list, and its counts, if they are known.
+pub type ArrayRow = (Array, Option<Counts>);
+
+/// Which arrays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArrayFilter {
+    /// Of these queues.
+    pub queues: Option<Vec<QueueId>>,
+    /// In this state.
+    pub state: Option<ArrayState>,
+    /// Older than this one: for the next page.
+    pub before: Option<ArrayId>,
+}
+
+impl ArrayFilter {
+    fn document(&self) -> Document {
+        let mut filter = Document::new();
+        if let Some(queues) = &self.queues {
+            filter.insert("queue", doc! { "$in": queues.clone() });
+        }
+        if let Some(state) = self.state {
+            filter.insert("state", state.as_str());
+        }
+        if let Some(before) = self.before {
+            filter.insert("_id", doc! { "$lt": before });
+        }
+        filter
+    }
+}
+
+/// So many elements of a stretch of an array are in this status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    /// Which stretch, counted from 0.
+    pub number: u32,
+    /// The status.
+    pub status: Status,
+    /// How many.
+    pub tasks: i64,
+}
+
+/// An element.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Element {
+    /// Its task.
+    pub id: TaskId,
+    /// Its place, counted from 0.
+    pub index: u32,
+    /// What it is for, as far as it is known.
+    pub value: Option<Bson>,
+    /// Its status. `None`: there is no such task, not yet or not any more.
+    pub status: Option<Status>,
+}
+
+impl Store {
+    /// One array.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(array = %id), err(level = "debug"))]
+    pub async fn find_array(&self, id: ArrayId) -> Result<Option<Array>, StoreError> {
+        let found = self.arrays().find_one(doc! { "_id": id }).projection(without_tasks()).await?;
+        Ok(found.and_then(|array| Array::stored(&array)))
+    }
+
+    /// Arrays, the latest first.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn list_arrays(&self, filter: &ArrayFilter, limit: i64) -> Result<Vec<ArrayRow>, StoreError> {
+        let arrays = self.arrays();
+        let found = arrays.find(filter.document()).projection(without_tasks()).sort(doc! { "_id": -1 });
+        let found: Vec<Document> = found.limit(limit).await?.map_ok(Document::from).try_collect().await?;
+        let known: HashMap<ArrayId, Counts> = found.iter().filter_map(noted_counts).collect();
+        let arrays: Vec<Array> = found.iter().filter_map(Array::stored).collect();
+        let open = arrays.iter().map(|array| array.id).filter(|id| !known.contains_key(id));
+        let open: Vec<ArrayId> = open.collect();
+        let counted = self.count_elements(&open).await?;
+        let row = |array: Array| {
+            let of_open = || counted.as_ref().map(|all| all.get(&array.id).cloned().unwrap_or_default());
+            let counts = known.get(&array.id).cloned().or_else(of_open);
+            (array, counts)
+        };
+        Ok(arrays.into_iter().map(row).collect())
+    }
+
+    /// How many elements of arrays are in which status. `None`: counting takes too long.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn count_elements(
+        &self,
+        arrays: &[ArrayId],
+    ) -> Result<Option<HashMap<ArrayId, Counts>>, StoreError> {
+        let mut all: HashMap<ArrayId, Counts> = HashMap::new();
+        if arrays.is_empty() {
+            return Ok(Some(all));
+        }
+        for collection in [self.tasks(), self.archive()] {
+            let pipeline = [
+                doc! { "$match": { "array.id": { "$in": arrays.to_vec() } } },
+                doc! { "$group": {
+                    "_id": { "array": "$array.id", "status": "$status" }, "tasks": { "$sum": 1_i64 },
+                } },
+            ];
+            let found = match collection.aggregate(pipeline).max_time(COUNTING).await {
+                Ok(found) => found.try_collect::<Vec<Document>>().await,
+                Err(error) => Err(error),
+            };
+            let found = match found.map_err(StoreError::from) {
+                Err(error) if error.is_out_of_time() => return Ok(None),
+                found => found?,
+            };
+            for group in &found {
+                let Ok(key) = group.get_document("_id") else { continue };
+                let numbers =
+                    key.get("status").and_then(whole_number).zip(group.get("tasks").and_then(whole_number));
+                if let (Ok(array), Some((status, tasks))) = (key.get_object_id("array"), numbers) {
+                    *all.entry(ArrayId(array)).or_default().entry(status).or_insert(0) += tasks;
+                }
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// How many elements are in which status in each stretch of so many elements.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or it takes too long.
+    #[tracing::instrument(skip_all, fields(array = %id), err(level = "debug"))]
+    pub async fn array_cells(&self, id: ArrayId, size: u32) -> Result<Vec<Cell>, StoreError> {
+        let stretch = doc! { "$floor": { "$divide": ["$array.index", i64::from(size.max(1))] } };
+        let mut cells = Vec::new();
+        for collection in [self.tasks(), self.archive()] {
+            let pipeline = [
+                doc! { "$match": { "array.id": id } },
+                doc! { "$group": {
+                    "_id": { "number": { "$toLong": &stretch }, "status": "$status" }, "tasks": { "$sum": 1_i64 },
+                } },
+            ];
+            let found = collection.aggregate(pipeline).max_time(COUNTING).await?;
+            let found: Vec<Document> = found.try_collect().await?;
+            cells.extend(found.iter().filter_map(cell));
+        }
+        Ok(cells)
+    }
+
+    /// The elements from this place on, at most so many.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(array = %array.id), err(level = "debug"))]
+    pub async fn array_elements(
+        &self,
+        array: &Array,
+        from: u32,
+        limit: u32,
+    ) -> Result<Vec<Element>, StoreError> {
+        let until = from.saturating_add(limit).min(array.count);
+        let places: Vec<(u32, TaskId)> =
+            (from..until).map(|place| (place, element_id(array.id, place))).collect();
+        let ids: Vec<TaskId> = places.iter().map(|(_, id)| *id).collect();
+        let mut known: HashMap<TaskId, (Option<Status>, Option<Bson>)> = HashMap::new();
+        for collection in [self.archive(), self.tasks()] {
+            let these = doc! { "_id": { "$in": ids.clone() } };
+            let found = collection.find(these).projection(doc! { "status": 1, "array": 1 }).await?;
+            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            for task in found {
+                let Ok(id) = task.get_object_id("_id") else { continue };
+                let status = task.get("status").and_then(whole_number).map(Status::from_code);
+                let of_array = task.get_document("array").ok();
+                let value = of_array.and_then(|array| array.get("value").or_else(|| array.get("index")));
+                known.insert(TaskId(id), (status, value.cloned()));
+            }
+        }
+        let element = |(index, id): (u32, TaskId)| {
+            let (status, value) = known.remove(&id).unwrap_or_default();
+            Element { id, index, value, status }
+        };
+        Ok(places.into_iter().map(element).collect())
+    }
+}
+
+/// All but what the tasks are made of, which may be much, and secret.
+fn without_tasks() -> Document {
+    doc! { "template": 0, "items": 0, "params": 0, "last": 0 }
+}
+
+/// What was noted when the array was done.
+fn noted_counts(array: &Document) -> Option<(ArrayId, Counts)> {
+    let id = ArrayId(array.get_object_id("_id").ok()?);
+    let count = |group: &Bson| {
+        let group = group.as_document()?;
+        group.get("status").and_then(whole_number).zip(group.get("tasks").and_then(whole_number))
+    };
+    let counts: Option<Counts> = array.get_array("counts").ok()?.iter().map(count).collect();
+    Some((id, counts?))
+}
+
+fn cell(group: &Document) -> Option<Cell> {
+    let key = group.get_document("_id").ok()?;
+    Some(Cell {
+        number: u32::try_from(key.get("number").and_then(whole_number)?).ok()?,
+        status: Status::from_code(key.get("status").and_then(whole_number)?),
+        tasks: group.get("tasks").and_then(whole_number)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn counts_that_were_noted_are_read() {
+        let id = ObjectId::new();
+        let noted =
+            doc! { "_id": id, "counts": [{ "status": 1, "tasks": 5_i64 }, { "status": 2_i64, "tasks": 1 }] };
+        assert_eq!(noted_counts(&noted), Some((ArrayId(id), Counts::from([(1, 5), (2, 1)]))));
+        assert_eq!(noted_counts(&doc! { "_id": id }), None);
+        assert_eq!(noted_counts(&doc! { "_id": id, "counts": [5] }), None);
+    }
+
+    #[test]
+    fn a_cell_tells_where_how_many_are_how() {
+        let group = doc! { "_id": { "number": 3_i64, "status": 1 }, "tasks": 7_i64 };
+        assert_eq!(cell(&group), Some(Cell { number: 3, status: Status::Succeeded, tasks: 7 }));
+        assert_eq!(cell(&doc! { "_id": { "number": Bson::Null, "status": 1 }, "tasks": 7_i64 }), None);
+    }
+}

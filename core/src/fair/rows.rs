@@ -1,0 +1,391 @@
+//! What there is to be shown of the groups of a queue: what each has waiting, running and got, and when its turn is.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+
+use super::group::NO_GROUP;
+use super::ledger::{GROUPS, id_of};
+use super::plain::Reading;
+use super::read::{Names, Running, has_no_group};
+use super::settings::{Settings, Share};
+use super::shares::Shares;
+use super::turns::Pointer;
+use super::uses::{Used, Uses, names_for};
+use crate::counters::count::Amount;
+use crate::model::{Queue, QueueId, Status};
+use crate::store::{Store, StoreError};
+
+/// Up to so many groups that wait it is told when their turn is.
+const MOST_WAITING: usize = 10_000;
+
+/// So many tasks of a group are counted.
+const COUNTED: u64 = 1_000;
+
+/// So many tasks of a queue are looked at for those without a group.
+const LOOKED_AT: usize = 1_000;
+
+/// Which groups are asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GroupFilter {
+    /// Only those whose names come after this one.
+    pub after: Option<String>,
+    /// Only those whose names begin so.
+    pub prefix: Option<String>,
+    /// Only those that wait.
+    pub waiting: bool,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A group of a queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupRow {
+    /// Its name; empty for the tasks that have no group.
+    pub group: String,
+    /// How many of its tasks wait, counted up to 1,000. Of those without a group, only the first 1,000 tasks of the queue are
+    /// looked at.
+    pub waiting: Amount,
+    /// How many are claimed or running.
+    pub running: u64,
+    /// How many were started, as far as DENs have told.
+    pub started: u64,
+    /// How many of these have ended.
+    pub finished: u64,
+    /// For how many seconds its tasks have run, and those that run now; what is older counts less.
+    pub used: f64,
+    /// How much more than others it gets.
+    pub weight: u32,
+    /// How long ago one of its tasks was last started.
+    pub since_start: Option<Duration>,
+    /// How many turns come before its next one. `None`: it does not wait, or that is too far away to be told.
+    pub turn_in: Option<u64>,
+    /// When its next turn is, or why it has none.
+    pub why: Why,
+}
+
+/// When a group has its next turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// None of its tasks waits.
+    Idle,
+    /// It has as many tasks running as a group may have.
+    Full(u64),
+    /// After so many turns of others.
+    After(u64),
+    /// Too many groups wait to tell.
+    Unknown,
+}
+
+/// Some groups of a queue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupPage {
+    /// In the order of their names.
+    pub rows: Vec<GroupRow>,
+    /// Whether there are more after them.
+    pub more: bool,
+    /// How many groups wait in all.
+    pub waiting: Amount,
+    /// Where the rotation stands.
+    pub turns: Turns,
+}
+
+/// Where the rotation of a queue stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// How often it has begun anew.
+    pub round: i64,
+    /// The group that had its turn last.
+    pub last: Option<String>,
+}
+
+/// Who waits, and in which order they come.
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    names: BTreeSet<Arc<str>>,
+    /// There are more.
+    cut: bool,
+    pointer: Pointer,
+    /// Where use is shared, how many turns come before each.
+    ranks: Option<HashMap<Arc<str>, u64>>,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Idle => f.write_str("none of its tasks waits"),
+            Self::Full(1) => f.write_str("its task runs, and a group may have 1 running"),
+            Self::Full(threads) => write!(f, "{threads} of its tasks run, as many as a group may have"),
+            Self::After(0) => f.write_str("its turn is next"),
+            Self::After(1) => f.write_str("1 turn comes before its next one"),
+            Self::After(turns) => write!(f, "{turns} turns come before its next one"),
+            Self::Unknown => write!(f, "more than {MOST_WAITING} groups wait"),
+        }
+    }
+}
+
+impl Order {
+    /// How many turns come before the next one of a group that waits, if that can be told.
+    pub fn turns_before(&self, group: &str, weight: impl Fn(&str) -> u32) -> Option<u64> {
+        if let Some(ranks) = &self.ranks {
+            return ranks.get(group).copied();
+        }
+        if self.cut || !self.names.contains(group) {
+            return None;
+        }
+        let last = self.pointer.last.as_str();
+        // Its turn goes on.
+        let is_on = self.names.contains(last) && self.pointer.had < weight(last);
+        if group == last {
+            return Some(if is_on { 0 } else { count(self.names.len() - 1) });
+        }
+        let is_between = |name: &&Arc<str>| match (last < group, last < &***name, &***name < group) {
+            (true, behind, before) => behind && before,
+            (false, behind, before) => behind || before,
+        };
+        Some(count(self.names.iter().filter(is_between).count()) + u64::from(is_on))
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+impl Store {
+    /// Groups of a queue that wait, have tasks running, or had some lately, in the order of their names.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(queue = %queue.id), err(level = "debug"))]
+    pub async fn queue_groups(&self, queue: &Queue, filter: &GroupFilter) -> Result<GroupPage, StoreError> {
+        let settings = Settings::of(queue);
+        let running = self.running_by_group(queue.id).await?;
+        let (order, plain) = self.order_of_groups(queue).await?;
+        let mut names: BTreeSet<Arc<str>> = order.names.clone();
+        if order.cut {
+            let from = filter.after.as_deref().unwrap_or_default();
+            let more = Names { from: Some(from), before: None };
+            let heads = self.waiting_groups(queue.id, more, filter.limit.saturating_add(2)).await?;
+            names.extend(heads.into_iter().map(|head| head.group));
+        }
+        if !filter.waiting {
+            names.extend(running.keys().cloned());
+            names.extend(self.known_groups(queue.id, filter).await?);
+        }
+        let is_asked = |name: &&Arc<str>| {
+            filter.after.as_deref().is_none_or(|after| &***name > after)
+                && filter.prefix.as_deref().is_none_or(|prefix| name.starts_with(prefix))
+        };
+        let mut names: Vec<Arc<str>> =
+            names.iter().filter(is_asked).take(filter.limit.saturating_add(1)).cloned().collect();
+        let more = names.len() > filter.limit;
+        names.truncate(filter.limit);
+        let counts = self.waiting_of(queue.id, &names, plain).await?;
+        let asked = names_for(names.iter().map(|name| &**name));
+        let stored = self.used_by(queue.id, &asked, settings.half_life()).await?;
+        let known = Known { uses: Uses::of(stored.clone(), &running), stored, running };
+        let row = |(name, waiting): (Arc<str>, Amount)| row_of(&name, waiting, (&settings, &order, &known));
+        let rows = names.into_iter().zip(counts).map(row).collect();
+        let all = count(order.names.len());
+        let turns = Turns {
+            round: order.pointer.round,
+            last: Some(order.pointer.last.clone()).filter(|_| order.pointer != Pointer::default()),
+        };
+        let waiting = if order.cut { Amount::MoreThan(all) } else { Amount::Exactly(all) };
+        Ok(GroupPage { rows, more, waiting, turns })
+    }
+
+    /// Who waits in a fair queue, and in which order they come; and how many tasks without a group are known.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(crate) async fn order_of_groups(&self, queue: &Queue) -> Result<(Order, Amount), StoreError> {
+        let settings = Settings::of(queue);
+        let pointer = self.rotation(queue.id).await?;
+        let heads = self.waiting_groups(queue.id, Names::default(), MOST_WAITING).await?;
+        let mut order = Order { cut: heads.len() >= MOST_WAITING, pointer, ..Order::default() };
+        order.names = heads.into_iter().map(|head| head.group).collect();
+        let plain = self.without_group(queue).await?;
+        if plain != Amount::Exactly(0) {
+            order.names.insert(Arc::from(NO_GROUP));
+        }
+        if settings.share == Share::Use {
+            let names: Vec<Arc<str>> = order.names.iter().cloned().collect();
+            let (shares, charge) = self.shares(queue.id, &names, &settings).await?;
+            order.ranks = Some(ranks(shares, charge));
+        }
+        Ok((order, plain))
+    }
+
+    /// How many of the first tasks of a queue have no group.
+    async fn without_group(&self, queue: &Queue) -> Result<Amount, StoreError> {
+        let reading = Reading { past: None, limit: LOOKED_AT };
+        let (read, _, plain) = self.plain_tasks(queue, reading, has_no_group).await?;
+        let plain = count(plain.len());
+        Ok(if read < LOOKED_AT || plain == 0 { Amount::Exactly(plain) } else { Amount::MoreThan(plain) })
+    }
+
+    /// Groups of which something is stored, from where the page begins.
+    async fn known_groups(&self, queue: QueueId, filter: &GroupFilter) -> Result<Vec<Arc<str>>, StoreError> {
+        let from = filter.after.as_deref().max(filter.prefix.as_deref()).unwrap_or_default();
+        let end = doc! { "queue": queue, "group": Bson::MaxKey };
+        let within = doc! { "_id": { "$gte": id_of(queue, from), "$lt": end } };
+        // Those of tenants are left out below; there are as many as groups, at most.
+        let most = filter.limit.saturating_mul(2).saturating_add(4);
+        let found = self
+            .database()
+            .collection::<Document>(GROUPS)
+            .find(within)
+            .sort(doc! { "_id": 1 })
+            .limit(i64::try_from(most).unwrap_or(i64::MAX))
+            .projection(doc! { "_id": 1 })
+            .await?;
+        let found: Vec<Document> = found.try_collect().await?;
+        let name = |group: &Document| {
+            let name = group.get_document("_id").ok()?.get_str("group").ok()?;
+            (!name.ends_with('/')).then(|| Arc::from(name))
+        };
+        Ok(found.iter().filter_map(name).collect())
+    }
+
+    /// How many tasks of each group wait.
+    async fn waiting_of(
+        &self,
+        queue: QueueId,
+        names: &[Arc<str>],
+        plain: Amount,
+    ) -> Result<Vec<Amount>, StoreError> {
+        let of =
+            |name: &Arc<str>| (doc! { "queue": queue, "status": Status::Queued, "group": &**name }, COUNTED);
+        let named = names.iter().filter(|name| &***name != NO_GROUP);
+        let counts: Vec<(Document, u64)> = named.map(of).collect();
+        let mut amounts = self.count_each_up_to(&counts).await?.into_iter();
+        let amount = |name: &Arc<str>| match &**name {
+            NO_GROUP => plain,
+            _ => amounts.next().unwrap_or(Amount::Exactly(0)),
+        };
+        Ok(names.iter().map(amount).collect())
+    }
+}
+
+/// What groups have had, and have running.
+struct Known {
+    stored: HashMap<String, Used>,
+    running: HashMap<Arc<str>, Running>,
+    uses: Uses,
+}
+
+fn row_of(
+    name: &Arc<str>,
+    waiting: Amount,
+    (settings, order, known): (&Settings, &Order, &Known),
+) -> GroupRow {
+    let used = known.stored.get(&**name).copied().unwrap_or_default();
+    let runs = known.running.get(name).map_or(0, |running| running.places.running);
+    let turn_in = order.turns_before(name, |group| settings.weight(group));
+    let why = match settings.group_threads {
+        _ if waiting == Amount::Exactly(0) => Why::Idle,
+        Some(threads) if runs >= threads => Why::Full(threads),
+        _ => turn_in.map_or(Why::Unknown, Why::After),
+    };
+    GroupRow {
+        group: name.to_string(),
+        waiting,
+        running: runs,
+        started: used.started,
+        finished: used.finished,
+        used: known.uses.of_group(name),
+        weight: settings.weight(name),
+        since_start: used.since_start,
+        turn_in: turn_in.filter(|_| why != Why::Idle),
+        why,
+    }
+}
+
+/// How many turns come before the first one of each group.
+fn ranks(mut shares: Shares, charge: f64) -> HashMap<Arc<str>, u64> {
+    let mut ranks: HashMap<Arc<str>, u64> = HashMap::new();
+    for turn in 0..count(MOST_WAITING) {
+        let Some(group) = shares.next(charge, |_| true) else { break };
+        ranks.entry(group).or_insert(turn);
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(names: &[&str], last: &str, had: u32) -> Order {
+        let pointer = Pointer { round: 3, last: last.to_owned(), had };
+        Order { names: names.iter().map(|name| Arc::from(*name)).collect(), pointer, ..Order::default() }
+    }
+
+    #[test]
+    fn turns_are_counted_from_where_the_rotation_stands() {
+        let before = |order: &Order, group: &str| order.turns_before(group, |_| 2);
+        let done = order(&["a", "b", "d", "e"], "b", 2);
+        let turns = ["d", "e", "a", "b", "x"].map(|group| before(&done, group));
+        assert_eq!(turns, [Some(0), Some(1), Some(2), Some(3), None]);
+        let half = order(&["a", "b", "d", "e"], "b", 1);
+        let turns = ["b", "d", "e", "a"].map(|group| before(&half, group));
+        assert_eq!(turns, [Some(0), Some(1), Some(2), Some(3)]);
+        let gone = order(&["a", "d", "e"], "c", 1);
+        assert_eq!(["d", "e", "a"].map(|group| before(&gone, group)), [Some(0), Some(1), Some(2)]);
+        assert_eq!(before(&order(&["a"], "a", 2), "a"), Some(0), "it is alone");
+        assert_eq!(before(&Order { cut: true, ..order(&["a"], "a", 2) }, "a"), None);
+    }
+
+    #[test]
+    fn where_use_is_shared_they_are_counted_by_what_is_charged() {
+        let groups =
+            [("a", 10.0), ("b", 0.0), ("c", 3.5)].map(|(group, used)| (Arc::<str>::from(group), used));
+        let shares = Shares::new(
+            groups.clone(),
+            |tenant| groups.iter().find(|(group, _)| &**group == tenant).map_or(0.0, |(_, used)| *used),
+            &Settings::default(),
+        );
+        let ranks = ranks(shares, 1.0);
+        assert_eq!([ranks["b"], ranks["c"]], [0, 4]);
+        assert!(ranks["a"] > 10);
+    }
+
+    #[test]
+    fn it_is_said_when_the_turn_is_or_why_there_is_none() {
+        let words = [Why::Idle, Why::Full(1), Why::Full(4), Why::After(0), Why::After(1), Why::After(9)];
+        assert_eq!(
+            words.map(|why| why.to_string()),
+            [
+                "none of its tasks waits",
+                "its task runs, and a group may have 1 running",
+                "4 of its tasks run, as many as a group may have",
+                "its turn is next",
+                "1 turn comes before its next one",
+                "9 turns come before its next one",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_row_tells_what_is_known() {
+        let settings = Settings { group_threads: Some(2), ..Settings::default() };
+        let order = order(&["a", "b"], "a", 1);
+        let stored =
+            HashMap::from([("a".to_owned(), Used { used: 5.0, started: 9, finished: 7, ..Used::default() })]);
+        let mut runs = Running::default();
+        runs.places.running = 2;
+        let running = HashMap::from([(Arc::from("b"), runs)]);
+        let known = Known { uses: Uses::of(stored.clone(), &running), stored, running };
+        let row = |name: &str, waiting| row_of(&Arc::from(name), waiting, (&settings, &order, &known));
+        let a = row("a", Amount::Exactly(3));
+        assert_eq!((a.started, a.finished, a.running, a.turn_in, a.why), (9, 7, 0, Some(1), Why::After(1)));
+        assert!((a.used - 5.0).abs() < 1e-9);
+        assert_eq!(row("b", Amount::Exactly(1)).why, Why::Full(2));
+        let idle = row("c", Amount::Exactly(0));
+        assert_eq!((idle.why, idle.turn_in), (Why::Idle, None));
+    }
+}

@@ -1,0 +1,232 @@
+//! Which tasks come before and after another, for pictures.
+
+use std::collections::BTreeMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+
+use super::waits::few;
+use crate::model::{QueueId, Status, TaskId, whole_number};
+use crate::store::{Store, StoreError, Stored};
+
+/// What is read of each task.
+const FIELDS: [&str; 4] = ["queue", "status", "after", "waiting_for"];
+
+/// A task in the neighbourhood of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its id.
+    pub id: TaskId,
+    /// Its queue, if it has one.
+    pub queue: Option<QueueId>,
+    /// Its status. `None`: there is no such task any more.
+    pub status: Option<Status>,
+    /// How far it is: -1 for one that the task comes after, 1 for one that comes after it, and so on.
+    pub distance: i32,
+}
+
+/// A task, those that it comes after, and those that come after it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Neighbours {
+    /// The tasks, in the order of how far they are and of their ids.
+    pub tasks: Vec<Neighbour>,
+    /// Pairs of places in `tasks`: the second comes after the first. The third says whether it still waits for it.
+    pub edges: Vec<(usize, usize, bool)>,
+    /// Whether there are more than were asked for.
+    pub more: bool,
+}
+
+/// A task as it was read, and how far it is.
+#[derive(Debug, Clone, PartialEq)]
+struct Found {
+    distance: i32,
+    /// `None`: there is none any more.
+    task: Option<Document>,
+}
+
+/// What was found so far.
+#[derive(Debug, Default)]
+struct Search {
+    found: BTreeMap<ObjectId, Found>,
+    most: usize,
+    more: bool,
+}
+
+impl Search {
+    /// Takes as many as there is room for, and tells which.
+    fn room_for(&mut self, ids: Vec<ObjectId>) -> Vec<ObjectId> {
+        let mut new: Vec<ObjectId> = ids.into_iter().filter(|id| !self.found.contains_key(id)).collect();
+        new.sort_unstable();
+        new.dedup();
+        let room = self.most.saturating_sub(self.found.len());
+        self.more |= new.len() > room;
+        new.truncate(room);
+        new
+    }
+
+    fn add(&mut self, id: ObjectId, distance: i32, task: Option<Document>) {
+        self.found.entry(id).or_insert(Found { distance, task });
+    }
+
+    /// The tasks in order, and who comes after whom.
+    fn neighbours(self) -> Neighbours {
+        let mut all: Vec<(ObjectId, Found)> = self.found.into_iter().collect();
+        all.sort_by_key(|(id, found)| (found.distance, *id));
+        let places: BTreeMap<ObjectId, usize> =
+            all.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
+        let mut edges = Vec::new();
+        for (place, (_, found)) in all.iter().enumerate() {
+            let Some(task) = &found.task else { continue };
+            let waiting = ids_in(task, "waiting_for");
+            for parent in ids_in(task, "after") {
+                if let Some(before) = places.get(&parent) {
+                    edges.push((*before, place, waiting.contains(&parent)));
+                }
+            }
+        }
+        let tasks = all.into_iter().map(|(id, found)| neighbour(id, &found)).collect();
+        Neighbours { tasks, edges, more: self.more }
+    }
+}
+
+fn neighbour(id: ObjectId, found: &Found) -> Neighbour {
+    let task = found.task.as_ref();
+    Neighbour {
+        id: TaskId(id),
+        queue: task.and_then(|task| task.get_object_id("queue").ok()).map(QueueId),
+        status: task.and_then(|task| task.get("status")).and_then(whole_number).map(Status::from_code),
+        distance: found.distance,
+    }
+}
+
+fn ids_in(task: &Document, field: &str) -> Vec<ObjectId> {
+    let ids = task.get_array(field).map(Vec::as_slice).unwrap_or_default();
+    ids.iter().filter_map(Bson::as_object_id).collect()
+}
+
+impl Store {
+    /// A task with those that it comes after, those which they come after, and so on, up to `depth` of them; and those that
+    /// come after it likewise. At most so many tasks altogether, archived ones among them.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    pub async fn neighbours(&self, task: TaskId, depth: i32, most: usize) -> Result<Neighbours, StoreError> {
+        let mut search = Search { most: most.max(1), ..Search::default() };
+        let itself = self.tasks_with_links(&[task.0]).await?;
+        let Some(itself) = itself.into_iter().next() else { return Ok(Neighbours::default()) };
+        search.add(task.0, 0, Some(itself.clone()));
+        let mut earlier = vec![itself];
+        for distance in 1..=depth {
+            let ids = earlier.iter().flat_map(|task| ids_in(task, "after")).collect();
+            let ids = search.room_for(ids);
+            earlier = self.tasks_with_links(&ids).await?;
+            earlier.iter().for_each(|task| add(&mut search, -distance, task));
+            for id in ids {
+                search.add(id, -distance, None);
+            }
+        }
+        let mut ids = vec![task.0];
+        for distance in 1..=depth {
+            if ids.is_empty() {
+                break;
+            }
+            let room = search.most.saturating_sub(search.found.len());
+            let later = self.tasks_after(&ids, search.found.keys().copied().collect(), room).await?;
+            search.more |= later.len() > room;
+            let later: Vec<Document> = later.into_iter().take(room).collect();
+            later.iter().for_each(|task| add(&mut search, distance, task));
+            ids = later.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
+        }
+        Ok(search.neighbours())
+    }
+
+    async fn tasks_with_links(&self, ids: &[ObjectId]) -> Result<Vec<Document>, StoreError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut found = few(&self.tasks(), doc! { "_id": { "$in": ids } }, &FIELDS).await?;
+        let is_missing =
+            |id: &&ObjectId| !found.iter().any(|task| task.get_object_id("_id").ok() == Some(**id));
+        let rest: Vec<ObjectId> = ids.iter().filter(is_missing).copied().collect();
+        if !rest.is_empty() {
+            found.extend(few(&self.archive(), doc! { "_id": { "$in": rest } }, &FIELDS).await?);
+        }
+        Ok(found)
+    }
+
+    /// Tasks that come after any of these, without those that are known, and one more than there is room for if there are
+    /// more.
+    async fn tasks_after(
+        &self,
+        ids: &[ObjectId],
+        known: Vec<ObjectId>,
+        room: usize,
+    ) -> Result<Vec<Document>, StoreError> {
+        let limit = i64::try_from(room + 1).unwrap_or(i64::MAX);
+        let filter = doc! { "after": { "$in": ids }, "_id": { "$nin": known } };
+        let mut found = first(&self.tasks(), filter.clone(), limit).await?;
+        for task in first(&self.archive(), filter, limit).await? {
+            // One that is on its way to the archive is there twice.
+            if !found.iter().any(|other| other.get("_id") == task.get("_id")) {
+                found.push(task);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn add(search: &mut Search, distance: i32, task: &Document) {
+    if let Ok(id) = task.get_object_id("_id") {
+        search.add(id, distance, Some(task.clone()));
+    }
+}
+
+async fn first(
+    collection: &Collection<Stored>,
+    filter: Document,
+    limit: i64,
+) -> Result<Vec<Document>, StoreError> {
+    let only: Document = FIELDS.iter().map(|field| ((*field).to_owned(), Bson::Int32(1))).collect();
+    let found = collection.find(filter).projection(only).limit(limit).await?;
+    Ok(found.map_ok(Document::from).try_collect().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u8) -> ObjectId {
+        ObjectId::from_bytes([number; 12])
+    }
+
+    #[test]
+    fn edges_lead_from_those_that_are_known_to_those_that_come_after() {
+        let mut search = Search { most: 9, ..Search::default() };
+        let queue = ObjectId::new();
+        search.add(
+            id(5),
+            0,
+            Some(doc! { "status": -4, "queue": queue, "after": [id(1), id(9)], "waiting_for": [id(1)] }),
+        );
+        search.add(id(1), -1, None);
+        search.add(id(7), 1, Some(doc! { "status": -4, "after": [id(5), id(8)], "waiting_for": [] }));
+        let neighbours = search.neighbours();
+        let ids: Vec<TaskId> = neighbours.tasks.iter().map(|task| task.id).collect();
+        assert_eq!(ids, [TaskId(id(1)), TaskId(id(5)), TaskId(id(7))]);
+        assert_eq!(neighbours.edges, [(0, 1, true), (1, 2, false)]);
+        assert_eq!((neighbours.tasks[0].status, neighbours.tasks[1].queue), (None, Some(QueueId(queue))));
+    }
+
+    #[test]
+    fn there_are_no_more_than_were_asked_for() {
+        let mut search = Search { most: 3, ..Search::default() };
+        search.add(id(1), 0, None);
+        assert_eq!(search.room_for(vec![id(1), id(3), id(2), id(3)]), [id(2), id(3)]);
+        assert!(!search.more);
+        assert_eq!(search.room_for(vec![id(4), id(3), id(2)]).len(), 2);
+        assert!(search.more);
+    }
+}

@@ -1,0 +1,212 @@
+//! The tasks that others come after: how they are, and who is told when they have ended.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use mongodb::options::ReadConcern;
+
+use super::after::{AfterWhen, Parent};
+use super::blocked::Blocked;
+use super::{Passed, look};
+use crate::model::{QueueId, Status, TaskId, whole_number};
+use crate::store::{Store, StoreError, Stored};
+
+/// So many ended tasks are looked at at once.
+const ENDED: i64 = 100;
+
+/// So many of those that wait for them are read at once.
+const WAITING: i64 = 500;
+
+/// So many are told at once.
+const TOLD: u64 = 2_000;
+
+/// What is known of tasks that others come after.
+pub(super) type States = HashMap<ObjectId, Parent>;
+
+impl Store {
+    /// Those of `tasks` that there are not, neither in `tasks` nor in the archive, in their order.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(tasks = tasks.len()), err(level = "debug"))]
+    pub async fn missing_tasks(&self, tasks: &[TaskId]) -> Result<Vec<TaskId>, StoreError> {
+        let known = self.queues_of_tasks(tasks).await?;
+        Ok(tasks.iter().filter(|task| !known.contains_key(*task)).copied().collect())
+    }
+
+    /// The queues of those of `tasks` that there are, archived ones among them. `None`: it is of no queue.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(tasks = tasks.len()), err(level = "debug"))]
+    pub async fn queues_of_tasks(
+        &self,
+        tasks: &[TaskId],
+    ) -> Result<HashMap<TaskId, Option<QueueId>>, StoreError> {
+        let mut known: HashMap<TaskId, Option<QueueId>> = HashMap::new();
+        // In this order: a task leaves `tasks` only when it is in the archive.
+        for collection in [self.tasks(), self.archive()] {
+            let rest = tasks.iter().filter(|task| !known.contains_key(*task));
+            let rest: Vec<ObjectId> = rest.map(|task| task.0).collect();
+            if rest.is_empty() {
+                break;
+            }
+            let found = collection.find(doc! { "_id": { "$in": rest } }).projection(doc! { "queue": 1 });
+            let found: Vec<Document> = found.await?.map_ok(Document::from).try_collect().await?;
+            let queue = |task: &Document| {
+                Some((TaskId(task.get_object_id("_id").ok()?), task.get_object_id("queue").ok().map(QueueId)))
+            };
+            known.extend(found.iter().filter_map(queue));
+        }
+        Ok(known)
+    }
+
+    /// How these tasks are, as a majority has it.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(super) async fn parent_states(&self, ids: &[ObjectId]) -> Result<States, StoreError> {
+        let mut states = states_in(self.tasks(), ids, false).await?;
+        let rest: Vec<ObjectId> = ids.iter().filter(|id| !states.contains_key(*id)).copied().collect();
+        if !rest.is_empty() {
+            states.extend(states_in(self.archive(), &rest, true).await?);
+        }
+        for id in rest {
+            states.entry(id).or_insert(Parent::Gone);
+        }
+        Ok(states)
+    }
+
+    /// Tells those that wait for ended tasks.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(super) async fn tell_of_ends(&self) -> Result<Passed, StoreError> {
+        let ended = self.ended_with_dependents().await?;
+        let ids: Vec<ObjectId> = ended.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
+        if ids.is_empty() {
+            return Ok(Passed::default());
+        }
+        let known: States = ended.iter().filter_map(|task| state(task, false)).collect();
+        // Before those who wait are read: one that is new now, and waits a moment later, may be missed by that.
+        let awaited = self.awaited_by_new_ones(&ids).await?;
+        let mut passed = Passed::default();
+        let mut last: Option<ObjectId> = None;
+        loop {
+            let mut filter = doc! { "gate": "after", "waiting_for": { "$in": &ids } };
+            if let Some(last) = last {
+                filter.insert("_id", doc! { "$gt": last });
+            }
+            let waiting = self.blocked(filter, WAITING).await?;
+            passed.add(self.tell(&waiting, &known).await?);
+            last = waiting.last().map(|task| task.id);
+            if i64::try_from(waiting.len()).is_ok_and(|found| found < WAITING) {
+                break;
+            }
+            if passed.released + passed.cancelled + passed.linked > TOLD {
+                return Ok(passed); // They keep their mark.
+            }
+        }
+        let is_told = |task: &&Document| task.get_object_id("_id").is_ok_and(|id| !awaited.contains(&id));
+        let told: Vec<Document> = ended.iter().filter(is_told).cloned().collect();
+        passed.more |= self.have_told(&told).await? > 0;
+        Ok(passed)
+    }
+
+    /// Those of these tasks that new ones are about to wait for. Whoever links these may have read before the end that the task
+    /// goes on: then they wait for it, and are to be told.
+    async fn awaited_by_new_ones(&self, ids: &[ObjectId]) -> Result<BTreeSet<ObjectId>, StoreError> {
+        let pipeline = [
+            doc! { "$match": {
+                "status": Status::Blocked, "gate": "new", "waiting_for": { "$in": ids, "$type": "array" },
+            } },
+            doc! { "$project": { "waiting_for": { "$setIntersection": ["$waiting_for", ids] } } },
+            doc! { "$unwind": "$waiting_for" },
+            doc! { "$group": { "_id": "$waiting_for" } },
+        ];
+        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
+    }
+
+    /// Judges those that wait by what is known of some that they wait for.
+    async fn tell(&self, waiting: &[Blocked], known: &States) -> Result<Passed, StoreError> {
+        // Whether none of them has succeeded is known by all of them only.
+        let of_any = waiting.iter().filter(|task| task.when == AfterWhen::Any);
+        let others: BTreeSet<ObjectId> = of_any
+            .flat_map(|task| &task.waiting_for)
+            .filter(|id| !known.contains_key(*id))
+            .copied()
+            .collect();
+        if others.is_empty() {
+            return self.apply("after", waiting, known).await;
+        }
+        let others: Vec<ObjectId> = others.into_iter().collect();
+        let mut states = self.parent_states(&others).await?;
+        states.extend(known);
+        self.apply("after", waiting, &states).await
+    }
+
+    /// Ended tasks with dependents that have not been told, as a majority has them.
+    async fn ended_with_dependents(&self) -> Result<Vec<Document>, StoreError> {
+        let tasks = self.tasks();
+        let only = doc! { "status": 1, "mtime": 1, "attempt": 1 };
+        let mut ended: Vec<Document> = Vec::new();
+        for filter in look::ended_parents() {
+            let found = tasks.find(filter).projection(only.clone()).limit(ENDED);
+            let found = found.read_concern(ReadConcern::majority()).await?;
+            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            ended.extend(found);
+        }
+        Ok(ended)
+    }
+
+    /// Notes that the dependents of these were told, unless they have been tried again since. The mark stays as `false`,
+    /// so that another try makes it true again.
+    async fn have_told(&self, ended: &[Document]) -> Result<u64, StoreError> {
+        let tasks = self.tasks();
+        let update = doc! { "$set": { "dependents": false }, "$unset": { "awaited": "" } };
+        let told = ended.iter().map(|task| {
+            let field = |name: &str| task.get(name).cloned().unwrap_or(Bson::Null);
+            let same = doc! {
+                "_id": field("_id"), "status": field("status"), "mtime": field("mtime"),
+                "attempt": field("attempt"), "dependents": true,
+            };
+            tasks.update_one(same, update.clone()).into_future()
+        });
+        let told = futures::future::try_join_all(told).await?;
+        Ok(told.iter().map(|result| result.modified_count).sum())
+    }
+
+    /// Lets those look again that wait for tasks which have left `tasks`.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(crate) async fn ask_dependents_again(&self, gone: &[Bson]) -> Result<(), StoreError> {
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let waiting = doc! { "status": Status::Blocked, "gate": "after", "waiting_for": { "$in": gone } };
+        self.tasks().update_many(waiting, doc! { "$set": { "gate": "new" } }).await?;
+        Ok(())
+    }
+}
+
+fn state(task: &Document, is_archived: bool) -> Option<(ObjectId, Parent)> {
+    let status = task.get("status").and_then(whole_number).map(Status::from_code);
+    let parent = status.map_or(Parent::Live, |status| Parent::of(status, is_archived));
+    Some((task.get_object_id("_id").ok()?, parent))
+}
+
+async fn states_in(
+    collection: Collection<Stored>,
+    ids: &[ObjectId],
+    is_archived: bool,
+) -> Result<States, StoreError> {
+    let found = collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "status": 1 });
+    let found = found.read_concern(ReadConcern::majority()).await?;
+    let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+    Ok(found.iter().filter_map(|task| state(task, is_archived)).collect())
+}

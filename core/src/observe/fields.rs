@@ -1,0 +1,120 @@
+//! Chosen fields of tasks, and whether they have changed since somebody has seen them.
+
+use std::collections::HashMap;
+
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
+use sha2::{Digest, Sha256};
+
+use crate::model::TaskId;
+use crate::store::{Store, StoreError};
+use crate::task::TaskQuery;
+
+/// What tells one state of the fields from another has so many digits.
+const DIGITS: usize = 32;
+
+/// Chosen fields of a task at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    /// The fields that it has.
+    pub fields: Document,
+    /// Tells whether they are the same at another moment: it is the same then.
+    pub seen: String,
+}
+
+impl Chosen {
+    /// Fields of a task as they were read.
+    fn of(task: Document) -> Self {
+        Self::with_size(task).0
+    }
+
+    /// The same, and how many bytes they have.
+    fn with_size(mut task: Document) -> (Self, usize) {
+        task.remove("_id");
+        // The order in which they are stored says nothing.
+        let mut names: Vec<String> = task.keys().cloned().collect();
+        names.sort();
+        let fields: Document =
+            names.into_iter().filter_map(|name| task.remove(&name).map(|value| (name, value))).collect();
+        // What is no document cannot be stored, so this does not fail.
+        let bytes = bson::serialize_to_vec(&fields).unwrap_or_default();
+        let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        (Self { fields, seen: hash.chars().take(DIGITS).collect() }, bytes.len())
+    }
+}
+
+impl Store {
+    /// Chosen fields of a task, also of one in the archive. `None`: there is no such task.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the fields.
+    pub async fn chosen_fields(
+        &self,
+        id: TaskId,
+        projection: &Document,
+    ) -> Result<Option<Chosen>, StoreError> {
+        Ok(self.find_task_fields(id, projection.clone()).await?.map(Chosen::of))
+    }
+
+    /// Chosen fields of those of `tasks` that `filter` finds, also of those in the archive. `None`: they have more than
+    /// `most` bytes.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the fields or the filter.
+    #[tracing::instrument(skip_all, fields(tasks = tasks.len()), err(level = "debug"))]
+    pub async fn chosen_fields_of(
+        &self,
+        tasks: &[TaskId],
+        filter: Document,
+        projection: &Document,
+        most: usize,
+    ) -> Result<Option<HashMap<TaskId, Chosen>>, StoreError> {
+        let ids: Vec<Bson> = tasks.iter().map(|id| Bson::from(*id)).collect();
+        let query = TaskQuery {
+            filter: doc! { "$and": [{ "_id": { "$in": ids } }, filter] },
+            projection: Some(projection.clone()),
+            archive: true,
+            ..TaskQuery::default()
+        };
+        let mut found = self.stream_tasks(query).await?;
+        let (mut chosen, mut bytes) = (HashMap::new(), 0_usize);
+        while let Some(task) = found.try_next().await? {
+            let Ok(id) = task.get_object_id("_id") else { continue };
+            let (task, size) = Chosen::with_size(task);
+            bytes = bytes.saturating_add(size);
+            if bytes > most {
+                return Ok(None);
+            }
+            chosen.insert(TaskId(id), task);
+        }
+        Ok(Some(chosen))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_the_same_if_nothing_in_them_has_changed() {
+        let of = |fields: Document| {
+            let mut task = doc! { "_id": ObjectId::new() };
+            task.extend(fields);
+            Chosen::of(task)
+        };
+        let one = of(doc! { "status": 0, "progress": { "percent": 40 } });
+        assert_eq!(one.seen, of(doc! { "progress": { "percent": 40 }, "status": 0 }).seen);
+        assert_eq!(one.fields, doc! { "progress": { "percent": 40 }, "status": 0 });
+        assert_eq!(one.seen.len(), DIGITS);
+        for other in [
+            doc! { "status": 0 },
+            doc! { "status": 1, "progress": { "percent": 40 } },
+            doc! { "status": 0, "progress": { "percent": 41 } },
+            doc! { "status": 0, "progress": { "percent": 40 }, "result": Bson::Null },
+        ] {
+            assert_ne!(one.seen, of(other).seen);
+        }
+    }
+}

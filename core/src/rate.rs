@@ -1,0 +1,336 @@
+//! How many tasks of a queue may start in which time, over all DENs, by the server's clock.
+//!
+//! `rates` has a document for each queue with a `rate`, and for each group of one with a `group_rate`. Whoever wants to start
+//! tasks takes starts from it, by one conditional update, before they claim; what they do not need they give back. Each
+//! take is kept in the document for a while, so that what is given back counts as never taken, and nothing else does (see
+//! [`limit`]).
+
+pub mod limit;
+
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use mongodb::options::ReturnDocument;
+
+pub use limit::Rate;
+use limit::{Take, Taken, nanos};
+
+use crate::model::{Queue, QueueId, whole_number};
+use crate::store::{Store, StoreError};
+use crate::task::claimable;
+
+/// The collection of rates.
+pub(crate) const COLLECTION: &str = "rates";
+
+/// A document is of no use any more when all starts are paid for; it stays so much longer.
+pub(crate) const KEPT: Duration = Duration::from_secs(3600);
+
+/// So many takes are kept. Nobody can give back what was taken before.
+const KEPT_TAKES: i32 = 32;
+
+/// Nobody waits longer than this before they ask again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Somebody may run `disbatch create-users`, so it is tried again after so long.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+
+/// A document may vanish between two operations, and then there is another try.
+const TRIES: usize = 3;
+
+/// Starts that may be used now. Give back what is not used: [`Store::return_starts`].
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Granted {
+    /// How many tasks may be claimed.
+    pub starts: u64,
+    /// How long after this answer to ask again: when the next start is possible, or after a few seconds, since others may
+    /// give starts back, and somebody may change the rate. `None`: at once.
+    pub next: Option<Duration>,
+    take: Option<Origin>,
+}
+
+/// What was taken, and from which document.
+#[derive(Debug, Clone, PartialEq)]
+struct Origin {
+    key: Document,
+    id: ObjectId,
+}
+
+impl Granted {
+    /// What somebody gets who is not limited.
+    fn unlimited(starts: u64) -> Self {
+        Self { starts, next: None, take: None }
+    }
+
+    /// What somebody gets who has to wait.
+    fn none(next: Duration) -> Self {
+        Self { starts: 0, next: Some(next), take: None }
+    }
+}
+
+/// What a rate allows at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// The rate.
+    pub rate: Rate,
+    /// How many tasks may start at once.
+    pub allowed: u64,
+    /// How long it is until the next one may. `None`: at once.
+    pub next: Option<Duration>,
+}
+
+impl Store {
+    /// How many tasks of `queue` wait to be claimed, `most` at most: it makes no sense to take more starts than that.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(queue = %queue.id), err(level = "debug"))]
+    pub async fn claimable_tasks(&self, queue: &Queue, most: usize) -> Result<u64, StoreError> {
+        if most == 0 {
+            return Ok(0);
+        }
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        Ok(self.tasks().count_documents(claimable(queue)).limit(most).await?)
+    }
+
+    /// Takes up to `wanted` starts of `queue` (`group`: `None`, by its `rate`), or of one of its groups (by its
+    /// `group_rate`). All of `wanted` are granted where there is no such rate, without a look at the database.
+    ///
+    /// Whoever takes the same starts at the same time gets others: it is one update whose filter says that there are some.
+    ///
+    /// A user who has no right to take starts gets none.
+    ///
+    /// # Errors
+    /// The database cannot be reached. What may have been taken counts as used.
+    #[tracing::instrument(skip_all, fields(queue = %queue.id, wanted), err(level = "debug"))]
+    pub async fn take_starts(
+        &self,
+        queue: &Queue,
+        group: Option<&str>,
+        wanted: u64,
+    ) -> Result<Granted, StoreError> {
+        let Some(rate) = rate_of(queue, group) else { return Ok(Granted::unlimited(wanted)) };
+        if wanted == 0 {
+            return Ok(Granted::unlimited(0));
+        }
+        match self.take_of(&key(queue.id, group), &rate, wanted).await {
+            Err(error) if error.is_forbidden() => {
+                tracing::error!(
+                    %error, queue = queue.display_name(),
+                    "cannot ask for the rate of the queue, so that none of its tasks start; `disbatch create-users` \
+                     gives the right to"
+                );
+                Ok(Granted::none(FORBIDDEN))
+            }
+            granted => granted,
+        }
+    }
+
+    /// Gives back `unused` of what was granted: it is as if these had never been taken. Nothing happens if it was long ago,
+    /// with many takes since.
+    ///
+    /// # Errors
+    /// The database cannot be reached. Then they count as used.
+    #[tracing::instrument(skip_all, fields(unused), err(level = "debug"))]
+    pub async fn return_starts(&self, granted: &Granted, unused: u64) -> Result<(), StoreError> {
+        let Some(origin) = granted.take.as_ref().filter(|_| unused > 0) else { return Ok(()) };
+        let unused = i64::try_from(unused).unwrap_or(i64::MAX);
+        let still_there = doc! {
+            "_id": &origin.key, "takes": { "$elemMatch": { "id": origin.id, "n": { "$gte": unused } } },
+        };
+        self.rates().update_one(still_there, doc! { "$inc": { "takes.$.n": -unused } }).await?;
+        Ok(())
+    }
+
+    /// What the rate of `queue`, or the one of a group of it, allows now. `None`: it has no such rate.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(queue = %queue.id), err(level = "debug"))]
+    pub async fn rate_standing(
+        &self,
+        queue: &Queue,
+        group: Option<&str>,
+    ) -> Result<Option<Standing>, StoreError> {
+        let Some(rate) = rate_of(queue, group) else { return Ok(None) };
+        let standing = match self.taken(&key(queue.id, group)).await? {
+            Some((taken, now)) => {
+                // The next that takes brings it into reach, and waits for one interval.
+                let wait = Duration::from_nanos(rate.interval().unsigned_abs());
+                match taken.is_out_of_reach(&rate, now) {
+                    true => Standing { rate, allowed: 0, next: Some(wait) },
+                    false => {
+                        Standing { rate, allowed: taken.allowed(&rate, now), next: taken.wait(&rate, now) }
+                    }
+                }
+            }
+            None => Standing { rate, allowed: rate.burst, next: None },
+        };
+        Ok(Some(standing))
+    }
+
+    async fn take_of(&self, key: &Document, rate: &Rate, wanted: u64) -> Result<Granted, StoreError> {
+        for _ in 0..TRIES {
+            if let Some(granted) = self.take(key, rate, wanted).await? {
+                return Ok(granted);
+            }
+            match self.taken(key).await? {
+                Some((taken, now)) if taken.is_out_of_reach(rate, now) => {
+                    self.bring_into_reach(key, rate, &taken).await?;
+                }
+                Some((taken, now)) => {
+                    let wait = taken.wait(rate, now).unwrap_or_default();
+                    return Ok(Granted::none(wait.min(AGAIN)));
+                }
+                None => self.begin_rate(key).await?,
+            }
+        }
+        // Somebody is busy with it.
+        Ok(Granted::none(Duration::ZERO))
+    }
+
+    /// `None`: there is nothing to take, or no document.
+    async fn take(&self, key: &Document, rate: &Rate, wanted: u64) -> Result<Option<Granted>, StoreError> {
+        let id = ObjectId::new();
+        let filter = doc! { "_id": key, "$expr": has_starts(rate) };
+        let taken = self
+            .rates()
+            .find_one_and_update(filter, taking(rate, wanted, id))
+            .return_document(ReturnDocument::After)
+            .await?;
+        let Some(taken) = taken.as_ref().map(taken_of) else { return Ok(None) };
+        let Some(ours) = taken.takes.iter().find(|take| take.id == id) else { return Ok(None) };
+        let starts = u64::try_from(ours.n).unwrap_or(0);
+        let next = taken.wait(rate, ours.at).map(|wait| wait.min(AGAIN));
+        Ok(Some(Granted { starts, next, take: Some(Origin { key: key.clone(), id }) }))
+    }
+
+    /// What was taken, and the server's time in milliseconds since 1970.
+    async fn taken(&self, key: &Document) -> Result<Option<(Taken<ObjectId>, i64)>, StoreError> {
+        let with_time = [
+            doc! { "$match": { "_id": key } },
+            doc! { "$project": { "_id": 0, "tat": 1, "takes": 1, "now": "$$NOW" } },
+        ];
+        let found: Vec<Document> = self.rates().aggregate(with_time).await?.try_collect().await?;
+        let read =
+            |found: &Document| Some((taken_of(found), found.get_datetime("now").ok()?.timestamp_millis()));
+        Ok(found.first().and_then(read))
+    }
+
+    /// The document of a rate of which nothing was taken yet.
+    async fn begin_rate(&self, key: &Document) -> Result<(), StoreError> {
+        let takes: Vec<Bson> = Vec::new();
+        let first = doc! { "_id": key, "tat": 0_i64, "takes": takes, "full": self.now() };
+        match self.rates().insert_one(first).await.map_err(StoreError::from) {
+            Err(error) if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+                Err(error)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// After the rate was changed: what was taken by the other one is paid for as soon as it can be by this one. Nothing
+    /// happens if somebody has taken or given back something since.
+    async fn bring_into_reach(
+        &self,
+        key: &Document,
+        rate: &Rate,
+        taken: &Taken<ObjectId>,
+    ) -> Result<(), StoreError> {
+        let ids: Vec<ObjectId> = taken.takes.iter().map(|take| take.id).collect();
+        let numbers: Vec<i64> = taken.takes.iter().map(|take| take.n).collect();
+        let unchanged = doc! { "_id": key, "$expr": { "$and": [
+            { "$eq": ["$tat", taken.tat] },
+            { "$eq": ["$takes.id", ids] },
+            { "$eq": ["$takes.n", numbers] },
+        ] } };
+        let takes: Vec<Bson> = Vec::new();
+        let reach = doc! { "$add": [nanos_of("$$NOW"), rate.reach()] };
+        let update =
+            vec![doc! { "$set": { "tat": reach, "takes": takes } }, doc! { "$set": { "full": full(rate) } }];
+        self.rates().update_one(unchanged, update).await?;
+        Ok(())
+    }
+
+    fn rates(&self) -> Collection<Document> {
+        self.database().collection(COLLECTION)
+    }
+}
+
+fn rate_of(queue: &Queue, group: Option<&str>) -> Option<Rate> {
+    if group.is_some() { Rate::of_groups(queue) } else { Rate::of_queue(queue) }
+}
+
+/// The `_id`. The order of its fields belongs to it.
+fn key(queue: QueueId, group: Option<&str>) -> Document {
+    let mut key = doc! { "queue": queue };
+    if let Some(group) = group {
+        key.insert("group", group);
+    }
+    key
+}
+
+fn taken_of(document: &Document) -> Taken<ObjectId> {
+    let number = |document: &Document, field: &str| document.get(field).and_then(whole_number);
+    let take = |take: &Bson| {
+        let take = take.as_document()?;
+        let at = take.get_datetime("at").ok().copied().map(DateTime::timestamp_millis)?;
+        Some(Take { id: take.get_object_id("id").ok()?, at, n: number(take, "n")? })
+    };
+    let takes = document.get_array("takes").map(Vec::as_slice).unwrap_or_default();
+    Taken { tat: number(document, "tat").unwrap_or(0), takes: takes.iter().filter_map(take).collect() }
+}
+
+/// A time of the server in nanoseconds since 1970.
+fn nanos_of(time: &str) -> Document {
+    doc! { "$multiply": [{ "$toLong": time }, nanos(1)] }
+}
+
+/// When `tat` is paid for and then the starts of a take, named `take`. As [`Taken::paid`].
+fn after(tat: &str, take: &str, rate: &Rate) -> Document {
+    let at = nanos_of(&format!("{take}.at"));
+    doc! { "$add": [{ "$max": [tat, at] }, { "$multiply": [format!("{take}.n"), rate.interval()] }] }
+}
+
+fn paid(rate: &Rate) -> Document {
+    doc! { "$reduce": { "input": "$takes", "initialValue": "$tat", "in": after("$$value", "$$this", rate) } }
+}
+
+/// When all is paid for, as a date.
+fn full(rate: &Rate) -> Document {
+    doc! { "$toDate": { "$toLong": { "$ceil": { "$divide": [paid(rate), nanos(1)] } } } }
+}
+
+/// A condition: there is a start to take.
+fn has_starts(rate: &Rate) -> Document {
+    doc! { "$lte": [paid(rate), { "$add": [nanos_of("$$NOW"), rate.reach() - rate.interval()] }] }
+}
+
+/// Takes up to `wanted` starts, of which there is one at least.
+fn taking(rate: &Rate, wanted: u64, id: ObjectId) -> Vec<Document> {
+    let now = nanos_of("$$NOW");
+    let interval = rate.interval();
+    let left = doc! { "$subtract": [
+        { "$add": [now.clone(), rate.reach()] }, { "$max": [paid(rate), now] },
+    ] };
+    // The server divides in floating point. What is divided here is a multiple, so that rounding gives the exact number.
+    let whole = doc! { "$subtract": ["$$left", { "$mod": ["$$left", interval] }] };
+    let allowed = doc! { "$toLong": { "$round": [{ "$divide": [whole, interval] }, 0] } };
+    let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+    let n = doc! { "$let": { "vars": { "left": left }, "in": { "$min": [wanted, allowed] } } };
+    let take = doc! { "id": id, "at": "$$NOW", "n": n };
+    let first = doc! { "$let": {
+        "vars": { "first": { "$arrayElemAt": ["$takes", 0] } }, "in": after("$tat", "$$first", rate),
+    } };
+    let too_many = doc! { "$gt": [{ "$size": "$takes" }, KEPT_TAKES] };
+    vec![
+        doc! { "$set": { "takes": { "$concatArrays": ["$takes", [take]] } } },
+        doc! { "$set": {
+            "tat": { "$cond": [too_many, first, "$tat"] },
+            "takes": { "$slice": ["$takes", -KEPT_TAKES] },
+        } },
+        doc! { "$set": { "full": full(rate) } },
+    ]
+}

@@ -1,0 +1,267 @@
+//! Schedules: tasks that are made again and again, at the times of a cron expression in a time zone.
+//!
+//! A schedule is a document of `schedules`. It says when its next time comes (`next`, by the server's clock), and any
+//! DEN that finds it due fires it. That takes three steps, and a process may die between any two of them:
+//!
+//! 1. One update, on the condition that `rev` and `next` are still what was read, moves `next` on and notes in `firing`
+//!    which times fire, each with the id that its task will have. So of any number of DENs one decides about a time.
+//! 2. The task is inserted by the server, on the condition that `firing` still has it (`make.rs`). A DEN that was
+//!    stopped for a year and then goes on finds nothing to insert.
+//! 3. The entry is removed from `firing`.
+//!
+//! Whatever is left in `firing` after a while is completed by any DEN, under the same id. A task of a schedule is
+//! `unsettled` until its end has been told to the schedule (`settle.rs`); only then it may leave the collection `tasks`, and
+//! by then its entry is gone from `firing`. So no time is fired twice, however late anybody comes.
+//!
+//! When a schedule fires is pure: [`CronExpr`], [`Zone`], [`Spec`] and `decide.rs` know no clock and no database.
+
+mod calendars;
+mod cron;
+mod decide;
+mod fire;
+mod make;
+mod manage;
+mod occurrences;
+mod options;
+mod run;
+mod settle;
+mod spec;
+mod stored;
+mod zone;
+
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document};
+use mongodb::Collection;
+use serde::{Deserialize, Serialize};
+
+pub use crate::model::ScheduleId;
+pub use calendars::{Calendar, CalendarDeleted, Calendars};
+pub use cron::{CronError, CronExpr};
+pub use fire::Fired;
+pub(crate) use fire::times;
+pub use manage::{ScheduleQuery, Updated};
+pub use occurrences::Occurrence;
+pub use run::BackfillError;
+pub(crate) use settle::may_be_unsettled;
+pub use spec::{CalendarUse, Rule, Spec, SpecError};
+pub use zone::{Change, Fold, Gap, Zone};
+
+use crate::model::{QueueId, TaskId};
+use crate::store::{Store, StoreError, Stored};
+use crate::task::TaskOptions;
+use crate::tenants::{Busy, OverQuota};
+
+/// The collection of schedules.
+pub(crate) const COLLECTION: &str = "schedules";
+
+/// The collection of calendars.
+pub(crate) const CALENDARS: &str = "calendars";
+
+/// A name of a schedule or a calendar has so many characters at most.
+pub const LONGEST_NAME: usize = 200;
+
+/// A description has so many characters at most.
+pub const LONGEST_DESCRIPTION: usize = 10_000;
+
+/// So many tasks a backfill makes at most.
+pub const MOST_BACKFILLED: usize = 1_000;
+
+/// What happens when a time comes and a task of an earlier one has not ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overlap {
+    /// Both run.
+    Allow,
+    /// The time is passed over.
+    #[default]
+    Skip,
+    /// The new one waits until the earlier ones have ended.
+    Queue,
+    /// The earlier ones are cancelled, and the new one waits until they have ended.
+    Cancel,
+}
+
+impl Overlap {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Allow, Self::Skip, Self::Queue, Self::Cancel];
+
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Skip => "skip",
+            Self::Queue => "queue",
+            Self::Cancel => "cancel",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|overlap| overlap.as_str() == name)
+    }
+}
+
+/// What people set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Its name, which no other schedule has.
+    pub name: String,
+    /// What it is for; may be empty.
+    pub description: String,
+    /// The queue of its tasks.
+    pub queue: QueueId,
+    /// The parameters of its tasks.
+    pub params: Document,
+    /// What its tasks have besides, secure parameters among it. Of [`TaskOptions`] a schedule has `timeout`, `grace`,
+    /// `max_attempts`, `backoff`, `group`, `priority`, `locks` and `secure_params`; what else is set is refused.
+    pub options: TaskOptions,
+    /// When it fires.
+    pub spec: Spec,
+    /// What happens when an earlier task has not ended.
+    pub overlap: Overlap,
+    /// How late a time may fire when nobody was there in time, in whole seconds. Zero: only the newest of those that
+    /// were missed, if it was missed by no more than a minute.
+    pub catch_up: Duration,
+    /// For whom it is.
+    pub tenant: Option<String>,
+    /// By whom it was made.
+    pub owner: Option<String>,
+}
+
+/// A time that fires, and the task that it makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Firing {
+    /// The time, without jitter: `scheduled_for` of the task.
+    pub time: DateTime,
+    /// The id of the task.
+    pub task: TaskId,
+}
+
+/// What became of the newest time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Last {
+    /// The time, without jitter.
+    pub time: DateTime,
+    /// Its task; none if it was passed over.
+    pub task: Option<TaskId>,
+    /// When that was decided, by the server's clock.
+    pub at: DateTime,
+    /// `fired`, `skipped` (an earlier task had not ended), `missed` (nobody was there in time), and after the end of the task a word
+    /// for its status: `succeeded`, `failed`, `cancelled` and so on.
+    pub outcome: String,
+}
+
+/// A run that succeeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastSuccess {
+    /// When it began.
+    pub start: Option<DateTime>,
+    /// When it ended.
+    pub finish: DateTime,
+}
+
+/// How many times there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times that made a task.
+    pub fired: i64,
+    /// Times that were passed over: an earlier task had not ended, or nobody was there in time.
+    pub skipped: i64,
+}
+
+/// A document of `schedules`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schedule {
+    /// Its id.
+    pub id: ScheduleId,
+    /// What people have set.
+    pub settings: Settings,
+    /// Whether it does nothing until somebody resumes it.
+    pub paused: bool,
+    /// When it fires next, with jitter. None: it is paused, or has no more times.
+    pub next: Option<DateTime>,
+    /// The time that this is about, without jitter.
+    pub next_for: Option<DateTime>,
+    /// Times that have fired, and whose tasks may not exist yet.
+    pub firing: Vec<Firing>,
+    /// What became of the newest time.
+    pub last: Option<Last>,
+    /// How many times there were.
+    pub counts: Counts,
+    /// What the plugin has saved for its next run.
+    pub storage: Option<Bson>,
+    /// The time of the task that has saved it.
+    pub stored_for: Option<DateTime>,
+    /// The newest run that succeeded.
+    pub last_success: Option<LastSuccess>,
+    /// The number of its settings: it grows with each change of them.
+    pub rev: i64,
+    /// When it was made.
+    pub created: Option<DateTime>,
+    /// When its settings were changed last.
+    pub changed: Option<DateTime>,
+    /// As it is stored. [`Schedule::shown`] is what may be shown of it.
+    pub(crate) document: Document,
+}
+
+/// What a run of a task is told about its schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ForRun {
+    /// The id of the schedule.
+    pub id: ObjectId,
+    /// Its name.
+    pub name: String,
+    /// What the plugin has saved in an earlier run.
+    #[serde(default, with = "stored::kept", skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Bson>,
+    /// When the newest run began that succeeded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_success_start: Option<DateTime>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_success_finish: Option<DateTime>,
+}
+
+/// A schedule was not made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum ScheduleError {
+    /// A setting is wrong.
+    #[error(transparent)]
+    Wrong(#[from] SpecError),
+    /// Another one has the name.
+    #[error("another schedule has the name '{0}'")]
+    NameTaken(String),
+    /// A calendar that it names does not exist.
+    #[error("there is no calendar '{0}'")]
+    NoSuchCalendar(String),
+    /// Its secure parameters were encrypted for the queue that it had, and cannot be read in another.
+    #[error("secure parameters have to be given again when the queue changes")]
+    SealedForAnotherQueue,
+    /// Its tenant would have more than it may.
+    #[error(transparent)]
+    OverQuota(#[from] OverQuota),
+    /// Too many do something for its tenant at once.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    /// The database did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<mongodb::error::Error> for ScheduleError {
+    fn from(error: mongodb::error::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl Store {
+    pub(crate) fn schedules(&self) -> Collection<Stored> {
+        self.database().collection(COLLECTION)
+    }
+
+    pub(crate) fn calendars(&self) -> Collection<Document> {
+        self.database().collection(CALENDARS)
+    }
+}

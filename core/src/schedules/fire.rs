@@ -1,0 +1,323 @@
+//! Firing: whoever looks first finds a schedule due, decides, and makes the tasks. See [`super`] for what keeps a time
+//! from firing twice.
+
+use std::time::{Duration, Instant};
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use futures::{StreamExt, TryStreamExt};
+
+use super::decide::{Decision, Situation, decide};
+use super::stored::{firing_document, understood};
+use super::{Firing, Overlap, Schedule};
+use crate::model::{Status, TaskId};
+use crate::store::{Store, StoreError, Stored};
+
+/// So many schedules are looked at in a round.
+const AT_ONCE: i64 = 64;
+
+/// So many of them at the same time.
+const IN_PARALLEL: usize = 8;
+
+/// So many rounds are done at once: more is left for the next call.
+const ROUNDS: usize = 20;
+
+/// What is left in `firing` for so long is completed by anybody. Whoever comes so late to it leaves it to them.
+const LEFT_AFTER: Duration = Duration::from_secs(20);
+
+/// A schedule that cannot fire is looked at again after so long, in milliseconds.
+const PUT_OFF: i64 = 60_000;
+
+/// The field under which the server tells its time.
+const NOW: &str = "server_time";
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fired {
+    /// Times that made a task.
+    pub fired: u64,
+    /// Times that were passed over.
+    pub skipped: u64,
+    /// Tasks that others had left to be made.
+    pub completed: u64,
+    /// Whether anything was done, so that there may be more to do.
+    pub more: bool,
+}
+
+impl Fired {
+    fn add(&mut self, other: Self) {
+        self.fired += other.fired;
+        self.skipped += other.skipped;
+        self.completed += other.completed;
+        self.more |= other.more;
+    }
+}
+
+/// The fields of schedules that say when somebody has to look at them, and how long after that.
+pub(crate) fn times() -> [(&'static str, Duration); 2] {
+    [("next", Duration::ZERO), ("firing_at", LEFT_AFTER)]
+}
+
+/// Finds schedules whose time has come.
+fn due() -> Document {
+    doc! { "next": { "$type": "date" }, "$expr": { "$lte": ["$next", "$$NOW"] } }
+}
+
+/// Finds schedules of which something is left that has fired.
+fn left_over() -> Document {
+    let long_ago = doc! { "$subtract": ["$$NOW", milliseconds(LEFT_AFTER)] };
+    doc! { "firing_at": { "$type": "date" }, "$expr": { "$lte": ["$firing_at", long_ago] } }
+}
+
+impl Store {
+    /// Fires the schedules whose time has come, and makes the tasks that others have left to be made. Any number of
+    /// processes may do so at once. It does so much at most; whether there may be more is told.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or this user has no right to schedules. What was done by then is done.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn fire_schedules(&self) -> Result<Fired, StoreError> {
+        let mut all = Fired::default();
+        for _ in 0..ROUNDS {
+            let mut round = self.complete_left_over().await?;
+            round.add(self.fire_due().await?);
+            all.add(Fired { more: false, ..round });
+            if !round.more {
+                return Ok(all);
+            }
+        }
+        Ok(Fired { more: true, ..all })
+    }
+
+    async fn fire_due(&self) -> Result<Fired, StoreError> {
+        let mut found = self.schedules_with_time(due(), "next").await?;
+        if !found.is_empty() {
+            // Whoever looks at the same moment begins with another one.
+            let first = usize::try_from(crate::clock::random() % found.len() as u64).unwrap_or_default();
+            found.rotate_left(first);
+        }
+        let fired = futures::stream::iter(found).map(|(found, now)| self.fire_or_put_off(found, now));
+        let mut fired = fired.buffer_unordered(IN_PARALLEL);
+        let mut all = Fired::default();
+        while let Some(one) = fired.try_next().await? {
+            all.add(one);
+        }
+        Ok(all)
+    }
+
+    /// One that cannot fire must not keep others from it.
+    async fn fire_or_put_off(&self, found: Document, now: DateTime) -> Result<Fired, StoreError> {
+        let (id, next) = (found.get_object_id("_id").ok(), found.get("next").cloned());
+        match Box::pin(self.fire(found, now)).await {
+            Err(error) if !error.is_transient() && !error.is_forbidden() => {
+                tracing::error!(schedule = ?id, %error, "a schedule cannot fire; it is tried again in a minute");
+                self.put_off(id, next, now).await?;
+                Ok(Fired::default())
+            }
+            fired => fired,
+        }
+    }
+
+    /// Schedules that `filter` finds, by the time in a field, with the server's time. What the plugin has saved is left out.
+    async fn schedules_with_time(
+        &self,
+        filter: Document,
+        field: &str,
+    ) -> Result<Vec<(Document, DateTime)>, StoreError> {
+        let pipeline = [
+            doc! { "$match": filter },
+            doc! { "$sort": { field: 1 } },
+            doc! { "$limit": AT_ONCE },
+            doc! { "$unset": "storage" },
+            doc! { "$set": { NOW: "$$NOW" } },
+        ];
+        let found = self.schedules().aggregate(pipeline).with_type::<Stored>().await?;
+        let found: Vec<Stored> = found.try_collect().await?;
+        let with_time = |found: Stored| {
+            let mut document = Document::from(found);
+            let now = document.remove(NOW).and_then(|now| now.as_datetime().copied());
+            (document, now.unwrap_or_else(|| self.now()))
+        };
+        Ok(found.into_iter().map(with_time).collect())
+    }
+
+    /// Decides about a schedule that is due, and makes its tasks if nobody else has decided.
+    async fn fire(&self, found: Document, now: DateTime) -> Result<Fired, StoreError> {
+        let began = Instant::now();
+        let schedule = understood(found)?;
+        let calendars = self.calendars_of(&schedule.settings.spec).await?;
+        let situation = Situation {
+            now,
+            live: self.live_tasks_of(&schedule).await?,
+            queue: self.has_queue_of(&schedule).await?,
+        };
+        let decision = decide(&schedule, &calendars, situation);
+        let firing: Vec<Firing> =
+            decision.fire.iter().map(|time| Firing { time: *time, task: TaskId(ObjectId::new()) }).collect();
+        let update = decided(&schedule, &decision, &firing, now);
+        if self.schedules().update_one(schedule.unchanged(), update).await?.matched_count == 0 {
+            return Ok(Fired { more: true, ..Fired::default() }); // Somebody else has decided.
+        }
+        if let Some((time, why)) = decision.newest {
+            tracing::info!(schedule = %schedule.settings.name, %time, why, "a schedule did not fire");
+        }
+        for firing in &firing {
+            if began.elapsed() >= LEFT_AFTER {
+                break;
+            }
+            Box::pin(self.complete_firing(&schedule, *firing)).await?;
+        }
+        Ok(Fired { fired: firing.len() as u64, skipped: decision.skipped as u64, completed: 0, more: true })
+    }
+
+    /// Leaves a schedule that cannot fire alone for a while. What it is due for stays.
+    async fn put_off(
+        &self,
+        id: Option<ObjectId>,
+        next: Option<Bson>,
+        now: DateTime,
+    ) -> Result<(), StoreError> {
+        let later = DateTime::from_millis(now.timestamp_millis().saturating_add(PUT_OFF));
+        let (Some(id), Some(next)) = (id, next) else { return Ok(()) };
+        let update = doc! { "$set": { "next": later } };
+        self.schedules().update_one(doc! { "_id": id, "next": next }, update).await?;
+        Ok(())
+    }
+
+    /// How many tasks of a schedule have not ended, or are to be made; as far as it has to be known.
+    async fn live_tasks_of(&self, schedule: &Schedule) -> Result<usize, StoreError> {
+        let most = match schedule.settings.overlap {
+            Overlap::Allow | Overlap::Cancel => return Ok(0),
+            Overlap::Skip => 1,
+            Overlap::Queue => super::decide::MOST_QUEUED as u64,
+        };
+        // Those that are to be made were read before: whatever was made since is counted twice, and not missed.
+        let live = doc! { "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() } };
+        let live = self.tasks().count_documents(live).limit(most).await?;
+        Ok(schedule.firing.len().saturating_add(usize::try_from(live).unwrap_or(usize::MAX)))
+    }
+
+    async fn has_queue_of(&self, schedule: &Schedule) -> Result<bool, StoreError> {
+        let queue = doc! { "_id": schedule.settings.queue };
+        Ok(self.queues().find_one(queue).projection(doc! { "_id": 1 }).await?.is_some())
+    }
+
+    /// Makes the tasks that somebody has left to be made. Who takes a schedule on has it for a while.
+    async fn complete_left_over(&self) -> Result<Fired, StoreError> {
+        let mut all = Fired::default();
+        for (found, now) in self.schedules_with_time(left_over(), "firing_at").await? {
+            let id = found.get_object_id("_id").ok();
+            let seen = doc! { "_id": id, "firing_at": found.get("firing_at").cloned() };
+            let update = doc! { "$set": { "firing_at": now } };
+            if self.schedules().update_one(seen, update).await?.matched_count == 0 {
+                continue;
+            }
+            let schedule = match understood(found) {
+                Ok(schedule) => schedule,
+                Err(error) => {
+                    tracing::error!(%error, "tasks of a schedule are not made");
+                    continue;
+                }
+            };
+            if schedule.firing.is_empty() {
+                // Nothing is there to be made, as far as can be understood.
+                let update = doc! { "$unset": { "firing_at": "", "firing": "" } };
+                self.schedules().update_one(doc! { "_id": schedule.id, "firing_at": now }, update).await?;
+            }
+            let began = Instant::now();
+            for firing in &schedule.firing {
+                if began.elapsed() >= LEFT_AFTER {
+                    break;
+                }
+                tracing::warn!(
+                    schedule = %schedule.settings.name, time = %firing.time, task = %firing.task,
+                    "a task that was left to be made is made"
+                );
+                Box::pin(self.complete_firing(&schedule, *firing)).await?;
+                all.completed += 1;
+            }
+            all.more = true;
+        }
+        Ok(all)
+    }
+}
+
+/// What was decided, as one update.
+fn decided(schedule: &Schedule, decision: &Decision, firing: &[Firing], now: DateTime) -> Document {
+    let mut set = Document::new();
+    let mut update = Document::new();
+    match decision.next {
+        Some(time) => {
+            let due = schedule.settings.spec.due(Some(schedule.id), time);
+            set.extend(doc! { "next": due, "next_for": time });
+        }
+        None => drop(update.insert("$unset", doc! { "next": "", "next_for": "" })),
+    }
+    match (decision.newest, firing.last()) {
+        (Some((time, why)), _) => {
+            set.insert("last", doc! { "for": time, "at": now, "outcome": why });
+        }
+        (None, Some(last)) => {
+            set.insert("last", doc! { "for": last.time, "task": last.task, "at": now, "outcome": "fired" });
+        }
+        (None, None) => {} // Nothing was due after all.
+    }
+    if !set.is_empty() {
+        update.insert("$set", set);
+    }
+    if !firing.is_empty() {
+        let entries: Vec<Document> = firing.iter().map(firing_document).collect();
+        update.insert("$push", doc! { "firing": { "$each": entries } });
+        // The oldest that is left counts.
+        update.insert("$min", doc! { "firing_at": now });
+    }
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let (fired, skipped) = (count(firing.len()), count(decision.skipped));
+    update.insert("$inc", doc! { "counts.fired": fired, "counts.skipped": skipped });
+    update
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stored;
+    use super::*;
+
+    fn schedule() -> Schedule {
+        let time = DateTime::from_millis(1_795_305_600_000);
+        stored::read(doc! {
+            "_id": ObjectId::from_bytes([7; 12]), "queue": ObjectId::new(), "cron": "@hourly", "next": time,
+            "next_for": time, "rev": 2,
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn one_update_moves_the_schedule_on_and_notes_what_fires() {
+        let (schedule, task) = (schedule(), TaskId(ObjectId::new()));
+        let (now, time) = (DateTime::from_millis(1_795_305_600_500), schedule.next.unwrap());
+        let next = DateTime::from_millis(1_795_309_200_000);
+        let decision = Decision { fire: vec![time], skipped: 3, newest: None, next: Some(next) };
+        let update = decided(&schedule, &decision, &[Firing { time, task }], now);
+        let expected = doc! {
+            "$set": {
+                "next": next, "next_for": next,
+                "last": { "for": time, "task": task, "at": now, "outcome": "fired" },
+            },
+            "$push": { "firing": { "$each": [{ "for": time, "task": task }] } },
+            "$min": { "firing_at": now },
+            "$inc": { "counts.fired": 1_i64, "counts.skipped": 3_i64 },
+        };
+        assert_eq!(update, expected);
+        let decision = Decision { fire: vec![], skipped: 1, newest: Some((time, "skipped")), next: None };
+        let expected = doc! {
+            "$unset": { "next": "", "next_for": "" },
+            "$set": { "last": { "for": time, "at": now, "outcome": "skipped" } },
+            "$inc": { "counts.fired": 0_i64, "counts.skipped": 1_i64 },
+        };
+        assert_eq!(decided(&schedule, &decision, &[], now), expected);
+    }
+}

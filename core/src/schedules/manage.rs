@@ -1,0 +1,304 @@
+//! Schedules are made, changed, paused and deleted by people.
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
+
+use super::stored::{next_update, next_update_after, readable, settings_update, told};
+use super::{Schedule, ScheduleError, ScheduleId, Settings};
+use crate::accounts::Reach;
+use crate::model::{QueueId, Selector, whole_number};
+use crate::secrets::concealed;
+use crate::store::{Altered, Store, StoreError, Stored};
+
+/// How often a change is tried that others change at the same moment.
+const TRIES: usize = 5;
+
+/// Which schedules.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleQuery {
+    /// Of queues that somebody may do something with.
+    pub reach: Reach,
+    /// Of this queue.
+    pub queue: Option<QueueId>,
+    /// Of this tenant.
+    pub tenant: Option<String>,
+    /// Those that are paused, or those that are not.
+    pub paused: Option<bool>,
+    /// Behind this name.
+    pub after: Option<String>,
+    /// At most so many; 0: all.
+    pub limit: i64,
+}
+
+impl Default for ScheduleQuery {
+    fn default() -> Self {
+        Self { reach: Reach::All, queue: None, tenant: None, paused: None, after: None, limit: 0 }
+    }
+}
+
+/// What became of a change of settings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Updated {
+    /// They are stored. Neither document has secure parameters.
+    Updated(Box<Altered>),
+    /// Somebody else has changed them since: they have this number now, and are as they were.
+    Changed {
+        /// The number.
+        rev: i64,
+    },
+    /// There is no such schedule.
+    NoSuchSchedule,
+}
+
+impl Store {
+    /// Schedules by name. One that cannot be read is logged and left out.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn list_schedules(&self, query: &ScheduleQuery) -> Result<Vec<Schedule>, StoreError> {
+        let mut all = Vec::new();
+        if let Some(queue) = query.queue {
+            all.push(doc! { "queue": queue });
+        }
+        if query.reach != Reach::All {
+            let queues = self.queues_within(&query.reach).await?;
+            let ids: Vec<ObjectId> = queues.iter().map(|queue| queue.id.0).collect();
+            all.push(doc! { "queue": { "$in": ids } });
+        }
+        if let Some(tenant) = &query.tenant {
+            all.push(doc! { "tenant": tenant });
+        }
+        match query.paused {
+            Some(true) => all.push(doc! { "paused": true }),
+            Some(false) => all.push(doc! { "paused": { "$ne": true } }),
+            None => {}
+        }
+        if let Some(after) = &query.after {
+            all.push(doc! { "name": { "$gt": after } });
+        }
+        let filter = if all.is_empty() {
+            doc! {}
+        } else {
+            doc! { "$and": all }
+        };
+        let found = self.schedules().find(filter).sort(doc! { "name": 1 }).limit(query.limit).await?;
+        let found: Vec<Stored> = found.try_collect().await?;
+        Ok(found.into_iter().filter_map(|schedule| readable(schedule.into())).collect())
+    }
+
+    /// One schedule. One that cannot be read is logged, and is as if it were not there.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn find_schedule(&self, selector: &Selector) -> Result<Option<Schedule>, StoreError> {
+        let found = self.schedules().find_one(selected(selector)).await?;
+        Ok(found.and_then(|schedule| readable(schedule.into())))
+    }
+
+    /// The queue of a schedule. `None`: there is no such schedule; `Some(None)`: it has none that is one.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn queue_of_schedule(
+        &self,
+        selector: &Selector,
+    ) -> Result<Option<Option<QueueId>>, StoreError> {
+        let found = self.schedules().find_one(selected(selector)).projection(doc! { "queue": 1 }).await?;
+        Ok(found.map(|schedule| schedule.get_object_id("queue").ok().map(QueueId)))
+    }
+
+    /// Makes a schedule.
+    ///
+    /// # Errors
+    /// See [`ScheduleError`].
+    #[tracing::instrument(skip_all, fields(schedule = %settings.name), err(level = "debug"))]
+    pub async fn create_schedule(
+        &self,
+        settings: &Settings,
+        paused: bool,
+    ) -> Result<Schedule, ScheduleError> {
+        settings.check()?;
+        let named = Selector::Name(settings.name.clone());
+        // The index that keeps names apart is made by DENs.
+        if self.queue_of_schedule(&named).await?.is_some() {
+            return Err(ScheduleError::NameTaken(settings.name.clone()));
+        }
+        let (id, now) = (ScheduleId(ObjectId::new()), self.server_time().await?);
+        let next = self.checked_next(settings, now).await?.filter(|_| !paused);
+        let mut document = doc! { "_id": id };
+        document.extend(settings.document());
+        document
+            .extend(doc! { "paused": paused, "counts": { "fired": 0_i64, "skipped": 0_i64 }, "rev": 1_i64 });
+        if let Some(time) = next {
+            document.extend(doc! { "next": settings.spec.due(Some(id), time), "next_for": time });
+        }
+        document.extend(doc! { "created": now, "changed": now });
+        let reserved = match &settings.tenant {
+            Some(tenant) => self.reserve_schedule::<ScheduleError>(tenant, id.0).await?,
+            None => None,
+        };
+        let made = self.schedules().insert_one(Stored(document.clone())).await.map_err(StoreError::from);
+        self.settle_unless_unknown(reserved, made.as_ref().err()).await;
+        made.map_err(|error| name_taken(error, settings))?;
+        Ok(super::stored::read(document)?)
+    }
+
+    /// Changes the settings of a schedule, if they still have the number `rev`. Its next time is set anew if when it
+    /// fires has changed.
+    ///
+    /// # Errors
+    /// See [`ScheduleError`].
+    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    pub async fn update_schedule(
+        &self,
+        id: ScheduleId,
+        rev: i64,
+        settings: &Settings,
+    ) -> Result<Updated, ScheduleError> {
+        settings.check()?;
+        let now = self.server_time().await?;
+        let next = self.checked_next(settings, now).await?;
+        let Some(before) = self.schedule(id).await? else { return Ok(Updated::NoSuchSchedule) };
+        if before.rev != rev {
+            return Ok(Updated::Changed { rev: before.rev });
+        }
+        let sealed = &settings.options.secure_params;
+        if settings.queue != before.settings.queue
+            && sealed.is_some()
+            && *sealed == before.settings.options.secure_params
+        {
+            return Err(ScheduleError::SealedForAnotherQueue);
+        }
+        let mut update = settings_update(settings);
+        if before.settings.spec != settings.spec && !before.paused {
+            let calendars = self.calendars_of(&settings.spec).await?;
+            let passed = settings.spec.still_to_fire(&calendars, before.next_for, now);
+            update.extend(next_update_after(id, &settings.spec, passed, next));
+        }
+        let reserved = match &settings.tenant {
+            Some(tenant) if settings.tenant != before.settings.tenant => {
+                self.reserve_schedule::<ScheduleError>(tenant, id.0).await?
+            }
+            _ => None, // It counts already, or for nobody.
+        };
+        let changed = self.change(doc! { "_id": id, "rev": rev }, update, told(settings)).await;
+        self.settle_unless_unknown(reserved, changed.as_ref().err()).await;
+        match changed {
+            Ok(Some(altered)) => Ok(Updated::Updated(Box::new(altered))),
+            Ok(None) => {
+                let rev = self.schedule(id).await?.map(|schedule| schedule.rev);
+                Ok(rev.map_or(Updated::NoSuchSchedule, |rev| Updated::Changed { rev }))
+            }
+            Err(error) => Err(name_taken(error, settings)),
+        }
+    }
+
+    /// Has a schedule do nothing until it is resumed. What fires at this moment fires. `None`: there is no such schedule.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    pub async fn pause_schedule(&self, id: ScheduleId) -> Result<Option<Altered>, StoreError> {
+        let works = doc! { "_id": id, "paused": { "$ne": true } };
+        let update = vec![doc! { "$set": { "paused": true } }, doc! { "$unset": ["next", "next_for"] }];
+        let fields = doc! { "paused": true, "next": Bson::Null, "next_for": Bson::Null };
+        match self.change(works, update, fields).await? {
+            Some(altered) => Ok(Some(altered)),
+            None => self.as_it_is(id).await,
+        }
+    }
+
+    /// Lets a schedule go on. What was to fire meanwhile does not. `None`: there is no such schedule.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    pub async fn resume_schedule(&self, id: ScheduleId) -> Result<Option<Altered>, StoreError> {
+        for _ in 0..TRIES {
+            let Some(schedule) = self.schedule(id).await? else { return Ok(None) };
+            if !schedule.paused {
+                break;
+            }
+            let (spec, now) = (&schedule.settings.spec, self.server_time().await?);
+            let next = spec.next(&self.calendars_of(spec).await?, now);
+            let mut update = vec![doc! { "$set": { "paused": false } }];
+            update.extend(next_update(id, spec, next));
+            let paused = doc! { "_id": id, "paused": true, "rev": schedule.rev };
+            if let Some(altered) = self.change(paused, update, doc! { "paused": false }).await? {
+                return Ok(Some(altered));
+            }
+        }
+        self.as_it_is(id).await
+    }
+
+    /// Deletes a schedule. Its tasks stay, and what has fired and has no task yet gets none. Returns what it was, without
+    /// secure parameters; `None`: there is no such schedule.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    pub async fn delete_schedule(&self, id: ScheduleId) -> Result<Option<Document>, StoreError> {
+        let gone = self.schedules().find_one_and_delete(doc! { "_id": id }).await?;
+        Ok(gone.map(|schedule| concealed(schedule.into())))
+    }
+
+    /// A schedule by its id.
+    pub(super) async fn schedule(&self, id: ScheduleId) -> Result<Option<Schedule>, StoreError> {
+        self.find_schedule(&Selector::Id(id.0)).await
+    }
+
+    /// The first time after `now`, if the calendars exist.
+    async fn checked_next(
+        &self,
+        settings: &Settings,
+        now: DateTime,
+    ) -> Result<Option<DateTime>, ScheduleError> {
+        let calendars = self.calendars_of(&settings.spec).await?;
+        match calendars.missing(&settings.spec) {
+            Some(name) => Err(ScheduleError::NoSuchCalendar(name.to_owned())),
+            None => Ok(settings.spec.next(&calendars, now)),
+        }
+    }
+
+    /// Changes a schedule that `filter` finds: its settings have the next number then. `fields` are what people can tell of
+    /// the change, with null for what is removed.
+    async fn change(
+        &self,
+        filter: Document,
+        mut update: Vec<Document>,
+        mut fields: Document,
+    ) -> Result<Option<Altered>, StoreError> {
+        let rev = doc! { "$add": [{ "$ifNull": ["$rev", 0_i64] }, 1_i64] };
+        update.push(doc! { "$set": { "changed": "$$NOW", "rev": rev } });
+        let Some(before) = self.schedules().find_one_and_update(filter, update).await? else {
+            return Ok(None);
+        };
+        let before = concealed(before.into());
+        fields.insert("rev", before.get("rev").and_then(whole_number).unwrap_or_default() + 1);
+        Ok(Some(Altered::by_setting_or_removing(before, fields)))
+    }
+
+    async fn as_it_is(&self, id: ScheduleId) -> Result<Option<Altered>, StoreError> {
+        let found = self.schedules().find_one(doc! { "_id": id }).await?;
+        let found = found.map(|schedule| concealed(schedule.into()));
+        Ok(found.map(|schedule| Altered { before: Some(schedule.clone()), after: schedule }))
+    }
+}
+
+fn selected(selector: &Selector) -> Document {
+    match selector {
+        Selector::Id(id) => doc! { "_id": id },
+        Selector::Name(name) => doc! { "name": name },
+    }
+}
+
+fn name_taken(error: StoreError, settings: &Settings) -> ScheduleError {
+    match error.write_failure() {
+        Some(failure) if failure.is_duplicate_key() => ScheduleError::NameTaken(settings.name.clone()),
+        _ => ScheduleError::Store(error),
+    }
+}

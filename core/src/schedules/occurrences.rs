@@ -1,0 +1,175 @@
+//! When a schedule fires: from what clocks show to moments, over every change of the clocks. Pure.
+//!
+//! Time is looked at in stretches in which the clocks are not changed: within one, what clocks show and moments go
+//! together. Where one stretch meets the next, clocks leave times out or show them twice, and [`Gap`] and [`Fold`] say what
+//! becomes of these. An expression that means every hour goes by the clocks as they are: what they leave out does not
+//! come, and what they show twice comes twice, so that it never pauses.
+
+use bson::DateTime;
+use sha2::{Digest, Sha256};
+
+use super::calendars::Calendars;
+use super::cron::CronExpr;
+use super::zone::{Fold, Gap, Stretch, Zone, clock, seconds, since_1970, time};
+use super::{ScheduleId, Spec};
+
+/// It is not looked further ahead than so: 60 years, in seconds. February 29 comes every eight, and calendars may leave little
+/// of what comes.
+const HORIZON: i64 = 60 * 366 * 86_400;
+
+/// A time at which a schedule fires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occurrence {
+    /// The time.
+    pub time: DateTime,
+    /// The same with its delay: when the schedule fires.
+    pub due: DateTime,
+    /// What clocks in the zone show at `time`, with what was added to UTC: `2026-03-29T03:00:00+02:00`.
+    pub local: String,
+    /// Clocks leave out the time that was meant, and this is when they have gone forward.
+    pub moved: bool,
+    /// Clocks show it twice.
+    pub twice: bool,
+}
+
+impl Spec {
+    /// The times after `after` and until `until`, at most `limit` of them, in order and without their delays.
+    pub fn occurrences(
+        &self,
+        calendars: &Calendars,
+        after: DateTime,
+        until: DateTime,
+        limit: usize,
+    ) -> Vec<DateTime> {
+        self.times(calendars, after).take_while(|time| *time <= until).take(limit).collect()
+    }
+
+    /// The first time after `after`, without its delay. `None`: there is none, or none within sixty years.
+    pub fn next(&self, calendars: &Calendars, after: DateTime) -> Option<DateTime> {
+        self.first_after(calendars, seconds(after)).map(time)
+    }
+
+    /// A time that has passed and has not fired, as its delay has not passed yet: it is still to fire, if it is one of these
+    /// times.
+    pub(super) fn still_to_fire(
+        &self,
+        calendars: &Calendars,
+        next_for: Option<DateTime>,
+        now: DateTime,
+    ) -> Option<DateTime> {
+        let before = |time: DateTime| DateTime::from_millis(time.timestamp_millis().saturating_sub(1));
+        next_for.filter(|time| *time <= now && self.next(calendars, before(*time)) == Some(*time))
+    }
+
+    /// The next times after `after`, at most `limit`, with all that is to be known of them. What their delays are depends
+    /// on the schedule; without one they have none.
+    pub fn preview(
+        &self,
+        schedule: Option<ScheduleId>,
+        calendars: &Calendars,
+        after: DateTime,
+        limit: usize,
+    ) -> Vec<Occurrence> {
+        let shown = |time: DateTime| Occurrence {
+            time,
+            due: self.due(schedule, time),
+            local: self.zone.local(time),
+            moved: !self.is_shown_at(seconds(time)),
+            twice: self.zone.is_twice(seconds(time)),
+        };
+        self.times(calendars, after).take(limit).map(shown).collect()
+    }
+
+    /// A time with its delay.
+    pub fn due(&self, schedule: Option<ScheduleId>, time: DateTime) -> DateTime {
+        time.saturating_add_duration(self.delay(schedule, time))
+    }
+
+    /// All times after `after`.
+    pub(super) fn times(&self, calendars: &Calendars, after: DateTime) -> impl Iterator<Item = DateTime> {
+        std::iter::successors(self.next(calendars, after), move |last| self.next(calendars, *last))
+    }
+
+    fn first_after(&self, calendars: &Calendars, after: i64) -> Option<i64> {
+        let until = after.saturating_add(HORIZON);
+        let until = self.end.map_or(until, |end| until.min(seconds(end)));
+        // A start within a second is a start after it.
+        let start = self.start.map(|start| seconds(DateTime::from_millis(start.timestamp_millis() + 999)));
+        let mut after = start.map_or(after, |start| after.max(start - 1));
+        loop {
+            let of = |cron: &CronExpr| next_of(cron, &self.zone, (self.gap, self.fold), after, until);
+            let found = self.cron.iter().filter_map(of).min()?;
+            match calendars.closed(self, found) {
+                None => return Some(found),
+                Some(zone) => after = zone.end_of_day(found).unwrap_or(found + 1) - 1,
+            }
+        }
+    }
+
+    /// Whether clocks show at this moment what one of the expressions means.
+    fn is_shown_at(&self, at: i64) -> bool {
+        let Some(local) = self.zone.stretch(at).and_then(|stretch| at.checked_add(stretch.offset)) else {
+            return false;
+        };
+        let shown = |cron: &CronExpr| between(cron, local, local + 1).is_some();
+        self.cron.iter().any(shown)
+    }
+}
+
+/// The first moment after `after`, and not after `until`, that an expression means.
+fn next_of(cron: &CronExpr, zone: &Zone, policy: (Gap, Fold), after: i64, until: i64) -> Option<i64> {
+    let mut from = after.checked_add(1)?;
+    while from <= until {
+        let stretch = zone.stretch(from)?;
+        if let Some(found) = within(cron, &stretch, policy, from, until) {
+            return Some(found);
+        }
+        from = stretch.end?.0;
+    }
+    None
+}
+
+/// The first moment of a stretch from `from` on, which is in it.
+fn within(
+    cron: &CronExpr,
+    stretch: &Stretch,
+    (gap, fold): (Gap, Fold),
+    from: i64,
+    until: i64,
+) -> Option<i64> {
+    let offset = stretch.offset;
+    let mut low = from.checked_add(offset)?;
+    let last = stretch.end.map_or(until + 1, |(end, _)| end.min(until + 1));
+    let mut high = last.checked_add(offset)?;
+    if !cron.is_every_hour() {
+        if let Some((begin, before)) = stretch.begin {
+            // Clocks have just gone from `from + before` to `from + offset`.
+            if gap == Gap::After && begin == from && between(cron, from + before, from + offset).is_some() {
+                return Some(from);
+            }
+            if fold == Fold::First {
+                low = low.max(begin + before);
+            }
+        }
+        if let Some((end, after)) = stretch.end
+            && fold == Fold::Last
+        {
+            high = high.min(end + after);
+        }
+    }
+    Some(between(cron, low, high)? - offset)
+}
+
+/// The first time on a clock that an expression means, from `low` on and before `high`.
+fn between(cron: &CronExpr, low: i64, high: i64) -> Option<i64> {
+    if low >= high { None } else { since_1970(cron.next_from(clock(low)?, clock(high)?)?) }
+}
+
+/// A number that depends on these bytes alone, and looks like any.
+pub(super) fn scattered(bytes: &[u8]) -> u64 {
+    let digest = Sha256::digest(bytes);
+    digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests;

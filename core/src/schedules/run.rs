@@ -1,0 +1,259 @@
+//! Tasks of schedules that people ask for: one now, or those of times that have passed. And the times to come.
+
+use std::collections::BTreeSet;
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, doc};
+use futures::TryStreamExt;
+use mongodb::error::ErrorKind;
+
+use super::make::{ASKED_FOR, options_of};
+use super::{Firing, MOST_BACKFILLED, Occurrence, Overlap, Schedule, ScheduleId, Spec};
+use crate::admission::Admitted;
+use crate::model::{Status, TaskId, whole_number};
+use crate::store::{Store, StoreError, Stored};
+use crate::task::{SubmitError, TaskOptions};
+
+/// How often a task that is to run now is tried: there may be one for the very same millisecond.
+const TRIES: u32 = 5;
+
+/// So many tasks are inserted at once.
+const BATCH: usize = 200;
+
+/// As long as their parameters have no more bytes together.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// So many times are looked at by a backfill: most of them may have a task already.
+const MOST_LOOKED_AT: usize = 100_000;
+
+/// A backfill was refused, or not done to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum BackfillError {
+    /// The times are in the wrong order.
+    #[error("to: it is before from")]
+    Order,
+    /// More are wanted at once than may be.
+    #[error("limit: expected 1 to {most}, not {0}", most = MOST_BACKFILLED)]
+    Limit(usize),
+    /// There is nothing yet that would keep two tasks for one time apart.
+    #[error("the database has no index yet that keeps two tasks for one time apart")]
+    NotKept,
+    /// Tasks cannot be made.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
+}
+
+impl From<StoreError> for BackfillError {
+    fn from(error: StoreError) -> Self {
+        Self::Submit(error.into())
+    }
+}
+
+impl From<mongodb::error::Error> for BackfillError {
+    fn from(error: mongodb::error::Error) -> Self {
+        Self::Submit(error.into())
+    }
+}
+
+impl Store {
+    /// Makes a task of a schedule that is for this moment, whether the schedule is paused or not, and whatever other tasks
+    /// of it do. As somebody asks for it, it is refused where other new tasks are. `owner`: who wants it. `None`: there is no
+    /// such schedule.
+    ///
+    /// # Errors
+    /// See [`SubmitError`].
+    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    pub async fn run_schedule(
+        &self,
+        id: ScheduleId,
+        owner: Option<&str>,
+    ) -> Result<Option<TaskId>, SubmitError> {
+        let Some(schedule) = self.schedule(id).await? else { return Ok(None) };
+        let options = options_of(&schedule, false, owner);
+        let admitted = self.admit(schedule.settings.queue, &options, 1).await?;
+        let made = self.insert_wanted(&schedule, &options, &admitted).await;
+        let firing = self.conclude(admitted, made).await?;
+        self.note_wanted(&schedule, firing).await?;
+        Ok(Some(firing.task))
+    }
+
+    /// Inserts a task that somebody has asked for, for this moment.
+    async fn insert_wanted(
+        &self,
+        schedule: &Schedule,
+        options: &TaskOptions,
+        admitted: &Admitted,
+    ) -> Result<Firing, SubmitError> {
+        let (mut time, mut tries) = (self.server_time().await?, 0);
+        loop {
+            tries += 1;
+            let firing = Firing { time, task: TaskId(ObjectId::new()) };
+            let mut task = self.task_of(schedule, firing, options, admitted).await?;
+            task.insert(ASKED_FOR, true);
+            let status = status_of(&task);
+            match self.new_tasks().insert_one(task).await.map_err(StoreError::from) {
+                Ok(_) => {
+                    self.moved(schedule.settings.queue, None, status, 1);
+                    if status == Some(Status::Blocked) {
+                        self.link_at_once(&[firing.task]).await;
+                    }
+                    return Ok(firing);
+                }
+                Err(error)
+                    if tries < TRIES
+                        && error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) =>
+                {
+                    time = DateTime::from_millis(time.timestamp_millis().saturating_add(1));
+                }
+                Err(error) => {
+                    self.doubt_counters();
+                    return Err(error.into());
+                }
+            }
+        }
+    }
+
+    /// Makes the tasks for the times from `from` to `to` that have none yet, the oldest first and at most `limit`. Times
+    /// that are still to come are not among them. A time counts as done as long as its task is in `tasks` or in the archive.
+    /// Of more than 100,000 times the first ones are looked at.
+    /// Unless overlap is allowed, the tasks run one after the other. They are refused where other new tasks are. `None`: there is no such schedule.
+    ///
+    /// # Errors
+    /// See [`BackfillError`]. Tasks before the one that was refused exist then; repeating it makes the others.
+    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    pub async fn backfill_schedule(
+        &self,
+        id: ScheduleId,
+        (from, to): (DateTime, DateTime),
+        limit: usize,
+    ) -> Result<Option<Vec<TaskId>>, BackfillError> {
+        if to < from {
+            return Err(BackfillError::Order);
+        }
+        if !(1..=MOST_BACKFILLED).contains(&limit) {
+            return Err(BackfillError::Limit(limit));
+        }
+        if !self.keeps_apart(&["schedule", "scheduled_for"]).await? {
+            return Err(BackfillError::NotKept);
+        }
+        let Some(schedule) = self.schedule(id).await? else { return Ok(None) };
+        let calendars = self.calendars_of(&schedule.settings.spec).await?;
+        let to = to.min(self.server_time().await?);
+        let before = DateTime::from_millis(from.timestamp_millis().saturating_sub(1));
+        let times = schedule.settings.spec.times(&calendars, before).take_while(|time| *time <= to);
+        let mut times = times.take(MOST_LOOKED_AT);
+        let bytes = bson::serialize_to_vec(&schedule.settings.params).map_or(0, |bytes| bytes.len());
+        let together = (MOST_BYTES / bytes.max(1)).clamp(1, BATCH);
+        let mut ids = Vec::new();
+        while ids.len() < limit {
+            let batch: Vec<DateTime> = times.by_ref().take(together).collect();
+            if batch.is_empty() {
+                break;
+            }
+            let done = self.times_with_task(&schedule, &batch).await?;
+            let open = batch.into_iter().filter(|time| !done.contains(time)).take(limit - ids.len());
+            let made = self.backfill(&schedule, open.collect()).await?;
+            ids.extend(made);
+        }
+        Ok(Some(ids))
+    }
+
+    /// The next times of a schedule, or of one that somebody thinks of, by the server's clock.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn preview_schedule(
+        &self,
+        spec: &Spec,
+        schedule: Option<ScheduleId>,
+        limit: usize,
+    ) -> Result<Vec<Occurrence>, StoreError> {
+        let now = self.server_time().await?;
+        Ok(spec.preview(schedule, &self.calendars_of(spec).await?, now, limit))
+    }
+
+    /// Which of these times have a task already, or are to get one.
+    async fn times_with_task(
+        &self,
+        schedule: &Schedule,
+        times: &[DateTime],
+    ) -> Result<BTreeSet<DateTime>, StoreError> {
+        let mut done: BTreeSet<DateTime> = schedule.firing.iter().map(|firing| firing.time).collect();
+        // In this order: a task leaves `tasks` only when it is in the archive.
+        for collection in [self.tasks(), self.archive()] {
+            let filter = doc! { "schedule": schedule.id, "scheduled_for": { "$in": times.to_vec() } };
+            let found = collection.find(filter).projection(doc! { "_id": 0, "scheduled_for": 1 }).await?;
+            let found: Vec<Stored> = found.try_collect().await?;
+            done.extend(found.iter().filter_map(|task| task.get_datetime("scheduled_for").ok().copied()));
+        }
+        Ok(done)
+    }
+
+    async fn backfill(&self, schedule: &Schedule, times: Vec<DateTime>) -> Result<Vec<TaskId>, SubmitError> {
+        if times.is_empty() {
+            return Ok(Vec::new());
+        }
+        let options = options_of(schedule, schedule.settings.overlap != Overlap::Allow, None);
+        let admitted = self.admit(schedule.settings.queue, &options, times.len()).await?;
+        let made = self.insert_missed(schedule, times, &options, &admitted).await;
+        self.conclude(admitted, made).await
+    }
+
+    /// Inserts the tasks of times that have passed.
+    async fn insert_missed(
+        &self,
+        schedule: &Schedule,
+        times: Vec<DateTime>,
+        options: &TaskOptions,
+        admitted: &Admitted,
+    ) -> Result<Vec<TaskId>, SubmitError> {
+        let mut tasks: Vec<Document> = Vec::with_capacity(times.len());
+        for time in times {
+            let firing = Firing { time, task: TaskId(ObjectId::new()) };
+            let mut task = self.task_of(schedule, firing, options, admitted).await?;
+            task.insert(ASKED_FOR, true);
+            tasks.push(task);
+        }
+        let inserted = self.new_tasks().insert_many(&tasks).ordered(false).await;
+        let refused = match inserted {
+            Ok(_) => BTreeSet::new(),
+            Err(error) => duplicates(error).inspect_err(|_| self.doubt_counters())?,
+        };
+        let made =
+            tasks.iter().enumerate().filter(|(index, _)| !refused.contains(index)).map(|(_, task)| task);
+        let made: Vec<&Document> = made.collect();
+        let ids: Vec<TaskId> =
+            made.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
+        let status = made.first().and_then(|task| status_of(task));
+        self.moved(schedule.settings.queue, None, status, ids.len() as u64);
+        if status == Some(Status::Blocked) {
+            self.link_at_once(&ids).await;
+        }
+        Ok(ids)
+    }
+
+    /// Notes a task that somebody has asked for, as the newest one.
+    async fn note_wanted(&self, schedule: &Schedule, firing: Firing) -> Result<(), StoreError> {
+        let last = doc! { "for": firing.time, "task": firing.task, "at": firing.time, "outcome": "fired" };
+        let update = doc! { "$set": { "last": last }, "$inc": { "counts.fired": 1_i64 } };
+        self.schedules().update_one(doc! { "_id": schedule.id }, update).await?;
+        Ok(())
+    }
+}
+
+fn status_of(task: &Document) -> Option<Status> {
+    task.get("status").and_then(whole_number).map(Status::from_code)
+}
+
+/// Which of several documents were there already, if that is all that was wrong.
+fn duplicates(error: mongodb::error::Error) -> Result<BTreeSet<usize>, StoreError> {
+    if let ErrorKind::InsertMany(many) = error.kind.as_ref()
+        && many.write_concern_error.is_none()
+        && let Some(failures) = &many.write_errors
+        && failures.iter().all(|failure| failure.code == 11_000)
+    {
+        return Ok(failures.iter().map(|failure| failure.index).collect());
+    }
+    Err(error.into())
+}

@@ -1,0 +1,356 @@
+//! When a schedule fires, as people write it. Reading is strict: a wrong value is refused with the name of its field.
+
+use std::time::Duration;
+
+use bson::{Bson, DateTime, Document, doc};
+
+use super::cron::CronExpr;
+use super::zone::{Fold, Gap, Zone};
+use super::{LONGEST_NAME, ScheduleId};
+use crate::model::whole_number;
+
+/// So many expressions a schedule has at most.
+const MOST_EXPRESSIONS: usize = 20;
+
+/// So many calendars a schedule goes by at most.
+const MOST_CALENDARS: usize = 20;
+
+/// The longest jitter: a day, in seconds.
+const LONGEST_JITTER: i64 = 86_400;
+
+/// When a schedule fires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// At the times of any of these.
+    pub cron: Vec<CronExpr>,
+    /// By the clocks of this zone.
+    pub zone: Zone,
+    /// What becomes of times that the clocks leave out.
+    pub gap: Gap,
+    /// What becomes of times that the clocks show twice.
+    pub fold: Fold,
+    /// By how much it fires later at most, in whole seconds. By how much it is depends on the schedule and the time alone.
+    pub jitter: Duration,
+    /// Not before this time.
+    pub start: Option<DateTime>,
+    /// Not after this time.
+    pub end: Option<DateTime>,
+    /// On the days of these calendars, or not on them.
+    pub calendars: Vec<CalendarUse>,
+}
+
+/// How a schedule goes by a calendar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CalendarUse {
+    /// The name of the calendar.
+    pub name: String,
+    /// How.
+    pub rule: Rule,
+}
+
+/// What the days of a calendar mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Nothing fires on them.
+    Exclude,
+    /// Nothing fires on others.
+    Only,
+}
+
+impl Rule {
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclude => "exclude",
+            Self::Only => "only",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Exclude, Self::Only].into_iter().find(|rule| rule.as_str() == name)
+    }
+}
+
+/// A setting is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct SpecError {
+    /// Which.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+impl SpecError {
+    pub(super) fn new(field: &'static str, reason: impl Into<String>) -> Self {
+        Self { field, reason: reason.into() }
+    }
+}
+
+impl Spec {
+    /// The times of these expressions, in UTC.
+    pub fn new(cron: Vec<CronExpr>) -> Self {
+        Self {
+            cron,
+            zone: Zone::utc(),
+            gap: Gap::default(),
+            fold: Fold::default(),
+            jitter: Duration::ZERO,
+            start: None,
+            end: None,
+            calendars: Vec::new(),
+        }
+    }
+
+    /// Reads the fields `cron`, `zone`, `gap`, `fold`, `jitter`, `start`, `end` and `calendars`; of these only `cron` must be there. Fields that
+    /// are null count as if they were not; other fields are not looked at. Times are dates or RFC 3339 text.
+    ///
+    /// # Errors
+    /// A field is wrong. The error names it.
+    pub fn read(fields: &Document) -> Result<Self, SpecError> {
+        let mut spec = Self::new(cron(given(fields, "cron"))?);
+        if let Some(name) = text(fields, "zone")? {
+            let unknown = || SpecError::new("zone", format!("'{name}' is no time zone"));
+            spec.zone = Zone::named(name).ok_or_else(unknown)?;
+        }
+        if let Some(name) = text(fields, "gap")? {
+            let unknown = || SpecError::new("gap", format!("'{name}' is not skip or after"));
+            spec.gap = Gap::named(name).ok_or_else(unknown)?;
+        }
+        if let Some(name) = text(fields, "fold")? {
+            let unknown = || SpecError::new("fold", format!("'{name}' is not first, last or both"));
+            spec.fold = Fold::named(name).ok_or_else(unknown)?;
+        }
+        spec.jitter = seconds(fields, "jitter", LONGEST_JITTER)?.unwrap_or_default();
+        spec.start = moment(fields, "start")?;
+        spec.end = moment(fields, "end")?;
+        if let (Some(start), Some(end)) = (spec.start, spec.end)
+            && end < start
+        {
+            return Err(SpecError::new("end", "it is before the start"));
+        }
+        spec.calendars = calendars(given(fields, "calendars"))?;
+        Ok(spec)
+    }
+
+    /// The same fields, as they are stored.
+    pub fn document(&self) -> Document {
+        let mut expressions: Vec<Bson> = self.cron.iter().map(|expr| Bson::from(expr.text())).collect();
+        let cron = match expressions.len() {
+            1 => expressions.remove(0),
+            _ => Bson::Array(expressions),
+        };
+        let mut document = doc! { "cron": cron, "zone": self.zone.name() };
+        if self.gap != Gap::default() {
+            document.insert("gap", self.gap.as_str());
+        }
+        if self.fold != Fold::default() {
+            document.insert("fold", self.fold.as_str());
+        }
+        if !self.jitter.is_zero() {
+            document.insert("jitter", whole(self.jitter));
+        }
+        for (name, time) in [("start", self.start), ("end", self.end)] {
+            if let Some(time) = time {
+                document.insert(name, time);
+            }
+        }
+        if !self.calendars.is_empty() {
+            let one = |used: &CalendarUse| doc! { "name": &used.name, "use": used.rule.as_str() };
+            document.insert("calendars", self.calendars.iter().map(one).collect::<Vec<_>>());
+        }
+        document
+    }
+
+    /// By how much the schedule fires later than at `time`.
+    pub fn delay(&self, schedule: Option<ScheduleId>, time: DateTime) -> Duration {
+        let longest = u64::try_from(self.jitter.as_millis()).unwrap_or(u64::MAX);
+        let (Some(schedule), 1..) = (schedule, longest) else { return Duration::ZERO };
+        let mut bytes = schedule.0.bytes().to_vec();
+        bytes.extend(time.timestamp_millis().to_be_bytes());
+        Duration::from_millis(super::occurrences::scattered(&bytes) % longest.saturating_add(1))
+    }
+}
+
+/// A field that is there and not null.
+pub(super) fn given<'a>(fields: &'a Document, name: &str) -> Option<&'a Bson> {
+    fields.get(name).filter(|value| **value != Bson::Null)
+}
+
+/// A field with text.
+pub(super) fn text<'a>(fields: &'a Document, name: &'static str) -> Result<Option<&'a str>, SpecError> {
+    match given(fields, name) {
+        None => Ok(None),
+        Some(Bson::String(text)) => Ok(Some(text)),
+        Some(other) => Err(SpecError::new(name, format!("expected text, not {}", shown(other)))),
+    }
+}
+
+/// A field with a number of seconds.
+pub(super) fn seconds(
+    fields: &Document,
+    name: &'static str,
+    most: i64,
+) -> Result<Option<Duration>, SpecError> {
+    let Some(value) = given(fields, name) else { return Ok(None) };
+    let number = whole_number(value).filter(|number| (0..=most).contains(number));
+    let number = number.and_then(|number| u64::try_from(number).ok()).map(Duration::from_secs);
+    let wrong =
+        || SpecError::new(name, format!("expected whole seconds from 0 to {most}, not {}", shown(value)));
+    number.ok_or_else(wrong).map(Some)
+}
+
+/// A value in a message.
+pub(super) fn shown(value: &Bson) -> String {
+    match value {
+        Bson::Array(_) => "a list".to_owned(),
+        Bson::Document(_) => "an object".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A duration in whole seconds.
+pub(super) fn whole(duration: Duration) -> i64 {
+    i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn moment(fields: &Document, name: &'static str) -> Result<Option<DateTime>, SpecError> {
+    let found = match given(fields, name) {
+        None => return Ok(None),
+        Some(Bson::DateTime(time)) => Some(*time),
+        Some(Bson::String(text)) => DateTime::parse_rfc3339_str(text).ok(),
+        Some(_) => None, // Numbers are seconds to some and milliseconds to others.
+    };
+    let wrong =
+        || SpecError::new(name, "expected a date and a time with their offset, like 2026-12-31T23:59:00Z");
+    found.ok_or_else(wrong).map(Some)
+}
+
+fn cron(value: Option<&Bson>) -> Result<Vec<CronExpr>, SpecError> {
+    let texts: Option<Vec<&str>> = match value {
+        Some(Bson::String(text)) => Some(vec![text]),
+        Some(Bson::Array(list)) => list.iter().map(Bson::as_str).collect(),
+        _ => None, // Nothing else is an expression.
+    };
+    let texts = texts.filter(|texts| (1..=MOST_EXPRESSIONS).contains(&texts.len()));
+    let wrong = || {
+        let reason = format!("expected a cron expression, or a list of at most {MOST_EXPRESSIONS}");
+        SpecError::new("cron", reason)
+    };
+    let read = |text: &&str| CronExpr::parse(text).map_err(|error| SpecError::new("cron", error.to_string()));
+    texts.ok_or_else(wrong)?.iter().map(read).collect()
+}
+
+fn calendars(value: Option<&Bson>) -> Result<Vec<CalendarUse>, SpecError> {
+    let wrong = || {
+        let reason = format!(
+            "expected a list of at most {MOST_CALENDARS} like [{{\"name\": \"holidays\", \"use\": \"exclude\"}}]"
+        );
+        SpecError::new("calendars", reason)
+    };
+    let list = match value {
+        None => return Ok(Vec::new()),
+        Some(Bson::Array(list)) if list.len() <= MOST_CALENDARS => list,
+        Some(_) => return Err(wrong()),
+    };
+    let one = |used: &Bson| {
+        let used = used.as_document()?;
+        let known = used.keys().all(|key| key == "name" || key == "use");
+        let name = used.get_str("name").ok().filter(|name| is_name(name) && known)?;
+        let rule = match used.get("use") {
+            None => Rule::Exclude,
+            Some(rule) => Rule::named(rule.as_str()?)?,
+        };
+        Some(CalendarUse { name: name.to_owned(), rule })
+    };
+    list.iter().map(|used| one(used).ok_or_else(wrong)).collect()
+}
+
+/// Whether a schedule or a calendar can have this name.
+pub(super) fn is_name(name: &str) -> bool {
+    let length = name.chars().count();
+    (1..=LONGEST_NAME).contains(&length) && !name.chars().any(char::is_control) && name.trim() == name
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let start = DateTime::parse_rfc3339_str("2026-01-01T00:00:00Z").unwrap();
+        let full = doc! {
+            "cron": ["0 8 * * *", "@weekly"], "zone": "Europe/Berlin", "gap": "skip", "fold": "both", "jitter": 30_i64,
+            "start": start, "end": "2027-01-01T00:00:00+01:00",
+            "calendars": [{ "name": "holidays", "use": "exclude" }, { "name": "fairs", "use": "only" }],
+        };
+        let spec = Spec::read(&full).unwrap();
+        assert_eq!((spec.gap, spec.fold, spec.jitter), (Gap::Skip, Fold::Both, Duration::from_secs(30)));
+        let end = DateTime::parse_rfc3339_str("2026-12-31T23:00:00Z").unwrap();
+        let mut stored = full;
+        stored.insert("end", end);
+        assert_eq!(spec.document(), stored);
+        let short = doc! { "cron": "0 8 * * *", "zone": "UTC" };
+        let spec = Spec::read(&doc! { "cron": "0 8 * * *", "zone": null, "name": 5 }).unwrap();
+        assert_eq!((&spec, spec.document()), (&Spec::new(spec.cron.clone()), short.clone()));
+        assert_eq!(Spec::read(&short), Ok(spec));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (fields, error) in [
+            (doc! {}, "cron: expected a cron expression, or a list of at most 20"),
+            (doc! { "cron": [] }, "cron: expected a cron expression, or a list of at most 20"),
+            (doc! { "cron": [5] }, "cron: expected a cron expression, or a list of at most 20"),
+            (doc! { "cron": "61 * * * *" }, "cron: the field minute: '61' is not from 0 to 59"),
+            (doc! { "cron": "@daily", "zone": "Mars" }, "zone: 'Mars' is no time zone"),
+            (doc! { "cron": "@daily", "zone": 5 }, "zone: expected text, not 5"),
+            (doc! { "cron": "@daily", "zone": { "a": 1 } }, "zone: expected text, not an object"),
+            (doc! { "cron": "@daily", "gap": "before" }, "gap: 'before' is not skip or after"),
+            (doc! { "cron": "@daily", "fold": "none" }, "fold: 'none' is not first, last or both"),
+            (
+                doc! { "cron": "@daily", "jitter": -1 },
+                "jitter: expected whole seconds from 0 to 86400, not -1",
+            ),
+            (
+                doc! { "cron": "@daily", "start": "soon" },
+                "start: expected a date and a time with their offset, like 2026-12-31T23:59:00Z",
+            ),
+            (
+                doc! { "cron": "@daily", "start": "2027-01-01T00:00:00Z", "end": "2026-01-01T00:00:00Z" },
+                "end: it is before the start",
+            ),
+        ] {
+            assert_eq!(Spec::read(&fields).unwrap_err().to_string(), error, "{fields}");
+        }
+        for odd in [
+            Bson::from("holidays"),
+            Bson::from(vec!["holidays"]),
+            Bson::from(vec![doc! { "name": "" }]),
+            Bson::from(vec![doc! { "name": "a", "use": "never" }]),
+            Bson::from(vec![doc! { "name": "a", "uses": "only" }]),
+        ] {
+            let error = Spec::read(&doc! { "cron": "@daily", "calendars": odd.clone() }).unwrap_err();
+            assert_eq!(error.field, "calendars", "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_delay_is_that_of_the_schedule_and_the_time() {
+        let (one, other) = (ScheduleId(ObjectId::new()), ScheduleId(ObjectId::new()));
+        let mut spec = Spec::new(vec![CronExpr::parse("@hourly").unwrap()]);
+        let hour = |number: i64| DateTime::from_millis(number * 3_600_000);
+        assert_eq!(spec.delay(Some(one), hour(1)), Duration::ZERO);
+        spec.jitter = Duration::from_secs(60);
+        let delays: Vec<Duration> = (0..500).map(|number| spec.delay(Some(one), hour(number))).collect();
+        assert!(delays.iter().all(|delay| *delay <= spec.jitter));
+        assert!(delays.iter().max().unwrap() > &Duration::from_secs(50), "they go up to all of it");
+        assert!(delays.iter().min().unwrap() < &Duration::from_secs(10));
+        assert_eq!(spec.delay(Some(one), hour(7)), delays[7]);
+        assert_ne!(spec.delay(Some(one), hour(7)), spec.delay(Some(other), hour(7)));
+        assert_eq!(spec.delay(None, hour(7)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,376 @@
+//! Schedules as they are stored.
+
+use bson::{Bson, DateTime, Document, doc};
+
+use super::spec::{SpecError, given, is_name, seconds, shown, text, whole};
+use super::{
+    COLLECTION, Counts, Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Overlap, Schedule, ScheduleId,
+    Settings, Spec, options,
+};
+use crate::model::{QueueId, Selector, TaskId, whole_number};
+use crate::secrets;
+use crate::store::StoreError;
+
+/// A time may be caught up for a year at most, in seconds.
+const LONGEST_CATCH_UP: i64 = 366 * 86_400;
+
+/// All fields that people set. Those that a schedule has not got are removed when it is changed.
+const SET: [&str; 18] = [
+    "name",
+    "description",
+    "queue",
+    "params",
+    secrets::FIELD,
+    "options",
+    "cron",
+    "zone",
+    "gap",
+    "fold",
+    "jitter",
+    "start",
+    "end",
+    "calendars",
+    "overlap",
+    "catch_up",
+    "tenant",
+    "owner",
+];
+
+impl Schedule {
+    /// Everything that is stored of it, but for its secure parameters: only that it has some.
+    pub fn shown(&self) -> Document {
+        secrets::concealed(self.document.clone())
+    }
+
+    /// What finds it as long as nobody has decided about its next time, or changed its settings.
+    pub(super) fn unchanged(&self) -> Document {
+        let mut filter = doc! { "_id": self.id, "rev": self.rev };
+        filter.insert("next", self.next.map_or(Bson::Null, Bson::from));
+        filter
+    }
+}
+
+impl Settings {
+    /// As they are stored.
+    pub(super) fn document(&self) -> Document {
+        let (options, sealed) = options::document(&self.options);
+        let mut document = doc! { "name": &self.name };
+        if !self.description.is_empty() {
+            document.insert("description", &self.description);
+        }
+        document.extend(doc! { "queue": self.queue, "params": self.params.clone() });
+        if let Some(sealed) = sealed {
+            document.insert(secrets::FIELD, sealed);
+        }
+        if !options.is_empty() {
+            document.insert("options", options);
+        }
+        document.extend(self.spec.document());
+        document.insert("overlap", self.overlap.as_str());
+        if !self.catch_up.is_zero() {
+            document.insert("catch_up", whole(self.catch_up));
+        }
+        for (name, value) in [("tenant", &self.tenant), ("owner", &self.owner)] {
+            if let Some(value) = value {
+                document.insert(name, value);
+            }
+        }
+        document
+    }
+
+    /// Whether they can be those of a schedule.
+    pub(super) fn check(&self) -> Result<(), SpecError> {
+        if !is_name(&self.name) {
+            return Err(SpecError::new("name", "expected 1 to 200 characters without spaces around them"));
+        }
+        if let Selector::Id(_) = Selector::parse(&self.name) {
+            return Err(SpecError::new("name", "it would be taken for an id"));
+        }
+        if self.description.chars().count() > LONGEST_DESCRIPTION {
+            return Err(SpecError::new(
+                "description",
+                format!("expected at most {LONGEST_DESCRIPTION} characters"),
+            ));
+        }
+        if whole(self.catch_up) > LONGEST_CATCH_UP {
+            let reason = format!("expected whole seconds from 0 to {LONGEST_CATCH_UP}");
+            return Err(SpecError::new("catch_up", reason));
+        }
+        options::check(&self.options)
+    }
+
+    fn read(fields: &Document) -> Result<Self, SpecError> {
+        let queue = fields.get_object_id("queue").map_err(|_| SpecError::new("queue", "expected an id"))?;
+        let none = Document::new();
+        let given_options = match given(fields, "options") {
+            None => &none,
+            Some(Bson::Document(options)) => options,
+            Some(other) => {
+                return Err(SpecError::new("options", format!("expected fields, not {}", shown(other))));
+            }
+        };
+        let overlap = match text(fields, "overlap")? {
+            None => Overlap::default(),
+            Some(name) => Overlap::named(name).ok_or_else(|| {
+                SpecError::new("overlap", format!("'{name}' is not allow, skip, queue or cancel"))
+            })?,
+        };
+        let owned = |name| Ok::<_, SpecError>(text(fields, name)?.map(str::to_owned));
+        Ok(Self {
+            name: owned("name")?.unwrap_or_default(),
+            description: owned("description")?.unwrap_or_default(),
+            queue: QueueId(queue),
+            params: fields.get_document("params").cloned().unwrap_or_default(),
+            options: options::read(given_options, given(fields, secrets::FIELD))?,
+            spec: Spec::read(fields)?,
+            overlap,
+            catch_up: seconds(fields, "catch_up", LONGEST_CATCH_UP)?.unwrap_or_default(),
+            tenant: owned("tenant")?,
+            owner: owned("owner")?,
+        })
+    }
+}
+
+/// A schedule.
+pub(super) fn read(document: Document) -> Result<Schedule, SpecError> {
+    let id = document.get_object_id("_id").map_err(|_| SpecError::new("_id", "expected an id"))?;
+    let time = |name: &str| document.get_datetime(name).ok().copied();
+    let part = |name: &str| document.get_document(name).ok();
+    let count = |name: &str| {
+        let count = part("counts").and_then(|counts| counts.get(name)).and_then(whole_number);
+        count.unwrap_or_default()
+    };
+    let firing = document.get_array("firing").map(Vec::as_slice).unwrap_or_default();
+    Ok(Schedule {
+        id: ScheduleId(id),
+        settings: Settings::read(&document)?,
+        paused: document.get_bool("paused").unwrap_or(false),
+        next: time("next"),
+        next_for: time("next_for"),
+        firing: firing.iter().filter_map(Bson::as_document).filter_map(firing_of).collect(),
+        last: part("last").and_then(last_of),
+        counts: Counts { fired: count("fired"), skipped: count("skipped") },
+        storage: document.get("storage").cloned(),
+        stored_for: time("stored_for"),
+        last_success: part("last_success").and_then(last_success_of),
+        rev: document.get("rev").and_then(whole_number).unwrap_or_default(),
+        created: time("created"),
+        changed: time("changed"),
+        document,
+    })
+}
+
+/// A schedule.
+///
+/// # Errors
+/// Its document cannot be understood.
+pub(super) fn understood(document: Document) -> Result<Schedule, StoreError> {
+    let id = document.get("_id").map_or_else(|| "without _id".to_owned(), ToString::to_string);
+    read(document).map_err(|error| StoreError::Document {
+        collection: COLLECTION,
+        id,
+        source: Box::new(serde::de::Error::custom(error)),
+    })
+}
+
+/// A schedule, unless its document cannot be understood.
+pub(super) fn readable(document: Document) -> Option<Schedule> {
+    understood(document)
+        .inspect_err(|error| tracing::warn!(%error, "ignoring a schedule that cannot be read"))
+        .ok()
+}
+
+/// A pipeline that sets the settings and removes those that are not among them. Values that look like expressions stay
+/// what they are.
+pub(super) fn settings_update(settings: &Settings) -> Vec<Document> {
+    let document = settings.document();
+    let gone: Vec<&str> = SET.into_iter().filter(|name| !document.contains_key(name)).collect();
+    let set: Document =
+        document.into_iter().map(|(name, value)| (name, Bson::from(doc! { "$literal": value }))).collect();
+    let mut stages = vec![doc! { "$set": set }];
+    if !gone.is_empty() {
+        stages.push(doc! { "$unset": gone });
+    }
+    stages
+}
+
+/// What people can tell of settings: null for those that are not set, and nothing of secure parameters but that there are
+/// some.
+pub(super) fn told(settings: &Settings) -> Document {
+    let mut fields = settings.document();
+    for name in SET {
+        if !fields.contains_key(name) {
+            fields.insert(if name == secrets::FIELD { secrets::SHOWN } else { name }, Bson::Null);
+        }
+    }
+    secrets::concealed(fields)
+}
+
+/// A pipeline that sets when a schedule fires next.
+pub(super) fn next_update(id: ScheduleId, spec: &Spec, next: Option<DateTime>) -> Vec<Document> {
+    match next {
+        Some(time) => vec![doc! { "$set": { "next": spec.due(Some(id), time), "next_for": time } }],
+        None => vec![doc! { "$unset": ["next", "next_for"] }],
+    }
+}
+
+/// The same, where the time `passed` is still to fire as long as it is the one that fires next.
+pub(super) fn next_update_after(
+    id: ScheduleId,
+    spec: &Spec,
+    passed: Option<DateTime>,
+    next: Option<DateTime>,
+) -> Vec<Document> {
+    let Some(passed) = passed else { return next_update(id, spec, next) };
+    let due = |time: DateTime| spec.due(Some(id), time);
+    let one_of = |passed_value: DateTime, other: Option<DateTime>| {
+        let other = other.map_or_else(|| Bson::from("$$REMOVE"), Bson::from);
+        doc! { "$cond": [{ "$eq": ["$next_for", passed] }, passed_value, other] }
+    };
+    vec![doc! { "$set": { "next": one_of(due(passed), next.map(due)), "next_for": one_of(passed, next) } }]
+}
+
+/// An entry of `firing`, as it is stored.
+pub(super) fn firing_document(firing: &Firing) -> Document {
+    doc! { "for": firing.time, "task": firing.task }
+}
+
+fn firing_of(entry: &Document) -> Option<Firing> {
+    Some(Firing { time: *entry.get_datetime("for").ok()?, task: TaskId(entry.get_object_id("task").ok()?) })
+}
+
+fn last_of(last: &Document) -> Option<Last> {
+    Some(Last {
+        time: *last.get_datetime("for").ok()?,
+        task: last.get_object_id("task").ok().map(TaskId),
+        at: *last.get_datetime("at").ok()?,
+        outcome: last.get_str("outcome").unwrap_or_default().to_owned(),
+    })
+}
+
+fn last_success_of(success: &Document) -> Option<LastSuccess> {
+    Some(LastSuccess {
+        start: success.get_datetime("start").ok().copied(),
+        finish: *success.get_datetime("finish").ok()?,
+    })
+}
+
+pub(super) mod kept {
+    //! A value that may look like extended JSON, as it is: in a document of its own.
+
+    use bson::{Bson, doc};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::store::Stored;
+
+    pub fn serialize<S: Serializer>(value: &Option<Bson>, serializer: S) -> Result<S::Ok, S::Error> {
+        Stored(doc! { "value": value.clone() }).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Bson>, D::Error> {
+        let Stored(mut document) = Stored::deserialize(deserializer)?;
+        Ok(document.remove("value"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bson::oid::ObjectId;
+
+    use super::super::{CronExpr, ForRun};
+    use super::*;
+    use crate::task::TaskOptions;
+
+    fn settings() -> Settings {
+        Settings {
+            name: "nightly".to_owned(),
+            description: "every night".to_owned(),
+            queue: QueueId(ObjectId::new()),
+            params: doc! { "a": { "$oid": "x" } },
+            options: TaskOptions { timeout: Some(Duration::from_secs(90)), ..TaskOptions::default() },
+            spec: Spec::new(vec![CronExpr::parse("0 3 * * *").unwrap()]),
+            overlap: Overlap::Queue,
+            catch_up: Duration::from_secs(3_600),
+            tenant: Some("acme".to_owned()),
+            owner: None,
+        }
+    }
+
+    #[test]
+    fn a_schedule_is_read_as_it_was_stored() {
+        let (settings, task) = (settings(), ObjectId::new());
+        let time = DateTime::from_millis(1_795_163_067_000);
+        let mut document = doc! { "_id": ObjectId::new() };
+        document.extend(settings.document());
+        document.extend(doc! {
+            "paused": true, "next": time, "firing": [{ "for": time, "task": task }, { "for": 5 }], "rev": 3,
+            "last": { "for": time, "task": task, "at": time, "outcome": "fired" }, "counts": { "fired": 2_i64 },
+            "storage": null, "last_success": { "finish": time },
+        });
+        let schedule = read(document.clone()).unwrap();
+        assert_eq!((&schedule.settings, schedule.paused, schedule.rev), (&settings, true, 3));
+        assert_eq!(schedule.firing, [Firing { time, task: TaskId(task) }]);
+        assert_eq!(schedule.last.as_ref().map(|last| last.outcome.as_str()), Some("fired"));
+        assert_eq!((schedule.counts.fired, schedule.counts.skipped), (2, 0));
+        assert_eq!(schedule.storage, Some(Bson::Null));
+        assert_eq!(schedule.last_success, Some(LastSuccess { start: None, finish: time }));
+        assert_eq!(schedule.shown(), document);
+        assert_eq!(schedule.unchanged(), doc! { "_id": schedule.id, "rev": 3_i64, "next": time });
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let wrong = |change: &dyn Fn(&mut Settings)| {
+            let mut settings = settings();
+            change(&mut settings);
+            settings.check().unwrap_err().field
+        };
+        assert_eq!(settings().check(), Ok(()));
+        assert_eq!(wrong(&|settings| settings.name = " x".to_owned()), "name");
+        assert_eq!(wrong(&|settings| settings.name = "6b0003bb686c8275d70dc2f1".to_owned()), "name");
+        assert_eq!(wrong(&|settings| settings.description = "x".repeat(10_001)), "description");
+        assert_eq!(wrong(&|settings| settings.catch_up = Duration::from_secs(40_000_000)), "catch_up");
+        assert_eq!(wrong(&|settings| settings.options.unique = Some("k".to_owned())), "options");
+        assert_eq!(read(doc! { "_id": 5 }).unwrap_err().field, "_id");
+        let odd =
+            doc! { "_id": ObjectId::new(), "queue": ObjectId::new(), "cron": "@daily", "overlap": "never" };
+        assert_eq!(
+            read(odd).unwrap_err().to_string(),
+            "overlap: 'never' is not allow, skip, queue or cancel"
+        );
+    }
+
+    #[test]
+    fn a_change_removes_what_is_not_set_any_more() {
+        let update = settings_update(&Settings { tenant: None, ..settings() });
+        let unset = update[1].get_array("$unset").unwrap();
+        assert!(unset.contains(&"tenant".into()) && unset.contains(&"jitter".into()));
+        assert!(!unset.contains(&"params".into()));
+        let told = told(&Settings { tenant: None, ..settings() });
+        assert_eq!((told.get("tenant"), told.get(secrets::SHOWN)), (Some(&Bson::Null), Some(&Bson::Null)));
+        assert_eq!((told.get("name"), told.get(secrets::FIELD)), (Some(&Bson::from("nightly")), None));
+        let set = update[0].get_document("$set").unwrap();
+        assert_eq!(set.get_document("params").unwrap(), &doc! { "$literal": { "a": { "$oid": "x" } } });
+    }
+
+    #[test]
+    fn what_a_run_is_told_survives_the_way() {
+        let for_run = ForRun {
+            id: ObjectId::new(),
+            name: "nightly".to_owned(),
+            storage: Some(Bson::from(doc! { "$oid": "x", "list": [{ "$date": "never" }] })),
+            last_success_start: None,
+            last_success_finish: Some(DateTime::from_millis(5)),
+        };
+        for told in [
+            for_run.clone(),
+            ForRun { storage: None, ..for_run.clone() },
+            ForRun { storage: Some(Bson::Null), ..for_run },
+        ] {
+            let bytes = bson::serialize_to_vec(&told).unwrap();
+            assert_eq!(bson::deserialize_from_slice::<ForRun>(&bytes).unwrap(), told);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Steps: how far the run of a task with several plugins is, and what becomes of its steps when that is over.
+//!
+//! Only the runner knows how far they are, so it writes the states of all of them at once: the newest word counts, and
+//! nothing depends on the ones before it having been heard.
+
+use bson::{Bson, Document, doc};
+
+use super::Run;
+use super::statements::Statement;
+use super::transition::Transition;
+use crate::model::{STEPS, Status};
+use crate::store::{Store, StoreError};
+
+impl Run {
+    /// The states of all steps in their order, if this run still has the task, and nothing newer is there.
+    pub(super) fn states_of_steps(&self, states: &[Document], number: i64) -> Statement {
+        self.saving("saves.steps", number, Transition::within().compute(STEPS, stated(states)))
+    }
+}
+
+impl Store {
+    /// Records how far the steps of a running task are: the fields of each besides its name, plugin and params. Nothing
+    /// happens if this run has ended, or states with this `number` or a higher one were recorded for it before.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    pub async fn record_steps(&self, run: &Run, states: &[Document], number: i64) -> Result<(), StoreError> {
+        let (filter, update) = run.states_of_steps(states, number).alone();
+        self.tasks().update_one(filter, update).await?;
+        Ok(())
+    }
+}
+
+/// What was asked for of a step, and nothing of what became of it.
+fn asked_for(step: &str) -> Document {
+    doc! {
+        "name": format!("{step}.name"), "plugin": format!("{step}.plugin"), "params": format!("{step}.params"),
+    }
+}
+
+/// All steps by `each`, an expression of `$$step`, where the task has any.
+fn all(each: Document) -> Document {
+    let map = doc! { "$map": { "input": "$steps", "as": "step", "in": each } };
+    doc! { "$cond": [{ "$isArray": "$steps" }, map, "$steps"] }
+}
+
+/// The steps with these states.
+fn stated(states: &[Document]) -> Document {
+    let state = doc! { "$arrayElemAt": [{ "$literal": states.to_vec() }, "$$n"] };
+    let one = doc! { "$let": {
+        "vars": { "step": { "$arrayElemAt": ["$steps", "$$n"] } },
+        "in": { "$mergeObjects": [asked_for("$$step"), state] },
+    } };
+    let numbers = doc! { "$range": [0, { "$size": "$steps" }] };
+    let map = doc! { "$map": { "input": numbers, "as": "n", "in": one } };
+    doc! { "$cond": [{ "$isArray": "$steps" }, map, "$steps"] }
+}
+
+/// The steps as they were before the first of them began: the next attempt begins with that.
+pub(super) fn queued() -> Document {
+    all(doc! { "$mergeObjects": [asked_for("$$step"), { "status": Status::Queued }] })
+}
+
+/// The steps of a run that has died: the one that ran has ended with it.
+pub(super) fn died() -> Document {
+    let ended = doc! { "$mergeObjects": ["$$step", { "status": Status::Orphaned, "ended": "$$NOW" }] };
+    all(doc! { "$cond": [{ "$eq": ["$$step.status", Status::Running] }, ended, "$$step"] })
+}
+
+/// What is kept of the steps of an attempt that ended with `status`: not what was asked for, which is in the task.
+pub(super) fn kept(steps: Option<&Bson>, status: Status) -> Option<Bson> {
+    let steps = steps?.as_array()?.iter().map(|step| match step {
+        Bson::Document(step) => {
+            let mut step = step.clone();
+            step.remove("params");
+            if step.get("status") == Some(&Bson::from(Status::Running)) {
+                step.insert("status", status);
+            }
+            Bson::Document(step)
+        }
+        other => other.clone(),
+    });
+    Some(Bson::Array(steps.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_an_attempt_only_is_kept_what_became_of_its_steps() {
+        let steps = Bson::from(vec![
+            doc! { "name": "a", "params": { "x": 1 }, "status": 1, "exit": { "code": 0 } },
+            doc! { "name": "b", "plugin": "B", "params": {}, "status": 0 },
+            doc! { "name": "c", "params": {}, "status": -2 },
+        ]);
+        let expected = Bson::from(vec![
+            doc! { "name": "a", "status": 1, "exit": { "code": 0 } },
+            doc! { "name": "b", "plugin": "B", "status": -6 },
+            doc! { "name": "c", "status": -2 },
+        ]);
+        assert_eq!(kept(Some(&steps), Status::Orphaned), Some(expected));
+        assert_eq!(kept(None, Status::Failed), None);
+        assert_eq!(kept(Some(&Bson::from("odd")), Status::Failed), None);
+    }
+}

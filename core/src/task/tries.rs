@@ -1,0 +1,223 @@
+//! Tries: conditional updates that claim tasks which were chosen before (-2 -> -1), each for a place.
+
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use mongodb::options::{Acknowledgment, Hint, ReturnDocument, WriteConcern};
+
+use super::claim::{BATCH_READ, Claim, Claimant, claimable};
+use super::statements::Statement;
+use super::transition::{Transition, server_time_in};
+use crate::model::{Queue, Status, TaskId, whole_number};
+use crate::store::{Store, StoreError, WriteFailure};
+
+/// So few are claimed by an operation each, side by side: that takes one round trip, where one operation for all of
+/// them takes two.
+pub(crate) const MOST_ALONE: usize = 4;
+
+/// A task and the place that it is to have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Try {
+    pub task: ObjectId,
+    /// The place in its queue.
+    pub slot: u64,
+    /// The place in its group, where these have such.
+    pub group_slot: Option<u64>,
+}
+
+/// What came of some tries.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub claims: Vec<Claim>,
+    /// Another task has the place in the queue.
+    pub refused: Vec<Try>,
+    /// Another task has the place in the group.
+    pub full: Vec<Try>,
+    /// The task cannot be claimed any more.
+    pub lost: Vec<Try>,
+}
+
+impl Outcome {
+    fn add(&mut self, other: Self) {
+        self.claims.extend(other.claims);
+        self.refused.extend(other.refused);
+        self.full.extend(other.full);
+        self.lost.extend(other.lost);
+    }
+
+    /// A place that is taken, or a task that cannot take another field, is no reason to claim nothing else.
+    fn failed(&mut self, one: Try, error: StoreError) -> Result<(), StoreError> {
+        match error.write_failure() {
+            Some(failure) if failure.is_duplicate_key() && is_of_group(&failure) => self.full.push(one),
+            Some(failure) if failure.is_duplicate_key() => self.refused.push(one),
+            Some(failure) if failure.is_too_large() => {
+                tracing::warn!(task = %one.task, "the task is too large to be claimed");
+                self.lost.push(one);
+            }
+            _ => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Claims what can be claimed of `tries`. Up to `most_alone` have an operation each.
+    ///
+    /// # Errors
+    /// The database cannot be reached. Some of the tasks may have been claimed.
+    pub(crate) async fn try_claims(
+        &self,
+        queue: &Queue,
+        claimant: &Claimant,
+        (tries, most_alone): (Vec<Try>, usize),
+    ) -> Result<Outcome, StoreError> {
+        let now = self.now();
+        let mut all = Outcome::default();
+        if tries.len() > most_alone {
+            all = self.try_claims_at_once(queue, claimant, tries, now).await?;
+        } else {
+            let each = tries.iter().map(|one| self.try_claim(queue, claimant, *one, now));
+            for outcome in futures::future::join_all(each).await {
+                all.add(outcome?);
+            }
+        }
+        // Boxed, so that its state does not weigh on claims without locks.
+        Box::pin(self.look_at_locks(&mut all.claims)).await?;
+        Ok(all)
+    }
+
+    async fn try_claim(
+        &self,
+        queue: &Queue,
+        claimant: &Claimant,
+        one: Try,
+        now: DateTime,
+    ) -> Result<Outcome, StoreError> {
+        let (filter, update) = one.statement(queue, claimant, now).alone();
+        let claimed = self
+            .raw_tasks()
+            .find_one_and_update(filter, update)
+            .hint(by_id())
+            .return_document(ReturnDocument::After)
+            .write_concern(one_member())
+            .await;
+        let mut outcome = Outcome::default();
+        match claimed.map_err(StoreError::from) {
+            Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
+            Ok(None) => outcome.lost.push(one),
+            Err(error) => outcome.failed(one, error)?,
+        }
+        Ok(outcome)
+    }
+
+    /// Claims with one update, then reads what was claimed: tasks that have this start of the DEN, the place that
+    /// they were to get, and the time of this call. No earlier claim of ours has all of these.
+    async fn try_claims_at_once(
+        &self,
+        queue: &Queue,
+        claimant: &Claimant,
+        tries: Vec<Try>,
+        now: DateTime,
+    ) -> Result<Outcome, StoreError> {
+        let statements: Vec<Statement> =
+            tries.iter().map(|one| one.statement(queue, claimant, now)).collect();
+        let report = self.update_tasks(&statements, Some(&one_member())).await?;
+        let ids: Vec<ObjectId> = tries.iter().map(|one| one.task).collect();
+        let ours = doc! {
+            "_id": { "$in": ids }, "status": Status::Claimed, "node": &claimant.node,
+            "instance": &claimant.instance, "mtime": now,
+        };
+        let found = self.raw_tasks().find(ours).hint(by_id()).batch_size(BATCH_READ).await?;
+        let documents: Vec<RawDocumentBuf> = found.try_collect().await?;
+        let mut documents: HashMap<(ObjectId, u64), RawDocumentBuf> = documents
+            .into_iter()
+            .filter_map(|document| Some(((id_of(&document)?, slot_of(&document)?), document)))
+            .collect();
+        let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
+        let mut outcome = Outcome::default();
+        for (number, one) in tries.into_iter().enumerate() {
+            match (documents.remove(&(one.task, one.slot)), failures.remove(&number)) {
+                (Some(document), _) => outcome.claims.push(claim_of(one, queue, claimant, document)),
+                (None, Some(error)) => outcome.failed(one, error)?,
+                (None, None) => outcome.lost.push(one),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Whether other DENs have any of these tasks.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(crate) async fn have_others(&self, lost: &[Try], claimant: &Claimant) -> Result<bool, StoreError> {
+        let ids: Vec<ObjectId> = lost.iter().map(|lost| lost.task).collect();
+        let theirs = doc! { "_id": { "$in": ids }, "node": { "$nin": [Bson::Null, Bson::Int32(-1), Bson::from(&claimant.node)] } };
+        Ok(self.tasks().find_one(theirs).projection(doc! { "_id": 1 }).await?.is_some())
+    }
+
+    fn raw_tasks(&self) -> Collection<RawDocumentBuf> {
+        self.tasks().clone_with_type()
+    }
+}
+
+impl Try {
+    fn statement(self, queue: &Queue, claimant: &Claimant, now: DateTime) -> Statement {
+        let lease =
+            claimant.lease.map_or_else(|| Bson::from("$$REMOVE"), |lease| server_time_in(lease).into());
+        let mut transition = Transition::to(Status::Claimed, now)
+            .set("node", &claimant.node)
+            .set("instance", claimant.instance.as_str())
+            .set("slot", stored(self.slot))
+            .compute("attempt", doc! { "$add": [{ "$ifNull": ["$attempt", 0] }, 1] })
+            .compute("lease_until", lease);
+        if let Some(place) = self.group_slot {
+            transition = transition.set("group_slot", stored(place));
+        }
+        Statement { task: self.task, like: claimable(queue), transition }
+    }
+}
+
+fn stored(place: u64) -> i64 {
+    i64::try_from(place).unwrap_or(i64::MAX)
+}
+
+/// Whether it is the place in the group that another task has: the message names the index.
+fn is_of_group(failure: &WriteFailure) -> bool {
+    failure.message.contains("group_slot")
+}
+
+fn claim_of(one: Try, queue: &Queue, claimant: &Claimant, document: RawDocumentBuf) -> Claim {
+    let number = document.get("attempt").ok().flatten().and_then(|value| Bson::try_from(value).ok());
+    Claim {
+        task: TaskId(one.task),
+        queue: queue.id,
+        node: claimant.node.clone(),
+        attempt: number.as_ref().and_then(whole_number).unwrap_or(0),
+        instance: claimant.instance.clone(),
+        document,
+        has_lost_locks: false,
+    }
+}
+
+fn id_of(document: &RawDocumentBuf) -> Option<ObjectId> {
+    document.get_object_id("_id").ok()
+}
+
+fn slot_of(document: &RawDocumentBuf) -> Option<u64> {
+    document.get_i64("slot").ok().and_then(|slot| u64::try_from(slot).ok())
+}
+
+fn by_id() -> Hint {
+    Hint::Keys(doc! { "_id": 1 })
+}
+
+/// A claim decides nothing: the start does, whose filter contains the claim, and which a majority acknowledges. If
+/// the claim is lost with its server, the start finds no claimed task. A server that has been cut off cannot
+/// confirm too much either: a claim that survives was copied before the others elected, so it comes before
+/// everything that was written since, and those who claim later count it.
+pub(crate) fn one_member() -> WriteConcern {
+    WriteConcern::builder().w(Acknowledgment::Nodes(1)).build()
+}

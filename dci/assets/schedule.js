@@ -1,0 +1,46 @@
+// The form of a schedule: what it would do is shown while it is filled in.
+
+const { find, request, place } = window.disbatch;
+
+const WAIT = 300;
+const form = find("#schedule-form");
+// What decides about times. Nothing else is sent, least of all what is secret.
+const DECIDES = ["cron", "zone", "gap", "fold", "start", "end", "jitter", "calendars.exclude", "calendars.only"];
+
+let asked = 0;
+const preview = async () => {
+  const number = ++asked;
+  const body = new URLSearchParams([...new FormData(form)].filter(([name, value]) => DECIDES.includes(name) && value));
+  body.set(".html", "1");
+  const answer = await request("/schedules/preview", { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
+  if (number !== asked || !answer?.ok) return;
+  const { html } = await answer.json().catch(() => ({}));
+  // Somebody may have typed on.
+  if (number !== asked || typeof html !== "string") return;
+  place(html);
+};
+
+let timer = null;
+form.addEventListener("input", ({ target }) => {
+  if (!DECIDES.includes(target.name)) return;
+  clearTimeout(timer);
+  timer = setTimeout(preview, WAIT);
+});
+preview();
+
+// A queue whose plugin has a template fills in a form that nobody has begun to fill in.
+const queue = form.elements.queue;
+let isTouched = false;
+form.addEventListener("input", ({ target }) => { if (target !== queue) isTouched = true; });
+queue.addEventListener("change", () => {
+  const isNew = !form.elements[".schedule"];
+  if (isNew && !isTouched && queue.selectedOptions[0]?.hasAttribute("data-template")) {
+    delete form.dataset.dirty;
+    location.assign(`/schedules/new?queue=${encodeURIComponent(queue.value)}`);
+  }
+});
+
+// What has been typed is not to be lost by a key that leads elsewhere.
+let isSaved = false;
+form.addEventListener("disbatch:done", () => { isSaved = true; });
+window.addEventListener("beforeunload", (event) => { if (isTouched && !isSaved && form.dataset.dirty !== undefined) event.preventDefault(); });

@@ -1,0 +1,54 @@
+//! Which queues somebody may see, where tasks of any queue are mentioned.
+
+use std::collections::HashSet;
+
+use disbatch_core::accounts::Reach;
+use disbatch_core::model::QueueId;
+use disbatch_core::store::{Store, StoreError};
+
+/// The queues whose tasks somebody may see. Others are mentioned as tasks of another queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight {
+    /// Those of all, and of none.
+    All,
+    /// Those of these.
+    Only(HashSet<QueueId>),
+}
+
+impl Sight {
+    /// What they see whose rights reach so far.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn of(store: &Store, reach: &Reach) -> Result<Self, StoreError> {
+        let Reach::Some { queues, only, .. } = reach else { return Ok(Self::All) };
+        let there = store.queues_within(reach).await?;
+        // A queue that was deleted may still have tasks.
+        let is_allowed = |queue: &&QueueId| only.as_ref().is_none_or(|only| only.contains(*queue));
+        let named = queues.iter().filter(is_allowed).copied();
+        Ok(Self::Only(there.iter().map(|queue| queue.id).chain(named).collect()))
+    }
+
+    /// Whether they see tasks of this queue.
+    pub fn sees(&self, queue: Option<QueueId>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(queues) => queue.is_some_and(|queue| queues.contains(&queue)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn a_task_of_no_queue_is_for_those_who_see_all() {
+        let [mine, other] = [1, 2].map(|number| QueueId(ObjectId::from_bytes([number; 12])));
+        let some = Sight::Only(HashSet::from([mine]));
+        assert!(some.sees(Some(mine)) && !some.sees(Some(other)) && !some.sees(None));
+        assert!(Sight::All.sees(None) && Sight::All.sees(Some(other)));
+    }
+}

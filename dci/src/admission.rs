@@ -1,0 +1,296 @@
+//! From the parameters of a request to a rule of admission, and from a rule to what clients see.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bson::DateTime;
+use bson::oid::ObjectId;
+use disbatch_core::accounts::Role;
+use disbatch_core::admission::{Action, NewRule, Rule, Scope, Standing};
+use disbatch_core::counters::count::Amount;
+use disbatch_core::model::{Queue, QueueId, Selector};
+use futures::{StreamExt, TryStreamExt};
+use serde_json::{Value, json};
+
+use crate::access::Who;
+use crate::error::HttpError;
+use crate::json::date_text;
+use crate::params::Params;
+use crate::state::State;
+use crate::ui::names::names;
+use crate::ui::parts::grouped;
+use crate::values;
+
+/// So long after a rule was made, submissions that have not heard of it may still come to their end.
+const SETTLING: Duration = Duration::from_secs(5);
+
+/// So many rules are looked at at once.
+const AT_ONCE: usize = 4;
+
+/// A rule, and what it has come to.
+#[derive(Debug)]
+pub struct Shown {
+    /// The rule.
+    pub rule: Rule,
+    /// The name of its queue, if it is about one that is still there.
+    pub name: Option<String>,
+    /// What its tasks do. Nothing for a rule that accepts them, and for one about tasks that are not for whoever asks.
+    pub standing: Option<Standing>,
+    /// Whether it was made just now.
+    is_recent: bool,
+}
+
+/// Which tasks a request is about, and whether whoever asks may make rules for them. A queue that was deleted is known by its
+/// id.
+///
+/// # Errors
+/// `scope` or `value` is wrong, there is no such queue, whoever asks may not, or the database cannot be reached.
+pub async fn scope(state: &State, who: &Who, params: &Params) -> Result<Scope, HttpError> {
+    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
+    let kind = given("scope").ok_or_else(|| HttpError::bad_request("scope must be given"))?;
+    let kind = values::word("scope", kind, &Scope::KINDS)?;
+    if kind == "all" {
+        if given("value").is_some() {
+            return Err(HttpError::bad_request("value must not be given if scope is \"all\""));
+        }
+        return everywhere(who, Scope::All);
+    }
+    let value = given("value").ok_or_else(|| HttpError::bad_request("value must be given"))?;
+    let value = values::text("value", value)?;
+    match kind {
+        "queue" => of_queue(state, who, &value).await,
+        "tenant" if who.rights.on_tenant(&value) >= Some(Role::Operator) => Ok(Scope::Tenant(value)),
+        "tenant" => Err(HttpError::forbidden(format!("this needs the role operator on the tenant {value}"))),
+        _ => everywhere(who, Scope::Owner(value)), // There is no other kind.
+    }
+}
+
+fn everywhere(who: &Who, scope: Scope) -> Result<Scope, HttpError> {
+    if who.is_everywhere(Role::Operator) {
+        return Ok(scope);
+    }
+    Err(HttpError::forbidden(format!("a rule for {} needs the role operator", plural(&scope))))
+}
+
+fn plural(scope: &Scope) -> &'static str {
+    match scope {
+        Scope::All => "all tasks",
+        Scope::Queue(_) => "a queue",
+        Scope::Tenant(_) => "a tenant",
+        Scope::Owner(_) => "the tasks of a user",
+    }
+}
+
+async fn of_queue(state: &State, who: &Who, name: &str) -> Result<Scope, HttpError> {
+    let selector = Selector::parse(name);
+    let queue = state.store.find_queue(&selector).await?;
+    match (queue, selector) {
+        (Some(queue), _) => {
+            who.check(Role::Operator, &queue).map_err(|error| {
+                // One that is not for them is as if there were none.
+                if error.status() == 404 { no_such_queue() } else { error }
+            })?;
+            Ok(Scope::Queue(queue.id))
+        }
+        (None, Selector::Id(id)) if who.is_everywhere(Role::Operator) => Ok(Scope::Queue(QueueId(id))),
+        (None, _) => Err(no_such_queue()),
+    }
+}
+
+fn no_such_queue() -> HttpError {
+    HttpError::bad_request("queue not found")
+}
+
+/// The rule that a request wants.
+///
+/// # Errors
+/// A parameter is wrong, whoever asks may not, or the database cannot be reached.
+pub async fn new_rule(state: &State, who: &Who, params: &Params) -> Result<NewRule, HttpError> {
+    params.only(&["scope", "value", "action", "reason"])?;
+    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
+    let action = given("action").ok_or_else(|| HttpError::bad_request("action must be given"))?;
+    let word = values::word("action", action, &Action::ALL.map(Action::as_str))?;
+    let action = Action::named(word).ok_or_else(|| HttpError::internal("a word that is no action"))?;
+    let reason = given("reason").map(|reason| values::text("reason", reason)).transpose()?;
+    let scope = scope(state, who, params).await?;
+    Ok(NewRule { scope, action, reason, by: who.words() })
+}
+
+/// The rules that somebody may see, from the widest on.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn shown(state: &State, who: &Who) -> Result<Vec<Shown>, HttpError> {
+    let reach = who.reach(Role::Viewer);
+    let (rules, queues, now) = futures::try_join!(
+        state.store.admission_rules(),
+        state.store.queues_within(&reach),
+        state.store.server_time(),
+    )?;
+    let names = names(&queues);
+    let seen: Vec<Rule> = rules.iter().filter(|rule| sees(who, &rule.scope, &queues)).cloned().collect();
+    let sees_all = who.is_everywhere(Role::Viewer);
+    let shown = futures::stream::iter(seen).map(|rule| {
+        let is_whole = sees_all || rule.scope != Scope::All;
+        show(state, (rule, is_whole), &names, now)
+    });
+    shown.buffered(AT_ONCE).try_collect().await
+}
+
+async fn show(
+    state: &State,
+    (mut rule, is_whole): (Rule, bool),
+    names: &HashMap<ObjectId, String>,
+    now: DateTime,
+) -> Result<Shown, HttpError> {
+    let standing = match rule.action {
+        Action::Pause | Action::Reject if is_whole => Some(state.store.standing_of(&rule.scope).await?),
+        Action::Accept | Action::Pause | Action::Reject => None,
+    };
+    if !is_whole {
+        rule.by.clear();
+    }
+    let name = match &rule.scope {
+        Scope::Queue(queue) => names.get(&queue.0).cloned(),
+        Scope::All | Scope::Tenant(_) | Scope::Owner(_) => None,
+    };
+    let age = now.checked_duration_since(rule.at);
+    Ok(Shown { name, standing, is_recent: age.is_none_or(|age| age < SETTLING), rule })
+}
+
+/// Whether a rule is about something that somebody may see.
+fn sees(who: &Who, scope: &Scope, queues: &[Queue]) -> bool {
+    match scope {
+        Scope::All => true,
+        Scope::Queue(id) => who.is_everywhere(Role::Viewer) || queues.iter().any(|queue| queue.id == *id),
+        Scope::Tenant(tenant) => who.rights.on_tenant(tenant) >= Some(Role::Viewer),
+        Scope::Owner(owner) => who.is_everywhere(Role::Viewer) || who.name.as_ref() == Some(owner),
+    }
+}
+
+impl Shown {
+    /// Whether nothing of what the rule is about runs, and nothing waits but what is held, and nothing more can come.
+    pub fn is_safe(&self) -> bool {
+        !self.is_recent && self.standing.is_some_and(|standing| standing.is_idle())
+    }
+
+    /// What it has come to, in words.
+    pub fn words(&self) -> String {
+        let Some(standing) = self.standing else {
+            return match self.rule.action {
+                Action::Accept => "tasks are taken",
+                Action::Pause => "tasks are held",
+                Action::Reject => "tasks are refused",
+            }
+            .to_owned();
+        };
+        let held = match standing.held {
+            Some(Amount::Exactly(0)) | None => String::new(),
+            Some(held) => format!(", {} held", tasks(held)),
+        };
+        if standing.is_idle() {
+            return match self.is_recent {
+                true => format!("empty{held}, and safe to upgrade in a few seconds"),
+                false => format!("empty{held}: safe to upgrade"),
+            };
+        }
+        let (Some(waiting), Some(running)) = (standing.waiting, standing.running) else {
+            return "too many tasks to be counted".to_owned();
+        };
+        format!("{} wait{held}, {} run", tasks(waiting), tasks(running))
+    }
+
+    /// As clients see it.
+    pub fn json(&self) -> Value {
+        let number = |of: fn(Standing) -> Option<Amount>| self.standing.and_then(of).map(at_least);
+        json!({
+            "scope": self.rule.scope.kind(),
+            "value": self.rule.scope.value(),
+            "name": self.name,
+            "action": self.rule.action.as_str(),
+            "reason": self.rule.reason,
+            "by": (!self.rule.by.is_empty()).then_some(&self.rule.by),
+            "at": date_text(self.rule.at),
+            "waiting": number(|standing| standing.waiting),
+            "held": number(|standing| standing.held),
+            "running": number(|standing| standing.running),
+            "safe": self.is_safe(),
+            "text": self.words(),
+        })
+    }
+}
+
+/// A number of tasks; if there are more than were counted, one more than that.
+pub const fn at_least(amount: Amount) -> u64 {
+    match amount {
+        Amount::Exactly(tasks) => tasks,
+        Amount::MoreThan(tasks) => tasks.saturating_add(1),
+    }
+}
+
+fn tasks(amount: Amount) -> String {
+    match amount {
+        Amount::Exactly(tasks) => grouped(tasks),
+        Amount::MoreThan(tasks) => format!("more than {}", grouped(tasks)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(standing: Option<(u64, u64, u64)>, is_recent: bool) -> Shown {
+        let exactly = |tasks| Some(Amount::Exactly(tasks));
+        let rule = Rule {
+            scope: Scope::Tenant("acme".to_owned()),
+            action: if standing.is_some() { Action::Pause } else { Action::Accept },
+            reason: Some("upgrade".to_owned()),
+            by: "anna from 10.0.0.1".to_owned(),
+            at: DateTime::from_millis(1_795_163_067_344),
+        };
+        let standing = standing.map(|(waiting, held, running)| Standing {
+            waiting: exactly(waiting),
+            held: exactly(held),
+            running: exactly(running),
+        });
+        Shown { rule, name: None, standing, is_recent }
+    }
+
+    #[test]
+    fn it_is_told_when_it_is_safe_to_upgrade() {
+        let words = |standing, is_recent| {
+            let shown = shown(standing, is_recent);
+            (shown.words(), shown.is_safe())
+        };
+        let text = |text: &str, safe| (text.to_owned(), safe);
+        assert_eq!(words(Some((0, 0, 0)), false), text("empty: safe to upgrade", true));
+        assert_eq!(words(Some((2, 2, 0)), false), text("empty, 2 held: safe to upgrade", true));
+        assert_eq!(words(Some((0, 0, 0)), true), text("empty, and safe to upgrade in a few seconds", false));
+        assert_eq!(words(Some((3, 1, 2)), false), text("3 wait, 1 held, 2 run", false));
+        assert_eq!(words(None, false), text("tasks are taken", false));
+        let mut unknown = shown(Some((1, 0, 0)), false);
+        unknown.standing = unknown.standing.map(|standing| Standing { waiting: None, ..standing });
+        assert_eq!(unknown.words(), "too many tasks to be counted");
+        assert_eq!([at_least(Amount::Exactly(7)), at_least(Amount::MoreThan(7))], [7, 8]);
+    }
+
+    #[test]
+    fn clients_see_all_of_it() {
+        let expected = json!({
+            "scope": "tenant", "value": "acme", "name": null, "action": "pause", "reason": "upgrade",
+            "by": "anna from 10.0.0.1", "at": "2026-11-20T08:24:27", "waiting": 3, "held": 1, "running": 2,
+            "safe": false, "text": "3 wait, 1 held, 2 run",
+        });
+        assert_eq!(shown(Some((3, 1, 2)), false).json(), expected);
+        assert_eq!(shown(None, false).json()["waiting"], Value::Null);
+        let mut in_part = shown(Some((3, 1, 2)), false);
+        in_part.standing = None;
+        in_part.rule.by.clear();
+        let json = in_part.json();
+        assert_eq!(
+            (&json["by"], &json["running"], &json["safe"]),
+            (&Value::Null, &Value::Null, &json!(false))
+        );
+        assert_eq!(json["text"], "tasks are held");
+    }
+}

@@ -1,0 +1,28 @@
+//! `POST /tasks` with `.array`: many tasks that are submitted as one.
+
+use disbatch_core::arrays::NewArray;
+use serde_json::{Value, json};
+
+use super::{Prepared, invalid, prepared};
+use crate::access::Who;
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::params::Params;
+use crate::state::State;
+use crate::{arrays, changes, json};
+
+/// Creates an array in a queue.
+///
+/// # Errors
+/// An option is wrong, the queue accepts no tasks, or the database cannot be reached.
+pub async fn create(state: &State, who: &Who, params: &Params) -> Answer {
+    if let Some(param) = params.unknown(&["queue", "params"]) {
+        let message = "with .array there are only 'queue' and 'params'";
+        return Err(if param == "collection" { HttpError::bad_request(message) } else { invalid() });
+    }
+    let array: NewArray = arrays::parse(params)?;
+    let Prepared { queue, options, once } = prepared(state, who, params).await?;
+    let made = changes::submit_array(state, who, queue, array, (options, once)).await?;
+    let body: Value = json!({ "array": arrays::view(&made.array, None) });
+    Ok(json::ok(&body))
+}

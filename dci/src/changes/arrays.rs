@@ -1,0 +1,75 @@
+//! Arrays. What is done to their elements is done by bulk jobs, which outlive the server that made them.
+
+use bson::doc;
+use bson::oid::ObjectId;
+use disbatch_core::arrays::{Array, NewArray, Reopened};
+use disbatch_core::audit::{AuditEntry, Object, ObjectKind, Verb};
+use disbatch_core::bulk::{Action, BulkFilter, BulkRequest, Queues};
+use disbatch_core::model::QueueId;
+use disbatch_core::store::StoreError;
+use disbatch_core::task::{Once, SubmitError, SubmittedArray, TaskOptions};
+
+use super::{actor, to_the_end};
+use crate::access::Who;
+use crate::state::State;
+
+/// Submits an array. One that had been submitted before, under the same key, is no change.
+///
+/// # Errors
+/// See [`SubmitError`].
+pub async fn submit_array(
+    state: &State,
+    who: &Who,
+    queue: QueueId,
+    array: NewArray,
+    (options, once): (TaskOptions, Option<Once>),
+) -> Result<SubmittedArray, SubmitError> {
+    let (store, actor) = (state.store.clone(), actor(who));
+    let change = async move {
+        let made = Box::pin(store.submit_array(queue, &array, &options, once.as_ref())).await?;
+        if !made.is_repetition {
+            let more = doc! { "count": i64::from(made.array.count), "array": made.array.id };
+            let object = Object::with_id(ObjectKind::Queue, queue.0);
+            let entry =
+                AuditEntry { queue: Some(queue), more, ..AuditEntry::new(actor, Verb::TasksSubmit, object) };
+            store.note_audit(&entry).await;
+        }
+        Ok::<SubmittedArray, SubmitError>(made)
+    };
+    to_the_end(state, change).await
+}
+
+/// Has a bulk job cancel the elements of an array, or try those again that have not succeeded. Returns its id. `None`: there
+/// is no element to do that to.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn act_on_array(
+    state: &State,
+    who: &Who,
+    array: Array,
+    (action, reason): (Action, Option<String>),
+) -> Result<Option<ObjectId>, StoreError> {
+    let (store, worker, who) = (state.store.clone(), state.bulk.clone(), actor(who));
+    let change = async move {
+        // A job is for the tasks that there are when it is made.
+        store.fill_array(array.id).await?;
+        let queue = Some(Queues::One(array.queue));
+        let filter = BulkFilter { queue, array: Some(array.id), ..BulkFilter::default() };
+        if store.count_bulk(action, &filter).await? == Some(0) {
+            return Ok::<Option<ObjectId>, StoreError>(None);
+        }
+        if action == Action::Retry && store.reopen_array(array.id).await? != Reopened::Open {
+            return Ok(None);
+        }
+        let wanted = BulkRequest { action, filter, reason, who };
+        let job = store.create_bulk(&wanted, worker.instance()).await?;
+        let id = job.id;
+        if action == Action::Retry {
+            store.hold_array(array.id, id).await?;
+        }
+        worker.start(job);
+        Ok(Some(id))
+    };
+    to_the_end(state, change).await
+}

@@ -1,0 +1,223 @@
+//! Tasks that wait for others, and locks, as clients see them.
+
+use disbatch_core::gates::{LockDetails, LockFilter, LockMode, LockRow, Neighbour, Neighbours, Relative};
+use disbatch_core::model::Status;
+use serde_json::{Map, Value, json};
+
+use crate::access::{Sight, Who};
+use crate::error::HttpError;
+use crate::json::date_text;
+use crate::params::Params;
+use crate::state::State;
+use crate::values;
+
+/// So many locks are answered unless told otherwise.
+pub const DEFAULT_LIMIT: i64 = 100;
+
+/// At most so many are.
+const MOST: i64 = 1_000;
+
+/// How far a picture of tasks reaches unless told otherwise, and how far it may.
+const DEPTHS: [i64; 2] = [3, 20];
+
+/// How many tasks it has unless told otherwise, and how many it may have.
+const SIZES: [i64; 2] = [100, 500];
+
+/// What somebody sees.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn sight(state: &State, who: &Who) -> Result<Sight, HttpError> {
+    Ok(Sight::of(&state.store, &who.reach(disbatch_core::accounts::Role::Viewer)).await?)
+}
+
+/// Which locks are asked for, and how many.
+///
+/// # Errors
+/// An option is wrong.
+pub fn filter(params: &Params) -> Result<(LockFilter, i64), HttpError> {
+    let text = |name: &str, dotted: &str| {
+        let given = params.options.get(name).filter(|value| !values::is_unset(value));
+        given.map(|value| values::text(dotted, value)).transpose()
+    };
+    let filter = LockFilter { prefix: text("prefix", ".prefix")?, after: text("after", ".after")? };
+    Ok((filter, within(params, "limit", DEFAULT_LIMIT, MOST)?))
+}
+
+/// How far a picture of tasks is to reach, and how many it may have.
+///
+/// # Errors
+/// An option is wrong.
+pub fn extent(params: &Params) -> Result<(i32, usize), HttpError> {
+    let depth = within(params, "depth", DEPTHS[0], DEPTHS[1])?;
+    let most = within(params, "limit", SIZES[0], SIZES[1])?;
+    Ok((i32::try_from(depth).unwrap_or(i32::MAX), usize::try_from(most).unwrap_or(usize::MAX)))
+}
+
+fn within(params: &Params, name: &str, default: i64, most: i64) -> Result<i64, HttpError> {
+    let given = params.integer(name)?.unwrap_or(default);
+    let wrong = || HttpError::bad_request(format!("'.{name}' must be from 1 to {most}"));
+    if (1..=most).contains(&given) { Ok(given) } else { Err(wrong()) }
+}
+
+/// The locks that somebody may know of: all, or those that tasks which they see hold or wait for.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn locks(
+    state: &State,
+    sight: &Sight,
+    (filter, limit): &(LockFilter, i64),
+) -> Result<Vec<LockRow>, HttpError> {
+    let store = &state.store;
+    let mut rows = match sight {
+        Sight::All => store.locks_list(filter, *limit).await?,
+        Sight::Only(queues) => {
+            let queues: Vec<_> = queues.iter().copied().collect();
+            store.locks_of_queues(&queues, filter, *limit).await?
+        }
+    };
+    rows.iter_mut().for_each(|row| row.conceal(&|queue| sight.sees(queue)));
+    Ok(rows)
+}
+
+/// A lock by its name.
+///
+/// # Errors
+/// Nobody holds it or waits for it, or none of those that who asks may see does; or the database cannot be reached.
+pub async fn lock(state: &State, sight: &Sight, name: &str) -> Result<LockDetails, HttpError> {
+    let lock = state.store.lock(name).await?;
+    let seen = match sight {
+        Sight::All => lock,
+        Sight::Only(_) => lock.and_then(|lock| lock.concealed(|queue| sight.sees(queue))),
+    };
+    seen.ok_or_else(|| HttpError::not_found("nobody holds this lock or waits for it"))
+}
+
+/// A lock of a list.
+pub fn of_row(row: &LockRow) -> Value {
+    let holders: Vec<Value> = row.holders.iter().map(held).collect();
+    json!({ "name": row.name, "held_by": row.held_by, "waiting": row.waiting, "holders": holders })
+}
+
+/// A lock with those who wait for it.
+pub fn of_details(details: &LockDetails) -> Value {
+    let mut lock = of_row(&details.row);
+    lock["waiters"] = details.waiters.iter().map(held).collect();
+    lock
+}
+
+fn held((mode, task): &(LockMode, Relative)) -> Value {
+    let mut held = of_status(task.status);
+    held.insert("mode".to_owned(), mode.as_str().into());
+    if let LockMode::Places(places) = mode {
+        held.insert("places".to_owned(), (*places).into());
+    }
+    match task.id {
+        Some(id) => held.insert("id".to_owned(), id.to_string().into()),
+        None => held.insert("hidden".to_owned(), true.into()),
+    };
+    let others = [
+        ("queue", task.queue.map(|queue| queue.to_string())),
+        ("node", task.node.clone()),
+        ("since", task.since.and_then(date_text)),
+    ];
+    for (name, value) in others {
+        if let Some(value) = value {
+            held.insert(name.to_owned(), value.into());
+        }
+    }
+    Value::Object(held)
+}
+
+/// The number of a status and its word; nothing of what is not there.
+fn of_status(status: Option<Status>) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("status".to_owned(), status.map(Status::code).into());
+    fields.insert("word".to_owned(), status.map_or("gone", Status::word).into());
+    fields
+}
+
+/// Tasks before and after another: those that may be seen with their ids.
+pub fn of_graph(graph: &Neighbours, sight: &Sight) -> Value {
+    let nodes: Vec<Value> =
+        graph.tasks.iter().enumerate().map(|(key, task)| node(key, task, sight)).collect();
+    let edge =
+        |(from, to, waiting): &(usize, usize, bool)| json!({ "from": from, "to": to, "waiting": waiting });
+    let edges: Vec<Value> = graph.edges.iter().map(edge).collect();
+    json!({ "nodes": nodes, "edges": edges, "more": graph.more })
+}
+
+fn node(key: usize, task: &Neighbour, sight: &Sight) -> Value {
+    let mut node = of_status(task.status);
+    node.insert("key".to_owned(), key.into());
+    node.insert("distance".to_owned(), task.distance.into());
+    if is_seen(task, sight) {
+        node.insert("id".to_owned(), task.id.to_string().into());
+        node.insert("queue".to_owned(), task.queue.map(|queue| queue.to_string()).into());
+    } else {
+        node.insert("hidden".to_owned(), true.into());
+    }
+    Value::Object(node)
+}
+
+/// Whether who asks may know which task it is. One that is gone has no queue; whoever may see what came after it has been told
+/// its id.
+pub fn is_seen(task: &Neighbour, sight: &Sight) -> bool {
+    task.status.is_none() || sight.sees(task.queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use bson::oid::ObjectId;
+    use disbatch_core::model::{QueueId, TaskId};
+
+    use super::*;
+
+    #[test]
+    fn tasks_of_other_queues_are_nodes_without_a_name() {
+        let [mine, other] = [1, 2].map(|number| QueueId(ObjectId::from_bytes([number; 12])));
+        let task = |number: u8, queue: Option<QueueId>, status: Option<i64>, distance| Neighbour {
+            id: TaskId(ObjectId::from_bytes([number; 12])),
+            queue,
+            status: status.map(Status::from_code),
+            distance,
+        };
+        let graph = Neighbours {
+            tasks: vec![
+                task(3, Some(other), Some(1), -1),
+                task(4, Some(mine), Some(-4), 0),
+                task(5, None, None, 1),
+            ],
+            edges: vec![(0, 1, false), (1, 2, true)],
+            more: true,
+        };
+        let shown = of_graph(&graph, &Sight::Only(HashSet::from([mine])));
+        let expected = json!({ "key": 0, "status": 1, "word": "succeeded", "distance": -1, "hidden": true });
+        assert_eq!(shown["nodes"][0], expected);
+        assert_eq!(shown["nodes"][1]["id"], "040404040404040404040404");
+        assert_eq!(
+            (&shown["nodes"][2]["word"], &shown["nodes"][2]["status"]),
+            (&json!("gone"), &Value::Null)
+        );
+        assert_eq!(shown["edges"][1], json!({ "from": 1, "to": 2, "waiting": true }));
+        assert!(!shown.to_string().contains("0202"), "{shown}");
+    }
+
+    #[test]
+    fn options_are_within_bounds() {
+        let of =
+            |options: Value| Params { options: options.as_object().unwrap().clone(), ..Params::default() };
+        let (found, limit) = filter(&of(json!({ "prefix": "db", "limit": "5", "after": "" }))).unwrap();
+        assert_eq!((found.prefix.as_deref(), found.after, limit), (Some("db"), None, 5));
+        assert_eq!(extent(&of(json!({}))).unwrap(), (3, 100));
+        for wrong in
+            [json!({ "depth": 0 }), json!({ "depth": 21 }), json!({ "limit": 501 }), json!({ "depth": "x" })]
+        {
+            assert_eq!(extent(&of(wrong.clone())).unwrap_err().status(), 400, "{wrong}");
+        }
+        assert!(filter(&of(json!({ "limit": 1001 }))).is_err());
+    }
+}

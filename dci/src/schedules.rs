@@ -1,0 +1,260 @@
+//! From the parameters of a request to the settings of a schedule, and from a schedule to what clients see.
+
+mod given;
+mod view;
+
+use bson::DateTime;
+use disbatch_core::accounts::{Reach, Role};
+use disbatch_core::model::{Queue, Selector};
+use disbatch_core::schedules::{Occurrence, Schedule, ScheduleError, ScheduleQuery, Settings, Spec};
+use serde_json::Value;
+
+pub use given::{Given, list, moment};
+pub use view::{offset, preview, view};
+
+use crate::access::{NamedSchedule, Who, no_such_schedule};
+use crate::api::create_tasks::steps;
+use crate::error::HttpError;
+use crate::legacy;
+use crate::params::Params;
+use crate::state::State;
+use crate::values;
+
+/// So many times are shown unless told otherwise.
+pub const SHOWN: usize = 20;
+
+/// So many times, or schedules, are answered at most.
+pub const MOST: i64 = 1_000;
+
+/// What stands in addresses where names do.
+const RESERVED: [&str; 2] = ["new", "preview"];
+
+impl From<ScheduleError> for HttpError {
+    fn from(error: ScheduleError) -> Self {
+        match error {
+            ScheduleError::Store(error) => error.into(),
+            ScheduleError::OverQuota(over) => over.into(),
+            ScheduleError::Busy(busy) => busy.into(),
+            ScheduleError::NameTaken(_) => Self::conflict(error.to_string()),
+            ScheduleError::SealedForAnotherQueue => {
+                Self::bad_request(".secure_params has to be given again when the queue changes")
+            }
+            ScheduleError::Wrong(_) | ScheduleError::NoSuchCalendar(_) => {
+                Self::bad_request(error.to_string())
+            }
+        }
+    }
+}
+
+/// The schedule that an address names.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn find(state: &State, named: &NamedSchedule) -> Result<Schedule, HttpError> {
+    let schedule = state.store.find_schedule(&named.selector).await?;
+    schedule.ok_or_else(|| no_such_schedule(&named.name))
+}
+
+/// The settings of a new schedule, and whether it is to be paused at first.
+///
+/// # Errors
+/// A field is wrong, there is no such queue or it is not for whoever asks, or the database cannot be reached.
+pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(Settings, bool), HttpError> {
+    let given = Given::read(params)?;
+    let queue = queue(state, who, &given).await?;
+    let queue = queue.ok_or_else(|| HttpError::bad_request("queue must be given"))?;
+    let options = given.options(params, queue.id, &state.keys, None)?;
+    steps::check(state, who, &queue, &options.steps).await?;
+    let settings = given.settings(None, (Some(&queue), options), who.name.as_deref())?;
+    Ok((settings, given.paused()?.unwrap_or(false)))
+}
+
+/// The settings of a schedule with what a request gives in their place, and whether it is to be paused from now on. No
+/// settings: the request gives none.
+///
+/// # Errors
+/// A field is wrong, there is no such queue or it is not for whoever asks, or the database cannot be reached.
+pub async fn changed_settings(
+    state: &State,
+    who: &Who,
+    schedule: &Schedule,
+    params: &Params,
+) -> Result<(Option<Settings>, Option<bool>), HttpError> {
+    let given = Given::read(params)?;
+    let paused = given.paused()?;
+    if !given.has_settings(params) {
+        return Ok((None, paused));
+    }
+    let queue = queue(state, who, &given).await?;
+    let id = queue.as_ref().map_or(schedule.settings.queue, |queue| queue.id);
+    let options = given.options(params, id, &state.keys, Some(&schedule.settings.options))?;
+    if !options.steps.is_empty() {
+        let known = match &queue {
+            Some(queue) => Some(queue.clone()),
+            None => state.store.find_queue(&Selector::Id(id.0)).await?,
+        };
+        let known = known.unwrap_or_else(|| Queue::without_document(id));
+        steps::check(state, who, &known, &options.steps).await?;
+    }
+    let settings = given.settings(Some(&schedule.settings), (queue.as_ref(), options), None)?;
+    Ok((Some(settings), paused))
+}
+
+/// The queue that a request gives, by name or id, if whoever asks may submit tasks to it.
+async fn queue(state: &State, who: &Who, given: &Given) -> Result<Option<Queue>, HttpError> {
+    let not_found = || HttpError::bad_request("queue not found");
+    let name = match given.field("queue") {
+        None => return Ok(None),
+        Some(Value::String(name)) => name.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(_) => return Err(not_found()), // Nothing else names a queue.
+    };
+    let queue = state.store.find_queue(&Selector::parse(&name)).await?;
+    let queue = queue.filter(|queue| who.sees(queue)).ok_or_else(not_found)?;
+    who.check(Role::Submitter, &queue)?;
+    Ok(Some(queue))
+}
+
+/// Which schedules are asked for. An empty field of a form is no condition.
+///
+/// # Errors
+/// A parameter makes no sense, or the database cannot be reached.
+pub async fn query(state: &State, reach: Reach, params: &Params) -> Result<ScheduleQuery, HttpError> {
+    params.only(&["queue", "tenant", "paused"])?;
+    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
+    let queue = match given("queue") {
+        None => None,
+        Some(value) => {
+            let name = values::text("queue", value)?;
+            let found = state.store.find_queue(&Selector::parse(&name)).await?;
+            let known = found.filter(|queue| reach == Reach::All || is_within(&reach, queue));
+            Some(known.ok_or_else(|| HttpError::bad_request("queue not found"))?.id)
+        }
+    };
+    Ok(ScheduleQuery {
+        reach,
+        queue,
+        tenant: given("tenant").map(|value| values::text("tenant", value)).transpose()?,
+        paused: given("paused").map(|value| values::flag("paused", value)).transpose()?,
+        after: params
+            .options
+            .get("after")
+            .filter(|value| !values::is_unset(value))
+            .map(|value| values::text(".after", value))
+            .transpose()?,
+        limit: limit(params, MOST)?,
+    })
+}
+
+fn is_within(reach: &Reach, queue: &Queue) -> bool {
+    let Reach::Some { queues, tenants, only } = reach else { return true };
+    let is_named =
+        queues.contains(&queue.id) || queue.tenant().is_some_and(|tenant| tenants.contains(tenant));
+    is_named && only.as_ref().is_none_or(|only| only.contains(&queue.id))
+}
+
+/// How many are asked for, by the option `.limit`.
+///
+/// # Errors
+/// It is no number from 1 to 1000.
+pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
+    let given = params.integer("limit")?.unwrap_or(default);
+    let wrong = || HttpError::bad_request(format!(".limit must be from 1 to {MOST}"));
+    Some(given).filter(|limit| (1..=MOST).contains(limit)).ok_or_else(wrong)
+}
+
+/// What a schedule would do from when on, as the options `.after` and `.limit` say: its next times, and what the first of
+/// them are after.
+///
+/// # Errors
+/// An option is wrong, or the database cannot be reached.
+pub async fn times(
+    state: &State,
+    spec: &Spec,
+    schedule: Option<&Schedule>,
+    params: &Params,
+) -> Result<(Vec<Occurrence>, DateTime), HttpError> {
+    let given = params.options.get("after").filter(|value| !values::is_unset(value));
+    let after = match given {
+        Some(value) => moment(".after", value)?,
+        None => state.store.server_time().await?,
+    };
+    let shown = i64::try_from(SHOWN).unwrap_or(MOST);
+    let limit = usize::try_from(limit(params, shown)?).unwrap_or(SHOWN);
+    let calendars = state.store.calendars_of(spec).await?;
+    if let Some(name) = calendars.missing(spec) {
+        return Err(ScheduleError::NoSuchCalendar(name.to_owned()).into());
+    }
+    Ok((spec.preview(schedule.map(|schedule| schedule.id), &calendars, after, limit), after))
+}
+
+/// The revision that a change was made from, by the option `.rev`, if that is said.
+///
+/// # Errors
+/// It is no number.
+pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
+    let given = params.options.get("rev").filter(|value| !values::is_unset(value));
+    let wrong = || HttpError::bad_request(".rev must be the number of a revision");
+    given.map(|value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong)).transpose()
+}
+
+/// Somebody else has changed the schedule meanwhile.
+pub fn changed_meanwhile(rev: i64) -> HttpError {
+    let message = format!("the schedule was changed meanwhile: its revision is {rev}. Nothing is changed");
+    HttpError::with_body(
+        actix_web::http::StatusCode::CONFLICT,
+        serde_json::json!({ "error": message, "rev": rev }),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use bson::doc;
+    use bson::oid::ObjectId;
+    use disbatch_core::model::QueueId;
+    use serde_json::json;
+
+    use super::*;
+
+    fn params(options: Value) -> Params {
+        Params { options: options.as_object().unwrap().clone(), ..Params::default() }
+    }
+
+    #[test]
+    fn limits_and_revisions_are_numbers() {
+        assert_eq!(limit(&params(json!({})), 20).unwrap(), 20);
+        assert_eq!(limit(&params(json!({ "limit": "5" })), 20).unwrap(), 5);
+        for wrong in [json!(0), json!(1001), json!(-1)] {
+            let error = limit(&params(json!({ "limit": wrong })), 20).unwrap_err().to_string();
+            assert_eq!(error, ".limit must be from 1 to 1000");
+        }
+        assert_eq!(revision(&params(json!({}))).unwrap(), None);
+        assert_eq!(revision(&params(json!({ "rev": "7" }))).unwrap(), Some(7));
+        for wrong in [json!("x"), json!(true), json!([])] {
+            assert!(revision(&params(json!({ "rev": wrong }))).is_err());
+        }
+        let error = changed_meanwhile(4);
+        assert!(error.status() == 409 && error.json().contains("\"rev\":4"), "{}", error.json());
+    }
+
+    #[test]
+    fn a_queue_is_found_within_reach_alone() {
+        let queue = |tenant: &str| -> Queue {
+            let id = ObjectId::from_bytes([1; 12]);
+            bson::deserialize_from_document(doc! { "_id": id, "name": "mail", "tenant": tenant }).unwrap()
+        };
+        let id = QueueId(ObjectId::from_bytes([1; 12]));
+        let reach = |queues: &[QueueId], tenants: &[&str], only: Option<&[QueueId]>| Reach::Some {
+            queues: queues.iter().copied().collect(),
+            tenants: tenants.iter().map(|tenant| (*tenant).to_owned()).collect(),
+            only: only.map(|only| only.iter().copied().collect::<BTreeSet<_>>()),
+        };
+        assert!(is_within(&Reach::All, &queue("acme")));
+        assert!(is_within(&reach(&[id], &[], None), &queue("acme")));
+        assert!(is_within(&reach(&[], &["acme"], Some(&[id])), &queue("acme")));
+        assert!(!is_within(&reach(&[], &["acme"], None), &queue("other")));
+        assert!(!is_within(&reach(&[id], &[], Some(&[])), &queue("acme")));
+    }
+}

@@ -1,0 +1,39 @@
+//! The routes about whose tasks are taken and how many, and those that ask for many tasks at once or for chosen fields.
+
+use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
+
+use crate::access::Need::{Everywhere, Somewhere, Task};
+use crate::server::route::{Routes, at};
+use crate::{api, ui};
+
+/// What is done with tasks. These come before the extensions, which have `POST /tasks/:queue` and
+/// `POST /tasks/:queue/:collection`.
+pub fn of_tasks(routes: &mut Routes<'_>) {
+    routes
+        .add(at("/tasks/{id:[0-9a-f]{24}}/archive").post(Task(Operator), api::archive_task::handle))
+        .add(at("/tasks/batch").post(Somewhere(Submitter), api::create_batch::handle).shared())
+        .add(at("/tasks/archive").post(Somewhere(Operator), api::archive_tasks::handle).shared())
+        .add(at("/tasks/query").get(Somewhere(Viewer), api::query_tasks::handle).shared());
+}
+
+/// Rules of admission, and tenants.
+pub fn add(routes: &mut Routes<'_>) {
+    routes
+        .add(
+            at("/admission")
+                .get(Somewhere(Viewer), api::admission::list::handle)
+                .post(Somewhere(Operator), api::admission::set::handle)
+                .delete(Somewhere(Operator), api::admission::lift::handle)
+                .by_accept(),
+        )
+        .add(at("/tenants").get(Everywhere(Admin), api::tenants::list::handle).by_accept())
+        .add(
+            at("/tenants/{tenant:.+}")
+                .get(Everywhere(Admin), api::tenants::get::handle)
+                .post(Everywhere(Admin), api::tenants::set::handle)
+                .delete(Everywhere(Admin), api::tenants::delete::handle),
+        )
+        // What only forms of pages send.
+        .add(at("/ui/admission/lift").post(Somewhere(Operator), ui::admission::lift))
+        .add(at("/ui/tenants/{tenant:.+}/delete").post(Everywhere(Admin), ui::tenants::delete));
+}

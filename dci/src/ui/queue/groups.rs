@@ -1,0 +1,317 @@
+//! `GET /queues/:queue/groups` for people: what each group has waiting and running, what it got, and when its turn is.
+
+mod picture;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use askama::Template;
+use askama::filters::{HtmlSafe, HtmlSafeOutput};
+use disbatch_core::accounts::Role;
+use disbatch_core::counters::count::Amount;
+use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow, Settings, Share};
+use disbatch_core::model::{Policy, Queue, Sort};
+
+use super::charts::length;
+use crate::access::{NamedQueue, viewer};
+use crate::api::{Answer, get_queue, list_groups};
+use crate::error::HttpError;
+use crate::openapi::{ErrorBody, OfRead};
+use crate::params::Params;
+use crate::state::State;
+use crate::ui::assets::digest;
+use crate::ui::bulk::encoded;
+use crate::ui::live::{self, Part};
+use crate::ui::names::label;
+use crate::ui::parts::{cut, grouped};
+use crate::ui::tally::Tally;
+use crate::ui::{self, Rendered};
+use picture::{All, Picture};
+
+/// Names are cut behind so many characters.
+const LONGEST_NAME: usize = 80;
+
+#[derive(Template)]
+#[template(path = "groups.html")]
+struct GroupsPage {
+    id: String,
+    name: String,
+    /// The role of the page's reader on the queue.
+    role: Option<Role>,
+    about: About,
+    table: Table,
+    prefix: String,
+    waiting: bool,
+    /// Whether it changes by itself: that is the first page of all.
+    live: bool,
+    next: String,
+}
+
+/// How groups share the queue.
+#[derive(Template)]
+#[template(path = "groups/about.html")]
+struct About {
+    words: String,
+    waiting: String,
+}
+
+#[derive(Template)]
+#[template(path = "groups/table.html")]
+struct Table {
+    rows: Vec<Row>,
+}
+
+#[derive(Template)]
+#[template(path = "groups/row.html")]
+struct Row {
+    /// The id of its element.
+    key: String,
+    name: String,
+    waiting: Tally,
+    running: u64,
+    started: u64,
+    used: String,
+    weight: u32,
+    why: String,
+    picture: Picture,
+}
+
+impl HtmlSafe for About {}
+impl HtmlSafe for Table {}
+impl HtmlSafe for Row {}
+
+impl GroupsPage {
+    /// Attributes of the body of the page.
+    fn roles(&self) -> HtmlSafeOutput<String> {
+        viewer::roles_with(self.role)
+    }
+}
+
+/// The page.
+///
+/// # Errors
+/// There is no such queue, an option is wrong, or the database cannot be reached.
+pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rendered {
+    let queue = get_queue::find(state, named).await?;
+    let filter = list_groups::filter(params)?;
+    let page = state.store.queue_groups(&queue, &filter).await?;
+    ui::render(StatusCode::OK, &page_of(&queue, &filter, &page))
+}
+
+/// What of the page of a queue's groups changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/queues/{id}/groups", tag = "service", operation_id = "groupEvents",
+    params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -> Answer {
+    let id = get_queue::find(&state, &named).await?.id.to_string();
+    Ok(live::of_one(&request, &state, ("groups", id), parts))
+}
+
+async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+    let queue = get_queue::find(state, &NamedQueue::parse(id)).await?;
+    let filter = list_groups::filter(&Params::default())?;
+    let page = state.store.queue_groups(&queue, &filter).await?;
+    parts_of(&About::of(&queue, &page), &Table::of(&page))
+}
+
+fn parts_of(about: &About, table: &Table) -> Result<Vec<Part>, HttpError> {
+    let mut parts = vec![Part::new("groups-about", about)?];
+    parts.extend(Part::table("groups", table, &table.rows, |row| row.key.clone())?);
+    Ok(parts)
+}
+
+fn page_of(queue: &Queue, filter: &GroupFilter, page: &GroupPage) -> GroupsPage {
+    let prefix = filter.prefix.clone().unwrap_or_default();
+    let next = page.rows.last().filter(|_| page.more).map(|last| {
+        let waiting = if filter.waiting { "&.waiting=1" } else { "" };
+        let (after, prefix) = (encoded(&last.group), encoded(&prefix));
+        format!(
+            "/queues/{}/groups?.after={after}&.prefix={prefix}&.limit={}{waiting}",
+            queue.id, filter.limit
+        )
+    });
+    let usual = GroupFilter { limit: list_groups::DEFAULT_LIMIT, ..GroupFilter::default() };
+    GroupsPage {
+        id: queue.id.to_string(),
+        name: label(queue),
+        role: viewer::role_on(queue),
+        about: About::of(queue, page),
+        table: Table::of(page),
+        prefix,
+        waiting: filter.waiting,
+        live: *filter == usual,
+        next: next.unwrap_or_default(),
+    }
+}
+
+impl About {
+    fn of(queue: &Queue, page: &GroupPage) -> Self {
+        let settings = Settings::of(queue);
+        let words = match (queue.policy(), settings.share) {
+            (Policy::Fair, Share::Turns) => {
+                let last = page
+                    .turns
+                    .last
+                    .as_deref()
+                    .map(|last| format!("; the last turn was that of {}", named(last)));
+                format!(
+                    "Groups take turns: in each round, each that waits has one, for as many tasks as its weight says. \
+                     This is round {}{}.",
+                    page.turns.round,
+                    last.unwrap_or_default()
+                )
+            }
+            (Policy::Fair, Share::Use) => format!(
+                "The group comes next that has used the least for its weight. What was used counts half after {}.",
+                length(settings.half_life())
+            ),
+            (Policy::Priority, _) => not_fair("the one with the highest priority comes next"),
+            (Policy::Sorted(Sort::Lifo), _) => not_fair("the newest comes next"),
+            (Policy::Sorted(Sort::Fifo | Sort::Default), _) => not_fair("the oldest comes next"),
+        };
+        let waiting = match page.waiting {
+            Amount::Exactly(1) => "1 group waits".to_owned(),
+            Amount::Exactly(groups) => format!("{} groups wait", grouped(groups)),
+            Amount::MoreThan(groups) => format!("{}+ groups wait", grouped(groups)),
+        };
+        Self { words, waiting }
+    }
+}
+
+fn not_fair(order: &str) -> String {
+    format!(
+        "This queue is not fair: of all its tasks, {order}, whosever it is. Its policy can be set to fair."
+    )
+}
+
+fn named(group: &str) -> String {
+    if group.is_empty() { "no group".to_owned() } else { cut(group, LONGEST_NAME) }
+}
+
+impl Table {
+    fn of(page: &GroupPage) -> Self {
+        let all = All::of(&page.rows);
+        Self { rows: page.rows.iter().map(|row| Row::of(row, &all)).collect() }
+    }
+}
+
+impl Row {
+    fn of(row: &GroupRow, all: &All) -> Self {
+        Self {
+            key: format!("group-{:x}", digest(row.group.as_bytes())),
+            name: named(&row.group),
+            waiting: Tally::new(Vec::new(), row.waiting),
+            running: row.running,
+            started: row.started,
+            used: used(row.used),
+            weight: row.weight,
+            why: row.why.to_string(),
+            picture: Picture::of(row, all),
+        }
+    }
+}
+
+/// Seconds for people.
+fn used(seconds: f64) -> String {
+    let time = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    if time.is_zero() { "–".to_owned() } else { length(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+    use bson::{Document, doc};
+    use disbatch_core::fair::{Turns, Why};
+
+    use super::*;
+    use crate::ui::live::assert_on_page;
+
+    fn queue(fields: Document) -> Queue {
+        let mut queue =
+            doc! { "_id": ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap(), "name": "<mail>" };
+        queue.extend(fields);
+        bson::deserialize_from_document(queue).unwrap()
+    }
+
+    fn row(group: &str, waiting: u64, started: u64) -> GroupRow {
+        GroupRow {
+            group: group.to_owned(),
+            waiting: Amount::Exactly(waiting),
+            running: 1,
+            started,
+            finished: started,
+            used: 12.5,
+            weight: 1,
+            since_start: None,
+            turn_in: Some(2),
+            why: Why::After(2),
+        }
+    }
+
+    fn page(rows: Vec<GroupRow>) -> GroupPage {
+        let turns = Turns { round: 7, last: Some("<zoe>".to_owned()) };
+        GroupPage { rows, more: true, waiting: Amount::Exactly(2), turns }
+    }
+
+    fn filter() -> GroupFilter {
+        GroupFilter { limit: list_groups::DEFAULT_LIMIT, ..GroupFilter::default() }
+    }
+
+    #[test]
+    fn the_page_shows_what_each_group_has_and_gets() {
+        let page = page(vec![row("", 3, 0), row("<ann>", 1_000, 300), row("bob", 10, 100)]);
+        let html = page_of(&queue(doc! { "policy": "fair" }), &filter(), &page).render().unwrap();
+        for part in [
+            "data-live=\"/ui/queues/6b0003bb686c8275d70dc2f1/groups\"",
+            "Groups take turns",
+            "This is round 7; the last turn was that of &#60;zoe&#62;.",
+            "2 groups wait",
+            "&#60;ann&#62;",
+            "no group",
+            "1,000",
+            "12.5 s",
+            "2 turns come before its next one",
+            "it got 75 % of what these groups got, and by weight it would be 33 %",
+            "class=\"waiting\" width=\"100.0\"",
+            "class=\"received\"",
+            "/queues/6b0003bb686c8275d70dc2f1/groups?.after=bob&#38;.prefix=&#38;.limit=100",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<ann>") && !html.contains("<zoe>") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn every_part_is_on_the_page_under_its_id() {
+        let (queue, page) = (queue(doc! {}), page(vec![row("a", 1, 1), row("b", 2, 2)]));
+        let shown = page_of(&queue, &filter(), &page);
+        let parts = parts_of(&shown.about, &shown.table).unwrap();
+        let html = shown.render().unwrap();
+        assert_eq!(parts.len(), 4);
+        assert_on_page(&parts, &html);
+    }
+
+    #[test]
+    fn a_queue_that_is_not_fair_says_so_and_no_groups_too() {
+        let empty = GroupPage { rows: Vec::new(), more: false, ..page(Vec::new()) };
+        let some = GroupFilter { prefix: Some("a\"".to_owned()), waiting: true, ..filter() };
+        let html = page_of(&queue(doc! { "policy": "priority" }), &some, &empty).render().unwrap();
+        assert!(
+            html.contains("This queue is not fair: of all its tasks, the one with the highest priority"),
+            "{html}"
+        );
+        assert!(html.contains("No group is there") && html.contains("value=\"a&#34;\""), "{html}");
+        assert!(!html.contains("data-live") && !html.contains("rel=\"next\""), "{html}");
+    }
+
+    #[test]
+    fn what_was_not_used_is_no_number() {
+        assert_eq!([0.0, f64::NAN, 12.5].map(used), ["–", "–", "12.5 s"]);
+    }
+}

@@ -1,0 +1,321 @@
+//! `GET /schedules` for people: the schedules, when each runs next, and what became of the last times.
+
+pub mod backfill;
+pub mod form;
+pub mod one;
+pub mod remove;
+mod runs;
+mod settings;
+mod timeline;
+mod words;
+
+use std::collections::HashMap;
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::oid::ObjectId;
+use disbatch_core::accounts::{Reach, Role};
+use disbatch_core::model::Queue;
+use disbatch_core::schedules::{CronExpr, Schedule, ScheduleQuery};
+use futures::{StreamExt, TryStreamExt};
+
+use crate::access::Who;
+use crate::error::HttpError;
+use crate::openapi::OfFixed;
+use crate::params::Params;
+use crate::schedules;
+use crate::state::State;
+use crate::ui::live::{self, Part};
+use crate::ui::names::{label, names};
+use crate::ui::parts::{Pill, When, cut};
+use crate::ui::{self, Rendered, text};
+use runs::{Run, Strip};
+
+/// So many schedules are on the page.
+const MOST: i64 = 200;
+
+/// So many of the last runs of each are in its strip.
+const RUNS: i64 = 15;
+
+/// The runs of so many schedules are read at once.
+const AT_ONCE: usize = 6;
+
+#[derive(Template)]
+#[template(path = "schedules.html")]
+struct SchedulesPage {
+    /// The queue that is looked for; empty if none is.
+    queue: String,
+    queues: Vec<Choice>,
+    states: Vec<Choice>,
+    table: Table,
+    /// How many are shown, if there may be more.
+    cut: Option<i64>,
+    /// Where the changes are told.
+    live: String,
+}
+
+/// A value to choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Choice {
+    value: String,
+    label: String,
+    chosen: bool,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "schedules/table.html")]
+struct Table {
+    rows: Vec<Row>,
+    /// Whether only some are looked for.
+    searched: bool,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "schedules/row.html")]
+struct Row {
+    id: String,
+    name: String,
+    /// For labels and messages.
+    short: String,
+    state: Pill,
+    paused: bool,
+    next: When,
+    /// The same on the clocks of its zone.
+    there: String,
+    outcome: Option<Pill>,
+    decided: When,
+    /// The task of the newest time.
+    task: Option<String>,
+    strip: Strip,
+    cron: String,
+    zone: String,
+    queue: String,
+    queue_name: String,
+}
+
+impl HtmlSafe for Table {}
+impl HtmlSafe for Row {}
+
+/// The page.
+///
+/// # Errors
+/// A parameter makes no sense, or the database cannot be reached.
+pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
+    let reach = who.reach(Role::Viewer);
+    let query = shown(schedules::query(state, reach.clone(), params).await?);
+    let queues = state.store.queues_within(&reach).await?;
+    let table = Table::gather(state, &query, &queues).await?;
+    let field = |name: &str| text(params.fields.get(name));
+    let chosen = query.queue.map(|queue| queue.to_string()).unwrap_or_default();
+    let choice = |queue: &Queue| Choice {
+        value: queue.id.to_string(),
+        label: label(queue),
+        chosen: queue.id.to_string() == chosen,
+    };
+    let states = [("", "any"), ("false", "active"), ("true", "paused")];
+    let state = |(value, label): (&str, &str)| Choice {
+        value: value.to_owned(),
+        label: label.to_owned(),
+        chosen: field("paused") == value,
+    };
+    let page = SchedulesPage {
+        queues: queues.iter().map(choice).collect(),
+        states: states.map(state).into(),
+        cut: (i64::try_from(table.rows.len()).unwrap_or(MOST) >= query.limit).then_some(query.limit),
+        live: format!("/ui/schedules?{}", address(&chosen, &field("paused"))),
+        queue: chosen,
+        table,
+    };
+    ui::render(StatusCode::OK, &page)
+}
+
+/// What of the page of schedules changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/schedules", tag = "service", operation_id = "schedulesEvents",
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(
+    request: HttpRequest,
+    state: Data<State>,
+    params: Result<Params, HttpError>,
+) -> HttpResponse {
+    live::of_search(&request, &state, ("schedules", params), parts)
+}
+
+async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
+    let query = shown(schedules::query(state, Reach::All, params).await?);
+    let queues = state.store.list_queues().await?;
+    Table::gather(state, &query, &queues).await?.parts()
+}
+
+/// The search with as many as a page shows.
+fn shown(query: ScheduleQuery) -> ScheduleQuery {
+    ScheduleQuery { limit: query.limit.min(MOST), ..query }
+}
+
+fn address(queue: &str, paused: &str) -> String {
+    let pairs = [("queue", queue), ("paused", paused)];
+    let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+    let pairs = pairs.map(|(name, value)| format!("{name}={}", ui::bulk::encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+impl Table {
+    async fn gather(state: &State, query: &ScheduleQuery, queues: &[Queue]) -> Result<Self, HttpError> {
+        let found = state.store.list_schedules(query).await?;
+        let names = names(queues);
+        let row = |schedule: Schedule| {
+            let names = &names;
+            async move {
+                let runs = runs::find(&state.store, schedule.id, RUNS).await?;
+                Ok::<Row, HttpError>(Row::of(&schedule, &runs, names))
+            }
+        };
+        let rows = futures::stream::iter(found).map(row).buffered(AT_ONCE).try_collect().await?;
+        let searched = query.queue.is_some() || query.paused.is_some() || query.tenant.is_some();
+        Ok(Self { rows, searched })
+    }
+
+    /// The table, whenever there are others, and each of them.
+    fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        Part::table("schedules", self, &self.rows, |row| format!("schedule-{}", row.id))
+    }
+}
+
+impl Row {
+    fn of(schedule: &Schedule, runs: &[Run], names: &HashMap<ObjectId, String>) -> Self {
+        let settings = &schedule.settings;
+        let last = schedule.last.as_ref();
+        Self {
+            id: schedule.id.to_string(),
+            name: settings.name.clone(),
+            short: cut(&settings.name, 80),
+            state: state_of(schedule),
+            paused: schedule.paused,
+            next: schedule.next.map(When::at).unwrap_or_default(),
+            there: schedule.next.map(|next| words::there(&settings.spec.zone, next)).unwrap_or_default(),
+            outcome: last.map(|last| words::outcome(&last.outcome)),
+            decided: last.map(|last| When::at(last.at)).unwrap_or_default(),
+            task: last.and_then(|last| last.task).map(|task| task.to_string()),
+            strip: Strip::of(runs),
+            cron: cron(schedule),
+            zone: settings.spec.zone.name().to_owned(),
+            queue: settings.queue.to_string(),
+            queue_name: queue_name(schedule, names),
+        }
+    }
+}
+
+/// Whether it makes tasks by itself.
+fn state_of(schedule: &Schedule) -> Pill {
+    match (schedule.paused, schedule.next) {
+        (true, _) => Pill { tone: "paused", word: "paused" },
+        (false, Some(_)) => Pill { tone: "alive", word: "active" },
+        (false, None) => Pill { tone: "ended", word: "over" },
+    }
+}
+
+/// Its expressions on one line.
+fn cron(schedule: &Schedule) -> String {
+    schedule.settings.spec.cron.iter().map(CronExpr::text).collect::<Vec<_>>().join("; ")
+}
+
+/// What its queue is called.
+fn queue_name(schedule: &Schedule, names: &HashMap<ObjectId, String>) -> String {
+    let queue = schedule.settings.queue;
+    names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::runs::tests::run;
+    use super::*;
+
+    pub const ID: &str = "6b0003bb686c8275d8014444";
+
+    fn row(paused: bool) -> Row {
+        let next = bson::DateTime::from_millis(1_795_163_067_000);
+        Row {
+            id: ID.into(),
+            name: "<nightly>".into(),
+            short: "<nightly>".into(),
+            state: Pill { tone: "alive", word: "active" },
+            paused,
+            next: When::at(next),
+            there: "2026-11-20 09:24:27 Europe/Berlin".into(),
+            outcome: Some(words::outcome("failed")),
+            decided: When::at(next),
+            task: Some("6b0003bb686c8275d8013333".into()),
+            strip: Strip::of(&[run(2), run(1)]),
+            cron: "0 3 * * *".into(),
+            zone: "Europe/Berlin".into(),
+            queue: "6b0003bb686c8275d70dc2f1".into(),
+            queue_name: "q<1>".into(),
+        }
+    }
+
+    fn page(rows: Vec<Row>, searched: bool) -> String {
+        let choice = |value: &str| Choice { value: value.into(), label: "<any>".into(), chosen: true };
+        let page = SchedulesPage {
+            queue: String::new(),
+            queues: vec![choice("6b")],
+            states: vec![choice("")],
+            table: Table { rows, searched },
+            cut: None,
+            live: "/ui/schedules?".into(),
+        };
+        page.render().unwrap()
+    }
+
+    #[test]
+    fn a_row_shows_what_is_next_and_what_was_last() {
+        let html = page(vec![row(false)], false);
+        for part in [
+            "data-live=\"/ui/schedules?\"",
+            "<tr id=\"schedule-6b0003bb686c8275d8014444\">",
+            "&#60;nightly&#62;",
+            "datetime=\"2026-11-20T08:24:27Z\"",
+            "2026-11-20 09:24:27 Europe/Berlin",
+            "<span class=\"status failed\">failed</span>",
+            "href=\"/tasks/6b0003bb686c8275d8013333\"",
+            "aria-label=\"The last 2 runs: 1 succeeded, 1 failed.\"",
+            "aria-checked=\"true\" name=\"paused\" value=\"true\">Run<",
+            "q&#60;1&#62;",
+            "href=\"/schedules\" aria-current=\"page\"",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<nightly>") && !html.contains(" style="), "{html}");
+        let paused = page(vec![row(true)], false);
+        assert!(paused.contains("aria-checked=\"false\" name=\"paused\" value=\"false\""), "{paused}");
+    }
+
+    #[test]
+    fn an_empty_list_says_what_to_do() {
+        assert!(page(vec![], false).contains("There are no schedules yet."));
+        assert!(page(vec![], true).contains("No schedule is like that."));
+    }
+
+    #[test]
+    fn the_table_is_sent_again_when_there_are_others_only() {
+        let stamps = |rows| {
+            let table = Table { rows, searched: false };
+            table.parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
+        };
+        let (active, paused) = (stamps(vec![row(false)]), stamps(vec![row(true)]));
+        assert_eq!((active.len(), active[0] == paused[0], active[1] == paused[1]), (2, true, false));
+        assert_ne!(stamps(vec![])[0], active[0]);
+    }
+
+    #[test]
+    fn the_stream_is_of_what_is_looked_for() {
+        assert_eq!(address("", ""), "");
+        assert_eq!(address("6b", "true"), "queue=6b&paused=true");
+    }
+}

@@ -1,0 +1,195 @@
+//! The last runs of a schedule: as a strip, one bar for each, and as rows of a table.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{Moment, ScheduleId, Status, whole_number};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::TaskQuery;
+
+use super::words::utc;
+use crate::ui::{StatusView, plain};
+
+/// How wide a bar of the strip is, with the gap behind it.
+const BAR: usize = 8;
+
+/// A task of a schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Its id.
+    pub task: ObjectId,
+    /// Its status, if it is a number.
+    pub code: Option<i64>,
+    /// The time that it is for.
+    pub time: Option<DateTime>,
+    /// When it started.
+    pub started: Option<DateTime>,
+    /// When it ended, if it has.
+    pub ended: Option<DateTime>,
+    /// Where it ran.
+    pub node: String,
+}
+
+/// The runs side by side, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(path = "schedules/strip.html")]
+pub struct Strip {
+    width: usize,
+    /// The same in words.
+    pub words: String,
+    bars: Vec<Bar>,
+}
+
+impl HtmlSafe for Strip {}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Bar {
+    left: usize,
+    top: usize,
+    height: usize,
+    tone: &'static str,
+    title: String,
+}
+
+impl Run {
+    fn of(task: &Document) -> Option<Self> {
+        let time = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
+        let code = task.get("status").and_then(whole_number);
+        let has_ended = code.is_some_and(|code| Status::from_code(code).has_ended());
+        Some(Self {
+            task: task.get_object_id("_id").ok()?,
+            code,
+            time: time("scheduled_for"),
+            started: time("started"),
+            ended: time("mtime").filter(|_| has_ended),
+            node: plain(task.get("node")),
+        })
+    }
+
+    /// Its status for people.
+    pub(super) fn status(&self) -> StatusView {
+        self.code.map_or_else(|| StatusView::of(&doc! { "status": Bson::Null }), StatusView::from_code)
+    }
+
+    /// The word for its status.
+    fn word(&self) -> &'static str {
+        self.code.map_or("", |code| Status::from_code(code).word())
+    }
+
+    fn is_bad(&self) -> bool {
+        matches!(
+            self.code.map(Status::from_code),
+            Some(Status::Failed | Status::Orphaned | Status::Terminated)
+        )
+    }
+}
+
+impl Strip {
+    /// That of runs of which the latest is the first.
+    pub fn of(runs: &[Run]) -> Self {
+        let bars = runs.iter().rev().enumerate().map(|(place, run)| bar(place, run)).collect();
+        Self { width: (runs.len() * BAR).max(BAR), words: words(runs), bars }
+    }
+}
+
+/// Good and bad differ in height, too, for those who do not see the colours.
+fn bar(place: usize, run: &Run) -> Bar {
+    let height = match run.code.map(Status::from_code) {
+        _ if run.is_bad() => 20,
+        Some(Status::Succeeded) => 12,
+        _ => 7, // It is on its way, was cancelled, or ended as its plugin wanted it.
+    };
+    let time = run.time.map(|time| format!(", {} UTC", utc(time))).unwrap_or_default();
+    Bar {
+        left: place * BAR,
+        top: 20 - height,
+        height,
+        tone: run.word(),
+        title: format!("{}{time}", run.word()),
+    }
+}
+
+fn words(runs: &[Run]) -> String {
+    let count = |is: &dyn Fn(&Run) -> bool| runs.iter().filter(|run| is(run)).count();
+    let succeeded = count(&|run| run.code == Some(Status::Succeeded.code()));
+    let failed = count(&Run::is_bad);
+    let going = count(&|run| run.code.is_some_and(|code| !Status::from_code(code).has_ended()));
+    let other = runs.len().saturating_sub(succeeded + failed + going);
+    let all =
+        [(succeeded, "succeeded"), (failed, "failed"), (going, "on the way"), (other, "ended otherwise")];
+    let parts: Vec<String> = all
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    match runs.len() {
+        0 => "No run yet.".to_owned(),
+        1 => format!("The last run: {}.", parts.join(", ")),
+        count => format!("The last {count} runs: {}.", parts.join(", ")),
+    }
+}
+
+/// The last runs of a schedule whose tasks are still there, the latest first.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn find(store: &Store, schedule: ScheduleId, limit: i64) -> Result<Vec<Run>, StoreError> {
+    let fields = doc! { "status": 1, "scheduled_for": 1, "started": 1, "mtime": 1, "node": 1 };
+    let query = TaskQuery {
+        // As the index has it that keeps two tasks of one time apart.
+        filter: doc! { "schedule": schedule, "scheduled_for": { "$exists": true } },
+        limit: Some(limit),
+        projection: Some(fields),
+        sort: Some(doc! { "scheduled_for": -1 }),
+        ..TaskQuery::default()
+    };
+    let tasks = store.search_tasks(query).await?;
+    Ok(tasks.iter().filter_map(Run::of).collect())
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A run that ended with a status, or has not.
+    pub fn run(code: i64) -> Run {
+        let at = DateTime::from_millis(1_795_163_067_344);
+        let task = doc! {
+            "_id": ObjectId::from_bytes([7; 12]), "status": code, "scheduled_for": at, "started": at, "mtime": at,
+            "node": "<vm>",
+        };
+        Run::of(&task).unwrap()
+    }
+
+    #[test]
+    fn each_run_has_a_bar_and_failures_stand_out() {
+        let strip = Strip::of(&[run(0), run(2), run(1), run(-5)]);
+        let bars: Vec<(usize, usize, &str)> =
+            strip.bars.iter().map(|bar| (bar.left, bar.height, bar.tone)).collect();
+        assert_eq!(bars, [(0, 7, "cancelled"), (8, 12, "succeeded"), (16, 20, "failed"), (24, 7, "running")]);
+        assert_eq!(strip.words, "The last 4 runs: 1 succeeded, 1 failed, 1 on the way, 1 ended otherwise.");
+        let html = strip.render().unwrap();
+        assert!(
+            html.contains("width=\"32\"") && html.contains("<title>failed, 2026-11-20 08:24:27 UTC</title>"),
+            "{html}"
+        );
+    }
+
+    #[test]
+    fn no_run_is_told_too() {
+        let none = Strip::of(&[]);
+        assert_eq!(none.words, "No run yet.");
+        assert_eq!(none.render().unwrap(), "<span class=\"zero\">none</span>");
+        assert_eq!(Strip::of(&[run(1)]).words, "The last run: 1 succeeded.");
+    }
+
+    #[test]
+    fn odd_tasks_are_left_out_or_shown_as_they_are() {
+        assert_eq!(Run::of(&doc! { "status": 1 }), None);
+        let odd = Run::of(&doc! { "_id": ObjectId::from_bytes([7; 12]), "status": "x", "node": 5 }).unwrap();
+        assert_eq!((odd.code, odd.time, odd.ended, odd.node.as_str()), (None, None, None, "5"));
+        assert_eq!(odd.status().word, "unknown");
+        assert!(Strip::of(&[odd]).render().unwrap().contains("<rect"));
+    }
+}

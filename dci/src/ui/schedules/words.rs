@@ -1,0 +1,64 @@
+//! Times and outcomes of schedules for people.
+
+use bson::DateTime;
+use disbatch_core::schedules::Zone;
+
+use crate::json::date_text;
+use crate::ui::parts::Pill;
+
+/// What a clock shows, of a time with its offset: `2026-03-29 03:00:00`.
+pub fn clock(local: &str) -> String {
+    local.get(..19).unwrap_or(local).replace('T', " ")
+}
+
+/// A time in UTC: `2026-03-29 01:00:00`.
+pub fn utc(at: DateTime) -> String {
+    date_text(at).map_or_else(|| at.to_string(), |text| text.replace('T', " "))
+}
+
+/// A time as the clocks of a zone show it, with the name of the zone.
+pub fn there(zone: &Zone, at: DateTime) -> String {
+    format!("{} {}", clock(&zone.local(at)), zone.name())
+}
+
+/// What became of a time, as a symbol and a word.
+pub fn outcome(outcome: &str) -> Pill {
+    const WORDS: [(&str, &str); 11] = [
+        ("succeeded", "succeeded"),
+        ("failed", "failed"),
+        ("cancelled", "cancelled"),
+        ("terminated", "terminated"),
+        ("orphaned", "orphaned"),
+        ("finished", "finished"),
+        // Its task is on its way.
+        ("fired", "info"),
+        ("skipped", "held"),
+        ("missed", "bad"),
+        ("no queue", "bad"),
+        ("refused", "bad"),
+    ];
+    let known = WORDS.into_iter().find(|(word, _)| *word == outcome);
+    known.map_or(Pill { tone: "ended", word: "ended" }, |(word, tone)| Pill { tone, word })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_as_clocks_show_them() {
+        let at = DateTime::from_millis(1_795_163_067_344);
+        let berlin = Zone::named("Europe/Berlin").unwrap();
+        assert_eq!(utc(at), "2026-11-20 08:24:27");
+        assert_eq!(there(&berlin, at), "2026-11-20 09:24:27 Europe/Berlin");
+        assert_eq!(clock("soon"), "soon");
+    }
+
+    #[test]
+    fn outcomes_have_words_and_what_is_not_known_has_ended() {
+        assert_eq!((outcome("failed").word, outcome("failed").tone), ("failed", "failed"));
+        assert_eq!((outcome("missed").word, outcome("missed").tone), ("missed", "bad"));
+        assert_eq!((outcome("no queue").word, outcome("refused").tone), ("no queue", "bad"));
+        assert_eq!(outcome("<odd>").word, "ended");
+    }
+}

@@ -1,0 +1,270 @@
+//! What a task comes after, and what comes after it, as a picture.
+
+use std::collections::HashMap;
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use bson::Document;
+use bson::oid::ObjectId;
+use disbatch_core::accounts::Reach;
+use disbatch_core::gates::{Neighbour, Neighbours};
+use disbatch_core::model::{Status, TaskId};
+
+use crate::access::Sight;
+use crate::error::HttpError;
+use crate::gates;
+use crate::state::State;
+use crate::ui::names::names;
+use crate::ui::parts::cut;
+
+/// How far the picture reaches in both directions.
+const DEPTH: i32 = 3;
+
+/// So many tasks are in it at most.
+const MOST: usize = 40;
+
+/// How large a task is.
+const WIDTH: usize = 190;
+const HEIGHT: usize = 46;
+
+/// How far tasks are from each other.
+const BETWEEN: usize = 56;
+const ABOVE: usize = 14;
+
+/// Around all of it.
+const MARGIN: usize = 8;
+
+/// So much of a queue's name is shown.
+const NAME: usize = 22;
+
+/// The picture. Nothing if the task is alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(path = "task/graph.html")]
+pub struct Graph {
+    width: usize,
+    height: usize,
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+    more: bool,
+    /// The picture in words.
+    words: String,
+}
+
+impl HtmlSafe for Graph {}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Node {
+    x: usize,
+    y: usize,
+    /// Its page; empty if it has none for who looks.
+    address: String,
+    name: String,
+    below: String,
+    word: &'static str,
+    here: bool,
+    title: String,
+}
+
+impl Node {
+    const fn text_x(&self) -> usize {
+        self.x + 12
+    }
+
+    const fn name_y(&self) -> usize {
+        self.y + 19
+    }
+
+    const fn below_y(&self) -> usize {
+        self.y + 37
+    }
+}
+
+/// One task comes after another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Edge {
+    path: String,
+    waiting: bool,
+}
+
+impl Graph {
+    /// That of a task, for those whose rights reach so far.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn find(state: &State, id: TaskId, task: &Document, reach: &Reach) -> Result<Self, HttpError> {
+        // What is after no other, and what nobody has ever waited for, is alone.
+        if !task.contains_key("after") && !task.contains_key("dependents") {
+            return Ok(Self::default());
+        }
+        let graph = state.store.neighbours(id, DEPTH, MOST).await?;
+        let queues = state.store.queues_within(reach).await?;
+        let sight = Sight::of(&state.store, reach).await?;
+        Ok(Self::of(&graph, id, &sight, &names(&queues)))
+    }
+
+    fn of(graph: &Neighbours, here: TaskId, sight: &Sight, names: &HashMap<ObjectId, String>) -> Self {
+        if graph.tasks.len() < 2 {
+            return Self::default();
+        }
+        let places = places(graph);
+        let nodes: Vec<Node> = graph
+            .tasks
+            .iter()
+            .zip(&places)
+            .map(|(task, place)| node(task, *place, here, (sight, names)))
+            .collect();
+        let edge = |(from, to, waiting): &(usize, usize, bool)| {
+            let (from, to) = (places.get(*from)?, places.get(*to)?);
+            Some(Edge { path: path(*from, *to), waiting: *waiting })
+        };
+        let own = graph.tasks.iter().position(|task| task.id == here);
+        let count =
+            |is: &dyn Fn(&(usize, usize, bool)) -> bool| graph.edges.iter().filter(|edge| is(edge)).count();
+        let before = count(&|(_, to, _)| Some(*to) == own);
+        let after = count(&|(from, _, _)| Some(*from) == own);
+        let most = |of: fn(&(usize, usize)) -> usize| places.iter().map(of).max().unwrap_or(0);
+        Self {
+            width: most(|(x, _)| *x) + WIDTH + MARGIN,
+            height: most(|(_, y)| *y) + HEIGHT + MARGIN,
+            edges: graph.edges.iter().filter_map(edge).collect(),
+            nodes,
+            more: graph.more,
+            words: format!("Comes directly after {}, and directly before {}", tasks(before), tasks(after)),
+        }
+    }
+}
+
+fn tasks(count: usize) -> String {
+    if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
+}
+
+fn node(
+    task: &Neighbour,
+    (x, y): (usize, usize),
+    here: TaskId,
+    (sight, names): (&Sight, &HashMap<ObjectId, String>),
+) -> Node {
+    let word = task.status.map_or("gone", Status::word);
+    if !gates::is_seen(task, sight) {
+        let (name, title) = ("another queue".to_owned(), format!("A task of another queue: {word}"));
+        return Node { x, y, address: String::new(), name, below: word.to_owned(), word, here: false, title };
+    }
+    let id = task.id.to_string();
+    let queue = task.queue.and_then(|queue| names.get(&queue.0)).cloned().unwrap_or_default();
+    let below = if queue.is_empty() { word.to_owned() } else { format!("{word}, {}", cut(&queue, NAME)) };
+    // The beginning of an id is a time, which is much the same for all.
+    let name = format!("…{}", id.get(14..).unwrap_or_default());
+    let address =
+        if task.status.is_some() && task.id != here { format!("/tasks/{id}") } else { String::new() };
+    let of = if queue.is_empty() { String::new() } else { format!(" of {queue}") };
+    Node { x, y, address, name, below, word, here: task.id == here, title: format!("Task {id}{of}: {word}") }
+}
+
+/// Where each task is: those that come after others to the right of them.
+fn places(graph: &Neighbours) -> Vec<(usize, usize)> {
+    let layers = layers(graph.tasks.len(), &graph.edges);
+    let rows = |layer: usize| layers.iter().filter(|other| **other == layer).count();
+    let most = layers.iter().map(|layer| rows(*layer)).max().unwrap_or(0);
+    let mut taken: HashMap<usize, usize> = HashMap::new();
+    let mut places = Vec::with_capacity(layers.len());
+    for layer in &layers {
+        let row = taken.entry(*layer).or_default();
+        // Each column in the middle.
+        let top = (most - rows(*layer)) * (HEIGHT + ABOVE) / 2;
+        places.push((MARGIN + layer * (WIDTH + BETWEEN), MARGIN + top + *row * (HEIGHT + ABOVE)));
+        *row += 1;
+    }
+    places
+}
+
+/// In which column each task is: right of all that it comes after. Documents may be odd, and lead in a circle.
+fn layers(tasks: usize, edges: &[(usize, usize, bool)]) -> Vec<usize> {
+    let mut layers = vec![0; tasks];
+    for _ in 0..tasks {
+        let mut changed = false;
+        for (from, to, _) in edges {
+            let wanted = layers.get(*from).map_or(0, |layer| layer + 1);
+            if let Some(layer) = layers.get_mut(*to)
+                && *layer < wanted
+                && wanted < tasks
+            {
+                *layer = wanted;
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+    layers
+}
+
+fn path(from: (usize, usize), to: (usize, usize)) -> String {
+    let (x1, y1) = (from.0 + WIDTH, from.1 + HEIGHT / 2);
+    let (x2, y2) = (to.0, to.1 + HEIGHT / 2);
+    let middle = usize::midpoint(x1, x2);
+    format!("M{x1} {y1}C{middle} {y1} {middle} {y2} {x2} {y2}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use disbatch_core::model::QueueId;
+
+    use super::*;
+
+    fn id(number: u8) -> TaskId {
+        TaskId(ObjectId::from_bytes([number; 12]))
+    }
+
+    fn task(number: u8, queue: QueueId, status: Option<i64>, distance: i32) -> Neighbour {
+        Neighbour { id: id(number), queue: Some(queue), status: status.map(Status::from_code), distance }
+    }
+
+    #[test]
+    fn a_picture_leads_from_left_to_right_and_tells_nothing_of_other_queues() {
+        let [mine, other] = [7, 8].map(|number| QueueId(ObjectId::from_bytes([number; 12])));
+        let graph = Neighbours {
+            tasks: vec![task(1, mine, Some(1), -1), task(2, other, Some(0), -1), task(3, mine, Some(-4), 0)],
+            edges: vec![(0, 2, false), (1, 2, true)],
+            more: true,
+        };
+        let names = HashMap::from([(mine.0, "<mail>".to_owned()), (other.0, "secret".to_owned())]);
+        let graph = Graph::of(&graph, id(3), &Sight::Only(HashSet::from([mine])), &names);
+        assert!(graph.nodes[2].x > graph.nodes[0].x && graph.nodes[0].y < graph.nodes[1].y);
+        let html = graph.render().unwrap();
+        for part in [
+            "href=\"/tasks/010101010101010101010101\"",
+            "Comes directly after 2 tasks, and directly before 0 tasks",
+            "succeeded, &#60;mail&#62;",
+            "another queue",
+            "class=\"waiting\"",
+            "blocked here",
+            "more tasks than are shown",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("0202") && !html.contains("secret") && !html.contains(" style="), "{html}");
+        assert!(!html.contains("/tasks/030303030303030303030303\""), "that is this page: {html}");
+    }
+
+    #[test]
+    fn a_task_alone_has_no_picture() {
+        let queue = QueueId(ObjectId::from_bytes([7; 12]));
+        let alone = Neighbours { tasks: vec![task(1, queue, Some(1), 0)], ..Neighbours::default() };
+        let graph = Graph::of(&alone, id(1), &Sight::All, &HashMap::new());
+        assert_eq!(graph, Graph::default());
+        let html = graph.render().unwrap();
+        assert!(html.contains("id=\"task-graph\"") && !html.contains("<svg"), "{html}");
+    }
+
+    #[test]
+    fn circles_come_to_an_end() {
+        assert_eq!(layers(3, &[(0, 1, false), (1, 2, false)]), [0, 1, 2]);
+        assert_eq!(layers(4, &[(0, 1, false), (1, 3, false), (0, 3, false), (2, 3, false)]), [0, 1, 0, 2]);
+        assert!(layers(2, &[(0, 1, false), (1, 0, false)]).iter().all(|layer| *layer < 2));
+        assert_eq!(layers(1, &[(0, 0, false), (5, 9, false)]), [0]);
+    }
+}

@@ -1,0 +1,109 @@
+//! What there is to do about arrays, next to the node: elements that are missing, and the end of arrays whose elements have
+//! ended. The node sees with each of its looks whether any array is open. One DEN looks after all of them: that costs an index entry
+//! for each array, again and again, which is not to be paid by every node. Nothing else depends on the lease.
+
+use std::time::Duration;
+
+use disbatch_core::lease::LeaseName;
+use disbatch_core::model::NodeName;
+use disbatch_core::store::{Store, StoreError};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::clockwork::Clockwork;
+
+/// How long the end of the node waits for it.
+pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Who looks after arrays.
+const LEASE: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));
+
+/// How often the lease is taken or prolonged.
+const PROLONGED: Duration = Duration::from_secs(5);
+
+/// The shortest time from one look to the next.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Looking takes one part in so many of the time at most.
+const SHARE: u32 = 20;
+
+struct Worker {
+    store: Store,
+    clockwork: Clockwork,
+    instance: String,
+    stop: CancellationToken,
+    /// When it was last found out who has the lease, and whether it was this one.
+    lease: Option<(Instant, bool)>,
+}
+
+/// Starts it.
+pub fn start(
+    store: &Store,
+    clockwork: &Clockwork,
+    node: &NodeName,
+    stop: &CancellationToken,
+) -> JoinHandle<()> {
+    let worker = Worker {
+        store: store.clone(),
+        clockwork: clockwork.clone(),
+        instance: format!("{node}:{}", std::process::id()),
+        stop: stop.clone(),
+        lease: None,
+    };
+    tokio::spawn(worker.run())
+}
+
+impl Worker {
+    async fn run(mut self) {
+        let (stop, clockwork) = (self.stop.clone(), self.clockwork.clone());
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = clockwork.arrays_noticed() => {}
+            }
+            let began = Instant::now();
+            match Box::pin(self.look()).await {
+                Ok(()) => {}
+                Err(error) if error.is_forbidden() => {
+                    tracing::warn!(%error, "arrays are not looked after from here; `disbatch create-users` gives the right to");
+                    return;
+                }
+                // What is left is found again with the next look.
+                Err(error) => tracing::warn!(%error, "arrays cannot be looked after"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(PAUSE.max(began.elapsed() * SHARE)) => {}
+            }
+        }
+        if self.lease.is_some_and(|(_, leads)| leads)
+            && let Err(error) = self.store.release_lease(LEASE, &self.instance).await
+        {
+            tracing::debug!(%error, "cannot give the lease of arrays back: it will run out");
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), StoreError> {
+        if !self.leads().await? {
+            return Ok(());
+        }
+        let passed = self.store.pass_arrays().await?;
+        if passed.filled + passed.closed > 0 {
+            tracing::info!(filled = passed.filled, done = passed.closed, "looked after arrays");
+        }
+        Ok(())
+    }
+
+    /// Whether it is this one that looks after arrays. The lease is taken only while there are some.
+    async fn leads(&mut self) -> Result<bool, StoreError> {
+        if let Some((at, leads)) = self.lease
+            && at.elapsed() < PROLONGED
+        {
+            return Ok(leads);
+        }
+        let leads = self.store.take_lease(LEASE, &self.instance).await?;
+        self.lease = Some((Instant::now(), leads));
+        Ok(leads)
+    }
+}

@@ -1,0 +1,87 @@
+//! The clockwork next to the node: fires schedules whose time has come, and tells schedules how their tasks have ended.
+//! The node sees with each of its looks whether there is any of it. Every DEN has one, and they need not agree: each
+//! step is a conditional update.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use disbatch_core::store::{Store, StoreError};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// How long the end of the node waits for it.
+pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// The hold on it.
+#[derive(Debug, Clone, Default)]
+pub struct Clockwork {
+    wake: Arc<Notify>,
+    /// It may not work with schedules.
+    ended: Arc<AtomicBool>,
+    arrays: Arc<Notify>,
+}
+
+impl Clockwork {
+    /// Has it look what there is to do. Returns whether it does.
+    pub fn look(&self) -> bool {
+        self.wake.notify_one();
+        !self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Has it looked what there is to do about arrays, which is done by [`crate::arrays`].
+    pub fn look_at_arrays(&self) {
+        self.arrays.notify_one();
+    }
+
+    /// What whoever looks after arrays waits for.
+    pub async fn arrays_noticed(&self) {
+        self.arrays.notified().await;
+    }
+}
+
+/// Starts it.
+pub fn start(store: &Store, stop: &CancellationToken) -> (Clockwork, JoinHandle<()>) {
+    let clockwork = Clockwork::default();
+    let worker = run(clockwork.clone(), store.clone(), stop.clone());
+    (clockwork, tokio::spawn(worker))
+}
+
+async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = clockwork.wake.notified() => {}
+        }
+        match work(&store).await {
+            Ok(true) => clockwork.wake.notify_one(),
+            Ok(false) => {}
+            Err(error) if error.is_forbidden() => {
+                tracing::warn!(%error, "schedules do not fire from here; `disbatch create-users` gives the right to");
+                clockwork.ended.store(true, Ordering::Relaxed);
+                return;
+            }
+            // What is left is found again with the next look.
+            Err(error) => tracing::warn!(%error, "schedules cannot be looked after"),
+        }
+    }
+}
+
+/// Does what there is to do. Returns whether there may be more.
+async fn work(store: &Store) -> Result<bool, StoreError> {
+    let (settled, more) = store.settle_scheduled().await?;
+    let fired = Box::pin(store.fire_schedules()).await?;
+    if fired.fired + fired.skipped + fired.completed > 0 {
+        tracing::info!(
+            fired = fired.fired,
+            skipped = fired.skipped,
+            completed = fired.completed,
+            "schedules were due"
+        );
+    }
+    if settled > 0 {
+        tracing::debug!(tasks = settled, "schedules were told of the ends of tasks");
+    }
+    Ok(more || fired.more)
+}

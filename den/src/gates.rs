@@ -1,0 +1,150 @@
+//! The gatekeeper next to the node: lets blocked tasks go on when what they wait for has come. Every DEN has one.
+//!
+//! Whoever holds the lease follows the hints of the change stream and looks from time to time whether anything was missed.
+//! The others do something when a look of their node finds that there is something to do: without hints, or when the
+//! one with the lease is gone or cannot keep up. Nothing depends on the lease but how often the same is looked at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use disbatch_core::gates::Passed;
+use disbatch_core::lease::LeaseName;
+use disbatch_core::model::{NodeName, TaskId};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::Claim;
+use disbatch_core::wake::Hints;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::node::Node;
+
+/// How long the end of the node waits for it.
+pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+const LEASE: LeaseName = LeaseName::new("gates", Duration::from_secs(90));
+
+/// How often the lease is taken or prolonged.
+const PROLONGED: Duration = Duration::from_secs(30);
+
+/// How often some of the blocked tasks are looked at again.
+const RECHECKED: Duration = Duration::from_secs(60);
+
+/// How long it waits when the database is away.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Node {
+    /// Sends a task to its locks that was queued without them, by a program that knows nothing of locks.
+    pub(crate) async fn block(&mut self, claim: Claim) -> Result<(), StoreError> {
+        // Should this fail, the claim is one that nobody launches.
+        self.uncertain = true;
+        tracing::warn!(task = %claim.task, "the task was queued without its locks: it waits for them");
+        self.store.block_claim(&claim).await?;
+        self.uncertain = false;
+        self.not_started(claim.task).await;
+        Ok(())
+    }
+}
+
+struct Worker {
+    store: Store,
+    hints: Arc<Hints>,
+    instance: String,
+    stop: CancellationToken,
+    leads: bool,
+    rechecked: Option<Instant>,
+    /// Where to go on rechecking.
+    last: Option<TaskId>,
+    /// That it has no right to the locks has been said.
+    complained: bool,
+}
+
+/// Starts it.
+pub fn start(store: &Store, hints: &Arc<Hints>, node: &NodeName, stop: &CancellationToken) -> JoinHandle<()> {
+    let worker = Worker {
+        store: store.clone(),
+        hints: Arc::clone(hints),
+        instance: format!("{node}:{}", std::process::id()),
+        stop: stop.clone(),
+        leads: false,
+        rechecked: None,
+        last: None,
+        complained: false,
+    };
+    tokio::spawn(worker.run())
+}
+
+impl Worker {
+    async fn run(mut self) {
+        let mut turns = tokio::time::interval(PROLONGED);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (stop, hints) = (self.stop.clone(), Arc::clone(&self.hints));
+        loop {
+            let worked = tokio::select! {
+                () = stop.cancelled() => break,
+                _ = turns.tick() => self.turn().await,
+                () = hints.gates_noticed() => self.follow_hint().await,
+                () = hints.gates_found() => self.pass().await,
+            };
+            let Err(error) = worked else { continue };
+            if error.is_forbidden() {
+                self.complain(&error);
+                continue;
+            }
+            tracing::warn!(%error, "the gatekeeper could not work");
+            // Once more, unless the node finds something before that.
+            hints.look_at_gates();
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+        }
+        if let Err(error) = self.store.release_lease(LEASE, &self.instance).await {
+            tracing::debug!(%error, "cannot give the gatekeeper's lease back: it will run out");
+        }
+    }
+
+    /// Takes or prolongs the lease; whoever has it looks at some of the blocked tasks again.
+    async fn turn(&mut self) -> Result<(), StoreError> {
+        self.leads = self.store.take_lease(LEASE, &self.instance).await?;
+        if !self.leads || self.rechecked.is_some_and(|at| at.elapsed() < RECHECKED) {
+            return Ok(());
+        }
+        self.rechecked = Some(Instant::now());
+        self.last = self.store.recheck_gates(self.last).await?;
+        Ok(())
+    }
+
+    async fn follow_hint(&mut self) -> Result<(), StoreError> {
+        if self.leads { self.pass().await } else { Ok(()) }
+    }
+
+    /// Does all that there is to do.
+    async fn pass(&mut self) -> Result<(), StoreError> {
+        let mut more = true;
+        while more && !self.stop.is_cancelled() {
+            let passed = self.store.pass_gates().await?;
+            self.report(&passed);
+            more = passed.more;
+        }
+        Ok(())
+    }
+
+    fn report(&self, passed: &Passed) {
+        if passed.released > 0 {
+            // Where no change stream tells of it.
+            self.hints.queued();
+        }
+        if passed.cancelled > 0 {
+            tracing::info!(tasks = passed.cancelled, "tasks that waited for failed ones were cancelled");
+        }
+        tracing::debug!(?passed, "looked after the gates");
+    }
+
+    /// A user that an older release made.
+    fn complain(&mut self, error: &StoreError) {
+        if !std::mem::replace(&mut self.complained, true) {
+            tracing::warn!(%error, "tasks with locks do not run; `disbatch create-users` gives the right to");
+        }
+    }
+}

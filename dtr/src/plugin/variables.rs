@@ -1,0 +1,180 @@
+//! The variables that tell a plugin about its task.
+
+use bson::{Bson, DateTime};
+use disbatch_core::secrets::SecureParams;
+use disbatch_core::task::STORAGE;
+use zeroize::Zeroizing;
+
+use super::Job;
+use crate::guard;
+
+/// Longer values are only on standard input: the kernel limits a variable to 128 KiB.
+const LONGEST: usize = 64 * 1024;
+
+/// Their names and values, without what is secret.
+pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
+    let (task, about) = (job.task, job.about);
+    let schedule = task.rest.get("schedule").and_then(Bson::as_object_id);
+    let tenant = task.rest.get("tenant").and_then(Bson::as_str).or(job.queue.tenant()).unwrap_or_default();
+    let [start, finish] = about.last_success.map(time);
+    let mut variables = vec![
+        (guard::TASK_VARIABLE, task.id.to_string()),
+        ("DISBATCH_QUEUE_ID", job.queue.id.to_string()),
+        ("DISBATCH_QUEUE", without_end(&job.queue.display_name())),
+        ("DISBATCH_PLUGIN", job.name.as_str().to_owned()),
+        ("DISBATCH_NODE", job.run.node.as_str().to_owned()),
+        ("DISBATCH_ATTEMPT", job.run.attempt.to_string()),
+        ("DISBATCH_WORK_DIR", job.folder.to_string_lossy().into_owned()),
+        ("JOB_ID", schedule.map_or_else(|| task.id.to_string(), |schedule| schedule.to_hex())),
+        ("RUN_ID", task.id.to_string()),
+        ("TENANT_ID", without_end(tenant)),
+        ("LAST_SUCCESS_START", start),
+        ("LAST_SUCCESS_FINISH", finish),
+    ];
+    if let Some(step) = &about.step {
+        variables.extend([
+            ("DISBATCH_STEP", step.number.to_string()),
+            ("DISBATCH_STEPS", step.of.to_string()),
+            ("DISBATCH_STEP_NAME", without_end(&step.name)),
+        ]);
+    }
+    let storage = task.rest.get(STORAGE).filter(|storage| **storage != Bson::Null);
+    let long = [("JOB_PARAMS", json(task.params())), ("JOB_STORAGE", storage.map_or_else(String::new, json))];
+    variables.extend(long.into_iter().filter(|(_, value)| value.len() <= LONGEST));
+    variables
+}
+
+/// Name and value of the one that is secret, if the plugin is to have it. The value is JSON, or nothing. It is overwritten when
+/// it is dropped.
+pub fn secret_variable(job: &Job<'_>) -> Option<(&'static str, Zeroizing<Vec<u8>>)> {
+    if !job.about.secure_params_in_environment {
+        return None;
+    }
+    let json = job.secure_params.map(SecureParams::json).unwrap_or_default();
+    (json.len() <= LONGEST).then_some(("JOB_SECURE_PARAMS", json))
+}
+
+fn json(value: &Bson) -> String {
+    value.clone().into_relaxed_extjson().to_string()
+}
+
+/// ISO 8601, in UTC; empty where there is none.
+fn time(at: Option<DateTime>) -> String {
+    at.and_then(|at| at.try_to_rfc3339_string().ok()).unwrap_or_default()
+}
+
+/// No variable can have the byte that ends one.
+fn without_end(text: &str) -> String {
+    text.replace('\0', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use bson::oid::ObjectId;
+    use bson::{Document, doc};
+    use disbatch_core::model::{NodeName, Queue, Task, TaskId};
+    use disbatch_core::task::Run;
+    use serde_json::json;
+
+    use super::*;
+    use crate::plugin::About;
+    use crate::steps::OfStep;
+
+    /// As it comes from the database: what looks like extended JSON is read as it is.
+    fn read<T: serde::de::DeserializeOwned>(document: Document) -> T {
+        bson::deserialize_from_slice(&bson::serialize_to_vec(&document).unwrap()).unwrap()
+    }
+
+    /// The variables of a task with these fields in a queue with those.
+    fn of(task: Document, queue: Document, about: &About) -> BTreeMap<&'static str, String> {
+        let id = task.get_object_id("_id").unwrap_or_else(|_| ObjectId::from_bytes([1; 12]));
+        let mut document = doc! { "_id": id, "queue": ObjectId::from_bytes([2; 12]), "status": 0 };
+        document.extend(task);
+        let mut of_queue = doc! { "_id": ObjectId::from_bytes([2; 12]), "name": "q\0ueue" };
+        of_queue.extend(queue);
+        let (task, queue): (Task, Queue) = (read(document), read(of_queue));
+        let secret = json!({ "password": "horse" });
+        let params = SecureParams::new(secret.as_object().unwrap().clone());
+        let (name, node) = ("Test".parse().unwrap(), NodeName::new("n1"));
+        let run = Run { task: TaskId(id), queue: queue.id, node, attempt: 3, instance: None };
+        let job = Job {
+            task: &task,
+            secure_params: params.as_ref(),
+            queue: &queue,
+            name: &name,
+            run: &run,
+            folder: Path::new("/tmp/x"),
+            until: Duration::ZERO,
+            about,
+        };
+        let secret =
+            secret_variable(&job).map(|(name, value)| (name, String::from_utf8(value.to_vec()).unwrap()));
+        variables(&job).into_iter().chain(secret).collect()
+    }
+
+    #[test]
+    fn an_ordinary_task_has_these_and_no_others() {
+        let variables = of(doc! { "params": { "a": 1 } }, doc! {}, &About::default());
+        let (task, queue) = ("01".repeat(12), "02".repeat(12));
+        let expected = [
+            ("DISBATCH_TASK_ID", task.as_str()),
+            ("DISBATCH_QUEUE_ID", queue.as_str()),
+            ("DISBATCH_QUEUE", "queue"),
+            ("DISBATCH_PLUGIN", "Test"),
+            ("DISBATCH_NODE", "n1"),
+            ("DISBATCH_ATTEMPT", "3"),
+            ("DISBATCH_WORK_DIR", "/tmp/x"),
+            ("JOB_ID", task.as_str()),
+            ("RUN_ID", task.as_str()),
+            ("TENANT_ID", ""),
+            ("LAST_SUCCESS_START", ""),
+            ("LAST_SUCCESS_FINISH", ""),
+            ("JOB_PARAMS", r#"{"a":1}"#),
+            ("JOB_STORAGE", ""),
+        ];
+        let expected: BTreeMap<&str, String> =
+            expected.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
+        assert_eq!(variables, expected);
+    }
+
+    #[test]
+    fn a_task_of_a_schedule_is_told_of_earlier_runs() {
+        let schedule = ObjectId::from_bytes([7; 12]);
+        let task =
+            doc! { "schedule": schedule, "tenant": "acme", "storage": { "cursor": [1, { "$oid": "x" }] } };
+        let at = |millis| Some(DateTime::from_millis(millis));
+        let about =
+            About { last_success: [at(1_795_163_067_344), at(1_795_163_068_000)], ..About::default() };
+        let variables = of(task, doc! { "tenant": "other" }, &about);
+        assert_eq!(variables["JOB_ID"], "07".repeat(12));
+        assert_eq!(variables["RUN_ID"], "01".repeat(12));
+        assert_eq!(variables["TENANT_ID"], "acme");
+        assert_eq!(variables["JOB_STORAGE"], r#"{"cursor":[1,{"$oid":"x"}]}"#);
+        assert_eq!(variables["LAST_SUCCESS_START"], "2026-11-20T08:24:27.344Z");
+        assert_eq!(variables["LAST_SUCCESS_FINISH"], "2026-11-20T08:24:28Z");
+        let variables = of(doc! { "storage": Bson::Null }, doc! { "tenant": "other" }, &About::default());
+        assert_eq!((variables["TENANT_ID"].as_str(), variables["JOB_STORAGE"].as_str()), ("other", ""));
+    }
+
+    #[test]
+    fn a_step_knows_its_number_and_secure_parameters_are_there_for_who_asks() {
+        let step = OfStep { number: 2, of: 3, name: "convert".to_owned() };
+        let about = About { step: Some(step), secure_params_in_environment: true, ..About::default() };
+        let variables = of(doc! {}, doc! {}, &about);
+        let named = |name: &str| variables[name].as_str();
+        assert_eq!((named("DISBATCH_STEP"), named("DISBATCH_STEPS")), ("2", "3"));
+        assert_eq!(named("DISBATCH_STEP_NAME"), "convert");
+        assert_eq!(named("JOB_SECURE_PARAMS"), r#"{"password":"horse"}"#);
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_variable_is_left_out() {
+        let long = "x".repeat(LONGEST);
+        let variables = of(doc! { "params": { "a": &long }, "storage": &long }, doc! {}, &About::default());
+        assert!(!variables.contains_key("JOB_PARAMS") && !variables.contains_key("JOB_STORAGE"));
+    }
+}

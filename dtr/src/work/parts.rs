@@ -1,0 +1,259 @@
+//! Which plugins a task needs, one after the other, and what each is told besides the task itself.
+
+use disbatch_core::config::Config;
+use disbatch_core::model::{PluginName, Queue, Step};
+use disbatch_core::plugin::Plugin;
+use disbatch_core::secrets::NamedSecrets;
+
+use super::Begun;
+use crate::installed::Installed;
+use crate::plugin::About;
+use crate::steps::OfStep;
+
+/// A plugin that is to run for the task.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Its name, as the queue or the step gives it.
+    pub name: PluginName,
+    /// The plugin.
+    pub plugin: &'a Plugin,
+    /// The step that it is to do, if the task has several.
+    pub step: Option<Step>,
+    /// What it is told.
+    pub about: About,
+}
+
+/// Why no plugin is started for a task.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// For the task's standard error.
+    pub why: String,
+    /// Of how many steps which one cannot be done, counted from 0, if it is about one.
+    pub step: Option<(usize, usize)>,
+}
+
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self { why, step: None }
+    }
+}
+
+/// The queue of a task.
+///
+/// # Errors
+/// It is gone, or cannot be read.
+pub fn queue_of(begun: &Begun) -> Result<&Queue, String> {
+    let queue = begun.queue.as_ref();
+    let queue = queue.map_err(|error| format!("cannot read queue {}: {error}", begun.task.queue))?;
+    queue.as_ref().ok_or_else(|| undefined(begun))
+}
+
+/// All plugins that a task needs. None of them is started if one is missing: what the others did would be in vain.
+///
+/// # Errors
+/// One is missing, or something that it needs cannot be read.
+pub fn find<'a>(
+    begun: &Begun,
+    config: &Config,
+    plugins: &'a mut Installed,
+) -> Result<Vec<Part<'a>>, Refused> {
+    let queue = queue_of(begun)?;
+    let steps = Step::of_task(&begun.task).map_err(|why| format!("the task cannot be understood: {why}"))?;
+    let schedule = begun.schedule.as_ref();
+    let schedule = schedule.map_err(|why| format!("cannot read the schedule of the task: {why}"))?.as_ref();
+    let last_success =
+        schedule.map_or([None; 2], |known| [known.last_success_start, known.last_success_finish]);
+    let wanted = wanted(begun, queue, steps)?;
+    for (name, _) in &wanted {
+        plugins.refresh(name, config);
+    }
+    let plugins: &'a Installed = plugins;
+    let count = wanted.len();
+    let part = |(index, (name, step)): (usize, (PluginName, Option<Step>))| {
+        let of_step = step.as_ref().map(|step| of_step(index, count, step));
+        let refused = |why: String| match &of_step {
+            Some(of_step) => {
+                Refused { why: format!("{}: {why}", of_step.words()), step: Some((index, count)) }
+            }
+            None => Refused { why, step: None },
+        };
+        let missing = || format!("plugin {name} is not installed on this node{}", plugins.problems());
+        let plugin = plugins.get(&name).ok_or_else(|| refused(missing()))?;
+        let secrets = NamedSecrets::load(config, &name).map_err(refused)?;
+        let asked = plugin.manifest.secure_params_in_environment;
+        let about = About {
+            last_success,
+            step: of_step.clone(),
+            secure_params_in_environment: config.secure_params_in_environment.map_or(asked, |flag| flag.0),
+            secrets,
+        };
+        Ok::<_, Refused>(Part { name, plugin, step, about })
+    };
+    wanted.into_iter().enumerate().map(part).collect()
+}
+
+/// The names of the plugins, with the steps that they are for.
+fn wanted(
+    begun: &Begun,
+    queue: &Queue,
+    steps: Vec<Step>,
+) -> Result<Vec<(PluginName, Option<Step>)>, Refused> {
+    let of_queue = || -> Result<PluginName, String> {
+        let name = queue.plugin_name().map_err(|error| error.to_string())?;
+        name.ok_or_else(|| undefined(begun))
+    };
+    if steps.is_empty() {
+        return Ok(vec![(of_queue()?, None)]);
+    }
+    let named = |step: Step| {
+        let name = step.plugin.clone().map_or_else(of_queue, Ok)?;
+        Ok::<_, Refused>((name, Some(step)))
+    };
+    steps.into_iter().map(named).collect()
+}
+
+fn of_step(index: usize, count: usize, step: &Step) -> OfStep {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    OfStep { number: number(index.saturating_add(1)), of: number(count), name: step.name.clone() }
+}
+
+fn undefined(begun: &Begun) -> String {
+    format!("No plugin defined for task {} in queue {}", begun.task.id, begun.task.queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use bson::oid::ObjectId;
+    use bson::{DateTime, Document, doc};
+    use disbatch_core::model::{NodeName, QueueId, Task, TaskId};
+    use disbatch_core::schedules::ForRun;
+    use disbatch_core::task::Run;
+
+    use super::*;
+    use crate::boot_time::Asked;
+
+    fn begun(task: Document, queue: Document) -> Begun {
+        let (id, queue_id) = (ObjectId::from_bytes([1; 12]), ObjectId::from_bytes([2; 12]));
+        let mut document = doc! { "_id": id, "queue": queue_id, "status": 0 };
+        document.extend(task);
+        let mut of_queue = doc! { "_id": queue_id, "name": "q" };
+        of_queue.extend(queue);
+        let task: Task = bson::deserialize_from_document(document).unwrap();
+        let node = NodeName::new("n");
+        Begun {
+            task,
+            queue: Ok(Some(bson::deserialize_from_document(of_queue).unwrap())),
+            schedule: Ok(None),
+            run: Run { task: TaskId(id), queue: QueueId(queue_id), node, attempt: 1, instance: None },
+            asked: Asked::now(),
+            until_deadline: None,
+            lease: Duration::from_secs(30),
+        }
+    }
+
+    /// A node with the plugins One and Two, of which Two asks for secure parameters in a variable.
+    fn node(folder: &Path, keys: &str) -> Config {
+        for (name, more) in [("One", ""), ("Two", r#", "secure_params_in_environment": true"#)] {
+            let plugin = folder.join("plugins").join(name);
+            fs::create_dir_all(&plugin).unwrap();
+            fs::write(plugin.join("run"), "#!/bin/sh\n").unwrap();
+            fs::set_permissions(plugin.join("run"), fs::Permissions::from_mode(0o755)).unwrap();
+            let manifest = format!(r#"{{ "name": "{name}", "command": ["./run"]{more} }}"#);
+            fs::write(plugin.join("plugin.json"), manifest).unwrap();
+        }
+        let text = format!(r#"{{"mongohost":"h","database":"d","plugin_dirs":["plugins"]{keys}}}"#);
+        Config::parse(&text, &folder.join("config.json")).unwrap()
+    }
+
+    /// The names of the plugins, with the numbers and names of their steps.
+    fn found(begun: &Begun, config: &Config) -> Result<Vec<String>, Refused> {
+        let mut installed = Installed::discover(config);
+        let parts = find(begun, config, &mut installed)?;
+        let words = |part: &Part<'_>| part.about.step.as_ref().map_or(String::new(), OfStep::words);
+        Ok(parts.iter().map(|part| format!("{} {}", part.name, words(part)).trim().to_owned()).collect())
+    }
+
+    #[test]
+    fn a_task_has_the_plugin_of_its_queue_or_those_of_its_steps() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = node(folder.path(), "");
+        let one = doc! { "plugin": "One" };
+        assert_eq!(found(&begun(doc! {}, one.clone()), &config).unwrap(), ["One"]);
+        let steps = doc! { "steps": [{ "name": "get" }, { "name": "use", "plugin": "Two" }] };
+        let expected = ["One step 1 of 2 (get)", "Two step 2 of 2 (use)"];
+        assert_eq!(found(&begun(steps.clone(), one), &config).unwrap(), expected);
+        let refused = found(&begun(steps, doc! {}), &config).unwrap_err();
+        assert!(refused.why.starts_with("No plugin defined for task"), "{refused:?}");
+    }
+
+    #[test]
+    fn nothing_is_begun_when_a_later_plugin_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = node(folder.path(), "");
+        let steps = doc! { "steps": [{}, { "name": "use", "plugin": "Three" }] };
+        let refused = found(&begun(steps, doc! { "plugin": "One" }), &config).unwrap_err();
+        assert_eq!(refused.step, Some((1, 2)));
+        let start = "step 2 of 2 (use): plugin Three is not installed on this node";
+        assert!(refused.why.starts_with(start), "{refused:?}");
+        let odd = begun(doc! { "steps": 7 }, doc! { "plugin": "One" });
+        let refused = found(&odd, &config).unwrap_err();
+        assert_eq!(refused.why, "the task cannot be understood: steps must be an array");
+        let schedule = Err("no rights".to_owned());
+        let unread = Begun { schedule, ..begun(doc! {}, doc! { "plugin": "One" }) };
+        let refused = found(&unread, &config).unwrap_err();
+        assert_eq!(refused.why, "cannot read the schedule of the task: no rights");
+    }
+
+    #[test]
+    fn the_node_says_before_the_manifest_who_finds_secure_parameters_in_a_variable() {
+        for (keys, expected) in [
+            ("", [false, true]),
+            (r#","secure_params_in_environment":true"#, [true, true]),
+            (r#","secure_params_in_environment":false"#, [false, false]),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let config = node(folder.path(), keys);
+            let steps = doc! { "steps": [{ "plugin": "One" }, { "plugin": "Two" }] };
+            let begun = begun(steps, doc! {});
+            let mut installed = Installed::discover(&config);
+            let parts = find(&begun, &config, &mut installed).unwrap();
+            let asked: Vec<bool> = parts.iter().map(|part| part.about.secure_params_in_environment).collect();
+            assert_eq!(asked, expected, "{keys}");
+        }
+    }
+
+    #[test]
+    fn what_is_told_comes_from_the_schedule_and_from_files_of_the_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys =
+            r#","secrets_dir":"secrets","secret_environment":{"key":{"variable":"KEY","plugins":["Two"]}}"#;
+        let config = node(folder.path(), keys);
+        let schedule = ForRun {
+            id: ObjectId::new(),
+            name: "nightly".to_owned(),
+            storage: None,
+            last_success_start: Some(DateTime::from_millis(5)),
+            last_success_finish: Some(DateTime::from_millis(6)),
+        };
+        let steps = doc! { "steps": [{ "plugin": "One" }, { "plugin": "Two" }] };
+        let begun = Begun { schedule: Ok(Some(schedule)), ..begun(steps, doc! {}) };
+        let refused = found(&begun, &config).unwrap_err();
+        let start = "step 2 of 2 (step 2): cannot read the secret key: No such file";
+        assert!(refused.why.starts_with(start), "{refused:?}");
+        fs::create_dir(folder.path().join("secrets")).unwrap();
+        fs::write(folder.path().join("secrets/key"), "horse\n").unwrap();
+        fs::set_permissions(folder.path().join("secrets/key"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut installed = Installed::discover(&config);
+        let parts = find(&begun, &config, &mut installed).unwrap();
+        let times = [5, 6].map(|millis| Some(DateTime::from_millis(millis)));
+        assert!(parts.iter().all(|part| part.about.last_success == times));
+        let secrets = |part: &Part<'_>| part.about.secrets.variables().count();
+        assert_eq!(parts.iter().map(secrets).collect::<Vec<_>>(), [0, 1]);
+        assert!(!format!("{parts:?}").contains("horse"));
+    }
+}

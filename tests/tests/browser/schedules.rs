@@ -1,0 +1,121 @@
+//! A schedule from its form to its runs.
+
+use anyhow::ensure;
+use bson::{Document, doc};
+use disbatch_tests::browser::visit;
+use disbatch_tests::{World, eventually};
+
+use crate::site::Site;
+
+/// Waits until a schedule has this in the database.
+async fn until_schedule(world: &World, what: Document) -> anyhow::Result<()> {
+    let schedules = world.database().collection::<Document>("schedules");
+    let name = format!("a schedule with {what}");
+    eventually(&name, async || Ok(schedules.find_one(what.clone()).await?)).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_schedule_is_made_previewed_run_and_paused() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    world.queue("Disbatch::Plugin::Shell", doc! { "name": "reports", "threads": 1 }).await?;
+    let _den = world.den_at_work("node1").await?;
+    visit(async |browser| {
+        browser.open(&site.url("/")).await?;
+        let page = browser.page();
+        page.click("link", "Schedules").await?;
+        page.until_text("There are no schedules yet.").await?;
+        page.click("link", "New schedule").await?;
+        let form = browser.part("#schedule-form", "Name");
+        let preview = browser.part("#schedule-preview", "");
+        preview.until_text("Fill in the times").await?;
+        form.fill("Name", "nightly").await?;
+        form.choose("Queue", "reports").await?;
+        form.fill("Parameters as JSON", "{\"command\": \"echo all is well\"}").await?;
+        // What is wrong is told while it is typed, and what would happen is shown.
+        form.fill("Times", "61 2 * * *").await?;
+        preview.until_text("the field minute").await?;
+        form.fill("Times", "30 2 * * *").await?;
+        preview.until_text("The next 20 times are from").await?;
+        form.fill("Time zone", "Europe/Berlin").await?;
+        preview.until_text("in Europe/Berlin").await?;
+        form.click("button", "Save").await?;
+        page.until_text("nightly is saved.").await?;
+        until_schedule(world, doc! { "name": "nightly", "zone": "Europe/Berlin", "cron": "30 2 * * *" })
+            .await?;
+
+        page.click("link", "nightly").await?;
+        browser.part("#schedule-next", "").until_text("The next 20 times are from").await?;
+        page.until_text("It has no runs to show.").await?;
+        page.click("button", "Run now").await?;
+        page.until_text("is made.").await?;
+        browser.part("#schedule-runs", "").until_text("succeeded").await?;
+        browser.part("#schedule-figures", "").until_text("it took").await?;
+
+        let head = browser.part("#schedule-head", "nightly");
+        page.click("switch", "Make tasks by itself").await?;
+        page.until_text("nightly is paused.").await?;
+        head.until_text("paused").await?;
+        until_schedule(world, doc! { "name": "nightly", "paused": true }).await?;
+        page.click("button", "Undo").await?;
+        page.until_text("Taken back.").await?;
+        head.until_text("active").await?;
+        until_schedule(world, doc! { "name": "nightly", "paused": false }).await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn the_past_is_made_up_for_when_it_was_confirmed() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    world.queue("Disbatch::Plugin::Shell", doc! { "name": "reports", "threads": 0 }).await?;
+    let nightly = serde_json::json!({
+        "name": "nightly", "queue": "reports", "cron": "0 3 * * *", "params": { "command": "true" }, "overlap": "allow",
+    });
+    site.post("/schedules", &nightly).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/schedules/nightly")).await?;
+        let page = browser.page();
+        let form = browser.part("#backfill", "From");
+        form.fill("From", "2025-03-01").await?;
+        form.fill("Until", "2025-03-04").await?;
+        form.click("button", "Show which").await?;
+        page.until_text("Make 3 tasks of nightly?").await?;
+        ensure!(world.tasks().count_documents(doc! {}).await? == 0, "nothing was to happen yet");
+        page.click("button", "Make them").await?;
+        browser.part("#schedule-runs", "").until_text("The last 3 runs").await?;
+        ensure!(world.tasks().count_documents(doc! {}).await? == 3, "there are others");
+        Ok(())
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn a_change_that_was_overtaken_is_refused_and_nothing_is_lost() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    world.queue("Disbatch::Plugin::Shell", doc! { "name": "reports", "threads": 0 }).await?;
+    let nightly = serde_json::json!({ "name": "nightly", "queue": "reports", "cron": "0 3 * * *" });
+    site.post("/schedules", &nightly).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/schedules/nightly/edit")).await?;
+        let form = browser.part("#schedule-form", "Name");
+        form.fill("Times", "0 4 * * *").await?;
+        site.post("/schedules/nightly", &serde_json::json!({ "description": "by somebody else" })).await?;
+        form.click("button", "Save").await?;
+        form.until_text("was changed meanwhile").await?;
+        let kept = "return document.querySelector('#schedule-cron').value === '0 4 * * *'";
+        browser.until("what was typed", kept).await?;
+        let complaints = browser.complaints().await?;
+        ensure!(
+            complaints.iter().all(|text| text.contains("409")) && !complaints.is_empty(),
+            "{complaints:?}"
+        );
+        until_schedule(world, doc! { "name": "nightly", "cron": "0 3 * * *" }).await
+    })
+    .await?;
+    site.end().await
+}
