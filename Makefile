@@ -9,6 +9,11 @@ PORT ?= 8080
 INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 cargo install --locked
 INSTALL_NEXTEST := $(INSTALL) cargo-nextest --no-default-features --features default-no-update
 
+# What `make release` builds with besides (FEATURES="--features disbatch-kubernetes/client").
+FEATURES ?=
+# What tests and lints need: all that there is. Always the same, or everything that shares a dependency would be built twice.
+ALL_FEATURES := --features disbatch-kubernetes/client
+
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
@@ -25,8 +30,8 @@ prepare:
 prepare-browser:
 	@scripts/prepare browser
 
-release: prepare ## Build everything for use, into target/release
-	cargo build --locked --release --workspace
+release: prepare ## Build everything for use, into target/release (FEATURES=..: see docs/engines/kubernetes.md)
+	cargo build --locked --release --workspace $(FEATURES)
 
 demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
 	@mkdir -p $(DEMO_DATA) && touch $(DEMO_DATA)/lock
@@ -36,17 +41,17 @@ demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=-
 # All targets at once: the tests ask for other features of some dependencies than the programs alone, and
 # everything that uses those would be built twice.
 test: prepare-browser ## Run all tests against real MongoDB servers, and the pages in Chromium
-	cargo build --locked --release --workspace --all-targets
+	cargo build --locked --release --workspace --all-targets $(ALL_FEATURES)
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
-	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ARGS)
+	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ALL_FEATURES) $(ARGS)
 
 screenshots: prepare-browser ## Make pictures of all pages, into docs/images (ARGS=--help)
-	cargo build --locked --release --workspace --all-targets
+	cargo build --locked --release --workspace --all-targets $(ALL_FEATURES)
 	target/release/disbatch-screenshots $(ARGS)
 
 # Its short form is among the tests. Here the limits are tested with more tasks, too.
 faults: prepare ## Break everything at random for minutes and check what must hold (ARGS=--help)
-	cargo build --locked --release --workspace --all-targets
+	cargo build --locked --release --workspace --all-targets $(ALL_FEATURES)
 	target/release/disbatch-faults $(ARGS)
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	DISBATCH_LIMIT_TASKS=2000 NEXTEST_PROFILE=faults \
@@ -58,7 +63,7 @@ fmt-check:
 	cargo fmt --all --check
 
 clippy:
-	cargo clippy --locked --workspace --all-targets --release -- -D warnings
+	cargo clippy --locked --workspace --all-targets --release $(ALL_FEATURES) -- -D warnings
 
 deny:
 	@cargo deny --version >/dev/null 2>&1 || $(INSTALL) cargo-deny

@@ -2,7 +2,6 @@
 //! batch system that has a process for each task can be faster.
 
 use std::io::{ErrorKind, Write};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -12,23 +11,24 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::clock::{Clock, SystemClock};
 
-/// Runs `program` `count` times, `width` at once: a task is written to its standard input, both outputs are read,
-/// its end is waited for. Returns the seconds that it took.
+/// Runs `command`, a program and its arguments, `count` times, `width` at once: a task is written to its standard input,
+/// both outputs are read, its end is waited for. Returns the seconds that it took.
 ///
 /// # Errors
 /// A process cannot be started or fails.
-pub async fn run(program: &'static str, count: u32, width: u32) -> anyhow::Result<f64> {
-    tokio::task::spawn_blocking(move || all(Path::new(program), count, width)).await?
+pub async fn run(command: &[impl AsRef<str>], count: u32, width: u32) -> anyhow::Result<f64> {
+    let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
+    tokio::task::spawn_blocking(move || all(&command, count, width)).await?
 }
 
-fn all(program: &Path, count: u32, width: u32) -> anyhow::Result<f64> {
+fn all(command: &[String], count: u32, width: u32) -> anyhow::Result<f64> {
     let task = task(SystemClock.now());
     let started = AtomicU32::new(0);
     let begun = Instant::now();
     std::thread::scope(|scope| {
         let worker = || -> anyhow::Result<()> {
             while started.fetch_add(1, Ordering::Relaxed) < count {
-                one(program, &task)?;
+                one(command, &task)?;
             }
             Ok(())
         };
@@ -41,13 +41,15 @@ fn all(program: &Path, count: u32, width: u32) -> anyhow::Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-fn one(program: &Path, task: &str) -> anyhow::Result<()> {
+fn one(command: &[String], task: &str) -> anyhow::Result<()> {
+    let (program, arguments) = command.split_first().context("there is no program")?;
     let mut child = Command::new(program)
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .with_context(|| format!("cannot start {}", program.display()))?;
+        .with_context(|| format!("cannot start {program}"))?;
     if let Some(mut stdin) = child.stdin.take() {
         match stdin.write_all(task.as_bytes()) {
             Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(error.into()),
@@ -75,7 +77,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_fails_is_an_error() {
-        assert!(run("/bin/true", 20, 3).await.unwrap() > 0.0);
-        assert!(run("/bin/false", 1, 1).await.is_err());
+        assert!(run(&["/bin/true"], 20, 3).await.unwrap() > 0.0);
+        assert!(run(&["/bin/false"], 1, 1).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_program_gets_its_arguments() {
+        assert!(run(&["/bin/sh", "-c", "exit 0"], 1, 1).await.is_ok());
+        let error = run(&["/bin/sh", "-c", "echo why >&2; exit 3"], 1, 1).await.unwrap_err().to_string();
+        assert!(error.contains("why"), "{error}");
     }
 }

@@ -3,6 +3,7 @@
 
 pub mod contention;
 mod contest;
+pub mod engines;
 pub mod fair;
 pub mod footprint;
 pub mod gridfs;
@@ -27,6 +28,7 @@ pub static ALL: &[Figure] = &[
     processes::FIGURE,
     warm::FIGURE,
     latency::FIGURE,
+    engines::FIGURE,
     queues::FIGURE,
     growth::FIGURE,
     gridfs::FIGURE,

@@ -144,13 +144,15 @@ impl Peer {
     }
 }
 
-/// Which peers there are, and which are left out.
+/// What there was to measure with, and what is left out.
 #[derive(Debug, Clone, Default)]
 pub struct Account {
     /// Name and version of what is installed.
     pub versions: BTreeMap<String, String>,
     /// Name of what was left out, and why.
     pub skipped: BTreeMap<&'static str, String>,
+    /// What of ours could not be measured here, and why.
+    pub not_measured: BTreeMap<String, String>,
 }
 
 /// All peers, with their servers, which are started when they are first needed.
@@ -212,7 +214,8 @@ impl Peers {
 
     /// What the report says of them.
     pub fn account(&self) -> Account {
-        Account { versions: self.versions.clone(), skipped: self.skipped.borrow().clone() }
+        let (versions, skipped) = (self.versions.clone(), self.skipped.borrow().clone());
+        Account { versions, skipped, ..Account::default() }
     }
 
     /// Ends their servers.

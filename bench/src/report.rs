@@ -71,6 +71,8 @@ impl<'a> Report<'a> {
         lines.push(String::new());
         let left_out = self.peers.skipped.iter().map(|(peer, why)| format!("Left out: {peer}: {why}"));
         lines.extend(left_out);
+        let not_measured = self.peers.not_measured.iter();
+        lines.extend(not_measured.map(|(what, why)| format!("{what}: not measured: {why}")));
         lines.push("How it is measured:".to_owned());
         lines.extend(self.figures.iter().map(|(figure, _)| format!("  {}: {}", figure.name, figure.method)));
         lines.push(String::new());
@@ -95,6 +97,7 @@ impl<'a> Report<'a> {
             "version": env!("CARGO_PKG_VERSION"),
             "debug_build": cfg!(debug_assertions),
             "peers": { "versions": self.peers.versions, "left_out": self.peers.skipped },
+            "not_measured": self.peers.not_measured,
             "figures": figures,
         })
     }
@@ -212,10 +215,14 @@ mod tests {
         let args = Args::parse_from(["disbatch-bench"]);
         let results = Results::default();
         let skipped = [("rq", "not installed".to_owned())].into();
-        let peers = Account { skipped, ..Account::default() };
+        let not_measured = [("engines: kubernetes".to_owned(), "there is no cluster".to_owned())].into();
+        let peers = Account { skipped, not_measured, ..Account::default() };
         let report = Report::new(&args, Machine::default(), peers, &[&FIGURE], &results);
         assert!(report.table().contains("Left out: rq: not installed"), "{}", report.table());
         assert_eq!(report.json()["peers"]["left_out"], json!({ "rq": "not installed" }));
+        let line = "engines: kubernetes: not measured: there is no cluster";
+        assert!(report.table().lines().any(|text| text == line), "{}", report.table());
+        assert_eq!(report.json()["not_measured"]["engines: kubernetes"], "there is no cluster");
     }
 
     #[test]

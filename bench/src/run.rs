@@ -36,7 +36,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let progress = Progress::default();
     let world = Box::pin(World::start(&progress)).await?;
     let measured = rounds(&args, &figures, &world, &progress).await;
-    let peers = world.peers.account();
+    let peers = world.account();
     world.stop().await?;
     let results = measured?;
     let report = Report::new(&args, machine, peers, &figures, &results);

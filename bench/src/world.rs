@@ -1,24 +1,30 @@
-//! What is measured in: private MongoDB servers, a DEN with a fresh database for each measurement, and the peers.
+//! What is measured in: private MongoDB servers, a DEN with a fresh database for each measurement, the peers, and what
+//! engines of plugins need besides.
 
 pub mod arena;
 pub mod drain;
 pub mod fill;
 pub mod node;
 pub mod plugins;
+pub mod podman;
 pub mod processes;
+pub mod service;
 pub mod web;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use disbatch_mongod::locate;
 use disbatch_mongod::server::{Options, Server};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::peer::Peers;
+use crate::peer::{Account, Peers};
 use crate::progress::Progress;
 use node::{Node, Setup};
+use podman::Podman;
 use web::Web;
 
 /// The programs that are measured, from beside this one.
@@ -43,8 +49,12 @@ pub struct World {
     pub folder: PathBuf,
     server: Server,
     standalone: OnceCell<Server>,
+    /// Or why there is none.
+    podman: OnceCell<Result<Podman, String>>,
     mongod: PathBuf,
     nodes: Cell<u32>,
+    /// What cannot be measured here, and why.
+    not_measured: RefCell<BTreeMap<String, String>>,
 }
 
 /// Which MongoDB server a node is to use.
@@ -73,8 +83,17 @@ impl World {
             folder.join("peers"),
             format!("{}&appName=agenda", with_database(&server.uri(), "agenda")),
         )?;
-        let (standalone, nodes) = (OnceCell::new(), Cell::new(0));
-        Ok(Self { programs, peers, folder, server, standalone, mongod, nodes })
+        Ok(Self {
+            programs,
+            peers,
+            folder,
+            server,
+            standalone: OnceCell::new(),
+            podman: OnceCell::new(),
+            mongod,
+            nodes: Cell::new(0),
+            not_measured: RefCell::default(),
+        })
     }
 
     /// A fresh database on the replica set, with a DEN that is ready and has nothing to do.
@@ -106,7 +125,8 @@ impl World {
             uri,
             folder,
             name,
-            plugins: plugins::own_folder(&self.folder),
+            plugins: vec![plugins::own_folder(&self.folder)],
+            engines: Value::Null,
         })
     }
 
@@ -128,6 +148,28 @@ impl World {
         Box::pin(Web::start(&self.programs.dci, &setup.uri, &folder, &setup.name)).await
     }
 
+    /// A Podman of the benchmark's own, which is started when it is first needed. Or why it cannot run containers here.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub async fn podman(&self) -> Result<&Podman, &str> {
+        let start = || async { Box::pin(Podman::start()).await.map_err(|error| format!("{error:#}")) };
+        self.podman.get_or_init(start).await.as_ref().map_err(String::as_str)
+    }
+
+    /// Notes that something cannot be measured here, and says so once.
+    pub fn leave_out(&self, what: String, why: &str) {
+        let line = format!("{what}: not measured: {why}");
+        if self.not_measured.borrow_mut().insert(what, why.to_owned()).is_none() {
+            crate::progress::say(&line);
+        }
+    }
+
+    /// What the report says of what there was to measure with.
+    pub fn account(&self) -> Account {
+        Account { not_measured: self.not_measured.borrow().clone(), ..self.peers.account() }
+    }
+
     /// Ends the servers and removes their data.
     ///
     /// # Errors
@@ -136,6 +178,9 @@ impl World {
         self.peers.stop().await?;
         if let Some(standalone) = self.standalone.into_inner() {
             standalone.stop().await?;
+        }
+        if let Some(Ok(podman)) = self.podman.into_inner() {
+            podman.stop().await?;
         }
         self.server.stop().await
     }
@@ -181,8 +226,9 @@ fn programs() -> anyhow::Result<Programs> {
         );
         Ok(path)
     };
-    beside("dtr")?;
-    beside("disbatch-plugin-demo")?;
+    for found_by_others in ["dtr", "disbatch-plugin-demo", "disbatch-container", "disbatch-http"] {
+        beside(found_by_others)?;
+    }
     Ok(Programs { dci: beside("dci")?, den: beside("den")?, starts: beside("disbatch-bench-plugin")? })
 }
 

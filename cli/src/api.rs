@@ -235,6 +235,24 @@ impl Client {
         self.send("posting", Method::POST, path, |request| request.form(fields)).await
     }
 
+    /// `PUT path` with `body` as JSON.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn put(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        self.send("putting", Method::PUT, path, |request| request.json(body)).await
+    }
+
+    /// `PUT path` with `bytes` as they are.
+    ///
+    /// # Errors
+    /// See [`ApiError`].
+    pub async fn put_bytes(&self, path: &str, bytes: Vec<u8>) -> Result<Value, ApiError> {
+        let send =
+            |request: RequestBuilder| request.header(CONTENT_TYPE, "application/octet-stream").body(bytes);
+        self.send("putting", Method::PUT, path, send).await
+    }
+
     /// `DELETE path`.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 mod accounts;
 mod arrays;
 mod connection;
+mod files;
 mod id;
 mod life;
 mod options;
@@ -14,6 +15,7 @@ mod task;
 mod tenants;
 #[cfg(test)]
 mod testing;
+mod workers;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -25,16 +27,20 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
 pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
+pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
 pub use life::{
     BulkAction, BulkWhich, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions,
 };
 pub use options::{FileOptions, Format, ListingOptions, Shell};
 pub use schedules::{
-    BackfillOptions, CalendarCommand, CalendarDays, NewSchedule, PreviewOptions, ScheduleChange,
-    ScheduleCommand, ScheduleFilter, ScheduleSettings,
+    BackfillOptions, CalendarCommand, CalendarDays, ImportedJobs, NewSchedule, PreviewOptions,
+    ScheduleChange, ScheduleCommand, ScheduleFilter, ScheduleSettings,
 };
 pub use task::{TaskOptions, Tasks};
 pub use tenants::{DrainOptions, Drained, Limit, Limits, TenantCommand};
+pub use workers::{
+    CheckedFile, ImportFile, Language, NewPlugin, PluginCommand, RunOnce, WorkerFile, WorkersCommand,
+};
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
      130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \
@@ -165,6 +171,15 @@ pub enum Command {
     /// Show tasks that were created as one array, cancel them or queue them once more
     #[command(subcommand, visible_alias = "arrays")]
     Array(ArrayCommand),
+    /// Store sets of files for tasks, and get those that tasks have left
+    #[command(subcommand)]
+    Files(FilesCommand),
+    /// Define plugins in the database: containers, web services and jobs of Kubernetes
+    #[command(subcommand)]
+    Workers(WorkersCommand),
+    /// Write a plugin: begin one, look for mistakes in it, and run it here
+    #[command(subcommand)]
+    Plugin(PluginCommand),
     /// A task's life.
     #[command(flatten)]
     Life(LifeCommand),
@@ -204,7 +219,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
                         | Command::Schedule(_)
                         | Command::Calendar(_)
                         | Command::Tenant(_)
-                        | Command::Array(_),
+                        | Command::Array(_)
+                        | Command::Files(_)
+                        | Command::Workers(_)
+                        | Command::Plugin(_),
                     ),
                 ..
             }) if left_out => {

@@ -10,9 +10,12 @@ mod create_tasks;
 pub mod create_users;
 mod delete_queue;
 mod direct;
+mod documents;
+mod files;
 mod life;
 mod nodes;
 mod password;
+mod plugin;
 mod plugins;
 mod queues;
 mod schedules;
@@ -24,6 +27,7 @@ mod token;
 mod update_node;
 mod update_queue;
 mod user;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -31,7 +35,7 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use crate::api::Client;
-use crate::args::{Arguments, Command, print_usage};
+use crate::args::{Arguments, Command, ListingOptions, print_usage};
 use crate::output::plain;
 
 /// Does what the command line asks for.
@@ -43,58 +47,64 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         print_usage();
         return Ok(ExitCode::from(1));
     };
-    if let Command::Dev(options) = command {
-        // Boxed, so that its state does not weigh on every other command.
-        return Box::pin(crate::dev::run(options, arguments.connection)).await;
-    }
-    if let Command::CreateUsers(options) = command {
-        return Box::pin(create_users::run(options, arguments.connection.config.as_deref())).await;
-    }
-    if let Command::User(command) = command {
-        let config = arguments.connection.config.as_deref();
-        Box::pin(user::run(command, config, &arguments.listing)).await?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Command::Token(command) = command {
-        let config = arguments.connection.config.as_deref();
-        Box::pin(token::run(command, config, &arguments.listing)).await?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Command::Completion { shell } = command {
-        completion::run(shell)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    if let Command::SecretsKey = command {
-        secrets_key::run()?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let client = Client::new(&arguments.connection.with_file()?)?;
-    let listing = &arguments.listing;
+    let config = arguments.connection.config.clone();
+    // Boxed, so that the state of one does not weigh on every other.
     match command {
-        Command::Plugins => plugins::run(&client, listing).await?,
-        Command::Queues { watch } => queues::run(&client, watch, listing).await?,
-        Command::CreateQueue { name, plugin } => create_queue::run(&client, name, plugin).await?,
-        Command::UpdateQueue { queue, fields } => update_queue::run(&client, queue, fields).await?,
-        Command::DeleteQueue { queue } => delete_queue::run(&client, queue).await?,
+        Command::Dev(options) => Box::pin(crate::dev::run(options, arguments.connection)).await,
+        Command::CreateUsers(options) => Box::pin(create_users::run(options, config.as_deref())).await,
+        Command::User(command) => {
+            Box::pin(user::run(command, config.as_deref(), &arguments.listing)).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Token(command) => {
+            Box::pin(token::run(command, config.as_deref(), &arguments.listing)).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completion { shell } => {
+            completion::run(shell)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::SecretsKey => {
+            secrets_key::run()?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Plugin(command) => Box::pin(plugin::run(command, config.as_deref())).await,
+        command => {
+            let client = Client::new(&arguments.connection.with_file()?)?;
+            Box::pin(ask(&client, command, &arguments.listing)).await
+        }
+    }
+}
+
+/// Does what is done by way of a DCI.
+async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Plugins => plugins::run(client, listing).await?,
+        Command::Queues { watch } => queues::run(client, watch, listing).await?,
+        Command::CreateQueue { name, plugin } => create_queue::run(client, name, plugin).await?,
+        Command::UpdateQueue { queue, fields } => update_queue::run(client, queue, fields).await?,
+        Command::DeleteQueue { queue } => delete_queue::run(client, queue).await?,
         Command::CreateTask { queue, params, options } => {
-            create_task::run(&client, queue, params, &options).await?;
+            create_task::run(client, queue, params, &options).await?;
         }
         Command::CreateTasks { queue, json, from, options } => {
-            let collection = arguments.listing.collection;
-            return create_tasks::run(&client, queue, json, (&from, &options), collection).await;
+            let collection = listing.collection.clone();
+            return create_tasks::run(client, queue, json, (&from, &options), collection).await;
         }
-        Command::Life(command) => return Box::pin(life::run(&client, command, listing)).await,
-        Command::Schedule(command) => return Box::pin(schedules::run(&client, command, listing)).await,
-        Command::Calendar(command) => calendars::run(&client, command, listing).await?,
-        Command::Tenant(command) => tenants::run(&client, command, listing).await?,
-        Command::Array(command) => return Box::pin(arrays::run(&client, command, listing)).await,
-        Command::Tasks { filter } => tasks::run(&client, filter, listing).await?,
-        Command::Search { filter } => search::run(&client, filter, listing).await?,
-        Command::Nodes => nodes::run(&client, listing).await?,
-        Command::UpdateNode { node, fields } => update_node::run(&client, node, fields).await?,
-        // Done above, without a client.
+        Command::Life(command) => return Box::pin(life::run(client, command, listing)).await,
+        Command::Schedule(command) => return Box::pin(schedules::run(client, command, listing)).await,
+        Command::Calendar(command) => calendars::run(client, command, listing).await?,
+        Command::Tenant(command) => tenants::run(client, command, listing).await?,
+        Command::Array(command) => return Box::pin(arrays::run(client, command, listing)).await,
+        Command::Workers(command) => return workers::run(client, command, listing).await,
+        Command::Files(command) => return Box::pin(files::run(client, command, listing)).await,
+        Command::Tasks { filter } => tasks::run(client, filter, listing).await?,
+        Command::Search { filter } => search::run(client, filter, listing).await?,
+        Command::Nodes => nodes::run(client, listing).await?,
+        Command::UpdateNode { node, fields } => update_node::run(client, node, fields).await?,
+        // Done without a client.
         Command::Completion { .. } | Command::SecretsKey | Command::Dev(_) => {}
-        Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {}
+        Command::CreateUsers(_) | Command::User(_) | Command::Token(_) | Command::Plugin(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

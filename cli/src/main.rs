@@ -1,4 +1,4 @@
-//! `disbatch`: the command line of Disbatch. It speaks HTTP to a DCI; `create-users` and `dev` work without one.
+//! `disbatch`: the command line of Disbatch. It speaks HTTP to a DCI; `create-users`, `dev` and `plugin` work without one.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "printing is what a command line is for")]
 
@@ -15,8 +15,13 @@ use std::process::ExitCode;
 /// The exit status of everything that went wrong, as Perl's `die` has it.
 const FAILED: u8 = 255;
 
+fn main() -> ExitCode {
+    // A plugin that is run here has a guard, which is this program again.
+    disbatch_dtr::as_part_of_runner().unwrap_or_else(work)
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn work() -> ExitCode {
     let arguments = match args::parse(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(stopped) => return stopped,

@@ -6,11 +6,13 @@
 
 mod access;
 mod audit;
+mod engines;
 mod exposure;
 mod hosts;
 mod increase;
 mod isolation;
 mod log;
+mod plugins;
 pub mod relaxed;
 mod secrets;
 mod sections;
@@ -25,16 +27,20 @@ use serde::Deserialize;
 
 pub use access::{Access, Network, Proxy};
 pub use audit::Audit;
+pub use engines::{ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, TenantNamespaces};
 pub use hosts::HostNames;
 pub use increase::Increase;
 pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs};
 pub use log::{Level, Log};
+pub use plugins::{AllowedPlugins, PluginEntry};
 pub use secrets::{NamedSecret, SecretEnvironment, Secrets};
 pub use sections::{
-    AllowedPlugins, Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role,
-    Seconds, Ssl, WebExtensions,
+    Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role, Seconds, Ssl,
+    WebExtensions,
 };
 pub use tls::Tls;
+
+pub(crate) use isolation::memory as memory_limit;
 
 /// Where a process looks when `--config` is not given.
 pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
@@ -64,6 +70,21 @@ pub struct Config {
     /// Folders with `plugin.json` manifests, searched before the shipped plugins.
     #[serde(default)]
     pub plugin_dirs: Vec<PathBuf>,
+    /// Which ways to run plugins this node has, besides programs.
+    #[serde(default)]
+    pub engines: Engines,
+    /// Where private folders of tasks are made. See [`Config::temp_folder`].
+    #[serde(default)]
+    pub temp_dir: Option<PathBuf>,
+    /// The mode of that in Disbatch 4.4; accepted and not used, since private folders are always open to their user alone.
+    #[serde(default)]
+    pub temp_dir_mode: Option<serde_json::Value>,
+    /// The program with which Disbatch 4.4 runs plugins; accepted and not used.
+    #[serde(default)]
+    pub plugin_runner: Option<serde_json::Value>,
+    /// What Disbatch 4.4 runs before a plugin; accepted and not used.
+    #[serde(default)]
+    pub pre_hook: Option<serde_json::Value>,
     /// Whether `/monitoring` looks.
     #[serde(default = "Flag::on")]
     pub monitoring: Flag,
@@ -250,6 +271,10 @@ impl Config {
             let message = "must be defined for secret_environment".to_owned();
             return Err(invalid("secrets_dir".to_owned(), message));
         }
+        if let Some(plugins) = &mut config.plugins {
+            unknown_keys.append(&mut plugins.unknown_keys);
+        }
+        config.engines = std::mem::take(&mut config.engines).within(path.parent().unwrap_or(Path::new(".")));
         config.unknown_keys = unknown_keys;
         config.path = path.to_owned();
         config.has_passwords = has_passwords;
@@ -277,6 +302,13 @@ impl Config {
         self.secrets_dir.as_ref().map(|secrets| folder.join(secrets))
     }
 
+    /// The folder in which private folders of tasks are made: as configured, where a relative path is one from the folder of
+    /// the configuration, else the system's for temporary files.
+    pub fn temp_folder(&self) -> PathBuf {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.temp_dir.as_ref().map_or_else(std::env::temp_dir, |temp| folder.join(temp))
+    }
+
     /// The files of `tls`. Relative paths are seen from the folder of the configuration.
     pub fn tls_files(&self) -> Option<Tls> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
@@ -301,6 +333,9 @@ impl Config {
     pub fn log_unknown_keys(&self) {
         for key in &self.unknown_keys {
             tracing::warn!(key, config = %self.path.display(), "unknown configuration key is not used");
+        }
+        if self.pre_hook.as_ref().is_some_and(|hook| !hook.is_null()) {
+            tracing::warn!(config = %self.path.display(), "pre_hook is not run");
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod blocked;
 mod ended;
+mod external;
 mod facts;
 mod nodes;
 mod queue;

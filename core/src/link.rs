@@ -95,6 +95,10 @@ pub struct Assignment {
     /// Why that cannot be read, if it cannot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_problem: Option<String>,
+    /// Those definitions of plugins in the database that the task may need, each as
+    /// [`Worker::to_raw`](crate::workers::Worker::to_raw) makes it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<RawDocumentBuf>,
 }
 
 /// The task has been started.
@@ -132,7 +136,7 @@ pub enum ToDen {
 /// by [`Answer::Lost`], an end by [`Answer::NotRunning`], all else by [`Answer::Done`].
 ///
 /// A runner is free for the next task once it has been told [`ToRunner::Gone`], or the end of the task has been
-/// answered: [`Ask::Finish`], [`Ask::RetryLater`] or [`Ask::LetGo`].
+/// answered: [`Ask::Finish`], [`Ask::RetryLater`], [`Ask::Detach`] or [`Ask::LetGo`].
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
@@ -195,6 +199,16 @@ pub enum Ask {
         /// How long to wait, in milliseconds.
         pause_ms: i64,
     },
+    /// Note that the plugin is about to give the task to a web service. Answered by [`Answer::Done`] or [`Answer::Lost`].
+    Register {
+        /// The SHA-256 sum, in hexadecimal, of the token that the service will show.
+        token: String,
+        /// For how long nothing may be heard of it, in milliseconds.
+        timeout_ms: i64,
+    },
+    /// Hand the task over to the web service that has taken it: it runs on without a runner. Answered by [`Answer::Stored`],
+    /// also if its end has come meanwhile, or by [`Answer::NotRunning`].
+    Detach,
     /// The task was taken away ([`Answer::Lost`]), its plugin has ended, and nothing is to be stored: the runner
     /// is free. Answered by [`Answer::Done`].
     LetGo,

@@ -133,12 +133,10 @@ impl Store {
     #[tracing::instrument(skip_all, fields(task = %of.task), err(level = "debug"))]
     pub async fn live_extent(&self, of: LiveStream) -> Result<Vec<Range<u64>>, StoreError> {
         let only = doc! { "_id": 0, "offset": 1, "end": 1 };
-        let cursor = self.live().find(key(of)).projection(only).sort(doc! { "offset": 1 }).await?;
-        let chunks: Vec<Document> = cursor.try_collect().await?;
+        let mut chunks = self.live().find(key(of)).projection(only).sort(doc! { "offset": 1 }).await?;
         let mut extent: Vec<Range<u64>> = Vec::new();
-        for (start, end) in
-            chunks.iter().filter_map(|chunk| Some((count(chunk, "offset")?, count(chunk, "end")?)))
-        {
+        while let Some(chunk) = chunks.try_next().await? {
+            let (Some(start), Some(end)) = (count(&chunk, "offset"), count(&chunk, "end")) else { continue };
             match extent.last_mut() {
                 Some(last) if start <= last.end => last.end = last.end.max(end),
                 _ => extent.push(start..end),
@@ -157,6 +155,21 @@ impl Store {
         let mut old = key(of);
         old.insert("offset", doc! { "$lt": integer(first) });
         self.live().delete_many(old).write_concern(soon()).await?;
+        Ok(())
+    }
+
+    /// Removes of a stream what is older than its newest `most` chunks, where chunks may be short.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(task = %of.task), err(level = "debug"))]
+    pub async fn trim_live_chunks(&self, of: LiveStream, most: u64) -> Result<(), StoreError> {
+        let live = self.live();
+        let newest_first = live.find_one(key(of)).sort(doc! { "offset": -1 }).skip(most);
+        let Some(last) = newest_first.projection(doc! { "offset": 1 }).await? else { return Ok(()) };
+        let mut old = key(of);
+        old.insert("offset", doc! { "$lte": last.get("offset").cloned() });
+        live.delete_many(old).write_concern(soon()).await?;
         Ok(())
     }
 

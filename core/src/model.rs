@@ -4,6 +4,7 @@
 //! liberal: an odd representation (a string where an integer belongs, a field of an older release) is kept
 //! as it is and interpreted, and fields that this release does not know are carried along unchanged.
 
+mod files;
 mod id;
 mod json;
 mod liberal;
@@ -16,8 +17,9 @@ mod step;
 pub(crate) mod stored;
 mod task;
 
+pub use files::{FILES, FileInput, FileOutput, TaskFiles};
 pub use id::{
-    ArrayId, IdError, NodeName, PluginName, PluginNameError, QueueId, ScheduleId, Selector, TaskId,
+    ArrayId, FileSetId, IdError, NodeName, PluginName, PluginNameError, QueueId, ScheduleId, Selector, TaskId,
 };
 pub use json::{to_bson, to_document};
 pub use liberal::{Count, Moment, integer as whole_number, number};

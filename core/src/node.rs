@@ -42,6 +42,8 @@ pub struct Beat {
     pub running: usize,
     /// The plugins that it has found.
     pub plugins: Vec<String>,
+    /// Those of them that the database defines.
+    pub workers: Vec<String>,
     /// The queues that its configuration restricts it to, and those that it leaves out.
     pub serves: Document,
     /// What its host is like.
@@ -106,6 +108,7 @@ impl Store {
             "state": if beat.draining { "draining" } else { "alive" },
             "running": i64::try_from(beat.running).unwrap_or(i64::MAX),
             "plugins": &beat.plugins,
+            "workers": &beat.workers,
             "serves": &beat.serves,
         };
         let stats = beat.stats.document();

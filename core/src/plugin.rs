@@ -1,17 +1,30 @@
 //! Plugins: which there are, and which program runs each.
 //!
 //! A plugin is a folder with a `plugin.json` manifest. The manifests of the shipped plugins are built in;
-//! their programs are looked for beside this one, and where packages install them.
+//! their programs are looked for beside this one, and where packages install them. The configuration may name Perl modules
+//! and programs of Disbatch 4.4 besides, and the database may define what needs no folder ([`Plugins::with_workers`]).
 
+mod engine;
+mod find;
 mod manifest;
+mod perl;
+mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-pub use manifest::{Engine, Manifest, ManifestError, Template, Warm};
+use serde_json::Value;
 
-use crate::config::Config;
+pub use engine::{Engine, EngineError};
+pub use find::adapter_program;
+pub use manifest::{
+    Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl, Program, ProgramType,
+    Pull, Template, Warm,
+};
+
+use crate::config::{AllowedPlugins, Config, Engines, PluginEntry};
 use crate::model::PluginName;
+use find::{find_adapter, find_program};
 
 /// The manifests of the plugins in this repository.
 const SHIPPED: [&str; 2] =
@@ -22,10 +35,31 @@ const SHIPPED: [&str; 2] =
 pub struct Plugin {
     /// What its author says of it.
     pub manifest: Manifest,
-    /// The program to run, absolute.
+    /// The program to run, absolute: that of its author, the interpreter of a Perl module, or an adapter of ours.
     pub program: PathBuf,
-    /// Arguments of the program.
+    /// Arguments of the program; of a Perl module those of what loads it.
     pub arguments: Vec<String>,
+    /// Whether its result comes apart from what it writes to its standard streams.
+    pub answers: bool,
+    /// Whether it is a runner itself, which a DEN starts in place of one of ours.
+    pub handoff: bool,
+    /// What its adapter is told of the manifest. None: it has no adapter.
+    pub adapter: Option<Value>,
+}
+
+impl Plugin {
+    /// One with this program and these arguments. What else there is to it, its manifest says.
+    pub fn new(manifest: Manifest, program: PathBuf, arguments: Vec<String>) -> Self {
+        let kind = manifest.program_type();
+        Self {
+            answers: manifest.engine == Engine::Perl || kind.is_some_and(|kind| kind != ProgramType::Handoff),
+            handoff: kind == Some(ProgramType::Handoff),
+            adapter: manifest.settings(),
+            manifest,
+            program,
+            arguments,
+        }
+    }
 }
 
 /// Something that looks like a plugin and cannot run.
@@ -57,6 +91,14 @@ pub enum Problem {
         /// Where it was looked for.
         searched: String,
     },
+    /// What runs it is missing or not wanted.
+    #[error("plugin {name}: {why}")]
+    Engine {
+        /// The plugin.
+        name: PluginName,
+        /// What is missing.
+        why: String,
+    },
     /// Two manifests have the same name.
     #[error("plugin {name} in {path} is hidden by another of the same name", path = path.display())]
     Duplicate {
@@ -67,38 +109,85 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// Whether it keeps the plugin with this name from running.
+    fn is_about(&self, plugin: &PluginName) -> bool {
+        match self {
+            Self::Program { name, .. } | Self::Engine { name, .. } => name == plugin,
+            // The first two name no plugin, and one that is hidden has another in its place.
+            Self::Folder { .. } | Self::Manifest { .. } | Self::Duplicate { .. } => false,
+        }
+    }
+}
+
 /// All plugins that can run on this host.
 #[derive(Debug, Default)]
 pub struct Plugins {
     by_name: BTreeMap<PluginName, Plugin>,
+    /// Perl modules of which it is not known whether they are there, because the interpreter is silent. They are problems, too.
+    unsure: BTreeMap<PluginName, Plugin>,
+    /// Whose the manifests in the folders are, by their paths, be they right or wrong.
+    of_files: BTreeMap<PathBuf, PluginName>,
     /// What was found and cannot run.
     pub problems: Vec<Problem>,
+    engines: Engines,
+    /// Those that the configuration allows; all if it does not say.
+    allowed: Option<AllowedPlugins>,
+    /// Those that the database defines.
+    of_workers: BTreeSet<PluginName>,
+    /// Those of the host itself that are not run, because the database defines them as well.
+    put_aside: BTreeSet<PluginName>,
+    /// How many of the problems are those of the host itself.
+    own_problems: usize,
 }
 
 impl Plugins {
-    /// Looks for plugins in the configured folders, then among the shipped ones.
+    /// Looks for plugins in the configured folders, then among the programs that the configuration names, the shipped
+    /// plugins, and the Perl modules that it names.
     ///
     /// Relative folders are relative to the configuration file.
     pub fn discover(config: &Config) -> Self {
-        let mut plugins = Self::default();
+        let mut plugins =
+            Self { engines: config.engines.clone(), allowed: config.plugins.clone(), ..Self::default() };
         let base = config.path.parent().unwrap_or(Path::new("."));
         for folder in &config.plugin_dirs {
             plugins.add_folder(&base.join(folder));
         }
+        let allowed: Vec<(&str, &PluginEntry)> =
+            config.plugins.iter().flat_map(AllowedPlugins::entries).collect();
+        for &(name, entry) in &allowed {
+            if let PluginEntry::Program(_) | PluginEntry::Wrong(_) = entry {
+                plugins.add_entry((name, entry), config);
+            }
+        }
         for manifest in SHIPPED {
             plugins.add_shipped(manifest);
         }
+        for &(name, entry) in &allowed {
+            if let PluginEntry::Module | PluginEntry::Named = entry {
+                plugins.add_entry((name, entry), config);
+            }
+        }
+        plugins.own_problems = plugins.problems.len();
         plugins
     }
 
     /// The plugin with this name.
     pub fn get(&self, name: &PluginName) -> Option<&Plugin> {
-        self.by_name.get(name)
+        self.by_name.get(name).filter(|_| !self.put_aside.contains(name))
+    }
+
+    /// The plugin with this name, for whoever runs it at once. Unlike [`Plugins::get`], this has Perl modules, too, of which it is
+    /// not known whether they are there, because the interpreter was slow to say where it looks: when it runs one, it says
+    /// itself if there is none.
+    pub fn get_to_run(&self, name: &PluginName) -> Option<&Plugin> {
+        let unsure = || self.unsure.get(name).filter(|_| !self.put_aside.contains(name));
+        self.get(name).or_else(unsure)
     }
 
     /// The names of all plugins, in order.
     pub fn names(&self) -> impl Iterator<Item = &PluginName> {
-        self.by_name.keys()
+        self.by_name.keys().filter(move |name| !self.put_aside.contains(*name))
     }
 
     /// A folder is a plugin, or holds one folder for each.
@@ -123,169 +212,124 @@ impl Plugins {
     }
 
     fn add_file(&mut self, path: &Path) {
-        let manifest = std::fs::read_to_string(path)
-            .map_err(ManifestError::Read)
-            .and_then(|text| Manifest::parse(&text));
-        match manifest {
+        let text = std::fs::read_to_string(path);
+        if let Some(name) = text.as_deref().ok().and_then(name_in) {
+            self.of_files.insert(path.to_owned(), name);
+        }
+        match text.map_err(ManifestError::Read).and_then(|text| Manifest::parse(&text)) {
             Ok(manifest) if self.by_name.contains_key(&manifest.name) => {
                 self.problems.push(Problem::Duplicate { name: manifest.name, path: path.to_owned() });
             }
-            Ok(manifest) => {
-                let mut folders = vec![path.parent().unwrap_or(Path::new("/")).to_owned()];
-                folders.extend(program_folders());
-                self.add(manifest, &folders);
-            }
+            Ok(manifest) => self.add(manifest, Some(path.parent().unwrap_or(Path::new("/")))),
             Err(source) => self.problems.push(Problem::Manifest { path: path.to_owned(), source }),
         }
+    }
+
+    /// What the configuration says of a plugin. A name that says nothing else may be that of a Perl module.
+    fn add_entry(&mut self, (name, entry): (&str, &PluginEntry), config: &Config) {
+        let wrong = |message: String| {
+            let source = ManifestError::Invalid { path: format!("plugins.{name}"), message };
+            Problem::Manifest { path: config.path.clone(), source }
+        };
+        let is_named = *entry == PluginEntry::Named;
+        let name: PluginName = match name.parse() {
+            Ok(name) => name,
+            Err(_) if is_named => return,
+            Err(error) => return self.problems.push(wrong(error.to_string())),
+        };
+        if self.by_name.contains_key(&name) {
+            return;
+        }
+        let manifest = match entry {
+            PluginEntry::Named | PluginEntry::Module => Manifest::of_perl_module(name),
+            PluginEntry::Program(program) => Manifest::of_program(name, program.clone()),
+            PluginEntry::Wrong(why) => return self.problems.push(wrong(why.clone())),
+            PluginEntry::Off => return,
+        };
+        if is_named && !(self.engines.is_enabled(Engine::Perl) && perl::is_there(&manifest, &self.engines)) {
+            return;
+        }
+        self.add(manifest, config.path.parent());
     }
 
     fn add_shipped(&mut self, text: &str) {
         match Manifest::parse(text) {
             // A configured plugin of that name takes its place.
             Ok(manifest) if self.by_name.contains_key(&manifest.name) => {}
-            Ok(manifest) => self.add(manifest, &program_folders()),
+            Ok(manifest) => self.add(manifest, None),
             Err(source) => self.problems.push(Problem::Manifest { path: "(built in)".into(), source }),
         }
     }
 
-    fn add(&mut self, manifest: Manifest, folders: &[PathBuf]) {
-        let mut words = manifest.command.iter();
-        let program = words.next().map_or("", String::as_str);
-        match find_program(program, folders) {
-            Some(path) => {
-                let plugin = Plugin { program: path, arguments: words.cloned().collect(), manifest };
+    fn add(&mut self, manifest: Manifest, own: Option<&Path>) {
+        match self.resolve(manifest, own) {
+            Ok((plugin, None)) => {
                 self.by_name.insert(plugin.manifest.name.clone(), plugin);
             }
-            None => self.problems.push(Problem::Program {
-                program: program.to_owned(),
-                searched: folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", "),
-                name: manifest.name,
-            }),
+            Ok((plugin, Some(doubt))) => {
+                let name = plugin.manifest.name.clone();
+                // What was found of that name before comes first, be it one that cannot run.
+                if !self.problems.iter().any(|problem| problem.is_about(&name)) {
+                    self.unsure.insert(name, plugin);
+                    self.problems.push(doubt);
+                }
+            }
+            Err(problem) => self.problems.push(problem),
+        }
+    }
+
+    /// Which program runs a plugin, and what leaves open whether it can; `own`: its folder, if it has one.
+    fn resolve(&self, manifest: Manifest, own: Option<&Path>) -> Result<(Plugin, Option<Problem>), Problem> {
+        let engine = manifest.engine;
+        if !self.engines.is_enabled(engine) {
+            let why = format!(
+                "the engine {engine} is not enabled on this node: see engines.{engine} in its configuration"
+            );
+            return Err(Problem::Engine { name: manifest.name, why });
+        }
+        if engine == Engine::Perl {
+            return match perl::resolve(&manifest, own, &self.engines) {
+                Ok(perl::Found { program, arguments, doubt }) => {
+                    let doubt = doubt.map(|why| Problem::Engine { name: manifest.name.clone(), why });
+                    Ok((Plugin::new(manifest, program, arguments), doubt))
+                }
+                Err(why) => Err(Problem::Engine { name: manifest.name, why }),
+            };
+        }
+        let words = words(&manifest);
+        let (program, arguments) = match words.split_first() {
+            Some((program, arguments)) => (program.as_str(), arguments.to_vec()),
+            None => ("", Vec::new()),
+        };
+        let found =
+            if engine.adapter().is_some() { find_adapter(program) } else { find_program(program, own) };
+        match found {
+            Ok(path) => Ok((Plugin::new(manifest, path, arguments), None)),
+            Err(searched) => {
+                Err(Problem::Program { program: program.to_owned(), searched, name: manifest.name })
+            }
         }
     }
 }
 
-/// Where programs without a path are looked for after the plugin's own folder: beside this binary, where
-/// packages put the shipped ones, and `PATH`.
-fn program_folders() -> Vec<PathBuf> {
-    let mut folders = Vec::new();
-    if let Some(beside) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
-        folders.push(beside.to_owned());
-        folders.push(beside.join("../libexec/disbatch"));
+/// The name that a manifest gives, be it right or wrong otherwise.
+fn name_in(manifest: &str) -> Option<PluginName> {
+    let manifest: Value = serde_json::from_str(manifest).ok()?;
+    manifest.get("name")?.as_str()?.parse().ok()
+}
+
+/// The program that runs a plugin, and its arguments.
+fn words(manifest: &Manifest) -> Vec<String> {
+    if let Some(adapter) = manifest.engine.adapter() {
+        return vec![adapter.to_owned()];
     }
-    folders.extend(std::env::var_os("PATH").iter().flat_map(std::env::split_paths));
-    folders
-}
-
-/// A path with a slash is relative to the plugin's own folder, the first of `folders`.
-fn find_program(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
-    let folders = if program.contains('/') { folders.get(..1)? } else { folders };
-    folders.iter().map(|folder| folder.join(program)).find(|path| is_executable(path))
-}
-
-fn is_executable(path: &Path) -> bool {
-    path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
+    if !manifest.command.is_empty() || manifest.engine == Engine::Exec {
+        return manifest.command.clone();
+    }
+    let Program { path, args, .. } = manifest.program.clone().unwrap_or_default();
+    let program = path.unwrap_or_else(|| manifest.name.as_str().to_owned());
+    [program].into_iter().chain(args).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    fn plugin(folder: &Path, name: &str, command: &str) {
-        fs::create_dir_all(folder).unwrap();
-        fs::write(folder.join("run.sh"), "#!/bin/sh\n").unwrap();
-        fs::set_permissions(folder.join("run.sh"), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::write(folder.join("plugin.json"), format!(r#"{{"name":"{name}","command":["{command}","-x"]}}"#))
-            .unwrap();
-    }
-
-    fn discover(folder: &Path) -> Plugins {
-        let text = r#"{"mongohost":"h","database":"d","plugin_dirs":["plugins"]}"#;
-        Plugins::discover(&Config::parse(text, &folder.join("config.json")).unwrap())
-    }
-
-    #[test]
-    fn plugins_are_found_in_folders_relative_to_the_configuration() {
-        let folder = tempfile::tempdir().unwrap();
-        plugin(&folder.path().join("plugins/one"), "My::One", "./run.sh");
-        plugin(&folder.path().join("plugins/two"), "My::Two", "run.sh");
-        plugin(&folder.path().join("plugins/three"), "My::One", "run.sh");
-        plugin(&folder.path().join("plugins/four"), "My::Four", "no-such-program");
-        plugin(&folder.path().join("plugins/five"), "not; legal", "run.sh");
-        let plugins = discover(folder.path());
-        let two = plugins.get(&"My::Two".parse().unwrap()).unwrap();
-        assert_eq!(two.program, folder.path().join("plugins/two/run.sh"));
-        assert_eq!(two.arguments, ["-x"]);
-        assert!(plugins.get(&"My::One".parse().unwrap()).is_some());
-        let problems: Vec<String> = plugins
-            .problems
-            .iter()
-            .map(ToString::to_string)
-            .filter(|problem| !problem.contains("Disbatch::Plugin"))
-            .collect();
-        assert_eq!(problems.len(), 3, "{problems:?}");
-        assert!(problems[0].contains("five/plugin.json: name: plugin value 'not; legal'"), "{problems:?}");
-        assert!(problems[1].contains("program 'no-such-program'"), "{problems:?}");
-        assert!(
-            problems[2].contains("three/plugin.json is hidden") || problems[2].contains("hidden by another"),
-            "{problems:?}"
-        );
-    }
-
-    /// Whoever writes a manifest decides what runs; but only a program does, and a name is nothing but a name.
-    #[test]
-    fn what_is_no_program_or_no_name_is_a_problem() {
-        let folder = tempfile::tempdir().unwrap();
-        let commands = [
-            "",
-            "/",
-            ".",
-            "..",
-            "./",
-            "../",
-            "run.sh/",
-            "a\\u0000b",
-            "bin/sh",
-            "%2e%2e/run.sh",
-            "..\\\\run.sh",
-            "./none",
-        ];
-        for (number, command) in commands.iter().enumerate() {
-            let name = format!("My::P{number}");
-            plugin(&folder.path().join(format!("plugins/command{number}")), &name, command);
-        }
-        let names = ["", "../x", "/x", "a/b", "a.b", "a\\\\b", "a%2fb", "a\\u0000b", "a b"];
-        for (number, name) in names.iter().enumerate() {
-            plugin(&folder.path().join(format!("plugins/name{number}")), name, "./run.sh");
-        }
-        let plugins = discover(folder.path());
-        let own: Vec<&PluginName> =
-            plugins.names().filter(|name| !name.as_str().starts_with("Disbatch::Plugin")).collect();
-        assert!(own.is_empty(), "{own:?}");
-        let is_wrong = |problem: &&Problem| match problem {
-            Problem::Program { name, .. } => name.as_str().starts_with("My::P"),
-            Problem::Manifest { path, .. } => path.to_string_lossy().contains("plugins/name"),
-            Problem::Folder { .. } | Problem::Duplicate { .. } => false,
-        };
-        assert_eq!(plugins.problems.iter().filter(is_wrong).count(), commands.len() + names.len());
-    }
-
-    #[test]
-    fn a_missing_folder_is_a_problem_and_no_more() {
-        let folder = tempfile::tempdir().unwrap();
-        let plugins = discover(folder.path());
-        assert!(plugins.problems[0].to_string().starts_with("cannot read plugin folder"));
-    }
-
-    #[test]
-    fn shipped_manifests_are_valid() {
-        for text in SHIPPED {
-            let manifest = Manifest::parse(text).unwrap();
-            assert!(manifest.name.as_str().starts_with("Disbatch::Plugin::"));
-            assert!(manifest.unknown_keys.is_empty());
-        }
-    }
-}
+mod tests;

@@ -6,6 +6,7 @@ pub mod archive_tasks;
 pub mod arrays;
 pub mod audit_counters;
 pub mod calendars;
+pub mod callbacks;
 pub mod cancel_bulk;
 pub mod cancel_task;
 pub mod create_batch;
@@ -14,6 +15,7 @@ pub mod create_queue;
 pub mod create_tasks;
 pub mod delete_queue;
 pub mod explain_task;
+pub mod files;
 pub mod get_balance;
 pub mod get_bulk;
 pub mod get_events;
@@ -48,6 +50,7 @@ pub mod update_queue;
 pub mod v3;
 pub mod wait_for_task;
 pub mod web_tasks;
+pub mod workers;
 
 use actix_web::HttpResponse;
 

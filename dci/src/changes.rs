@@ -10,12 +10,15 @@ mod archive;
 mod arrays;
 mod balance;
 mod bulk;
+mod callbacks;
+mod files;
 mod nodes;
 mod queues;
 mod refusals;
 mod schedules;
 mod tasks;
 mod tenants;
+mod workers;
 
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use disbatch_core::store::StoreError;
@@ -29,6 +32,8 @@ pub use archive::{ArchivedOne, archive_task};
 pub use arrays::{act_on_array, submit_array};
 pub use balance::{change_balance, pause_balance, save_balance};
 pub use bulk::{cancel_bulk, create_bulk};
+pub use callbacks::{end_by_service, log_of_service, storage_of_service};
+pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};
 pub use nodes::update_node;
 pub use queues::{create_queue, delete_queue, update_queue};
 pub use refusals::Refusals;
@@ -38,6 +43,7 @@ pub use schedules::{
 };
 pub use tasks::{cancel_task, retry_task, submit};
 pub use tenants::{delete_tenant, set_tenant};
+pub use workers::{create_worker, delete_worker, import_workers, set_worker, update_worker};
 
 /// Somebody who asks, for the audit.
 pub fn actor(who: &Who) -> Actor {

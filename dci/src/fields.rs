@@ -3,20 +3,21 @@
 
 use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
-use disbatch_core::model::{OnLostLease, OnOrphan, Policy, Queue, Rules, Sort};
+use disbatch_core::model::{FILES, OnLostLease, OnOrphan, Policy, Queue, Rules, Sort};
 use disbatch_core::rate::limit;
 use serde_json::{Map, Value, json};
 
 use crate::json::{Dates, from_bson};
 
 /// Fields of a task that are details.
-const OF_TASK: [&str; 22] = [
+const OF_TASK: [&str; 23] = [
     "again",
     "attempt",
     "awaited",
     "dependents",
     "exit",
     "failures",
+    "freed",
     "gate",
     "group_slot",
     "held",
@@ -36,7 +37,7 @@ const OF_TASK: [&str; 22] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 12] = [
+const OF_NODE: [&str; 13] = [
     "attention",
     "draining",
     "instance",
@@ -49,6 +50,7 @@ const OF_NODE: [&str; 12] = [
     "state",
     "stats",
     "version",
+    "workers",
 ];
 
 /// What of a task is shown.
@@ -85,6 +87,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
             "jitter": rules.backoff.jitter,
             "max": rules.backoff.max,
         },
+        "files": stored(FILES),
         "grace": rules.grace.as_secs_f64(),
         "group_rate": stored(limit::OF_GROUPS),
         "max_attempts": rules.max_attempts,
@@ -186,7 +189,7 @@ mod tests {
         let plain = Value::Object(queue(doc! {}));
         let expected = json!({
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
-            "grace": 10.0, "group_rate": null, "max_attempts": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
+            "files": null, "grace": 10.0, "group_rate": null, "max_attempts": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
             "rate": null, "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
             "tenant": null, "timeout": null, "unleased_limit": null,

@@ -10,7 +10,11 @@ mod arrays;
 mod audit;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod bulk;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod callbacks;
 mod failures;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod files;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod gates;
 #[expect(dead_code, reason = "types that only describe are never made")]
@@ -26,6 +30,8 @@ mod schedules;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
 mod security;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod workers;
 
 use std::sync::OnceLock;
 
@@ -42,7 +48,12 @@ pub use admission::{
 pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
 pub use bulk::{BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
-pub use failures::{OfAnybody, OfFixed, OfRead, OfSearch, OfWrite};
+pub use callbacks::{CallbackDone, CallbackStatus};
+pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
+pub use files::{
+    ChunkLength, ChunkStored, ContentChunks, ContentFinished, FileSearch, FileSetDeleted, FileSetPage,
+    FileSetSearch, FileSetSummary, FileSetVersion, FileVersion, FilesAdded, NewFileSet, NewFiles,
+};
 pub use gates::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph};
 pub use groups::{GroupSearch, QueueGroups};
 pub use legacy::{
@@ -58,6 +69,9 @@ pub use schedules::{
     Schedule, ScheduleChange, SchedulePreview, ScheduleRun, ScheduleSearch,
 };
 pub use schema::{Details, ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions};
+pub use workers::{
+    NewWorker, Worker, WorkerCheck, WorkerDefinition, WorkerDeleted, WorkersImport, WorkersImported,
+};
 
 use crate::{api, json, ui};
 
@@ -130,6 +144,12 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::calendars::get::handle,
         api::calendars::set::handle,
         api::calendars::delete::handle,
+        api::callbacks::log::handle,
+        api::callbacks::log::put,
+        api::callbacks::status::handle,
+        api::callbacks::status::put,
+        api::callbacks::job_storage::handle,
+        api::callbacks::job_storage::put,
         api::admission::list::handle,
         api::admission::set::handle,
         api::admission::lift::handle,
@@ -139,6 +159,23 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::tenants::delete::handle,
         ui::admission::lift,
         ui::tenants::delete,
+        api::files::list::handle,
+        api::files::open::handle,
+        api::files::get::handle,
+        api::files::delete::handle,
+        api::files::content::handle,
+        api::files::add::handle,
+        api::files::commit::handle,
+        api::files::contents::get::handle,
+        api::files::contents::put::handle,
+        api::files::contents::finish::handle,
+        api::workers::list::handle,
+        api::workers::create::handle,
+        api::workers::get::handle,
+        api::workers::put::handle,
+        api::workers::delete::handle,
+        api::workers::validate::handle,
+        api::workers::import::handle,
         api::list_audit::handle,
         api::get_balance::handle,
         api::update_balance::handle,
@@ -181,6 +218,9 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::schedules::one::live,
         ui::schedules::remove::handle,
         ui::calendars::remove::handle,
+        ui::files::remove::handle,
+        ui::workers::save::handle,
+        ui::workers::remove::handle,
         ui::assets::handle,
         api::web_tasks::search::handle,
         api::web_tasks::create::handle,
@@ -202,7 +242,10 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         (name = "arrays", description = "Many tasks that were submitted as one."),
         (name = "schedules", description = "Tasks that are made again and again, by the clock."),
         (name = "locks", description = "What tasks hold while they run."),
+        (name = "callbacks", description = "What web services say about the tasks that they work on."),
         (name = "admission", description = "Whose tasks are taken, and how many."),
+        (name = "files", description = "Sets of files that tasks take and leave."),
+        (name = "workers", description = "Plugins that the database defines."),
         (name = "nodes", description = "The machines."),
         (name = "balance", description = "How QueueBalance divides the work among queues."),
         (name = "accounts", description = "Who somebody is, and what they may do."),

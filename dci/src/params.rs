@@ -204,13 +204,21 @@ fn whole_body(
 /// # Errors
 /// It is too long, does not come in time, or is cut off.
 pub async fn read_body(body: web::Payload) -> Result<web::Bytes, HttpError> {
-    match body.to_bytes_limited(BODY_LIMIT).await {
+    read_up_to(body, BODY_LIMIT).await
+}
+
+/// Reads a body of at most `limit` bytes to its end.
+///
+/// # Errors
+/// As those of [`read_body`].
+pub async fn read_up_to(body: web::Payload, limit: usize) -> Result<web::Bytes, HttpError> {
+    match body.to_bytes_limited(limit).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(error)) if incoming::is_late(&error) => {
             Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))
         }
         Ok(Err(_)) => Err(HttpError::bad_request("the body cannot be read")),
-        Err(_) => Err(HttpError::too_large(BODY_LIMIT)),
+        Err(_) => Err(HttpError::too_large(limit)),
     }
 }
 

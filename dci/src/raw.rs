@@ -1,7 +1,7 @@
 //! Output as it is, byte for byte: `GET /tasks/:id/stdout` and `/stderr`.
 
 mod follow;
-mod range;
+pub mod range;
 
 use std::ops::Range;
 

@@ -13,7 +13,7 @@ pub use given::{Given, list, moment};
 pub use view::{offset, preview, view};
 
 use crate::access::{NamedSchedule, Who, no_such_schedule};
-use crate::api::create_tasks::steps;
+use crate::api::create_tasks::{files, steps};
 use crate::error::HttpError;
 use crate::legacy;
 use crate::params::Params;
@@ -65,6 +65,7 @@ pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(
     let queue = queue.ok_or_else(|| HttpError::bad_request("queue must be given"))?;
     let options = given.options(params, queue.id, &state.keys, None)?;
     steps::check(state, who, &queue, &options.steps).await?;
+    files::check(who, options.files.as_ref(), queue.tenant())?;
     let settings = given.settings(None, (Some(&queue), options), who.name.as_deref())?;
     Ok((settings, given.paused()?.unwrap_or(false)))
 }
@@ -88,13 +89,14 @@ pub async fn changed_settings(
     let queue = queue(state, who, &given).await?;
     let id = queue.as_ref().map_or(schedule.settings.queue, |queue| queue.id);
     let options = given.options(params, id, &state.keys, Some(&schedule.settings.options))?;
-    if !options.steps.is_empty() {
+    if !options.steps.is_empty() || options.files.is_some() {
         let known = match &queue {
             Some(queue) => Some(queue.clone()),
             None => state.store.find_queue(&Selector::Id(id.0)).await?,
         };
         let known = known.unwrap_or_else(|| Queue::without_document(id));
         steps::check(state, who, &known, &options.steps).await?;
+        files::check(who, options.files.as_ref(), known.tenant())?;
     }
     let settings = given.settings(Some(&schedule.settings), (queue.as_ref(), options), None)?;
     Ok((Some(settings), paused))

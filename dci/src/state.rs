@@ -7,11 +7,13 @@ use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config, HostNames};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::secrets::Keys;
-use disbatch_core::store::Store;
+use disbatch_core::store::{Store, StoreError};
 use tokio::runtime::Handle;
 
 use crate::access::{Access, Door};
+use crate::catalogue::{Catalogue, KeptCatalogue};
 use crate::counts::QueueCounts;
+use crate::files::Checks;
 use crate::ui::about::Sizes;
 use crate::ui::live::Feeds;
 use crate::ui::overview::facts::Memory;
@@ -32,16 +34,20 @@ pub struct State {
     pub feeds: Arc<Feeds>,
     /// What the overview keeps for a while.
     pub overview: Arc<Memory>,
+    /// Contents of file sets that are being checked.
+    pub checks: Arc<Checks>,
     /// Works on bulk jobs.
     pub bulk: Worker,
     /// Where changes are made that must come to their end, whatever becomes of the request.
     pub runtime: Handle,
     /// Encrypt secure parameters.
     pub keys: Arc<Keys>,
-    /// The plugins that queues may be created with.
-    pub plugins: Vec<String>,
+    /// The plugins that queues may be created with, besides those of the database.
+    plugins: Vec<String>,
     /// What this host knows of plugins.
-    pub manifests: Arc<Plugins>,
+    manifests: Arc<Plugins>,
+    /// The plugins that there are.
+    catalogue: Arc<KeptCatalogue>,
     /// How large collections are, for a while.
     pub sizes: Arc<Sizes>,
     /// Whether `/monitoring` looks.
@@ -85,7 +91,7 @@ impl State {
     pub fn new(config: &Config, store: Store, door: Door) -> Self {
         let manifests = Plugins::discover(config);
         let plugins = match &config.plugins {
-            Some(allowed) => allowed.0.clone(),
+            Some(allowed) => allowed.names().map(str::to_owned).collect(),
             None => manifests.names().map(ToString::to_string).collect(),
         };
         let known = |name: &String| {
@@ -105,8 +111,10 @@ impl State {
             watch: Arc::default(),
             feeds: Arc::default(),
             overview: Arc::default(),
+            checks: Arc::default(),
             plugins,
             manifests: Arc::new(manifests),
+            catalogue: Arc::default(),
             sizes: Arc::default(),
             monitoring: config.monitoring.0,
             balance: config.balance,
@@ -121,9 +129,22 @@ impl State {
         Self { keys: Arc::new(keys), ..self }
     }
 
-    /// Whether a queue may be created with `plugin`.
-    pub fn allows_plugin(&self, plugin: &str) -> bool {
-        self.plugins.iter().any(|allowed| allowed == plugin)
+    /// The plugins that there are now. The definitions of the database are read only when one of them has changed.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
+        let mark = self.store.workers_mark().await?;
+        let read = async {
+            let workers = self.store.workers().await?;
+            Ok::<Catalogue, StoreError>(Catalogue::new(Arc::clone(&self.manifests), &self.plugins, &workers))
+        };
+        self.catalogue.get(mark, read).await
+    }
+
+    /// Whether queues may be created with `plugin` whatever the database defines.
+    pub fn lists(&self, plugin: &str) -> bool {
+        self.plugins.iter().any(|listed| listed == plugin)
     }
 
     /// Whether the routes of `extension` are served.

@@ -12,6 +12,7 @@ pub mod bulk;
 pub mod calendars;
 pub mod chart;
 pub mod docs;
+pub mod files;
 pub mod host;
 pub mod kept;
 pub mod lacking;
@@ -35,6 +36,7 @@ pub mod task;
 pub mod tasks;
 pub mod tenants;
 pub mod users;
+pub mod workers;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -191,7 +193,7 @@ mod tests {
         let html = frame();
         let places = html.split("<nav class=\"places\"").nth(1).unwrap().split("</nav>").next().unwrap();
         let (beside, menu) = places.split_once("<details class=\"further\"><summary>More</summary>").unwrap();
-        assert_eq!([beside, menu].map(|part| part.matches("<a href=\"/").count()), [4, 11], "{places}");
+        assert_eq!([beside, menu].map(|part| part.matches("<a href=\"/").count()), [4, 12], "{places}");
     }
 
     #[tokio::test]

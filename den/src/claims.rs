@@ -20,6 +20,7 @@ use disbatch_core::queue::Look;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Claim, Claimant};
 
+use crate::launch::Known;
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
 use crate::scheduled::OfSchedule;
@@ -129,11 +130,6 @@ impl Node {
 
     /// Claims up to a batch of tasks. All of them come back, to be confirmed.
     async fn claim_batch(&mut self, queues: &[Queue], round: &mut Round) -> Result<Vec<Claim>, StoreError> {
-        let claimant = Claimant {
-            node: self.name.clone(),
-            instance: self.instance.clone(),
-            lease: self.launcher.knows_leases().then(|| self.config.lease()),
-        };
         let mut batch = Vec::new();
         while batch.len() < BATCH
             && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
@@ -149,11 +145,16 @@ impl Node {
                 round.claimed(0, false);
                 continue;
             }
+            let claimant = self.claimant(queue);
             let claimed = self.store.claim_tasks(queue, &claimant, &slots, &mut self.ahead).await;
             let claimed = claimed.inspect_err(|_| self.uncertain = true)?;
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
             if claimed.exhausted {
                 self.dry.insert(id);
+            }
+            if !claimed.taken.is_empty() {
+                // Others have more than was known; so do tasks of ours that web services work on.
+                self.others.remove(&id);
             }
             self.starts.comes(id, claimed.next, Instant::now());
             self.starts.by_groups(claimed.grants);
@@ -168,6 +169,16 @@ impl Node {
             }
         }
         Ok(batch)
+    }
+
+    /// Who claims tasks of `queue`. A runner that knows of no leases would be taken for dead when that of the claim is over.
+    fn claimant(&self, queue: &Queue) -> Claimant {
+        let knows_leases = self.launcher.knows_leases() && self.availability.runner_of(queue).is_none();
+        Claimant {
+            node: self.name.clone(),
+            instance: self.instance.clone(),
+            lease: knows_leases.then(|| self.config.lease()),
+        }
     }
 
     /// Looks back at claims and gives back what is more than the limit: it was lowered meanwhile, the queue
@@ -245,7 +256,15 @@ impl Node {
             queue.and_then(|queue| RawDocumentBuf::try_from(&bson::serialize_to_document(queue).ok()?).ok());
         let document = document.unwrap_or_default();
         let (task, stay) = (claim.task, queue.and_then(|queue| Stay::begin(&claim, queue)));
-        let Err(refused) = self.launcher.launch(claim, &document, schedule, asked) else {
+        let launched = match queue.and_then(|queue| self.availability.runner_of(queue)) {
+            Some(plugin) => self.launcher.hand_off(claim, plugin),
+            None => {
+                let workers = queue.map(|queue| self.workers.of_task(queue, &claim.document));
+                let known = Known { queue: document, schedule, workers: workers.unwrap_or_default() };
+                self.launcher.launch(claim, known, asked)
+            }
+        };
+        let Err(refused) = launched else {
             self.launcher.stays(task, stay);
             return Ok(true);
         };

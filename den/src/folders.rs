@@ -30,7 +30,7 @@ impl Node {
         cgroup::remove_left(&self.config);
         let living = self.launcher.tasks();
         let mut left = Vec::new();
-        for (task, folder) in private_folders(&std::env::temp_dir(), &self.ours) {
+        for (task, folder) in private_folders(&self.config.temp_folder(), &self.ours) {
             match task {
                 Some(task) if !living.contains(&task) => left.push((task, folder)),
                 Some(_) => {}

@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use disbatch_core::callbacks::LogSweep;
 use disbatch_core::config::Janitor;
+use disbatch_core::files::SweptFiles;
 use disbatch_core::lease::LeaseName;
 use disbatch_core::model::{NodeName, QueueId, Retention};
 use disbatch_core::store::{Store, StoreError};
@@ -41,6 +43,8 @@ struct Worker {
     store: Store,
     instance: String,
     stop: CancellationToken,
+    /// How far it has looked through what web services have logged.
+    logs: LogSweep,
 }
 
 /// Starts it, unless the configuration has it switched off.
@@ -55,12 +59,13 @@ pub fn start(
         return None;
     }
     let instance = format!("{node}:{}", std::process::id());
-    let worker = Worker { store: store.clone(), instance, stop: stop.clone() };
+    let logs = LogSweep::default();
+    let worker = Worker { store: store.clone(), instance, stop: stop.clone(), logs };
     Some(tokio::spawn(worker.run(config.every.0)))
 }
 
 impl Worker {
-    async fn run(self, every: Duration) {
+    async fn run(mut self, every: Duration) {
         let mut rounds = tokio::time::interval(every);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -87,7 +92,7 @@ impl Worker {
         }
     }
 
-    async fn round(&self) -> Result<Round, StoreError> {
+    async fn round(&mut self) -> Result<Round, StoreError> {
         let mut round = Round::default();
         if !self.store.take_lease(LEASE, &self.instance).await? {
             return Ok(round);
@@ -97,11 +102,39 @@ impl Worker {
         for (queue, retention) in self.store.queues_with_retention().await? {
             self.tidy(queue.id, retention, &mut round).await?;
         }
+        let swept = match self.store.sweep_callback_logs(&mut self.logs).await {
+            // A user that an older release made may not look there.
+            Err(error) if error.is_forbidden() => 0,
+            swept => swept?,
+        };
+        if swept > 0 {
+            tracing::info!(attempts = swept, "what web services had logged was left behind: removed");
+        }
         let arrays = self.store.note_empty_arrays().await?;
         if arrays > 0 {
             tracing::info!(arrays, "all tasks of arrays were deleted: the arrays go away, too");
         }
+        self.sweep_files().await?;
         Ok(round)
+    }
+
+    /// What of file sets nobody needs any more.
+    async fn sweep_files(&self) -> Result<(), StoreError> {
+        let swept = match self.store.sweep_files().await {
+            // A user that an older release made may not.
+            Err(error) if error.is_forbidden() => return Ok(()),
+            swept => swept?,
+        };
+        if swept != SweptFiles::default() {
+            tracing::info!(
+                versions = swept.versions,
+                entries = swept.entries,
+                contents = swept.contents,
+                bytes = swept.bytes,
+                "files that nobody needs any more were removed"
+            );
+        }
+        Ok(())
     }
 
     /// What the policy of a queue wants. What is to be deleted need not be archived first.

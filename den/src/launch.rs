@@ -15,6 +15,7 @@ use bson::RawDocumentBuf;
 use disbatch_core::config::Config;
 use disbatch_core::fair::Stay;
 use disbatch_core::model::{NodeName, QueueId, TaskId};
+use disbatch_core::plugin::Plugin;
 use disbatch_core::store::Store;
 use disbatch_core::task::Claim;
 use tokio::process::Command;
@@ -44,11 +45,30 @@ struct Held {
     slot: Option<u64>,
 }
 
+impl Held {
+    fn of(claim: &Claim) -> Self {
+        Self { task: claim.task, queue: claim.queue, slot: claim.slot() }
+    }
+}
+
+/// What a runner has to know of a task besides the task itself.
+#[derive(Debug)]
+pub struct Known {
+    /// Its queue.
+    pub queue: RawDocumentBuf,
+    /// What is known of its schedule.
+    pub schedule: OfSchedule,
+    /// The definitions of plugins in the database that it may need.
+    pub workers: Vec<RawDocumentBuf>,
+}
+
 /// The runners of this DEN.
 #[derive(Debug)]
 pub struct Launcher {
     program: PathBuf,
     arguments: Vec<OsString>,
+    /// Those of plugins that are runners themselves, after the task.
+    handing_off: Vec<OsString>,
     foreign: bool,
     lease: Duration,
     /// How long a runner without a task is kept.
@@ -80,6 +100,7 @@ impl Launcher {
         let launcher = Self {
             program: config.task_runner.clone().unwrap_or(beside),
             arguments: arguments(config, node),
+            handing_off: handing_off(config),
             foreign: config.task_runner.is_some(),
             lease: config.lease(),
             idle_limit: config.runner_idle(),
@@ -92,23 +113,25 @@ impl Launcher {
         Ok((launcher, inbox))
     }
 
-    /// Has a runner execute the task of `claim`, which was asked for at `asked`, in `queue`. A configured `task_runner`
-    /// reads by itself what the task's schedule knows.
+    /// Has a runner execute the task of `claim`, which was asked for at `asked`, with what it has to know. A configured
+    /// `task_runner` reads that by itself.
     ///
     /// # Errors
     /// The process cannot be started. The claim comes back to be given up.
     pub fn launch(
         &mut self,
         claim: Claim,
-        queue: &RawDocumentBuf,
-        schedule: OfSchedule,
+        known: Known,
         asked: Instant,
     ) -> Result<(), Box<(Claim, io::Error)>> {
-        let held = Held { task: claim.task, queue: claim.queue, slot: claim.slot() };
         if self.foreign {
-            return self.launch_foreign(claim, held);
+            let mut command = Command::new(&self.program);
+            command.args(&self.arguments).arg("--task").arg(claim.task.to_string());
+            return self.launch_foreign(command, claim);
         }
-        let mut work = Box::new(Work { claim, queue: queue.clone(), schedule, lease: self.lease, asked });
+        let held = Held::of(&claim);
+        let Known { queue, schedule, workers } = known;
+        let mut work = Box::new(Work { claim, queue, schedule, workers, lease: self.lease, asked });
         loop {
             let serial = match self.idle.pop().map_or_else(|| self.start_warm(), Ok) {
                 Ok(serial) => serial,
@@ -154,12 +177,19 @@ impl Launcher {
         self.started
     }
 
-    fn launch_foreign(&mut self, claim: Claim, held: Held) -> Result<(), Box<(Claim, io::Error)>> {
-        let mut command = Command::new(&self.program);
+    /// Has a plugin that is a runner itself execute the task of `claim`, and see to everything.
+    ///
+    /// # Errors
+    /// The process cannot be started. The claim comes back to be given up.
+    pub fn hand_off(&mut self, claim: Claim, plugin: &Plugin) -> Result<(), Box<(Claim, io::Error)>> {
+        let mut command = Command::new(&plugin.program);
+        command.args(&plugin.arguments).arg("--task").arg(claim.task.to_string()).args(&self.handing_off);
+        self.launch_foreign(command, claim)
+    }
+
+    fn launch_foreign(&mut self, mut command: Command, claim: Claim) -> Result<(), Box<(Claim, io::Error)>> {
+        let held = Held::of(&claim);
         command
-            .args(&self.arguments)
-            .arg("--task")
-            .arg(claim.task.to_string())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             // Our own runner makes itself the leader of a session; for others this is the next best thing.
@@ -306,6 +336,14 @@ impl Launcher {
     pub fn program(&self) -> std::path::Display<'_> {
         self.program.display()
     }
+}
+
+fn handing_off(config: &Config) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--config".into(), config.path.clone().into()];
+    if config.quiet.0 {
+        arguments.push("--quiet".into());
+    }
+    arguments
 }
 
 fn arguments(config: &Config, node: &NodeName) -> Vec<OsString> {

@@ -8,6 +8,7 @@ mod balance;
 mod boot_time;
 mod claims;
 mod clockwork;
+mod external;
 mod folders;
 mod gates;
 mod isolation;
@@ -27,7 +28,9 @@ mod scribe;
 mod starts;
 mod stats;
 mod supervise;
+mod tidy;
 mod upkeep;
+mod workers;
 
 use std::process::ExitCode;
 

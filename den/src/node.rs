@@ -31,6 +31,8 @@ use crate::queues::Queues;
 use crate::runner::{Event, Exit};
 use crate::starts::Starts;
 use crate::supervise::Continuity;
+use crate::tidy::Tidier;
+use crate::workers::Workers;
 
 /// One node at work.
 #[derive(Debug)]
@@ -49,6 +51,10 @@ pub struct Node {
     pub(crate) launcher: Launcher,
     events: mpsc::UnboundedReceiver<Event>,
     pub(crate) availability: Availability,
+    /// The plugins that the database defines.
+    pub(crate) workers: Workers,
+    /// What removes containers that adapters have left.
+    pub(crate) tidier: Tidier,
     /// The operator's limit as of the last heartbeat.
     pub(crate) maxthreads: Option<u64>,
     /// An operator wants it to claim nothing more.
@@ -108,6 +114,7 @@ impl Node {
         let availability = Availability::look(&config);
         let instance = ObjectId::new();
         let (pace, starts) = (Pace::new(config.lease()), Starts::new(&config));
+        let tidier = Tidier::start(&config, &name, store.database_name(), ours.plugins_user());
         Self {
             config,
             ours,
@@ -121,6 +128,8 @@ impl Node {
             launcher,
             events,
             availability,
+            workers: Workers::default(),
+            tidier,
             maxthreads: None,
             draining: false,
             stay: false,
@@ -231,6 +240,7 @@ impl Node {
             claim |= std::mem::take(&mut self.news.node_changed);
             self.pace.beaten(Instant::now());
             self.availability.refresh(&self.config);
+            self.look_after_containers();
             self.look_after_idle_runners();
         }
         self.follow_news().await?;
@@ -263,7 +273,10 @@ impl Node {
     async fn settle_all(&mut self) -> Result<(), StoreError> {
         while let Some(exit) = self.unsettled.pop() {
             match self.settle(&exit).await {
-                Ok(()) => self.launcher.ended(&exit),
+                Ok(()) => {
+                    self.tidy_after(&exit);
+                    self.launcher.ended(&exit);
+                }
                 // It never will be stored: then the run is judged without it, and nothing waits behind it.
                 Err(error) if !error.is_transient() && exit.result.is_some() => {
                     tracing::error!(%error, "cannot store what a dead runner had sent");
@@ -298,6 +311,12 @@ impl Node {
         }
         if self.news.queues_changed {
             self.queues.changed();
+            self.workers.changed();
+        }
+        if std::mem::take(&mut self.news.freed) && self.pace.situation().waiting {
+            // What was seen of them has the place that is free now.
+            self.others.clear();
+            self.news.inserted = true;
         }
         if self.news.may_claim() {
             self.dry.clear();
@@ -346,6 +365,7 @@ impl Node {
             draining: leaving || self.draining,
             running: self.launcher.running(),
             plugins: self.availability.names(),
+            workers: self.availability.names_of_workers(),
             serves,
             stats: crate::stats::read(),
         };

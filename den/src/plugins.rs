@@ -1,11 +1,14 @@
 //! Which queues have a plugin here, looked at again and again.
 
 use std::collections::BTreeMap;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
 use disbatch_core::model::{PluginName, Queue, QueueId};
-use disbatch_core::plugin::Plugins;
+use disbatch_core::plugin::{Engine, Manifest, Plugin, Plugins, Problem};
+use disbatch_core::workers::{Worker, manifests};
+use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// How often to look when every queue has its plugin.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -17,7 +20,11 @@ const LOOK_AGAIN_SOON: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Availability {
     plugins: Plugins,
+    /// What the database defines besides.
+    workers: Vec<Manifest>,
     looked: Instant,
+    /// What a look that is under way will have found.
+    under_way: Option<oneshot::Receiver<Plugins>>,
     /// Queues without a plugin here, with the reason that was logged.
     missing: BTreeMap<QueueId, String>,
 }
@@ -31,7 +38,13 @@ impl Availability {
         }
         let names: Vec<&str> = plugins.names().map(PluginName::as_str).collect();
         tracing::info!(plugins = names.join(" "), "plugins of this node");
-        Self { plugins, looked: Instant::now(), missing: BTreeMap::new() }
+        Self {
+            plugins,
+            workers: Vec::new(),
+            looked: Instant::now(),
+            under_way: None,
+            missing: BTreeMap::new(),
+        }
     }
 
     /// The names of all plugins here.
@@ -39,13 +52,41 @@ impl Availability {
         self.plugins.names().map(|name| name.as_str().to_owned()).collect()
     }
 
-    /// Looks again if it is time.
+    /// The names of those that the database defines.
+    pub fn names_of_workers(&self) -> Vec<String> {
+        self.plugins.names_of_workers().map(|name| name.as_str().to_owned()).collect()
+    }
+
+    /// Looks again if it is time, beside all else that the node does: file systems and interpreters may take as long as they
+    /// like. What is found holds from the next time on that this is called.
     pub fn refresh(&mut self, config: &Config) {
-        let every = if self.missing.is_empty() { LOOK_AGAIN } else { LOOK_AGAIN_SOON };
-        if self.looked.elapsed() >= every {
-            self.plugins = Plugins::discover(config);
+        if let Some(look) = &mut self.under_way {
+            match look.try_recv() {
+                Ok(mut found) => {
+                    found.remember(&self.plugins);
+                    found.with_workers(&self.workers);
+                    self.plugins = found;
+                }
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Closed) => tracing::error!("looking for plugins has failed"),
+            }
+            self.under_way = None;
             self.looked = Instant::now();
         }
+        let every = if self.missing.is_empty() { LOOK_AGAIN } else { LOOK_AGAIN_SOON };
+        if self.looked.elapsed() >= every {
+            self.under_way = look_beside(config);
+            self.looked = Instant::now();
+        }
+    }
+
+    /// The database defines these plugins, and no others. Those of the node's files come before them, or neither is there: see
+    /// [`Plugins::with_workers`].
+    pub fn define(&mut self, workers: &[Worker]) {
+        self.workers = manifests(workers);
+        self.plugins.with_workers(&self.workers);
+        let names: Vec<&str> = self.workers.iter().map(|manifest| manifest.name.as_str()).collect();
+        tracing::info!(workers = names.join(" "), "plugins that the database defines");
     }
 
     /// Forgets queues that are gone.
@@ -72,6 +113,18 @@ impl Availability {
         }
     }
 
+    /// The plugins that run in containers.
+    pub fn in_containers(&self) -> impl Iterator<Item = &Plugin> {
+        let plugins = self.plugins.names().filter_map(|name| self.plugins.get(name));
+        plugins.filter(|plugin| plugin.manifest.engine == Engine::Container)
+    }
+
+    /// The queue's plugin, if that is a runner itself.
+    pub fn runner_of(&self, queue: &Queue) -> Option<&Plugin> {
+        let name = queue.plugin_name().ok().flatten()?;
+        self.plugins.get(&name).filter(|plugin| plugin.handoff)
+    }
+
     fn reason_against(&self, config: &Config, queue: &Queue) -> Option<String> {
         let name = match queue.plugin_name() {
             Ok(Some(name)) => name,
@@ -84,6 +137,95 @@ impl Availability {
         if runs_elsewhere || self.plugins.get(&name).is_some() {
             return None;
         }
-        Some(format!("plugin {name} is not available on this node"))
+        let why = self.plugins.problems.iter().find(|problem| is_about(problem, &name));
+        Some(match why {
+            Some(problem) => format!("plugin {name} is not available on this node: {problem}"),
+            None => format!("plugin {name} is not available on this node"),
+        })
+    }
+}
+
+/// Looks in a thread of its own. `None`: there can be none now.
+fn look_beside(config: &Config) -> Option<oneshot::Receiver<Plugins>> {
+    let (tell, found) = oneshot::channel();
+    let config = config.clone();
+    let look = move || {
+        let _node_has_ended = tell.send(Plugins::discover(&config));
+    };
+    let started = thread::Builder::new().name("plugins".to_owned()).spawn(look);
+    started.inspect_err(|error| tracing::warn!(%error, "cannot look for plugins")).ok().map(|_| found)
+}
+
+/// Whether a problem keeps the plugin with this name from running here.
+fn is_about(problem: &Problem, plugin: &PluginName) -> bool {
+    match problem {
+        Problem::Program { name, .. } | Problem::Engine { name, .. } => name == plugin,
+        // The first two name no plugin, and one that is hidden has another in its place.
+        Problem::Folder { .. } | Problem::Manifest { .. } | Problem::Duplicate { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use super::*;
+
+    fn executable(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// One that knows of nothing, and has not looked for long.
+    fn ignorant() -> Availability {
+        Availability {
+            plugins: Plugins::default(),
+            workers: Vec::new(),
+            looked: Instant::now().checked_sub(LOOK_AGAIN).unwrap(),
+            under_way: None,
+            missing: BTreeMap::new(),
+        }
+    }
+
+    fn config(folder: &Path, keys: &str) -> Config {
+        let text = format!(r#"{{ "mongohost": "h", "database": "d", {keys} }}"#);
+        Config::parse(&text, &folder.join("config.json")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_new_is_found_beside_all_else() {
+        let folder = tempfile::tempdir().unwrap();
+        executable(&folder.path().join("plugins/new/run"), "#!/bin/sh\n");
+        let manifest = r#"{ "name": "New", "command": ["./run"] }"#;
+        fs::write(folder.path().join("plugins/new/plugin.json"), manifest).unwrap();
+        let config = config(folder.path(), r#""plugin_dirs": ["plugins"]"#);
+        let mut availability = ignorant();
+        let found = async {
+            while !availability.names().contains(&"New".to_owned()) {
+                availability.refresh(&config);
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), found).await.unwrap();
+    }
+
+    #[test]
+    fn an_interpreter_that_hangs_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        executable(&folder.path().join("perl"), "#!/bin/sh\nexec sleep 15\n");
+        let config = config(
+            folder.path(),
+            r#""plugins": { "My::Module": 1 }, "engines": { "perl": { "interpreter": "./perl" } }"#,
+        );
+        let mut availability = ignorant();
+        let begun = Instant::now();
+        for _ in 0..3 {
+            availability.refresh(&config);
+            assert!(availability.under_way.is_some());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5));
     }
 }

@@ -44,6 +44,11 @@ impl Ours {
         Self { own, plugins, groups: None }
     }
 
+    /// The user whom plugins run as, if that is another one than the DEN's.
+    pub fn plugins_user(&self) -> Option<u32> {
+        self.plugins
+    }
+
     /// Whether what carries the mark of a task is believed: a plugin of root's may have become anybody.
     fn believes(&self, user: u32) -> bool {
         self.own == 0 || self.has(user)

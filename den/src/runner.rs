@@ -80,6 +80,8 @@ impl Report {
             | Ask::Live { .. }
             | Ask::RemoveLive { .. }
             | Ask::Upload { .. }
+            | Ask::Register { .. }
+            | Ask::Detach
             | Ask::LetGo => None,
         }
     }
@@ -111,6 +113,8 @@ pub struct Work {
     pub queue: RawDocumentBuf,
     /// What is known of its schedule.
     pub schedule: OfSchedule,
+    /// The definitions of plugins in the database that it may need.
+    pub workers: Vec<RawDocumentBuf>,
     /// How long a lease is.
     pub lease: Duration,
     /// When the claim was asked for: the lease that it holds was not given before.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bson::Bson;
 use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, unleased_limit};
+use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, unleased_limit};
 
 use crate::boot_time::boot_time;
 use crate::node::Node;
@@ -90,6 +90,10 @@ impl Node {
             return Ok(());
         }
         let Some(stored) = self.store.find_task(task).await? else { return Ok(()) };
+        if is_detached(&stored) {
+            // It has handed the task over to a web service.
+            return Ok(());
+        }
         let is_its_run = stored.status == Status::Running
             && stored.attempt() == Some(claim.attempt)
             && stored.instance() == Some(claim.instance.as_str())
@@ -193,6 +197,7 @@ pub(crate) fn report(task: TaskId, buried: Buried, why: &str) {
     match buried {
         Buried::Orphaned => tracing::error!(%task, "{why}: orphaned"),
         Buried::Again => tracing::warn!(%task, "{why}: it will be tried again"),
+        Buried::LeftToService => tracing::warn!(%task, "{why}: its web service has it, and it runs on"),
         Buried::NotRunning => tracing::debug!(%task, "{why}, but it was over"),
     }
 }

@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant};
 
 use bson::Bson;
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::model::{Queue, QueueId, Task};
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Evidence, Outlook, Question};
+use disbatch_core::task::{Evidence, Outlook, Question, is_detached};
 
+use crate::external;
 use crate::node::Node;
 use crate::supervise::report;
 
@@ -26,6 +27,7 @@ impl Node {
         let outlook = self.store.look_around(&question).await?;
         if let Some(queues) = &outlook.queues {
             self.queues.set(queues.clone(), Instant::now());
+            self.workers.marked(outlook.workers.clone());
         }
         let mut again = self.sweep(&outlook).await?;
         if outlook.schedules || outlook.unsettled {
@@ -66,6 +68,9 @@ impl Node {
     /// The queues that this node would claim from.
     pub(crate) async fn served(&mut self) -> Result<Vec<Queue>, StoreError> {
         let mut queues = self.queues.get(&self.store).await?.to_vec();
+        if self.workers.refresh(&self.store).await? {
+            self.availability.define(self.workers.all());
+        }
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);
         self.others.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
@@ -134,6 +139,8 @@ impl Node {
             return Ok(());
         }
         let expired = self.store.expired_runs().await?;
+        let (of_services, expired): (Vec<Task>, Vec<Task>) = expired.into_iter().partition(is_detached);
+        external::end_lapsed(&self.store, of_services);
         if expired.is_empty() {
             return Ok(());
         }

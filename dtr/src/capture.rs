@@ -5,6 +5,7 @@ mod utf8;
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use disbatch_core::output::{Encoding, StreamName};
@@ -217,6 +218,21 @@ impl Capture {
         }
     }
 
+    /// Its last bytes, at most so many.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn tail(&self, most: usize) -> io::Result<Vec<u8>> {
+        let Some(file) = &self.file else {
+            let begin = self.memory.len().saturating_sub(most);
+            return Ok(self.memory[begin..].to_vec());
+        };
+        let length = self.length.min(most as u64);
+        let mut bytes = vec![0; usize::try_from(length).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, self.length - length)?;
+        Ok(bytes)
+    }
+
     /// All of it as text, for output that is known to be small.
     ///
     /// # Errors
@@ -248,6 +264,7 @@ mod tests {
             assert_eq!(capture.file.is_some(), length > IN_MEMORY);
             assert_eq!(bytes(&capture).await, source);
             assert_eq!(bytes(&capture).await, source, "it can be read again");
+            assert_eq!(capture.tail(10).unwrap(), source[length.saturating_sub(10)..]);
             assert_eq!(capture.encoding(), Encoding::Text);
         }
     }

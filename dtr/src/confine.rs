@@ -38,7 +38,7 @@ pub const WORD: &str = "confine";
 pub const COMPLAINTS_FD: i32 = 4;
 
 /// The name in lists of processes, for a moment.
-const ARG0: &str = "disbatch-confine";
+pub const ARG0: &str = "disbatch-confine";
 
 /// The exit status when there is no plugin. The guard goes by the complaint.
 const NO_PLUGIN: u8 = 126;

@@ -15,6 +15,9 @@ const LONGEST_LINE: usize = 2 * 1024 * 1024;
 /// The largest structured result, as BSON.
 const LARGEST_RESULT: usize = 1024 * 1024;
 
+/// The largest object of facts about a run, as BSON.
+const LARGEST_FACTS: usize = 16 * 1024;
+
 /// The longest message of progress, in bytes: it is written into the task once a second.
 const LONGEST_MESSAGE: usize = 4 * 1024;
 
@@ -25,8 +28,14 @@ pub struct Control {
     pub status: Option<Value>,
     /// The last `result`.
     pub result: Option<Document>,
+    /// What it says of how it was run.
+    pub facts: Option<Document>,
+    /// A web service has taken the task, which goes on without the plugin.
+    pub detach: bool,
     /// Of a warm plugin: the task is done, with what would be its exit status.
     pub done: Option<u8>,
+    /// Whether it can be so.
+    may_detach: bool,
     /// Of a warm plugin: the id of the task that is to be done.
     task: Option<String>,
     complaints: Notes,
@@ -38,6 +47,11 @@ impl Control {
     /// For a warm plugin that was given this task.
     pub fn of(task: TaskId) -> Self {
         Self { task: Some(task.to_string()), ..Self::default() }
+    }
+
+    /// The same for a plugin that may leave its task to a web service, or may not.
+    pub fn that_may_detach(self, may_detach: bool) -> Self {
+        Self { may_detach, ..self }
     }
 
     /// Follows the channel to its end. Keeps what was said so far when dropped between lines.
@@ -110,6 +124,16 @@ impl Control {
                 Ok(result) if size(&result) <= LARGEST_RESULT => self.result = Some(result),
                 Ok(_) => self.complain(format!("a result of more than {LARGEST_RESULT} bytes is ignored")),
                 Err(why) => self.complain(format!("a result is ignored: {why}")),
+            },
+            "facts" => match document(value) {
+                Ok(facts) if size(&facts) <= LARGEST_FACTS => self.facts = Some(facts),
+                Ok(_) => self.complain(format!("facts of more than {LARGEST_FACTS} bytes are ignored")),
+                Err(why) => self.complain(format!("facts are ignored: {why}")),
+            },
+            "detach" => match value {
+                Value::Bool(detach) if self.may_detach => self.detach = detach,
+                Value::Bool(_) => self.complain("detach is ignored: no web service calls back".to_owned()),
+                other => self.complain(format!("detach is ignored: expected true or false, got {other}")),
             },
             "progress" => match progress(&value) {
                 Ok(progress) => relay.progress(progress),
@@ -215,6 +239,32 @@ mod tests {
         assert_eq!(control.result, Some(doc! { "rows": 7 }));
         assert!(reports[0].get_object_id("task_id").is_ok());
         assert_eq!(control.notes().count(), 0);
+    }
+
+    #[tokio::test]
+    async fn facts_are_an_object_that_is_not_too_large() {
+        let (control, _) = hear(b"{\"facts\":{\"image\":\"a\"}}\n{\"facts\":5}\n").await;
+        assert_eq!((control.facts.clone(), control.notes().count()), (Some(doc! { "image": "a" }), 1));
+        let large = format!("{{\"facts\":{{\"a\":\"{}\"}}}}\n", "x".repeat(LARGEST_FACTS));
+        let (control, _) = hear(large.as_bytes()).await;
+        assert_eq!(control.facts, None);
+        let notes: Vec<String> = control.notes().collect();
+        assert_eq!(notes, ["disbatch: facts of more than 16384 bytes are ignored\n"]);
+    }
+
+    #[tokio::test]
+    async fn only_who_is_called_back_can_leave_a_task() {
+        let (relay, _inbox) = relay::channel();
+        for (may, text, detach, complaints) in [
+            (true, "{\"detach\":true}\n", true, 0),
+            (true, "{\"detach\":true}\n{\"detach\":false}\n", false, 0),
+            (true, "{\"detach\":1}\n", false, 1),
+            (false, "{\"detach\":true}\n", false, 1),
+        ] {
+            let mut control = Control::default().that_may_detach(may);
+            control.listen(text.as_bytes(), &relay).await;
+            assert_eq!((control.detach, control.notes().count()), (detach, complaints), "{text}");
+        }
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Stores what came out: each stream in its place, and the one update that ends the task.
 
-use bson::Bson;
 use bson::oid::ObjectId;
+use bson::{Bson, doc};
 use disbatch_core::config::Gfs;
 use disbatch_core::model::Task;
 use disbatch_core::output::StreamName;
@@ -15,6 +15,9 @@ use crate::ledger::{Ledger, OutputFile};
 use crate::outcome::Outcome;
 use crate::places::{Place, places, room_in};
 
+/// So many bytes of `exit` are always reckoned with.
+const ORDINARY_EXIT: u64 = 1024;
+
 /// How storing went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivered {
@@ -22,6 +25,8 @@ pub enum Delivered {
     Stored,
     /// The task has ended, but some output is missing; the task says which.
     Incomplete,
+    /// A web service goes on with the task. Nothing is stored.
+    Detached,
     /// The task was not ours to end any more. Nothing is stored.
     NotRunning,
 }
@@ -33,7 +38,7 @@ impl Delivered {
     /// The task was not ours to end.
     pub fn ending(self, run: &Run) -> Result<Ending, Failure> {
         match self {
-            Self::Stored => Ok(Ending::Stored),
+            Self::Stored | Self::Detached => Ok(Ending::Stored),
             Self::Incomplete => Ok(Ending::Incomplete),
             Self::NotRunning => Err(Failure::TakenAway { task: run.task, node: run.node.clone() }),
         }
@@ -51,11 +56,14 @@ pub async fn deliver(
     outcome: &Outcome,
     (gfs, early): (Gfs, &Early),
 ) -> Result<Delivered, StoreError> {
-    let room = room_in(task, outcome.result.as_ref()).saturating_sub(outcome.written);
+    let held = outcome.held.iter().flatten().cloned().map(size).sum::<u64>();
+    let further = outcome.exit.clone().map_or(0, size).saturating_sub(ORDINARY_EXIT) + held;
+    let room = room_in(task, outcome.result.as_ref()).saturating_sub(outcome.written + further);
     let [out_place, err_place] = places(gfs, room, [&outcome.stdout, &outcome.stderr].map(Capture::shape));
     let mut delivery = Delivery { ledger, run, files: Vec::new(), abandoned: Vec::new(), complete: true };
-    let stdout = delivery.place(StreamName::Stdout, &outcome.stdout, out_place).await?;
-    let stderr = delivery.place(StreamName::Stderr, &outcome.stderr, err_place).await?;
+    let [out, err] = &outcome.held;
+    let stdout = delivery.place(StreamName::Stdout, (&outcome.stdout, out), out_place).await?;
+    let stderr = delivery.place(StreamName::Stderr, (&outcome.stderr, err), err_place).await?;
     early.discard().await;
     let complete = delivery.complete;
     let finish = Finish {
@@ -80,6 +88,12 @@ pub async fn deliver(
     })
 }
 
+/// How many bytes a value takes in a document.
+fn size(value: impl Into<Bson>) -> u64 {
+    let value: Bson = value.into();
+    bson::serialize_to_vec(&doc! { "": value }).map_or(0, |bytes| bytes.len() as u64)
+}
+
 struct Delivery<'a> {
     ledger: &'a Ledger,
     run: &'a Run,
@@ -91,10 +105,18 @@ struct Delivery<'a> {
 }
 
 impl Delivery<'_> {
-    /// Brings a stream to its place and returns what the task's field is to hold. Output that cannot be
-    /// stored is replaced by the reason.
-    async fn place(&mut self, name: StreamName, stream: &Capture, place: Place) -> Result<Bson, StoreError> {
+    /// Brings a stream to its place and returns what the task's field is to hold: `held`, if there is such a value, and the
+    /// task has the stream. Output that cannot be stored is replaced by the reason.
+    async fn place(
+        &mut self,
+        name: StreamName,
+        (stream, held): (&Capture, &Option<Bson>),
+        place: Place,
+    ) -> Result<Bson, StoreError> {
         self.complete &= stream.failure().is_none();
+        if let (Place::Task, Some(value)) = (place, held) {
+            return Ok(value.clone());
+        }
         match place {
             Place::Task if stream.is_empty() => Ok(Bson::Null),
             Place::Task => match stream.text().await {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -22,8 +22,33 @@ const HOME: &str = "/";
 /// Nobody else may look into a private folder.
 const MODE: u32 = 0o700;
 
+/// Others than the runner's user may pass through the folder of private folders, and not look into it.
+const PARENT_MODE: u32 = 0o711;
+
 /// So many random characters make a name that nobody has.
 const RANDOM: usize = 6;
+
+/// Where private folders are made.
+static PARENT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Where private folders are made: in the system's folder for temporary files, unless that was said otherwise.
+pub fn parent() -> &'static Path {
+    PARENT.get_or_init(std::env::temp_dir)
+}
+
+/// Has them made in `parent`. That is of no effect once [`parent`] was asked for.
+pub fn make_in(parent: PathBuf) {
+    PARENT.get_or_init(|| parent);
+}
+
+/// Sees to it that there is such a folder. Others may pass through it, and not look into it.
+///
+/// # Errors
+/// It is not there, and cannot be made.
+pub fn provide(parent: &Path) -> Result<(), Failure> {
+    let made = fs::DirBuilder::new().recursive(true).mode(PARENT_MODE).create(parent);
+    made.map_err(|source| Failure::Folder { folder: parent.to_owned(), source })
+}
 
 /// Makes private folders. One that a task has left empty is the next task's, under its name: some file systems take
 /// longer to make and to remove a folder than a short task takes.
@@ -49,7 +74,7 @@ impl Folders {
 
     /// Leaves the folder of a task that is over, which is kept if it is as good as new.
     pub fn keep(&mut self, folder: Folder) {
-        let idle = std::env::temp_dir().join(PrivateFolder::idle(mark()).name());
+        let idle = parent().join(PrivateFolder::idle(mark()).name());
         match folder.set_aside(&idle) {
             Ok(true) => self.spare = Some(idle),
             Ok(false) => {}
@@ -69,7 +94,7 @@ impl Drop for Folders {
 
 /// Makes the spare folder the task's. `None`: it is gone, or the name is taken.
 fn reuse(spare: &Path, task: TaskId) -> Option<Folder> {
-    let path = std::env::temp_dir().join(PrivateFolder::of(task, mark()).name());
+    let path = parent().join(PrivateFolder::of(task, mark()).name());
     let entered = fs::rename(spare, &path).and_then(|()| std::env::set_current_dir(&path));
     match entered {
         Ok(()) => Some(Folder(path)),
@@ -94,14 +119,14 @@ impl Folder {
         let name = PrivateFolder::of(task, mark()).name();
         let mut builder = tempfile::Builder::new();
         builder.prefix(&name).permissions(fs::Permissions::from_mode(MODE));
-        let made = match builder.rand_bytes(0).tempdir() {
+        let made = match builder.rand_bytes(0).tempdir_in(parent()) {
             // Somebody else, or an earlier attempt that could not remove it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                builder.rand_bytes(RANDOM).tempdir()
+                builder.rand_bytes(RANDOM).tempdir_in(parent())
             }
             made => made,
         };
-        made.and_then(enter).map_err(|source| Failure::Folder { folder: std::env::temp_dir(), source })
+        made.and_then(enter).map_err(|source| Failure::Folder { folder: parent().to_owned(), source })
     }
 
     /// Where it is.
@@ -135,7 +160,7 @@ pub fn mark() -> &'static str {
 
 /// The private folders of the runner with this mark.
 pub fn of_mark(mark: &str) -> impl Iterator<Item = PathBuf> {
-    let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let entries = fs::read_dir(parent()).into_iter().flatten().flatten();
     let is_of_mark = move |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         PrivateFolder::parse(name).is_some_and(|folder| folder.mark.starts_with(mark))
@@ -203,6 +228,17 @@ mod tests {
         folders.keep(second);
         drop(folders);
         assert_eq!(of_mark(mark()).count(), 0);
+    }
+
+    #[test]
+    fn the_folder_of_private_folders_is_made_if_need_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let parent = folder.path().join("a/b");
+        provide(&parent).unwrap();
+        provide(&parent).unwrap();
+        assert_eq!(fs::metadata(&parent).unwrap().permissions().mode() & 0o066, 0);
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(provide(&folder.path().join("file/b")).is_err());
     }
 
     #[test]

@@ -84,6 +84,9 @@ use refusal::Patience;
 /// The first argument of a guard.
 pub const WORD: &str = "guard";
 
+/// What it is called.
+pub const ARG0: &str = "dtr-guard";
+
 /// The control channel's descriptor in the plugin. One digit, as `>&3` in a shell needs it.
 pub const CONTROL_FD: i32 = 3;
 
@@ -230,10 +233,11 @@ impl Guard {
         bury_children();
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         Command::new(program())
-            .arg0(OsStr::new("dtr-guard"))
+            .arg0(OsStr::new(ARG0))
             .arg(WORD)
             .arg(folder::mark())
             .arg(serde_json::to_string(&settings)?)
+            .arg(folder::parent())
             .stdin(OwnedFd::from(far))
             .stdout(Stdio::null())
             .spawn()?;

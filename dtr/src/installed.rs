@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 
 use disbatch_core::config::Config;
 use disbatch_core::model::PluginName;
-use disbatch_core::plugin::{Plugin, Plugins};
+use disbatch_core::plugin::{Manifest, Plugin, Plugins};
 
 /// What was found, and the state of the files that say so.
 #[derive(Debug)]
 pub struct Installed {
     plugins: Plugins,
     seen: Vec<(Option<Mark>, PathBuf)>,
+    /// What the database defines besides.
+    workers: Vec<Manifest>,
 }
 
 /// Tells a file that was changed or replaced: device, number, length, and the time of the last change in seconds and
@@ -26,19 +28,31 @@ impl Installed {
         // In this order: what changes in between counts as changed later.
         let with_mark = |path: PathBuf| (mark(&path), path);
         let seen = sources(config).into_iter().map(with_mark).collect();
-        Self { plugins: Plugins::discover(config), seen }
+        Self { plugins: Plugins::discover(config), seen, workers: Vec::new() }
     }
 
-    /// Looks again if a plugin with this name is not known, or if something has changed.
+    /// The database defines these plugins for the next task, and no others.
+    pub fn define(&mut self, workers: &[Manifest]) {
+        if self.workers != workers {
+            self.workers = workers.to_vec();
+            self.plugins.with_workers(workers);
+        }
+    }
+
+    /// Looks again if a plugin with this name is not known, or not for certain, or if something has changed.
     pub fn refresh(&mut self, name: &PluginName, config: &Config) {
-        if self.get(name).is_none() || self.seen.iter().any(|(seen, path)| mark(path) != *seen) {
-            *self = Self::discover(config);
+        if self.plugins.get(name).is_none() || self.seen.iter().any(|(seen, path)| mark(path) != *seen) {
+            let workers = std::mem::take(&mut self.workers);
+            let mut again = Self::discover(config);
+            again.plugins.remember(&self.plugins);
+            *self = again;
+            self.define(&workers);
         }
     }
 
     /// The plugin with this name.
     pub fn get(&self, name: &PluginName) -> Option<&Plugin> {
-        self.plugins.get(name)
+        self.plugins.get_to_run(name)
     }
 
     /// What looks like plugins and cannot run, as lines that begin with a line break.
@@ -78,6 +92,31 @@ mod tests {
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let manifest = format!(r#"{{"name":"{plugin}","command":["./run.sh","{argument}"]}}"#);
         fs::write(folder.join("plugin.json"), manifest).unwrap();
+    }
+
+    #[test]
+    fn what_the_database_defines_holds_for_one_task() {
+        let folder = tempfile::tempdir().unwrap();
+        install(&folder.path().join("plugins/one"), "One", "1");
+        let text = r#"{"mongohost":"h","database":"d","plugin_dirs":["plugins"]}"#;
+        let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
+        let mut installed = Installed::discover(&config);
+        let worker = |name: &str| {
+            let value = serde_json::json!({ "name": name, "command": ["/bin/sh", "-c"] });
+            Manifest::from_value(value).unwrap()
+        };
+        let (one, two) = ("One".parse().unwrap(), "Two".parse().unwrap());
+        installed.define(&[worker("One"), worker("Two")]);
+        installed.refresh(&"Unknown".parse().unwrap(), &config);
+        assert_eq!(installed.get(&one).unwrap().arguments, ["1"], "files come first");
+        assert_eq!(installed.get(&two).unwrap().arguments, ["-c"], "looking again changes nothing");
+        installed.define(&[]);
+        assert!(installed.get(&two).is_none() && installed.get(&one).is_some());
+        fs::write(folder.path().join("plugins/one/plugin.json"), "{").unwrap();
+        installed.refresh(&one, &config);
+        installed.define(&[worker("One"), worker("Two")]);
+        assert!(installed.get(&one).is_none(), "its manifest cannot be read for now");
+        assert!(installed.get(&two).is_some());
     }
 
     #[test]

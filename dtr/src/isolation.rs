@@ -17,7 +17,7 @@ use crate::guard;
 use crate::guard::protocol::Settings;
 
 /// The variables that a runner sets for its plugins. They come from nowhere else, whatever is configured.
-const SET_HERE: [&str; 21] = [
+const SET_HERE: [&str; 22] = [
     guard::TASK_VARIABLE,
     guard::RUNNER_VARIABLE,
     "DISBATCH_QUEUE_ID",
@@ -27,6 +27,7 @@ const SET_HERE: [&str; 21] = [
     "DISBATCH_ATTEMPT",
     "DISBATCH_WORK_DIR",
     "DISBATCH_CONTROL_FD",
+    "DISBATCH_PERL_CONFIG",
     "DISBATCH_WARM",
     "DISBATCH_STEP",
     "DISBATCH_STEPS",
@@ -90,6 +91,11 @@ impl Isolation {
             environment.set(variable, value);
         }
         environment
+    }
+
+    /// The user whom plugins run as, if that is another one than the runner's own.
+    pub fn user(&self) -> Option<&Identity> {
+        self.user.as_ref()
     }
 
     /// What all plugins have in common by way of their guard.

@@ -4,6 +4,8 @@
 //! runner writes by itself, with the same values: the DEN may have written them already, or may still do so. Each
 //! operation is fenced by the run, and recognises what it finds done.
 
+mod outside;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -1,8 +1,9 @@
 //! `dtr`: the task runner. Runs claimed tasks and stores what came out.
 //!
 //! This is the whole of it; `main.rs` only calls [`main`]. Nothing else is for others, but for [`input`], which tests
-//! need that make up what plugins might say.
+//! need that make up what plugins might say, and [`local`], by which the command line runs a plugin.
 
+mod answer;
 mod args;
 mod boot_time;
 mod capture;
@@ -15,8 +16,10 @@ mod echo;
 mod environment;
 mod facts;
 mod failure;
+mod files;
 mod folder;
 mod guard;
+mod harness;
 mod inherited;
 pub mod input;
 mod installed;
@@ -24,9 +27,11 @@ mod isolation;
 mod ledger;
 mod link;
 mod live;
+pub mod local;
 mod notes;
 mod outbox;
 mod outcome;
+mod own_file;
 mod places;
 mod plugin;
 mod relay;
@@ -58,6 +63,17 @@ pub fn main() -> ExitCode {
         Some(first) if first == confine::WORD => confine::main(arguments),
         _ => run_task(),
     }
+}
+
+/// Does what a guard does, or what comes between it and a plugin, in a program that runs plugins by [`local`]: it is started
+/// again as that. Returns its exit status; `None`: it was started as something else.
+pub fn as_part_of_runner() -> Option<ExitCode> {
+    let mut arguments = std::env::args_os();
+    let (own, first) = (arguments.next()?, arguments.next()?);
+    if own == guard::ARG0 && first == guard::WORD {
+        return Some(guard::process::main(arguments));
+    }
+    (own == confine::ARG0 && first == confine::WORD).then(|| confine::main(arguments))
 }
 
 #[tokio::main(flavor = "current_thread")]

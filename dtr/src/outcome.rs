@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use disbatch_core::clock;
 use disbatch_core::model::{Rules, Status, Task};
 
@@ -25,32 +25,67 @@ pub struct Verdict {
     pub note: Option<String>,
     /// Whether the private folder has been left by everyone.
     pub has_left: bool,
+    /// A web service has taken the task, which goes on there.
+    pub detached: bool,
+    /// What the task's `exit` has besides.
+    pub more: Document,
+    /// Values that standard output and standard error are stored as in place of their text.
+    pub held: [Option<Held>; 2],
     reason: Option<Reason>,
+}
+
+/// A value that a stream is stored as in the task, in place of its text, as long as it is of that length: nothing has been
+/// added to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Held {
+    /// The value.
+    pub value: Bson,
+    /// The length of the text in bytes.
+    pub length: u64,
 }
 
 impl Verdict {
     /// What came of a plugin that has ended.
     pub fn of(ended: Ended) -> Self {
+        let status = verdict::final_status(ended.exit, ended.control.status.as_ref());
+        Self::with(ended, status)
+    }
+
+    /// The same of one that has this status unless it was made to end.
+    pub fn with(ended: Ended, status: Status) -> Self {
         ended.facts.log();
         let reason = ended.facts.reason;
         let (status, note) = match reason {
-            Some(Reason::Runner) | None => {
-                let status = verdict::final_status(ended.exit, ended.control.status.as_ref());
-                (status, reason.map(|reason| ordered(reason).1))
-            }
+            Some(Reason::Runner) | None => (status, reason.map(|reason| ordered(reason).1)),
             Some(reason) => {
                 let (status, note) = ordered(reason);
                 (status, Some(note))
             }
         };
+        let more = ended.control.facts.map(|facts| doc! { "engine": facts }).unwrap_or_default();
         Self {
             status,
             result: ended.control.result,
             note: note.map(str::to_owned),
             has_left: ended.facts.alone,
+            detached: ended.control.detach && ended.exit.success() && reason.is_none(),
+            more,
+            held: [None, None],
             facts: Some(ended.facts),
             reason,
         }
+    }
+
+    /// Whether the plugin ended by itself, as far as the runner knows.
+    pub fn is_its_own(&self) -> bool {
+        matches!(self.reason, None | Some(Reason::Runner))
+    }
+
+    /// What the task's `exit` has, if there was a plugin.
+    pub fn exit(&self) -> Option<Document> {
+        let mut document = self.facts.as_ref().map(exit)?;
+        document.extend(self.more.clone());
+        Some(document)
     }
 
     /// What comes of a step that is not begun with, because the task has to end.
@@ -65,7 +100,17 @@ impl Verdict {
     }
 
     fn without_plugin(status: Status, note: String) -> Self {
-        Self { status, result: None, facts: None, note: Some(note), has_left: true, reason: None }
+        Self {
+            status,
+            result: None,
+            facts: None,
+            note: Some(note),
+            has_left: true,
+            detached: false,
+            more: Document::new(),
+            held: [None, None],
+            reason: None,
+        }
     }
 
     /// The same after what came of the steps before, if there were any.
@@ -75,10 +120,13 @@ impl Verdict {
             (Some(own), Some(before)) => Some(own.after(&before)),
             (own, before) => own.or(before),
         };
+        let mut more = earlier.more;
+        more.extend(self.more);
         Self {
             result: self.result.or(earlier.result),
             has_left: self.has_left && earlier.has_left,
             facts,
+            more,
             ..self
         }
     }
@@ -116,6 +164,10 @@ pub struct Outcome {
     pub has_left: bool,
     /// How many bytes were written into the task while it ran, besides its progress.
     pub written: u64,
+    /// Values that standard output and standard error are stored as in the task, in place of their text.
+    pub held: [Option<Bson>; 2],
+    /// A web service has taken the task, which goes on there: nothing is to be stored.
+    pub detached: bool,
     reason: Option<Reason>,
 }
 
@@ -140,16 +192,23 @@ impl Outcome {
             tracing::error!("{failure}");
             stderr.note(&format!("disbatch: {failure}\n"));
         }
+        let exit = verdict.exit();
+        let [out, err] = verdict.held;
+        let unchanged = |held: Option<Held>, stream: &Capture| {
+            held.filter(|held| held.length == stream.len()).map(|held| held.value)
+        };
         Self {
             status: verdict.status,
+            held: [unchanged(out, &stdout), unchanged(err, &stderr)],
             stdout,
             stderr,
             result: verdict.result,
-            exit: verdict.facts.as_ref().map(exit),
+            exit,
             note: verdict.note,
             again: None,
             has_left: verdict.has_left,
             written: 0,
+            detached: verdict.detached,
             reason: verdict.reason,
         }
     }
@@ -157,6 +216,11 @@ impl Outcome {
     /// With so many bytes that were written into the task while it ran.
     pub fn after_writing(self, written: u64) -> Self {
         Self { written, ..self }
+    }
+
+    /// With what the task's `exit` is to have although there was no plugin.
+    pub fn with_exit(self, exit: Option<Document>) -> Self {
+        Self { exit, ..self }
     }
 
     /// Perl Disbatch's words for a task whose plugin never ran.
@@ -192,6 +256,8 @@ impl Outcome {
             again: None,
             has_left: true,
             written: 0,
+            held: [None, None],
+            detached: false,
             reason: None,
         }
     }

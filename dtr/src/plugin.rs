@@ -1,12 +1,14 @@
 //! One plugin process from its start to its end: a single owner for its pipes, its exit and its signals.
 
 mod ending;
+mod given;
 mod variables;
+mod worker;
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -35,7 +37,12 @@ use crate::storage::Ear;
 use crate::supervision::{End, Reason, Supervision, Wish};
 
 pub use ending::Ending;
+pub use given::clear_away;
 pub use variables::{secret_variable, variables};
+pub use worker::{Adapter, Callback, Worker};
+
+use given::Given;
+use variables::WORK_DIR;
 
 /// How long pipes may stay open after the plugin's end before they are left to whoever holds them.
 pub const PIPES_GRACE: Duration = Duration::from_secs(2);
@@ -81,8 +88,14 @@ pub struct About {
     pub step: Option<OfStep>,
     /// Whether it finds secure parameters in a variable, too.
     pub secure_params_in_environment: bool,
-    /// What it finds in variables that nobody else sees.
+    /// What it finds in variables that nobody else sees; an adapter finds it in its input.
     pub secrets: NamedSecrets,
+    /// The configuration of the node.
+    pub config: PathBuf,
+    /// What its adapter is told, if it has one.
+    pub adapter: Option<Adapter>,
+    /// With what its web service calls back, if it does.
+    pub callback: Option<Callback>,
 }
 
 /// A plugin that has ended.
@@ -136,7 +149,7 @@ impl NotBegun {
 /// There is no guard, or it takes no orders.
 pub async fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Result<Guarded> {
     guards.be_ready(job.until).await?;
-    let spawn = spawn(plugin, job, guards.isolation());
+    let spawn = spawn(plugin, job, guards.isolation())?;
     guards.spawn(spawn)
 }
 
@@ -153,13 +166,14 @@ pub fn follow<'a>(
     relay: &'a Relay,
     says: (&'a mut Supervision, &'a Lifecycle),
 ) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a> {
-    let document = task_json(job.task, job.secure_params);
-    async move { feed_and_listen(guard, document?, captures, relay, says).await }
+    let input = input(&job);
+    let control = Control::default().that_may_detach(job.about.callback.is_some());
+    async move { feed_and_listen(guard, (input?, control), captures, relay, says).await }
 }
 
 async fn feed_and_listen(
     mut guard: Guarded,
-    document: Zeroizing<Vec<u8>>,
+    (input, mut control): (Zeroizing<Vec<u8>>, Control),
     captures: &mut Captures,
     relay: &Relay,
     (supervision, lifecycle): (&mut Supervision, &Lifecycle),
@@ -170,15 +184,14 @@ async fn feed_and_listen(
         return Err(io::Error::other("the plugin has no pipes").into());
     };
     let mut ear = Ear::default();
-    let mut control = Control::default();
     let fate;
     let abandoned;
     {
         let feed = async move {
             // A plugin need not read its standard input.
-            let _broken_pipe = stdin.write_all(&document).await;
+            let _broken_pipe = stdin.write_all(&input).await;
             // Now, and not at the end of the plugin: it may have secure parameters in it.
-            drop((stdin, document));
+            drop((stdin, input));
         };
         let streams = async {
             tokio::join!(
@@ -272,28 +285,41 @@ impl Watch<'_> {
     }
 }
 
-fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> Spawn {
-    let mut environment = isolation.environment_with(&job.about.secrets);
+fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Spawn> {
+    let Given { arguments, environment: further } = given::prepare(plugin, &job, isolation)?;
+    let no_secrets = NamedSecrets::default();
+    let is_adapter = plugin.adapter.is_some();
+    let mut environment =
+        isolation.environment_with(if is_adapter { &no_secrets } else { &job.about.secrets });
     for (name, value) in variables(&job) {
         environment.add(name, value);
     }
-    if let Some((name, mut value)) = secret_variable(&job) {
+    // What is secret comes to an adapter with its input alone.
+    if let Some((name, mut value)) = secret_variable(&job).filter(|_| !is_adapter) {
         // As it is: a copy would not be overwritten.
         environment.add(name, OsString::from_vec(std::mem::take(&mut *value)));
     }
     environment.add("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string());
-    environment.add("DISBATCH_WORK_DIR", job.folder);
-    Spawn {
+    environment.add(WORK_DIR, job.folder);
+    for (name, value) in further {
+        environment.add(name, value);
+    }
+    Ok(Spawn {
         until: job.until,
         program: plugin.program.clone(),
-        arguments: plugin.arguments.iter().map(OsString::from).collect(),
+        arguments,
         environment,
         folder: job.folder.to_owned(),
         descriptors: 0,
         confinement: isolation
             .confinement(&plugin.manifest)
             .map(|confinement| Confinement { handed_over: !job.is_first(), ..confinement }),
-    }
+    })
+}
+
+/// What the plugin is sent: the task, and what its adapter is told.
+fn input(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
+    secrets::within(&json_of(job.task)?, job.secure_params, Worker::of(job).as_ref())
 }
 
 /// The task as one line of relaxed extended JSON. Secure parameters are in it as they were given.
@@ -301,10 +327,13 @@ fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> Spawn {
 /// # Errors
 /// The task cannot be written as JSON.
 pub fn task_json(task: &Task, secure_params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
+    secrets::within(&json_of(task)?, secure_params, None)
+}
+
+fn json_of(task: &Task) -> io::Result<String> {
     let mut document = bson::serialize_to_document(task).map_err(io::Error::other)?;
     document.remove(FIELD);
-    let json = Bson::Document(document).into_relaxed_extjson();
-    secrets::within(&json.to_string(), secure_params)
+    Ok(Bson::Document(document).into_relaxed_extjson().to_string())
 }
 
 #[cfg(test)]

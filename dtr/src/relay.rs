@@ -11,6 +11,7 @@ use disbatch_core::task::{Run, STORAGE};
 use tokio::sync::{OnceCell, mpsc, watch};
 
 use crate::ledger::Ledger;
+use crate::local::Word;
 use crate::notes::Notes;
 use crate::retry::{Patience, retry};
 use crate::steps::OfStep;
@@ -105,6 +106,39 @@ impl Inbox {
     /// The next report, `None` when the plugin's side is closed.
     pub async fn next_report(&mut self) -> Option<Document> {
         self.reports.recv().await
+    }
+
+    /// Hands on everything as it comes until the plugin's side is closed. Of what comes faster than that, save reports, the
+    /// last word.
+    pub async fn tell(mut self, mut say: impl FnMut(Word)) {
+        let json = |document: Document| Bson::Document(document).into_relaxed_extjson();
+        let mut open = [true; 3];
+        while open.contains(&true) {
+            tokio::select! {
+                changed = self.progress.changed(), if open[0] => match changed {
+                    Ok(()) => {
+                        let latest = self.progress.borrow_and_update().clone();
+                        if let Some(progress) = latest {
+                            say(Word::Progress(json(progress)));
+                        }
+                    }
+                    Err(_) => open[0] = false,
+                },
+                changed = self.storage.changed(), if open[1] => match changed {
+                    Ok(()) => {
+                        let latest = self.storage.borrow_and_update().clone();
+                        if let Some(storage) = latest {
+                            say(Word::Storage(storage.into_relaxed_extjson()));
+                        }
+                    }
+                    Err(_) => open[1] = false,
+                },
+                report = self.reports.recv(), if open[2] => match report {
+                    Some(report) => say(Word::Report(json(report))),
+                    None => open[2] = false,
+                },
+            }
+        }
     }
 
     /// Writes everything to the database until the plugin's side is closed. Returns complaints about what the database

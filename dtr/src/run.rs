@@ -1,9 +1,11 @@
 //! One task by itself, step by step, as a person or a Perl DEN wants it.
 
-use disbatch_core::model::{Queue, Rules, Selector, Task, TaskId};
+use disbatch_core::model::{PluginName, Queue, Rules, Selector, Step, Task, TaskId};
+use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Start, Started};
+use disbatch_core::workers::manifests;
 
 use crate::args::Args;
 use crate::boot_time::Asked;
@@ -40,10 +42,10 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
         pid: std::process::id(),
         waiting: None,
     };
-    let begun = begin(&ledger, &claim, asked, &setup).await?;
+    let begun = begin(&ledger, &claim, asked, (&setup, &kit)).await?;
     tracing::info!(task = %id, queue = %begun.task.queue, attempt = begun.run.attempt, "task started");
     let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: folder.path() };
-    let (outcome, delivered) = work.carry_out(&mut kit).await?;
+    let (outcome, delivered) = Box::pin(work.carry_out(&mut kit)).await?;
     kit.warm.end().await;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
     ledger.flush().await;
@@ -53,7 +55,12 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     delivered.ending(&begun.run)
 }
 
-async fn begin(ledger: &Ledger, claim: &Start, asked: Asked, setup: &Setup) -> Result<Begun, Failure> {
+async fn begin(
+    ledger: &Ledger,
+    claim: &Start,
+    asked: Asked,
+    (setup, kit): (&Setup, &Kit),
+) -> Result<Begun, Failure> {
     let (task, run) = match ledger.start(claim).await? {
         Started::Running(task, run) => (*task, run),
         Started::NotClaimed => {
@@ -68,9 +75,40 @@ async fn begin(ledger: &Ledger, claim: &Start, asked: Asked, setup: &Setup) -> R
         Err(error) if error.is_transient() => return Err(error.into()),
         found => found.map_err(|error| error.to_string()),
     };
-    let rules = Rules::of(&task, queue.as_ref().ok().and_then(Option::as_ref));
+    let known_queue = queue.as_ref().ok().and_then(Option::as_ref);
+    let has_all = plugins_of(&task, known_queue).all(|name| is_run_anyway(&name, (setup, kit)));
+    let workers = if has_all { Vec::new() } else { workers(ledger, setup).await? };
+    let rules = Rules::of(&task, known_queue);
     let until_deadline = custody::until_deadline(&task, &rules, claim.lease);
-    Ok(Begun { task, queue, schedule, run, asked, until_deadline, lease: claim.lease })
+    Ok(Begun { task, queue, schedule, workers, run, asked, until_deadline, lease: claim.lease })
+}
+
+/// Whether this host has a plugin that is run whatever the database defines. If the configuration leaves it out, it is not.
+fn is_run_anyway(name: &PluginName, (setup, kit): (&Setup, &Kit)) -> bool {
+    let listed = setup.config.plugins.as_ref();
+    kit.plugins.get(name).is_some() && listed.is_none_or(|listed| listed.allows(name.as_str()))
+}
+
+/// The plugins that a task and its queue name.
+fn plugins_of(task: &Task, queue: Option<&Queue>) -> impl Iterator<Item = PluginName> {
+    let of_queue = queue.and_then(|queue| queue.plugin_name().ok().flatten());
+    let steps = Step::of_task(task).unwrap_or_default();
+    of_queue.into_iter().chain(steps.into_iter().filter_map(|step| step.plugin))
+}
+
+/// The plugins that the database defines. If they cannot be read, there are none: most tasks need none.
+async fn workers(ledger: &Ledger, setup: &Setup) -> Result<Vec<Manifest>, StoreError> {
+    let read = retry("reading the workers", Patience::Endless, &setup.lifecycle, |_| async {
+        ledger.store().await?.workers().await
+    });
+    match read.await {
+        Ok(workers) => Ok(manifests(&workers)),
+        Err(error) if error.is_transient() => Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "the plugins that the database defines cannot be read");
+            Ok(Vec::new())
+        }
+    }
 }
 
 /// What the task's schedule knows of earlier runs. Most tasks have none.

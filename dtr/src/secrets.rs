@@ -6,7 +6,13 @@ use std::io;
 use disbatch_core::config::Config;
 use disbatch_core::model::Task;
 use disbatch_core::secrets::{FIELD, Keys, Sealed, SecureParams};
+use serde::Serialize;
 use zeroize::Zeroizing;
+
+use crate::plugin::Worker;
+
+/// The field in which an adapter is told what it has to know besides the task.
+const WORKER: &str = "worker";
 
 /// Those of a task; none if it has none. Keys are read each time, so that a runner that has been there for long knows new
 /// ones too.
@@ -25,29 +31,49 @@ pub fn of(task: &Task, config: &Config) -> Result<Option<SecureParams>, String> 
     keys.open(task.queue, &sealed).map(Some).map_err(|error| why(&error))
 }
 
-/// A JSON object with a line break after it, and with secure parameters in it, if there are any. It is overwritten when
-/// it is dropped.
+/// A JSON object with a line break after it, and with secure parameters in it, and with what an adapter is told, if there
+/// are any. It is overwritten when it is dropped.
 ///
 /// # Errors
 /// They cannot be written as JSON.
-pub fn within(object: &str, params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
-    let Some(params) = params else { return Ok(Zeroizing::new(format!("{object}\n").into_bytes())) };
+pub fn within(
+    object: &str,
+    params: Option<&SecureParams>,
+    worker: Option<&Worker<'_>>,
+) -> io::Result<Zeroizing<Vec<u8>>> {
+    if params.is_none() && worker.is_none() {
+        return Ok(Zeroizing::new(format!("{object}\n").into_bytes()));
+    }
     let mut length = Length(0);
-    serde_json::to_writer(&mut length, params.value())?;
-    // It is never moved to where there is more room: what it leaves behind would not be overwritten.
-    let room = object.len() + FIELD.len() + length.0 + 8;
-    let mut line = Zeroizing::new(Vec::<u8>::with_capacity(room));
+    if let Some(params) = params {
+        append(&mut length, FIELD, params.value())?;
+    }
+    if let Some(worker) = worker {
+        append(&mut length, WORKER, worker)?;
+    }
     let fields = object.strip_suffix('}').ok_or_else(|| io::Error::other("a task is an object"))?;
+    // It is never moved to where there is more room: what it leaves behind would not be overwritten.
+    let mut line = Zeroizing::new(Vec::<u8>::with_capacity(object.len() + length.0 + 4));
     line.extend_from_slice(fields.as_bytes());
-    if !fields.ends_with('{') {
-        line.push(b',');
+    if let Some(params) = params {
+        append(&mut *line, FIELD, params.value())?;
     }
-    for part in ["\"", FIELD, "\":"] {
-        line.extend_from_slice(part.as_bytes());
+    if let Some(worker) = worker {
+        append(&mut *line, WORKER, worker)?;
     }
-    serde_json::to_writer(&mut *line, params.value())?;
     line.extend_from_slice(b"}\n");
+    if fields.ends_with('{') {
+        // Then the first field comes after no other one.
+        let comma = fields.len();
+        line.remove(comma);
+    }
     Ok(line)
+}
+
+/// Writes one more field, and the comma before it.
+fn append(target: &mut impl io::Write, name: &str, value: &impl Serialize) -> io::Result<()> {
+    write!(target, ",\"{name}\":")?;
+    Ok(serde_json::to_writer(target, value)?)
 }
 
 /// Counts what is written.
@@ -95,7 +121,7 @@ mod tests {
         let secret = json!({ "password": "correct \"horse\"\n", "list": [1, null, { "é": "\u{1}" }] });
         let params = SecureParams::new(secret.as_object().unwrap().clone()).unwrap();
         for object in [json!({}), json!({ "a": { "b": "}" } }), json!({ "_id": { "$oid": "x" }, "z": "{" })] {
-            let line = within(&object.to_string(), Some(&params)).unwrap();
+            let line = within(&object.to_string(), Some(&params), None).unwrap();
             assert_eq!(line.last(), Some(&b'\n'));
             let read: Value = serde_json::from_slice(&line).unwrap();
             let mut expected = object.clone();
@@ -103,10 +129,10 @@ mod tests {
             assert_eq!(read, expected);
             // Had it grown, its capacity would be more than was asked for.
             assert!(line.capacity() <= line.len() + 8, "{} of {}", line.len(), line.capacity());
-            let without = within(&object.to_string(), None).unwrap();
+            let without = within(&object.to_string(), None, None).unwrap();
             assert_eq!(*without, format!("{object}\n").into_bytes());
         }
-        assert!(within("null", Some(&params)).is_err());
+        assert!(within("null", Some(&params), None).is_err());
     }
 
     #[test]

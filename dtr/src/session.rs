@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
-use bson::{DateTime, doc};
+use bson::{DateTime, RawDocumentBuf, doc};
 use disbatch_core::link::{Assignment, Go, ToRunner};
 use disbatch_core::model::{Queue, Rules, Status, Task};
+use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::task::{Start, Started};
+use disbatch_core::workers::{Worker, manifests};
 use tokio::time::timeout;
 
 use crate::args::Args;
@@ -100,7 +102,7 @@ impl Session {
             task = %begun.run.task, queue = %begun.task.queue, attempt = begun.run.attempt, "task started"
         );
         let work = Work { setup: &self.setup, ledger: &ledger, begun: &begun, folder: folder.path() };
-        let (outcome, delivered) = work.carry_out(&mut self.kit).await?;
+        let (outcome, delivered) = Box::pin(work.carry_out(&mut self.kit)).await?;
         tracing::info!(task = %begun.run.task, status = %outcome.status, ?delivered, "task ended");
         ledger.flush().await;
         if outcome.has_left {
@@ -151,6 +153,15 @@ fn queue_of(assignment: &Assignment) -> Result<Option<Queue>, String> {
     bson::deserialize_from_slice(assignment.queue.as_bytes()).map(Some).map_err(|error| error.to_string())
 }
 
+/// The plugins that the DEN knows from the database. One that cannot be read is not there.
+fn workers_of(assignment: &Assignment) -> Vec<Manifest> {
+    let read = |raw: &RawDocumentBuf| {
+        Worker::of_raw(raw).inspect_err(|error| tracing::warn!(%error, "ignoring a worker")).ok()
+    };
+    let workers: Vec<Worker> = assignment.workers.iter().filter_map(read).collect();
+    manifests(&workers)
+}
+
 /// The DEN has started it.
 fn started(assignment: Assignment, go: Go, lease: Duration) -> Result<Begun, Failure> {
     let mut task: Task = bson::deserialize_from_slice(assignment.task.as_bytes())?;
@@ -160,8 +171,8 @@ fn started(assignment: Assignment, go: Go, lease: Duration) -> Result<Begun, Fai
     let until_deadline =
         go.deadline_in_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
     let asked = Asked::for_plugin_until(until, lease);
-    let schedule = schedule_of(&assignment);
-    Ok(Begun { task, queue, schedule, run: assignment.run, asked, until_deadline, lease })
+    let (schedule, workers) = (schedule_of(&assignment), workers_of(&assignment));
+    Ok(Begun { task, queue, schedule, workers, run: assignment.run, asked, until_deadline, lease })
 }
 
 /// What the start changes in a task, for the plugin, which is told of a running task.
@@ -199,7 +210,8 @@ async fn start(assignment: Assignment, lease: Duration, ledger: &Ledger) -> Resu
         Started::NotClaimed => return Err(not_claimed(&assignment)),
     };
     let (queue, schedule) = (queue_of(&assignment), schedule_of(&assignment));
+    let workers = workers_of(&assignment);
     let rules = Rules::of(&task, queue.as_ref().ok().and_then(Option::as_ref));
     let until_deadline = custody::until_deadline(&task, &rules, lease);
-    Ok(Begun { task, queue, schedule, run, asked, until_deadline, lease })
+    Ok(Begun { task, queue, schedule, workers, run, asked, until_deadline, lease })
 }

@@ -11,6 +11,7 @@ use disbatch_core::telemetry;
 use crate::args::Args;
 use crate::custody::Nudges;
 use crate::failure::Failure;
+use crate::folder;
 
 /// What a runner has before its first task.
 #[derive(Debug)]
@@ -38,6 +39,10 @@ impl Setup {
             Some(name) => NodeName::new(name),
             None => NodeName::of_this_host().map_err(Failure::Setup)?,
         };
+        if config.temp_dir.is_some() {
+            folder::make_in(config.temp_folder());
+            folder::provide(folder::parent())?;
+        }
         telemetry::init(&log_of(&config, args.quiet)).map_err(Failure::Setup)?;
         if args.link.is_none() {
             // A DEN has said it for all of its runners.

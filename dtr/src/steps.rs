@@ -5,7 +5,7 @@ use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::{Status, number};
 
 use crate::capture::Captures;
-use crate::outcome::{self, Verdict};
+use crate::outcome::Verdict;
 use crate::relay::Relay;
 
 /// A step among others.
@@ -77,8 +77,8 @@ impl Board {
     /// The step `index` has ended.
     pub fn end(&mut self, index: usize, verdict: &Verdict) {
         let mut end = doc! { "status": verdict.status, "ended": SystemClock.now() };
-        if let Some(facts) = &verdict.facts {
-            end.insert("exit", outcome::exit(facts));
+        if let Some(exit) = verdict.exit() {
+            end.insert("exit", exit);
         }
         if let Some(note) = &verdict.note {
             end.insert("message", note);

@@ -23,7 +23,7 @@ pub fn final_status(exit: ExitStatus, announced: Option<&Value>) -> Status {
 
 /// Disbatch's rule: a positive integer, or text that is one (`/^[1-9]\d*$/`, which in Perl allows a line
 /// break at the end); everything else is a failure.
-fn announced_status(value: &Value) -> Status {
+pub fn announced_status(value: &Value) -> Status {
     let text = match value {
         Value::String(text) => text.strip_suffix('\n').unwrap_or(text).to_owned(),
         Value::Number(number) if number.as_f64().is_some_and(|n| n.fract() == 0.0 && n.abs() < 1e15) => {

@@ -1,5 +1,7 @@
 //! One task that this runner has, from its start to its stored result.
 
+mod answered;
+mod elsewhere;
 mod parts;
 mod perform;
 
@@ -8,6 +10,7 @@ use std::time::Duration;
 
 use disbatch_core::config::{Config, ConfigError};
 use disbatch_core::model::{Queue, Rules, Task};
+use disbatch_core::plugin::{Engine, Manifest};
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
@@ -16,6 +19,7 @@ use crate::boot_time::{Asked, boot_time};
 use crate::custody::{Charge, Custody};
 use crate::deliver::{Delivered, deliver};
 use crate::early::Early;
+use crate::files;
 use crate::guard::Guards;
 use crate::installed::Installed;
 use crate::isolation::Isolation;
@@ -38,6 +42,8 @@ pub struct Begun {
     pub queue: Result<Option<Queue>, String>,
     /// What its schedule knows of earlier runs, if it has one, or why that cannot be read.
     pub schedule: Result<Option<ForRun>, String>,
+    /// The plugins that the database defines, as far as the task may need them.
+    pub workers: Vec<Manifest>,
     /// This run of it.
     pub run: Run,
     /// When the first lease was asked for.
@@ -98,10 +104,12 @@ impl Work<'_> {
         let live = Live::start(self.ledger, run);
         let early = Early::new(self.ledger, run, self.setup.gfs);
 
+        let mut asks_service = false;
         let outcome = match outcome::needless(task, *until_deadline) {
             Some(outcome) => outcome,
             None => match parts::find(self.begun, &self.setup.config, &mut kit.plugins) {
                 Ok(parts) => {
+                    asks_service = parts.iter().any(|part| part.plugin.manifest.engine == Engine::Http);
                     let until = self.plugin_until().await?;
                     let tools = (&mut kit.guards, &mut kit.warm);
                     self.perform(&parts, tools, supervision, (&live, &early, until)).await
@@ -117,9 +125,16 @@ impl Work<'_> {
             early.discard().await;
             self.ledger.let_go().await;
             Delivered::NotRunning
+        } else if self.is_elsewhere(&outcome, asks_service).await? {
+            early.discard().await;
+            // The lease is kept until it is the web service's.
+            let detached = self.ledger.detach(run).await?;
+            drop(custody);
+            if detached { Delivered::Detached } else { Delivered::NotRunning }
         } else {
             deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early)).await?
         };
+        files::settle(self, delivered).await;
         // Now the output is in its place, or whoever has taken the task away has kept what was written.
         live.end().await;
         Ok((outcome, delivered))

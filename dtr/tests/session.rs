@@ -150,7 +150,9 @@ impl Den {
             let answer = match ask {
                 Ask::Finish(finish) => return (id, *finish),
                 Ask::Renew => Answer::Held { until_ms: until_ms(self.lease), cancel: false },
-                Ask::RetryLater { .. } | Ask::LetGo => panic!("{ask:?}"),
+                Ask::RetryLater { .. } | Ask::Register { .. } | Ask::Detach | Ask::LetGo => {
+                    panic!("{ask:?}")
+                }
                 Ask::Progress(_)
                 | Ask::Steps { .. }
                 | Ask::Storage { .. }
@@ -211,6 +213,7 @@ fn assignment(plugin: &str, lease: Duration, number: i64) -> Assignment {
         lease_ms: lease.as_millis().try_into().unwrap(),
         schedule: None,
         schedule_problem: None,
+        workers: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use disbatch_core::config::relaxed::to_strict;
 use disbatch_core::config::{Config, ConfigError};
-use disbatch_core::plugin::Manifest;
+use disbatch_core::plugin::{Engine, Manifest};
 use serde_json::Value;
 
 /// The bytes are such a file.
@@ -47,7 +47,7 @@ fn keys(config: &Result<Config, ConfigError>) -> Option<&[String]> {
 fn check_manifest(manifest: &Manifest) {
     let name = manifest.name.as_str();
     assert!(!name.is_empty() && !name.contains(['/', '\\', '.', '\0', ' ']), "{name:?}");
-    assert!(!manifest.command.is_empty());
+    assert!(manifest.engine != Engine::Exec || !manifest.command.is_empty());
     if let Some(warm) = manifest.warm {
         assert!(warm.tasks > 0, "{warm:?}");
     }

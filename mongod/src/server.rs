@@ -226,7 +226,10 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     add("--port", OsStr::new(&port.to_string()));
     add("--wiredTigerCacheSizeGB", OsStr::new("0.25"));
     // Without this, 300 MB of journal are laid out before the first write.
-    add("--wiredTigerEngineConfigString", OsStr::new("log=(prealloc=false,file_max=32MB)"));
+    // Files of collections that nobody uses are closed soon: many databases have more of them than a process may have open.
+    let files = "file_manager=(close_idle_time=20,close_scan_interval=5,close_handle_minimum=500)";
+    let journal = "log=(prealloc=false,file_max=32MB)";
+    add("--wiredTigerEngineConfigString", OsStr::new(&format!("{journal},{files}")));
     add("--setParameter", OsStr::new("diagnosticDataCollectionEnabled=false"));
     if options.replica_set {
         add("--replSet", OsStr::new(ready::REPLICA_SET));

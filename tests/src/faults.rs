@@ -7,6 +7,7 @@ pub mod moments;
 pub mod records;
 pub mod work;
 
+mod boxes;
 mod checks;
 mod fault;
 mod inject;
@@ -14,6 +15,7 @@ mod node;
 mod processes;
 pub(crate) mod random;
 mod report;
+mod service;
 mod submit;
 mod ticking;
 mod watch;
@@ -33,6 +35,7 @@ use checks::{Evidence, Verdict};
 use inject::{Injected, Injector};
 use random::Random;
 use report::say;
+use service::Served;
 use submit::Submitted;
 use ticking::Ticking;
 use world::World;
@@ -68,18 +71,26 @@ pub async fn run(args: Args) -> anyhow::Result<bool> {
 
 async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool> {
     let mut random = Random::new(seed);
-    let world = Arc::new(Box::pin(World::start(folder)).await?);
+    let world = Arc::new(Box::pin(World::start(folder, random.split())).await?);
     let (injected, submitted, ticking) = Box::pin(break_things(&world, args, &mut random)).await?;
     say(&format!("no more faults; {} submissions were repeated", submitted.repeated));
     world.heal().await?;
     watch::until_all_fired(&world, &ticking).await?;
     watch::until_all_ended(&world).await?;
     watch::until_tidy(&world).await?;
+    watch::until_nothing_is_said(&world).await;
+    let boxes = watch::until_no_containers(&world).await?;
     let mut verdicts = Box::pin(end(&world)).await?;
+    verdicts.push(Verdict { name: "no container is left", violations: boxes });
+    let served = world.service.served();
+    let mut runs = records::read(&world.records())?;
+    runs.extend(served.iter().filter_map(Served::run));
+    runs.sort_by_key(|run| run.started);
     let evidence = Evidence {
         world: &world,
         tasks: watch::read_tasks(&world).await?,
-        runs: records::read(&world.records())?,
+        runs,
+        served,
         submitted: submitted.ids,
         ticking,
     };
@@ -114,19 +125,21 @@ async fn break_things(
     let submission = submit::little_by_little(world.clone(), later, duration.mul_f64(0.7), random.split());
     let locks =
         submit::with_locks(world.clone(), args.tasks.get() / 20, duration.mul_f64(0.6), random.split());
+    let boxes =
+        submit::in_containers(world.clone(), args.tasks.get() / 50, duration.mul_f64(0.6), random.split());
     // What is left to be made is made after twenty seconds, which is not to be waited for at the end.
     let ticking = Ticking::begin(world, duration.mul_f64(0.5)).await?;
     let injector = Injector::new(world.clone(), ticking, random.split(), &args.only);
     let faults = Mutex::new(0);
     let work = async {
         let injecting = Box::pin(injector.work(Instant::now() + duration, &faults));
-        tokio::try_join!(injecting, Box::pin(submission), Box::pin(locks))
+        tokio::try_join!(injecting, Box::pin(submission), Box::pin(locks), Box::pin(boxes))
     };
-    let (injected, rest, locks) = tokio::select! {
+    let (injected, rest, locks, boxes) = tokio::select! {
         done = work => done?,
         never = watch::show_progress(world, &faults) => match never {},
     };
-    for more in [rest, locks] {
+    for more in [rest, locks, boxes] {
         submitted.ids.extend(more.ids);
         submitted.repeated += more.repeated;
     }

@@ -7,6 +7,7 @@ pub mod browser;
 mod dci;
 pub mod faults;
 mod plugins;
+pub mod podman;
 mod process;
 pub mod screenshots;
 mod world;

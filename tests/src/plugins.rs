@@ -40,6 +40,18 @@ impl Script<'_> {
     }
 }
 
+/// Installs a plugin that is nothing but a manifest: `engine` with this section.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn install_manifest(plugins: &Path, name: &str, engine: &str, section: &Value) -> anyhow::Result<()> {
+    let folder = plugins.join(name);
+    fs::create_dir_all(&folder)?;
+    let mut manifest = json!({ "name": name, "engine": engine });
+    manifest[engine] = section.clone();
+    Ok(fs::write(folder.join("plugin.json"), manifest.to_string())?)
+}
+
 /// The program of [`install_recorder`].
 const RECORDER: &str = "disbatch-faults-plugin";
 

@@ -46,7 +46,7 @@ impl Entrant {
 }
 
 /// The order of a round: everybody begins in turn, so that who comes after whom is not always the same.
-pub fn order(entrants: &[Entrant], round: u32) -> Vec<Entrant> {
+pub fn order<T: Clone>(entrants: &[T], round: u32) -> Vec<T> {
     let mut order = entrants.to_vec();
     let first = usize::try_from(round).unwrap_or_default() % order.len().max(1);
     order.rotate_left(first);
@@ -66,14 +66,19 @@ pub async fn peer_drain(
 
 /// The widths at which we were measured.
 pub fn widths(results: &Results, figure: &str) -> Vec<u32> {
-    let ours = |series: &Series| {
-        let key = series.key.strip_prefix(Entrant::Ours.key())?.strip_prefix('_')?;
-        key.strip_suffix("_wide_per_second")?.parse().ok()
+    widths_of(results, figure, Entrant::Ours.key())
+}
+
+/// The widths at which the one with this key was measured.
+pub fn widths_of(results: &Results, figure: &str, key: &str) -> Vec<u32> {
+    let width = |series: &Series| {
+        let rest = series.key.strip_prefix(key)?.strip_prefix('_')?;
+        rest.strip_suffix("_wide_per_second")?.parse().ok()
     };
     results
         .summaries()
         .filter(|(series, ..)| series.figure == figure)
-        .filter_map(|(series, ..)| ours(series))
+        .filter_map(|(series, ..)| width(series))
         .collect()
 }
 
@@ -114,6 +119,7 @@ mod tests {
         }
         results.add(vec![Series::fixed("f", "disbatch_8_wide_first_tenth_per_second", "").sample(1.0)]);
         assert_eq!(widths(&results, "f"), [8, 64]);
+        assert_eq!(widths_of(&results, "f", "floor"), [16]);
         let finding = times(&results, "f", (Entrant::Floor, 16), Some(Goal::AtLeast(0.5)));
         assert!(finding.values.is_empty());
     }

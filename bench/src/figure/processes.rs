@@ -53,7 +53,7 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
             turn.begin(&format!("{NAME}: {}, {width} wide", entrant.label()));
             let new = match entrant {
                 Entrant::Floor => {
-                    let seconds = bare::run(TRUE_PROGRAM, tasks, width).await?;
+                    let seconds = bare::run(&[TRUE_PROGRAM], tasks, width).await?;
                     rate(tasks, seconds)
                         .map(|speed| entrant.series(NAME, width).sample(speed))
                         .into_iter()

@@ -54,30 +54,61 @@ pub struct Drained {
 /// # Errors
 /// A task does not succeed, the DEN ends, or nothing moves any more.
 pub async fn drain(node: &mut Node, plan: &Plan<'_>, progress: &Progress) -> anyhow::Result<Drained> {
-    let queue = node.create_queue(plan.plugin, 0).await?;
-    once(node, queue, &Plan { tasks: plan.width * 2, ..plan.clone() }, progress).await?;
-    node.set_threads(queue, 0).await?;
-    once(node, queue, plan, progress).await
+    let ready = prepare(node, plan, progress).await?;
+    release(node, ready, plan, progress).await
 }
 
-async fn once(
-    node: &mut Node,
+/// Tasks that wait for their release.
+#[derive(Debug, Clone, Copy)]
+pub struct Ready {
     queue: QueueId,
-    plan: &Plan<'_>,
-    progress: &Progress,
-) -> anyhow::Result<Drained> {
+    first: TaskId,
+    last: TaskId,
+}
+
+/// Makes the node warm with twice as many tasks as run at once, and submits those of the plan.
+///
+/// # Errors
+/// A task does not succeed, the DEN ends, or nothing moves any more.
+pub async fn prepare(node: &mut Node, plan: &Plan<'_>, progress: &Progress) -> anyhow::Result<Ready> {
+    let queue = node.create_queue(plan.plugin, 0).await?;
+    let first = Plan { tasks: plan.width * 2, ..plan.clone() };
+    let ready = submit(node, queue, &first).await?;
+    release(node, ready, &first, progress).await?;
+    node.set_threads(queue, 0).await?;
+    submit(node, queue, plan).await
+}
+
+async fn submit(node: &Node, queue: QueueId, plan: &Plan<'_>) -> anyhow::Result<Ready> {
     let tasks: Collection<Document> = node.database.collection("tasks");
     let params = (0..plan.tasks).map(|_| plan.params.clone()).collect();
     let ids = node.store.submit_tasks(queue, params, &TaskOptions::default()).await?.ids;
-    let (Some(first), Some(last)) = (ids.iter().min(), ids.iter().max()) else { bail!("there are no tasks") };
+    let (Some(&first), Some(&last)) = (ids.iter().min(), ids.iter().max()) else {
+        bail!("there are no tasks")
+    };
     sleep(REST).await;
     let early = tasks.find_one(doc! { "_id": { "$gte": first.0 }, "status": { "$ne": -2 } }).await?;
     ensure!(early.is_none(), "a task has left its queue before it was released");
+    Ok(Ready { queue, first, last })
+}
+
+/// Lets the tasks go, and waits until all of them have ended.
+///
+/// # Errors
+/// A task does not succeed, the DEN ends, or nothing moves any more.
+pub async fn release(
+    node: &mut Node,
+    ready: Ready,
+    plan: &Plan<'_>,
+    progress: &Progress,
+) -> anyhow::Result<Drained> {
+    let Ready { queue, first, last } = ready;
+    let tasks: Collection<Document> = node.database.collection("tasks");
     let begun = Instant::now();
     node.set_threads(queue, plan.width).await?;
     wait_until_drained(node, (&tasks, queue, last.0), progress).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    Ok(Drained { seconds, ends: ends(&tasks, first, plan.tasks).await? })
+    Ok(Drained { seconds, ends: ends(&tasks, &first, plan.tasks).await? })
 }
 
 /// Looks at the task that was submitted last, which costs next to nothing, and then for any that is left: to find

@@ -15,7 +15,7 @@ use disbatch_mongod::watchdog::Watchdog;
 use mongodb::{Client, Database};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval, timeout};
 
@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How much of the DEN's log explains a failure.
 const LAST_LINES: usize = 15;
 
-/// A DEN at work. Its configuration is what an operator would have: the database's address and a folder of plugins.
+/// A DEN at work. Its configuration is what an operator would have: the database's address and folders of plugins.
 #[derive(Debug)]
 pub struct Node {
     /// The operations of Disbatch.
@@ -51,8 +51,10 @@ pub struct Setup {
     pub folder: PathBuf,
     /// The name of the node, and of its database.
     pub name: String,
-    /// The folder of the plugins.
-    pub plugins: PathBuf,
+    /// The folders of the plugins.
+    pub plugins: Vec<PathBuf>,
+    /// The key `engines` of its configuration. Null: it is left out.
+    pub engines: Value,
 }
 
 impl Node {
@@ -61,10 +63,16 @@ impl Node {
     /// # Errors
     /// It does not start.
     pub async fn start(setup: &Setup) -> anyhow::Result<Self> {
-        let Setup { den, uri, folder, name, plugins } = setup;
+        let Setup { den, uri, folder, name, plugins, engines } = setup;
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let (path, log) = (folder.join("config.json"), folder.join("den.log"));
-        let config = |uri: &str| json!({ "mongohost": uri, "database": name, "plugin_dirs": [plugins] });
+        let config = |uri: &str| {
+            let mut config = json!({ "mongohost": uri, "database": name, "plugin_dirs": plugins });
+            if !engines.is_null() {
+                config["engines"] = engines.clone();
+            }
+            config
+        };
         fs::write(&path, config(uri).to_string())?;
         let own = folder.join("bench.json");
         fs::write(&own, config(&own_uri(uri)).to_string())?;

@@ -1,12 +1,14 @@
 //! The plugins of the measured tasks.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Programs;
+use super::podman::IMAGE;
 
 /// `/bin/true`, a process for each task.
 pub const TRUE: &str = "Bench::True";
@@ -23,8 +25,44 @@ pub const WARM: &str = "Bench::Warm";
 /// Writes the text of [`text_file`].
 pub const WRITES: &str = "Bench::Writes";
 
+/// A Perl module that does nothing.
+pub const PERL: &str = "Bench::Perl";
+
+/// A shell script that is called as a program of Disbatch 4.4, and says that it has succeeded.
+pub const PROGRAM: &str = "Bench::Program";
+
+/// The only program of the image that the benchmark makes, in a container for each task.
+pub const CONTAINER: &str = "Bench::Container";
+
+/// The web service at the address that a task names.
+pub const HTTP: &str = "Bench::Http";
+
 /// The program of [`TRUE`].
 pub const TRUE_PROGRAM: &str = "/bin/true";
+
+/// The program of [`PROGRAM`].
+const ANSWER: &str = r#"#!/bin/sh
+echo '{"status":1}' > "${2%.json}-response.json"
+"#;
+
+/// The module of [`PERL`].
+const MODULE: &str = "package Bench::Perl;
+
+use strict;
+use warnings;
+
+sub new {
+    my $class = shift;
+    my $self = {@_};
+    return bless $self, $class;
+}
+
+sub run {
+    return { status => 1, stdout => undef, stderr => undef };
+}
+
+1;
+";
 
 /// Writes the manifests into `folder`.
 ///
@@ -48,6 +86,27 @@ pub fn write(folder: &Path, programs: &Programs) -> anyhow::Result<()> {
         fs::create_dir_all(&plugin)?;
         fs::write(plugin.join("plugin.json"), manifest.to_string())?;
     }
+    write_engines(folder).context("cannot write the plugins of other engines")
+}
+
+/// A DEN that does not run all engines would complain about these; so they are apart.
+fn write_engines(folder: &Path) -> std::io::Result<()> {
+    let own = |name: &str, manifest: &Value| {
+        let plugin = engines_folder(folder).join(name);
+        fs::create_dir_all(&plugin)?;
+        fs::write(plugin.join("plugin.json"), manifest.to_string())?;
+        std::io::Result::Ok(plugin)
+    };
+    let perl = own("perl", &json!({ "name": PERL, "engine": "perl", "perl": { "lib": ["lib"] } }))?;
+    fs::create_dir_all(perl.join("lib/Bench"))?;
+    fs::write(perl.join("lib/Bench/Perl.pm"), MODULE)?;
+    let program = json!({ "type": "nomongo", "path": "./answer.sh" });
+    own("program", &json!({ "name": PROGRAM, "engine": "program", "program": program }))?;
+    fs::write(program_file(folder), ANSWER)?;
+    fs::set_permissions(program_file(folder), Permissions::from_mode(0o755))?;
+    let container = json!({ "image": IMAGE, "network": "none", "pull": "never" });
+    own("container", &json!({ "name": CONTAINER, "engine": "container", "container": container }))?;
+    own("http", &json!({ "name": HTTP, "engine": "http" }))?;
     Ok(())
 }
 
@@ -61,7 +120,46 @@ pub fn text_file(folder: &Path) -> PathBuf {
     folder.join("text")
 }
 
+/// The file of the program of [`PROGRAM`].
+pub fn program_file(folder: &Path) -> PathBuf {
+    engines_folder(folder).join("program/answer.sh")
+}
+
 /// Where the plugins are.
 pub fn own_folder(folder: &Path) -> PathBuf {
     folder.join("plugins")
+}
+
+/// Where those of other engines than `exec` are.
+pub fn engines_folder(folder: &Path) -> PathBuf {
+    folder.join("engines")
+}
+
+#[cfg(test)]
+mod tests {
+    use disbatch_core::plugin::Manifest;
+
+    use super::*;
+
+    #[test]
+    fn all_plugins_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = || PathBuf::from("/bin/false");
+        write(folder.path(), &Programs { den: program(), dci: program(), starts: program() }).unwrap();
+        let mut names = Vec::new();
+        for plugins in [own_folder(folder.path()), engines_folder(folder.path())] {
+            for plugin in fs::read_dir(plugins).unwrap() {
+                let text = fs::read_to_string(plugin.unwrap().path().join("plugin.json")).unwrap();
+                let manifest = Manifest::parse(&text).unwrap();
+                assert!(manifest.unknown_keys.is_empty(), "{text}");
+                names.push(manifest.name.to_string());
+            }
+        }
+        names.sort();
+        let mut expected = [TRUE, STARTS, SLEEPS, WARM, WRITES, PERL, PROGRAM, CONTAINER, HTTP];
+        expected.sort_unstable();
+        assert_eq!(names, expected);
+        let mode = fs::metadata(program_file(folder.path())).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755);
+    }
 }

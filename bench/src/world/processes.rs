@@ -9,7 +9,7 @@ use disbatch_core::model::whole_number;
 use mongodb::Database;
 
 /// A second of CPU time has so many of the kernel's ticks, on every architecture of today.
-const TICKS_PER_SECOND: f64 = 100.0;
+pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Memory of processes, in MiB.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -38,12 +38,8 @@ impl Family {
     /// There is no `/proc`.
     pub fn of(den: i32) -> anyhow::Result<Self> {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-        for entry in fs::read_dir("/proc").context("this needs Linux")? {
-            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            // A process that has ended meanwhile is nobody's child.
-            if let Some(stat) = Stat::read(pid) {
-                children.entry(stat.parent).or_default().push(pid);
-            }
+        for (pid, stat) in Stat::of_all()? {
+            children.entry(stat.parent).or_default().push(pid);
         }
         let of_all = |parents: &[i32]| -> Vec<i32> {
             parents.iter().filter_map(|parent| children.get(parent)).flatten().copied().collect()
@@ -64,6 +60,34 @@ pub fn memory(pids: &[i32]) -> Memory {
 /// How many seconds of CPU time a process has used. `None` if it has ended.
 pub fn cpu_seconds(pid: i32) -> Option<f64> {
     Some(f64::from(Stat::read(pid)?.ticks) / TICKS_PER_SECOND)
+}
+
+/// How many seconds of CPU time processes and all their descendants have used, with those that have ended, if somebody of
+/// the family has waited for them.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn cpu_of_families(heads: &[i32]) -> anyhow::Result<f64> {
+    Ok(f64::from(ticks_of_families(&Stat::of_all()?, heads)) / TICKS_PER_SECOND)
+}
+
+fn ticks_of_families(all: &BTreeMap<i32, Stat>, heads: &[i32]) -> u32 {
+    let (mut ticks, mut next) = (0, heads.to_vec());
+    while let Some(pid) = next.pop() {
+        let Some(stat) = all.get(&pid) else { continue };
+        ticks += stat.ticks + stat.of_ended;
+        next.extend(all.iter().filter(|(_, stat)| stat.parent == pid).map(|(child, _)| *child));
+    }
+    ticks
+}
+
+/// How many seconds of CPU time the children of this process have used that it has waited for.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn cpu_of_ended_children() -> anyhow::Result<f64> {
+    let own = Stat::read(i32::try_from(std::process::id())?).context("this needs Linux")?;
+    Ok(f64::from(own.of_ended) / TICKS_PER_SECOND)
 }
 
 /// The process id of the server of a database.
@@ -87,10 +111,25 @@ fn parse_memory(rollup: &str) -> Memory {
 #[derive(Debug, PartialEq)]
 struct Stat {
     parent: i32,
+    /// What it has used itself.
     ticks: u32,
+    /// What its children have used that have ended and were waited for, with theirs.
+    of_ended: u32,
 }
 
 impl Stat {
+    /// Those of all processes. One that has ended meanwhile is left out.
+    fn of_all() -> anyhow::Result<BTreeMap<i32, Self>> {
+        let mut all = BTreeMap::new();
+        for entry in fs::read_dir("/proc").context("this needs Linux")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            if let Some(stat) = Self::read(pid) {
+                all.insert(pid, stat);
+            }
+        }
+        Ok(all)
+    }
+
     fn read(pid: i32) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
@@ -99,7 +138,11 @@ impl Stat {
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = |number: usize| fields.get(number)?.parse::<u32>().ok();
-        Some(Self { parent: fields.get(1)?.parse().ok()?, ticks: ticks(11)? + ticks(12)? })
+        Some(Self {
+            parent: fields.get(1)?.parse().ok()?,
+            ticks: ticks(11)? + ticks(12)?,
+            of_ended: ticks(13)? + ticks(14)?,
+        })
     }
 }
 
@@ -109,9 +152,24 @@ mod tests {
 
     #[test]
     fn names_may_hold_parentheses() {
-        let text = "12 (a) b) S 7 12 12 0 -1 4194304 100 0 0 0 30 12 0 0 20 0 1 0 100 1 1 1";
-        assert_eq!(Stat::parse(text), Some(Stat { parent: 7, ticks: 42 }));
+        let text = "12 (a) b) S 7 12 12 0 -1 4194304 100 0 0 0 30 12 5 3 20 0 1 0 100 1 1 1";
+        assert_eq!(Stat::parse(text), Some(Stat { parent: 7, ticks: 42, of_ended: 8 }));
         assert_eq!(Stat::parse("nonsense"), None);
+    }
+
+    #[test]
+    fn a_family_is_everybody_below_its_head_with_those_that_have_ended() {
+        let stat = |parent: i32, ticks: u32, of_ended: u32| Stat { parent, ticks, of_ended };
+        let all = BTreeMap::from([
+            (1, stat(0, 1000, 1000)),
+            (2, stat(1, 1, 2)),
+            (3, stat(2, 4, 0)),
+            (4, stat(3, 8, 16)),
+            (5, stat(1, 32, 64)),
+        ]);
+        assert_eq!(ticks_of_families(&all, &[2]), 1 + 2 + 4 + 8 + 16);
+        assert_eq!(ticks_of_families(&all, &[3, 5]), 4 + 8 + 16 + 32 + 64);
+        assert_eq!(ticks_of_families(&all, &[9]), 0);
     }
 
     #[test]

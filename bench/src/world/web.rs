@@ -67,6 +67,16 @@ impl Web {
         Ok(Self { store, database, child, watchdog, url, http, _log: log })
     }
 
+    /// Its address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Its process id. `None` if it has ended.
+    pub fn pid(&self) -> Option<i32> {
+        i32::try_from(self.child.id()?).ok()
+    }
+
     /// The answer to `GET path`, which must be a success.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub enum ScheduleCommand {
     Backfill(BackfillOptions),
     /// Show when it makes its next tasks, or when one would
     Preview(PreviewOptions),
+    /// Make schedules of the jobs of another scheduler, all of them or none
+    Import(ImportedJobs),
 }
 
 /// What is done with calendars.
@@ -243,6 +245,17 @@ pub struct PreviewOptions {
     /// So many times
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub next: u32,
+}
+
+/// Jobs of another scheduler.
+#[derive(Debug, Args)]
+pub struct ImportedJobs {
+    /// A file with a list of documents as JSON, or with one on each line; `-` for standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The queue of all of them [default: the one that has the job's worker as its plugin]
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
 }
 
 /// A calendar.

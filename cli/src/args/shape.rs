@@ -5,9 +5,11 @@
 
 mod accounts;
 mod arrays;
+mod files;
 mod life;
 mod schedules;
 mod tenants;
+mod workers;
 
 use clap::{Arg, Command};
 
@@ -124,8 +126,9 @@ static SHAPES: [Shape; 15] = [
 
 /// The shape of the command `name`.
 fn shape_of(name: &str) -> Option<&'static Shape> {
-    let groups = life::SHAPES.iter().chain(&accounts::SHAPES).chain(&schedules::SHAPES);
-    let groups = groups.chain(&tenants::SHAPES).chain(&arrays::SHAPES);
+    let groups =
+        life::SHAPES.iter().chain(&accounts::SHAPES).chain(&schedules::SHAPES).chain(&tenants::SHAPES);
+    let groups = groups.chain(&arrays::SHAPES).chain(&workers::SHAPES).chain(&files::SHAPES);
     SHAPES.iter().chain(groups).find(|shape| shape.name == name)
 }
 

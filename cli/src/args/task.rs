@@ -8,6 +8,7 @@ use disbatch_core::config::relaxed;
 use disbatch_core::secrets::SecureParams;
 use serde_json::{Map, Value};
 
+use crate::args::files::{self, SetAndVersion};
 use crate::args::{id, seconds, secure};
 
 /// Options of new tasks. What is not given is left to the queue.
@@ -39,6 +40,18 @@ pub struct TaskOptions {
     /// left out; or @FILE
     #[arg(long, value_name = "JSON", value_parser = steps)]
     pub steps: Option<Value>,
+    /// Give each the files of this set before it begins: NAME for its newest version by then, or NAME@VERSION
+    #[arg(long, value_name = "NAME", value_parser = files::set_and_version)]
+    pub files_in: Option<SetAndVersion>,
+    /// Only those files whose paths match this pattern, as *.csv or data/**; may be repeated
+    #[arg(long, value_name = "GLOB", requires = "files_in")]
+    pub files_in_match: Vec<String>,
+    /// Store the files that each leaves as a new version of this set, if it succeeds
+    #[arg(long, value_name = "NAME", value_parser = files::set_name)]
+    pub files_out: Option<String>,
+    /// Only those files whose paths match this pattern; without it, those that are new or have changed; may be repeated
+    #[arg(long, value_name = "GLOB", requires = "files_out")]
+    pub files_out_match: Vec<String>,
     /// Run them after these tasks; may be repeated
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = id::parse)]
     pub after: Vec<String>,
@@ -121,6 +134,7 @@ impl TaskOptions {
             ("group", text(&self.group)),
             ("priority", self.priority.map(Value::from)),
             ("steps", self.steps.clone()),
+            ("files", self.files()),
             ("after", list(&self.after)),
             ("after_when", text(&self.after_when)),
             ("after_failed", text(&self.after_failed)),
@@ -136,6 +150,23 @@ impl TaskOptions {
             ("secure_params", self.secure_params.as_ref().map(|params| params.value().clone())),
         ];
         all.into_iter().filter_map(|(name, value)| Some((format!(".{name}"), value?))).collect()
+    }
+
+    /// The file sets that they get and leave.
+    fn files(&self) -> Option<Value> {
+        let part = |name: &str, version: Option<i64>, patterns: &[String]| {
+            let mut part = Map::from_iter([("name".to_owned(), Value::from(name))]);
+            part.extend(version.map(|version| ("version".to_owned(), Value::from(version))));
+            if !patterns.is_empty() {
+                part.insert("patterns".to_owned(), Value::from(patterns));
+            }
+            Value::Object(part)
+        };
+        let input = self.files_in.as_ref().map(|set| part(&set.name, set.version, &self.files_in_match));
+        let output = self.files_out.as_ref().map(|name| part(name, None, &self.files_out_match));
+        let both = [("input", input), ("output", output)].into_iter();
+        let both: Map<String, Value> = both.filter_map(|(key, part)| Some((key.to_owned(), part?))).collect();
+        (!both.is_empty()).then_some(Value::Object(both))
     }
 }
 
@@ -231,6 +262,23 @@ mod tests {
             json!({".array": "0-9%2", ".array_final": {"sum": 1}, ".array_final_when": "finished"});
         assert_eq!(Value::Object(options.fields()), expected);
         assert!(object("[]").is_err() && object("{").is_err());
+    }
+
+    #[test]
+    fn file_sets_are_told_apart_from_their_versions() {
+        let options = TaskOptions {
+            files_in: Some(files::set_and_version("data@3").unwrap()),
+            files_in_match: vec!["*.csv".into()],
+            files_out: Some("result".into()),
+            ..TaskOptions::default()
+        };
+        let expected = json!({".files": {
+            "input": {"name": "data", "version": 3, "patterns": ["*.csv"]}, "output": {"name": "result"},
+        }});
+        assert_eq!(Value::Object(options.fields()), expected);
+        let input =
+            TaskOptions { files_in: Some(files::set_and_version("data").unwrap()), ..TaskOptions::default() };
+        assert_eq!(Value::Object(input.fields()), json!({".files": {"input": {"name": "data"}}}));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod backfill;
 mod fields;
+mod import;
 mod list;
 mod preview;
 mod show;
@@ -38,6 +39,7 @@ pub async fn run(
         ScheduleCommand::Run(which) => run_now(client, &which.schedule).await?,
         ScheduleCommand::Backfill(options) => return backfill::run(client, &options, listing).await,
         ScheduleCommand::Preview(options) => preview::run(client, &options, listing).await?,
+        ScheduleCommand::Import(options) => import::run(client, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,11 +5,13 @@ mod arrays;
 mod follow;
 mod many;
 mod one;
+mod plugin;
 mod schedules;
 mod server;
 mod steer;
 mod wait;
 mod who;
+mod workers;
 
 /// A task.
 pub const ID: &str = "6b0003bb686c8275d8013333";

@@ -167,3 +167,53 @@ async fn what_is_wrong_with_a_schedule_is_told() -> anyhow::Result<()> {
     ensure!(server.lines().len() == 1, "{:?}", server.lines());
     Ok(())
 }
+
+#[tokio::test]
+async fn jobs_of_another_scheduler_become_schedules_all_or_none() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("jobs.json");
+    let job = |name: &str, more: Value| {
+        let mut job = value!({ "name": name, "worker": "csv", "cron": "@daily" });
+        job.as_object_mut()
+            .into_iter()
+            .for_each(|job| job.extend(more.as_object().cloned().unwrap_or_default()));
+        value!({ "_id": name, "job": job })
+    };
+    let jobs = value!([job("a", value!({})), job("b", value!({ "secureParameters": "x" }))]);
+    std::fs::write(&file, jobs.to_string())?;
+    let file = file.to_string_lossy().into_owned();
+    let import = ["schedule", "import", file.as_str()];
+    let queues = || json(value!([{ "id": "q1", "name": "tables", "plugin": "csv", "tenant": null }]));
+    let made = |id: &str| json(value!({ "id": id, "name": "x" }));
+    let server = Server::start(vec![
+        ("GET /queues?.details=true", vec![queues()]),
+        ("POST /schedules", vec![made("1"), made("2")]),
+        ("POST /schedules/1/resume", vec![made("1")]),
+    ])
+    .await?;
+    let done = server.expect(&import, 0).await?;
+    let text = done.text();
+    ensure!(text.starts_with("Created: a, b\nPaused until they have") && text.ends_with(": b\n"), "{text}");
+    let bodies: Vec<Value> = server
+        .asked()
+        .iter()
+        .filter(|asked| asked.line == "POST /schedules")
+        .map(|asked| asked.body.clone())
+        .collect();
+    ensure!(bodies.len() == 2 && bodies.iter().all(|body| body["paused"] == true), "{bodies:?}");
+
+    let refused = Reply::Json(400, value!({ "error": "cron: no" }));
+    let server = Server::start(vec![
+        ("GET /queues?.details=true", vec![queues()]),
+        ("POST /schedules", vec![made("1"), refused]),
+        ("DELETE /schedules/1", vec![json(value!({ "deleted": true }))]),
+    ])
+    .await?;
+    let told = server.expect(&import, 255).await?;
+    ensure!(
+        told.stderr.contains("nothing is made, because of job b") && told.stderr.contains("cron: no"),
+        "{told:?}"
+    );
+    ensure!(server.lines().last().is_some_and(|line| line == "DELETE /schedules/1"), "{:?}", server.lines());
+    Ok(())
+}

@@ -4,6 +4,8 @@
 mod accounts;
 mod additions;
 mod difference;
+mod files;
+mod proxy;
 mod recording;
 mod server;
 mod settings;

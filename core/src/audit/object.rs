@@ -45,11 +45,15 @@ pub enum ObjectKind {
     Admission,
     /// For whom tasks are.
     Tenant,
+    /// A plugin that the database defines.
+    Worker,
+    /// A file set.
+    Files,
 }
 
 impl ObjectKind {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Queue,
         Self::Node,
         Self::Balance,
@@ -63,6 +67,8 @@ impl ObjectKind {
         Self::Calendar,
         Self::Admission,
         Self::Tenant,
+        Self::Worker,
+        Self::Files,
     ];
 
     /// Its name.
@@ -81,6 +87,8 @@ impl ObjectKind {
             Self::Calendar => "calendar",
             Self::Admission => "admission",
             Self::Tenant => "tenant",
+            Self::Worker => "worker",
+            Self::Files => "files",
         }
     }
 

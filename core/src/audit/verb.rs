@@ -79,6 +79,16 @@ pub enum Verb {
     TenantSet,
     /// The limits of a tenant were removed.
     TenantDelete,
+    /// A worker was made.
+    WorkerCreate,
+    /// A worker was changed.
+    WorkerUpdate,
+    /// A worker was removed.
+    WorkerDelete,
+    /// A version of a file set was made.
+    FilesCommit,
+    /// A version of a file set was removed, or all of them.
+    FilesDelete,
 }
 
 impl Verb {
@@ -94,6 +104,8 @@ impl Verb {
         all.extend([Self::SchedulePause, Self::ScheduleResume, Self::ScheduleRun, Self::ScheduleBackfill]);
         all.extend([Self::CalendarSet, Self::CalendarDelete]);
         all.extend([Self::AdmissionSet, Self::AdmissionLift, Self::TenantSet, Self::TenantDelete]);
+        all.extend([Self::WorkerCreate, Self::WorkerUpdate, Self::WorkerDelete]);
+        all.extend([Self::FilesCommit, Self::FilesDelete]);
         all.extend([Self::Login, Self::LoginRefused, Self::Logout, Self::PasswordChange, Self::SessionEnd]);
         all.extend([Self::TokenCreate, Self::TokenRevoke, Self::UserAdd, Self::UserChange, Self::UserRemove]);
         all.push(Self::CountersAudit);
@@ -140,6 +152,11 @@ impl Verb {
             Self::AdmissionLift => "admission lift",
             Self::TenantSet => "tenant set",
             Self::TenantDelete => "tenant delete",
+            Self::WorkerCreate => "worker create",
+            Self::WorkerUpdate => "worker update",
+            Self::WorkerDelete => "worker delete",
+            Self::FilesCommit => "files commit",
+            Self::FilesDelete => "files delete",
         };
         plain.to_owned()
     }
@@ -159,7 +176,7 @@ mod tests {
     #[test]
     fn words_tell_them_apart() {
         let words: BTreeSet<String> = Verb::all().into_iter().map(Verb::words).collect();
-        assert_eq!((words.len(), Verb::all().len()), (46, 46));
+        assert_eq!((words.len(), Verb::all().len()), (51, 51));
         assert!(words.contains("bulk retry ended") && words.contains("queue update"), "{words:?}");
         for verb in Verb::all().into_iter().filter(|verb| verb.is_found_with_another()) {
             let words = verb.words();

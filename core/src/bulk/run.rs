@@ -251,7 +251,7 @@ impl Worker {
     async fn cancel(&self, job: &BulkJob, id: TaskId) -> Result<Acted, StoreError> {
         let request = CancelRequest { by: job.by.clone(), reason: job.reason.clone() };
         Ok(match self.store.cancel_task(id, &request).await? {
-            Cancelled::Cancelled | Cancelled::Requested => Acted::Done,
+            Cancelled::Cancelled | Cancelled::Requested | Cancelled::Terminated => Acted::Done,
             Cancelled::Ended(_) | Cancelled::NoSuchTask => Acted::Skipped,
         })
     }

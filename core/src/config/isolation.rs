@@ -166,7 +166,11 @@ impl Limits {
     }
 }
 
-fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+/// A limit of memory in bytes, or as text with a unit.
+///
+/// # Errors
+/// It is something else, or too little.
+pub(crate) fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     size(&Value::deserialize(deserializer)?, LEAST_MEMORY).map_err(D::Error::custom)
 }
 

@@ -227,24 +227,6 @@ impl std::fmt::Debug for Auth {
     }
 }
 
-/// The plugins that a queue may be created with: a list of names, or in the newer fork an object whose keys
-/// are the names.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AllowedPlugins(pub Vec<String>);
-
-impl AllowedPlugins {
-    /// Whether a queue may be created with `plugin`.
-    pub fn allows(&self, plugin: &str) -> bool {
-        self.0.iter().any(|name| name == plugin)
-    }
-}
-
-impl<'de> Deserialize<'de> for AllowedPlugins {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        names(deserializer).map(Self)
-    }
-}
-
 /// Deprecated routes to serve, by the name of the Perl package that had them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WebExtensions(pub Vec<String>);

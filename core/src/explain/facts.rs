@@ -15,6 +15,7 @@ use crate::model::{
 use crate::rate::Standing;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+use crate::task::{DETACHED, attached};
 
 /// So many tasks ahead are counted; whether it is more does not matter.
 pub(super) const COUNTED: u64 = 1_000;
@@ -164,7 +165,7 @@ impl Store {
     async fn busy(&self, nodes: &[Node]) -> Result<HashMap<String, u64>, StoreError> {
         let names: Vec<&Bson> = nodes.iter().map(|node| &node.node).collect();
         let pipeline = [
-            doc! { "$match": { "node": { "$in": names }, "status": { "$in": [-1, 0] } } },
+            doc! { "$match": { "node": { "$in": names }, "status": { "$in": [-1, 0] }, DETACHED: attached() } },
             doc! { "$group": { "_id": "$node", "tasks": { "$sum": 1 } } },
         ];
         let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;

@@ -2,8 +2,9 @@
 
 use super::facts::name;
 use super::words::{moment, span_until};
-use super::{Facts, Gate};
+use super::{Facts, Gate, external};
 use crate::model::Node;
+use crate::task::is_detached;
 
 /// A task that waits for its runner.
 pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
@@ -35,6 +36,9 @@ pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
 
 /// A task that a runner has.
 pub(super) fn running(facts: &Facts) -> Vec<Gate> {
+    if is_detached(&facts.task) {
+        return external::gates(facts);
+    }
     let node = facts.node().unwrap_or("an unknown node");
     let since = match facts.time("started") {
         Some(at) => format!(" since {} ({})", moment(at), span_until(at, facts.now)),

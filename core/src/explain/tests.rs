@@ -409,6 +409,31 @@ fn a_running_task_tells_where_and_how_it_is() {
 }
 
 #[test]
+fn a_task_of_a_web_service_tells_when_that_was_heard_of() {
+    let of = |external: Document| {
+        let external = with(doc! { "detached": true, "since": at(-300), "heard": at(-70) }, external);
+        explain(&facts(
+            doc! { "status": 0, "node": "n1", "attempt": 2, "lease_until": at(3_530), "external": external },
+            doc! {},
+        ))
+    };
+    let quiet = of(doc! {});
+    assert_eq!(
+        quiet.summary,
+        "It waits for its web service since 2026-11-20 08:19:27 UTC (5 min 0 s), as attempt 2; no runner is occupied."
+    );
+    assert_eq!(
+        quiet.gates[1].text,
+        "Nothing was heard of it since it has taken the task at 2026-11-20 08:23:17 UTC, 1 min 10 s ago."
+    );
+    assert!(quiet.gates[2].text.starts_with("If nothing is heard of it until 2026-11-20 09:23:17 UTC"));
+    let called = of(doc! { "called": true, "until": at(3_530) });
+    assert_eq!(called.gates[1].text, "It was last heard of at 2026-11-20 08:23:17 UTC, 1 min 10 s ago.");
+    assert!(called.gates[2].text.starts_with("Whatever is heard of it, its time is over at"));
+    assert_eq!(of(doc! { "end": { "status": 1 } }).gates.len(), 1);
+}
+
+#[test]
 fn an_ended_task_tells_how() {
     let text = |task| summary(&facts(with(doc! { "node": "n1" }, task), doc! {}));
     assert_eq!(text(doc! { "status": 1 }), "It succeeded on n1 at 2026-11-20 08:24:22 UTC.");

@@ -13,6 +13,7 @@
 //! | `last_start` | when a task of it was last started, likewise |
 //!
 //! Where use is shared, a tenant has a document too, under its name and a slash, for all its groups that have further parts.
+//! Of a task that was handed over to a web service, whoever makes its end notes how long it had its place, from its start on.
 //! A DEN that is killed loses what it had not written, and nobody notes what runners do without their DEN, so these numbers
 //! are near the truth and not equal to it.
 
@@ -21,11 +22,11 @@ use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 
-use super::group::{group_of, tenant_of, total_of};
+use super::group::{NO_GROUP, group_of, tenant_of, total_of};
 use super::settings::{LONGEST_HALF_LIFE, Settings, Share};
-use crate::model::{Policy, Queue, QueueId};
+use crate::model::{Policy, Queue, QueueId, Task};
 use crate::notebook::{Notebook, Notes};
 use crate::store::{Store, StoreError};
 use crate::task::Claim;
@@ -71,11 +72,15 @@ pub(crate) struct Ledger {
 impl Stay {
     /// A stay that begins now, if the claim is of a fair queue.
     pub fn begin(claim: &Claim, queue: &Queue) -> Option<Self> {
+        Self::of_group(group_of(&claim.document), claim.queue, queue)
+    }
+
+    fn of_group(group: &str, id: QueueId, queue: &Queue) -> Option<Self> {
         (queue.policy() == Policy::Fair).then(|| {
             let settings = Settings::of(queue);
             Self {
-                queue: claim.queue,
-                group: Arc::from(group_of(&claim.document)),
+                queue: id,
+                group: Arc::from(group),
                 half_life: settings.half_life(),
                 tenant: settings.share == Share::Use,
                 since: Instant::now(),
@@ -107,13 +112,22 @@ impl Notes for Ledger {
 impl Store {
     /// Notes that a task was given to a runner.
     pub fn note_stay(&self, stay: &Stay) {
-        self.note::<Ledger>(|ledger| ledger.add(stay, 1, None));
+        self.note::<Ledger>(|ledger| ledger.add(stay, (1, 0), Duration::ZERO));
     }
 
     /// Notes that the runner has let go of it.
     pub fn note_stayed(&self, stay: &Stay) {
         let stayed = stay.since.elapsed();
-        self.note::<Ledger>(|ledger| ledger.add(stay, 0, Some(stayed)));
+        self.note::<Ledger>(|ledger| ledger.add(stay, (0, 1), stayed));
+    }
+
+    /// Notes that the web service has let go of a task that it had, if that is of a fair queue, and for how long its group had
+    /// the place since its runner has left it.
+    pub(crate) fn note_stayed_with_service(&self, task: &Task, queue: &Queue, stayed: Duration) {
+        let group = task.rest.get("group").and_then(Bson::as_str).unwrap_or(NO_GROUP);
+        if let Some(stay) = Stay::of_group(group, task.queue, queue) {
+            self.note::<Ledger>(|ledger| ledger.add(&stay, (0, 0), stayed));
+        }
     }
 
     /// Writes what this process has noted of groups and not written.
@@ -152,13 +166,8 @@ impl Store {
 }
 
 impl Ledger {
-    fn add(&mut self, stay: &Stay, started: i64, stayed: Option<Duration>) {
-        let entry = Entry {
-            started,
-            finished: i64::from(stayed.is_some()),
-            seconds: stayed.map_or(0.0, |time| time.as_secs_f64()),
-            half_life: stay.half_life,
-        };
+    fn add(&mut self, stay: &Stay, (started, finished): (i64, i64), stayed: Duration) {
+        let entry = Entry { started, finished, seconds: stayed.as_secs_f64(), half_life: stay.half_life };
         self.add_to((stay.queue, Arc::clone(&stay.group)), entry);
         let tenant = tenant_of(&stay.group);
         if stay.tenant && tenant != &*stay.group {
@@ -196,8 +205,7 @@ pub(super) fn id_of(queue: QueueId, group: &str) -> Document {
 }
 
 fn statement(queue: QueueId, group: &str, entry: &Entry) -> Document {
-    let sum =
-        |field: &str, more: bson::Bson| doc! { "$add": [{ "$ifNull": [format!("${field}"), 0] }, more] };
+    let sum = |field: &str, more: Bson| doc! { "$add": [{ "$ifNull": [format!("${field}"), 0] }, more] };
     let ms = entry.half_life.as_secs_f64().max(0.001) * 1000.0;
     let age = doc! { "$max": [0, { "$subtract": ["$$NOW", { "$ifNull": ["$at", "$$NOW"] }] }] };
     let decay = -std::f64::consts::LN_2 / ms;
@@ -245,11 +253,11 @@ mod tests {
     #[test]
     fn what_a_group_has_is_added_up_and_its_tenant_is_told() {
         let mut ledger = Ledger::default();
-        ledger.add(&stay("acme/ann", true), 1, None);
-        ledger.add(&stay("acme/ann", true), 0, Some(Duration::from_secs(3)));
-        ledger.add(&stay("acme/bob", true), 1, None);
-        ledger.add(&stay("solo", true), 1, None);
-        ledger.add(&stay("other/eve", false), 1, None);
+        ledger.add(&stay("acme/ann", true), (1, 0), Duration::ZERO);
+        ledger.add(&stay("acme/ann", true), (0, 1), Duration::from_secs(3));
+        ledger.add(&stay("acme/bob", true), (1, 0), Duration::ZERO);
+        ledger.add(&stay("solo", true), (1, 0), Duration::ZERO);
+        ledger.add(&stay("other/eve", false), (1, 0), Duration::ZERO);
         let expected = [
             ("acme/".to_owned(), 2, 1, 3.0),
             ("acme/ann".to_owned(), 1, 1, 3.0),
@@ -259,7 +267,7 @@ mod tests {
         ];
         assert_eq!(noted(&ledger), expected);
         let left: Vec<_> = std::mem::take(&mut ledger.groups).into_iter().collect();
-        ledger.add(&stay("solo", true), 1, None);
+        ledger.add(&stay("solo", true), (1, 0), Duration::ZERO);
         ledger.put_back(left);
         assert_eq!(noted(&ledger)[4], ("solo".to_owned(), 2, 0, 0.0));
     }
@@ -268,9 +276,9 @@ mod tests {
     fn no_more_is_kept_in_memory_than_fits() {
         let mut ledger = Ledger::default();
         for number in 0..MOST + 10 {
-            ledger.add(&stay(&number.to_string(), false), 1, None);
+            ledger.add(&stay(&number.to_string(), false), (1, 0), Duration::ZERO);
         }
-        ledger.add(&stay("7", false), 1, None);
+        ledger.add(&stay("7", false), (1, 0), Duration::ZERO);
         assert_eq!(ledger.groups.len(), MOST);
         let seven = (QueueId(ObjectId::from_bytes([1; 12])), Arc::from("7"));
         assert_eq!(ledger.groups[&seven].started, 2);

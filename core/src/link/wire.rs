@@ -117,6 +117,7 @@ mod tests {
                 lease_ms: 30_000,
                 schedule: Some(schedule()),
                 schedule_problem: None,
+                workers: vec![rawdoc! { "_id": "W", "engine": "http" }],
             };
             write(&mut near, &ToRunner::Assign(Box::new(assignment))).await.unwrap();
             write(&mut near, &ToDen::Ask { id: 7, of: 1, ask: Ask::Finish(Box::new(finish())) })
@@ -127,6 +128,7 @@ mod tests {
             write(&mut near, &ToDen::Ask { id: 8, of: 1, ask: live }).await.unwrap();
             write(&mut near, &ToRunner::Gone { of: 1 }).await.unwrap();
             write(&mut near, &ToDen::Ask { id: 9, of: 1, ask: Ask::Renew }).await.unwrap();
+            write(&mut near, &ToDen::Ask { id: 10, of: 1, ask: Ask::Detach }).await.unwrap();
             drop(near);
         };
         let receiver = async {
@@ -134,6 +136,7 @@ mod tests {
             assert_eq!(assignment.run, run);
             assert_eq!(assignment.task.get_document("params").unwrap().get_i32("x").unwrap(), 1);
             assert_eq!((assignment.schedule, assignment.schedule_problem), (Some(schedule()), None));
+            assert_eq!(assignment.workers, [rawdoc! { "_id": "W", "engine": "http" }]);
             let Some(ToDen::Ask { id: 7, of: 1, ask: Ask::Finish(end) }) = read(&mut far).await.unwrap()
             else {
                 panic!()
@@ -148,6 +151,8 @@ mod tests {
             assert!(matches!(read(&mut far).await.unwrap(), Some(ToRunner::Gone { of: 1 })));
             let renew = read(&mut far).await.unwrap();
             assert!(matches!(renew, Some(ToDen::Ask { id: 9, of: 1, ask: Ask::Renew })));
+            let detach = read(&mut far).await.unwrap();
+            assert!(matches!(detach, Some(ToDen::Ask { id: 10, of: 1, ask: Ask::Detach })));
             assert!(read::<ToRunner>(&mut far).await.unwrap().is_none());
         };
         tokio::join!(sender, receiver);

@@ -65,6 +65,10 @@ object_id!(
     /// The `_id` of a document in `arrays`.
     ArrayId
 );
+object_id!(
+    /// The `_id` of a document in `filesets`: a version of a file set.
+    FileSetId
+);
 
 /// The name under which a DEN claims tasks: its host name unless `--node` says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -1,61 +1,82 @@
 //! `plugin.json`: what a plugin's author says of it.
 
+mod check;
+mod sections;
 mod template;
 #[cfg(test)]
 mod testing;
 mod warm;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
+pub use sections::{Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull};
 pub use template::Template;
 pub use warm::Warm;
 
+use super::Engine;
 use crate::config::Limits;
 use crate::model::PluginName;
 
 /// The contents of a `plugin.json`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The name that queues refer to, `My::Plugin` for instance.
     pub name: PluginName,
     /// One sentence for people.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
     /// The plugin's own version.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// How the plugin is run.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Engine::is_default")]
     pub engine: Engine,
-    /// Program and arguments.
+    /// Program and arguments, of the engines that run a program of the plugin's author.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Whether one process takes many tasks, and how long it is kept. None: each task has a process of its own.
-    #[serde(default, deserialize_with = "warm::deserialize")]
+    #[serde(
+        default,
+        deserialize_with = "warm::deserialize",
+        serialize_with = "warm::serialize",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub warm: Option<Warm>,
     /// The most that it may use. What the node allows at most holds as well.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_unlimited")]
     pub limits: Limits,
     /// Whether it finds secure parameters in a variable, too. What the node says of that comes first.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secure_params_in_environment: bool,
     /// JSON Schema of a task's `params`.
-    #[serde(default)]
-    pub params: Option<serde_json::Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Value>,
     /// What forms of new tasks and schedules begin with.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
+    /// What the engine `perl` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perl: Option<Perl>,
+    /// What the engine `program` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+    /// What the engine `container` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+    /// What the engine `http` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<Http>,
+    /// What the engine `kubernetes` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
     /// Keys that nothing reads.
     #[serde(skip)]
     pub unknown_keys: Vec<String>,
 }
 
-/// How a plugin is run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// As a program: the task on its standard input, its output as the task's.
-    #[default]
-    Exec,
+fn is_unlimited(limits: &Limits) -> bool {
+    *limits == Limits::default()
 }
 
 /// Why a manifest cannot be used.
@@ -80,22 +101,83 @@ impl Manifest {
     /// # Errors
     /// It is not JSON, or a value is wrong; the error names the key.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let manifest = Self::read(&mut json)?;
+        json.end().map_err(|error| invalid(".".to_owned(), error.to_string()))?;
+        Ok(manifest)
+    }
+
+    /// Reads a manifest that is JSON already.
+    ///
+    /// # Errors
+    /// A value is wrong; the error names the key.
+    pub fn from_value(value: Value) -> Result<Self, ManifestError> {
+        Self::read(value)
+    }
+
+    /// The manifest of the Perl module `name`, about which nothing else is known.
+    pub fn of_perl_module(name: PluginName) -> Self {
+        Self { engine: Engine::Perl, ..Self::bare(name) }
+    }
+
+    /// The manifest of a program of Disbatch 4.4, about which nothing else is known.
+    pub fn of_program(name: PluginName, program: Program) -> Self {
+        Self { engine: Engine::Program, program: Some(program), ..Self::bare(name) }
+    }
+
+    fn bare(name: PluginName) -> Self {
+        Self {
+            name,
+            description: String::new(),
+            version: String::new(),
+            engine: Engine::default(),
+            command: Vec::new(),
+            warm: None,
+            limits: Limits::default(),
+            secure_params_in_environment: false,
+            params: None,
+            template: None,
+            perl: None,
+            program: None,
+            container: None,
+            http: None,
+            kubernetes: None,
+            unknown_keys: Vec::new(),
+        }
+    }
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, ManifestError> {
         let mut unknown_keys = Vec::new();
         let mut track = serde_path_to_error::Track::new();
-        let mut json = serde_json::Deserializer::from_str(text);
-        let deserializer = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+        let deserializer = serde_path_to_error::Deserializer::new(deserializer, &mut track);
         let mut note = |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string());
         let parsed: Result<Self, _> =
             Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note));
-        let invalid = |path: String, message: String| ManifestError::Invalid { path, message };
         let mut manifest = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
-        json.end().map_err(|error| invalid(".".to_owned(), error.to_string()))?;
-        if manifest.command.is_empty() {
-            return Err(invalid("command".to_owned(), "must name a program".to_owned()));
-        }
+        check::check(&manifest).map_err(|(path, message)| invalid(path, message))?;
         manifest.unknown_keys = unknown_keys;
         Ok(manifest)
     }
+
+    /// What a program of Disbatch 4.4 is given. `None`: it is no such program.
+    pub fn program_type(&self) -> Option<ProgramType> {
+        let is_program = self.engine == Engine::Program;
+        is_program.then(|| self.program.as_ref().map_or(ProgramType::Default, |program| program.kind))
+    }
+
+    /// What the adapter of its engine is told, with what holds by default. `None`: it has no adapter.
+    pub fn settings(&self) -> Option<Value> {
+        match self.engine {
+            Engine::Exec | Engine::Perl | Engine::Program => None,
+            Engine::Container => Some(self.container.clone().unwrap_or_default().told()),
+            Engine::Http => Some(self.http.clone().unwrap_or_default().told()),
+            Engine::Kubernetes => Some(self.kubernetes.clone().unwrap_or_default().told()),
+        }
+    }
+}
+
+fn invalid(path: String, message: String) -> ManifestError {
+    ManifestError::Invalid { path, message }
 }
 
 #[cfg(test)]

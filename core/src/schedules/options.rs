@@ -7,12 +7,13 @@ use bson::{Bson, Document};
 
 use super::spec::{SpecError, given, text};
 use crate::gates::LockRequest;
-use crate::model::{STEPS, Step, number, whole_number};
+use crate::model::{FILES, STEPS, Step, TaskFiles, number, whole_number};
 use crate::secrets::{self, Sealed};
 use crate::task::TaskOptions;
 
 /// Their names, which are those of the fields of tasks.
-const NAMES: [&str; 8] = ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", STEPS];
+const NAMES: [&str; 9] =
+    ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", STEPS, FILES];
 
 /// Whether a schedule can have these.
 pub(super) fn check(options: &TaskOptions) -> Result<(), SpecError> {
@@ -80,6 +81,8 @@ pub(super) fn read(options: &Document, sealed: Option<&Bson>) -> Result<TaskOpti
         secure_params: sealed,
         locks,
         steps: Step::of_field(options.get(STEPS)).map_err(|error| SpecError::new("options", error))?,
+        files: TaskFiles::of_field(options.get(FILES))
+            .map_err(|error| SpecError::new("options", format!("{FILES}.{error}")))?,
         ..TaskOptions::default()
     })
 }
@@ -96,6 +99,7 @@ mod tests {
             "timeout": 90_i64, "grace": 1.5, "max_attempts": 3_i64, "backoff": { "initial": 5 }, "group": "acme/alice",
             "priority": 7_i64, "locks": ["a", "b/shared"],
             "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }],
+            "files": { "input": { "name": "data" } },
         };
         let options = read(&stored, None).unwrap();
         assert_eq!((options.timeout, options.locks.len()), (Some(Duration::from_secs(90)), 2));

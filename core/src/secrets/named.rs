@@ -13,9 +13,16 @@ use crate::model::PluginName;
 /// A secret has so many bytes at most: the system takes no variable of more than 128 KiB.
 const LONGEST: u64 = 64 * 1024;
 
-/// The secrets that a plugin gets, by their variables.
+/// The secrets that a plugin gets.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct NamedSecrets(Vec<(String, String)>);
+pub struct NamedSecrets(Vec<Secret>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Secret {
+    name: String,
+    variable: String,
+    value: String,
+}
 
 impl NamedSecrets {
     /// Those of `plugin`, as their files are now.
@@ -25,7 +32,7 @@ impl NamedSecrets {
     pub fn load(config: &Config, plugin: &PluginName) -> Result<Self, String> {
         let folder = config.secrets_folder().unwrap_or_default();
         let read = |secret: &crate::config::NamedSecret| match read(&folder.join(&secret.name)) {
-            Ok(value) => Ok((secret.variable.clone(), value)),
+            Ok(value) => Ok(Secret { name: secret.name.clone(), variable: secret.variable.clone(), value }),
             Err(error) => Err(format!("cannot read the secret {}: {error}", secret.name)),
         };
         config.secret_environment.of(plugin).map(read).collect::<Result<_, _>>().map(Self)
@@ -33,7 +40,12 @@ impl NamedSecrets {
 
     /// Each variable and what it has. That is not to be written anywhere but to the plugin.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(variable, value)| (variable.as_str(), value.as_str()))
+        self.0.iter().map(|secret| (secret.variable.as_str(), secret.value.as_str()))
+    }
+
+    /// Each name and what is in its file. That is not to be written anywhere but to the plugin.
+    pub fn by_name(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|secret| (secret.name.as_str(), secret.value.as_str()))
     }
 }
 
@@ -95,6 +107,7 @@ mod tests {
             write(bytes.as_bytes(), 0o600);
             let secrets = load().unwrap();
             assert_eq!(secrets.variables().collect::<Vec<_>>(), [("cloudant", expected)]);
+            assert_eq!(secrets.by_name().collect::<Vec<_>>(), [("yl.env/cloudant", expected)]);
             assert_eq!(format!("{secrets:?}"), "NamedSecrets(1, not shown)");
         }
         let long = vec![b'x'; 65_537];

@@ -54,6 +54,14 @@ pub enum StoreError {
         /// What is missing.
         reason: String,
     },
+    /// A content of file sets is incomplete, or not what it should be.
+    #[error("the content {id} is damaged: {reason}")]
+    DamagedContent {
+        /// Its SHA-256.
+        id: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Reading captured output from disk failed.
     #[error("cannot read captured output: {0}")]
     Spool(#[source] std::io::Error),
@@ -104,9 +112,11 @@ impl StoreError {
                 error.contains_label(mongodb::error::RETRYABLE_WRITE_ERROR)
                     || error.contains_label(mongodb::error::RETRYABLE_ERROR)
             }
-            Self::Refused { .. } | Self::Document { .. } | Self::DamagedOutput { .. } | Self::Spool(_) => {
-                false
-            }
+            Self::Refused { .. }
+            | Self::Document { .. }
+            | Self::DamagedOutput { .. }
+            | Self::DamagedContent { .. }
+            | Self::Spool(_) => false,
         }
     }
 

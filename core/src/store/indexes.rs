@@ -9,7 +9,7 @@ use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::{Store, StoreError};
-use crate::{accounts, arrays, audit, fair, gates, live, rate, schedules, series};
+use crate::{accounts, arrays, audit, callbacks, fair, files, gates, live, rate, schedules, series};
 
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -17,6 +17,9 @@ const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long entries of the audit are kept if they are to be kept for ever: 68 years are the longest time that the
 /// server knows.
 const FOR_EVER: Duration = Duration::from_secs(2_147_483_647);
+
+/// How long it is remembered that there was a version of a file set, so that its number does not come again at once.
+const FILE_SETS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How long it is remembered that a task was deleted, for movers that had read it before.
 const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
@@ -87,6 +90,8 @@ fn of_ours() -> Vec<Index> {
         Index::on("tasks", doc! { "queue": 1, "slot": 1 })
             .unique()
             .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "slot": { "$exists": true } }),
+        // Who has tasks of its own, and not those that web services work on: these may be many.
+        Index::on("tasks", doc! { "node": 1, "status": 1, "external.detached": 1 }).only(taken.clone()),
         Index::on("tasks", doc! { "lease_until": 1 }).only(taken),
         Index::on("tasks", doc! { "run_at": 1 }).only(doc! { "status": -7 }),
         // By status first: those that must not have a place are found without reading the others.
@@ -123,6 +128,9 @@ fn of_ours() -> Vec<Index> {
         Index::on("tasks", elements()).only(doc! { "array.id": { "$exists": true } }),
         Index::on("tasks.archive", elements()).only(doc! { "array.id": { "$exists": true } }),
         Index::on("tasks.attempts", doc! { "task": 1, "attempt": 1 }).unique(),
+        // What web services log, in its order, and what was left behind of it.
+        Index::on(callbacks::LOG, doc! { "task": 1, "attempt": 1, "n": 1 }).unique(),
+        Index::on(callbacks::LOG, doc! { "at": 1, "task": 1, "attempt": 1 }),
         Index::on("submissions", doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
         Index::on(audit::COLLECTION, doc! { "at": 1, "_id": 1 }),
         Index::on(audit::COLLECTION, doc! { "user": 1, "at": 1, "_id": 1 }),
@@ -163,6 +171,34 @@ fn of_schedules() -> Vec<Index> {
         Index::on(schedules::COLLECTION, doc! { "next": 1 }).only(doc! { "next": { "$type": "date" } }),
         Index::on(schedules::COLLECTION, doc! { "firing_at": 1 })
             .only(doc! { "firing_at": { "$type": "date" } }),
+    ]
+}
+
+/// Those of file sets.
+fn of_files() -> Vec<Index> {
+    vec![
+        // Of several who open a version of a set, each gets another number.
+        Index::on(files::SETS, doc! { "name": 1, "version": -1 }).unique(),
+        Index::on(files::SETS, doc! { "state": 1, "touched": 1 }),
+        // What there is of a set is found, listed and summed up by this one, without those that are gone.
+        Index::on(
+            files::SETS,
+            doc! { "state": 1, "name": 1, "version": -1, "tenant": 1, "bytes": 1, "_id": 1 },
+        ),
+        // Those that are gone and still have entries.
+        Index::on(files::SETS, doc! { "state": 1, "emptied": 1 }).only(doc! { "state": "gone" }),
+        Index::on(files::SETS, doc! { "task": 1 }).only(doc! { "task": { "$exists": true } }),
+        Index::on(files::SETS, doc! { "expires": 1 }).only(doc! { "expires": { "$type": "date" } }),
+        Index::on(files::SETS, doc! { "emptied": 1 }).expire(FILE_SETS_KEPT),
+        Index::on(files::ENTRIES, doc! { "set": 1, "path": 1 }).unique(),
+        // Which versions have a content, whose they are before anything else: `files/known.rs` steps from one to the next.
+        Index::on(files::ENTRIES, doc! { "file": 1, "tenant": 1, "set": 1 }),
+        // Equal files are stored once, and of each who sends one, it is one upload that goes on.
+        Index::on(files::CONTENTS, doc! { "filename": 1 }).unique().only(doc! { "state": "done" }),
+        Index::on(files::CONTENTS, doc! { "filename": 1, "by": 1 }).unique().only(doc! { "state": "open" }),
+        Index::on(files::CONTENTS, doc! { "filename": 1, "state": 1 }),
+        Index::on(files::CONTENTS, doc! { "loose": 1 }).only(doc! { "loose": { "$type": "date" } }),
+        Index::on(files::CHUNKS, doc! { "files_id": 1, "n": 1 }).unique(),
     ]
 }
 
@@ -251,7 +287,7 @@ impl Store {
     pub async fn ensure_indexes(&self) -> Result<(), StoreError> {
         let mut refused = None;
         let essential = of_disbatch().into_iter().map(|index| (true, index.collection, index.model()));
-        let ours = of_ours().into_iter().chain(of_policies()).chain(of_schedules());
+        let ours = of_ours().into_iter().chain(of_policies()).chain(of_schedules()).chain(of_files());
         let ours = ours.map(|index| (false, index.collection, index.model()));
         let live = live::indexes().map(|index| (false, live::COLLECTION, index));
         // Those of Disbatch come first: of two that serve a query as well, the server takes the older one, and the order in

@@ -5,7 +5,7 @@ use futures::TryStreamExt;
 
 use super::steps::kept;
 use super::{Finish, Run};
-use crate::model::{STEPS, Task, TaskId};
+use crate::model::{STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
 
 impl Store {
@@ -88,8 +88,12 @@ impl Store {
     /// The database cannot be reached.
     pub(super) async fn forget_attempt(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
         let stored = self.find_task(task).await?;
-        let is_there =
-            |task: &Task| task.status.has_ended() && task.attempt().unwrap_or(0).max(1) == attempt.max(1);
+        // One that was cancelled while it waited for its next attempt has the number of the last one, and nothing of it.
+        let is_there = |task: &Task| {
+            task.status.has_ended()
+                && task.status != Status::Cancelled
+                && task.attempt().unwrap_or(0).max(1) == attempt.max(1)
+        };
         if stored.as_ref().is_some_and(is_there) {
             self.attempts().delete_one(doc! { "task": task, "attempt": attempt }).await?;
         }

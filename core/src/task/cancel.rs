@@ -1,8 +1,9 @@
 //! Cancel: a task that waits ends at once (-> -5); one that runs is asked to end, and its runner does it.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
+use super::external::{DETACHED, attached, is_detached};
 use super::transition::Transition;
 use crate::model::{NodeName, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
@@ -21,8 +22,10 @@ pub struct CancelRequest {
 pub enum Cancelled {
     /// It had not run, and will not.
     Cancelled,
-    /// It runs; its runner has been asked.
+    /// It runs; its runner has been asked. Or its end is being made, whichever that is; it is not tried again after that.
     Requested,
+    /// A web service worked on it. It has ended.
+    Terminated,
     /// It has ended before.
     Ended(Status),
     /// There is no such task.
@@ -37,7 +40,7 @@ impl CancelRequest {
         }
     }
 
-    fn document(&self, store: &Store) -> Document {
+    pub(super) fn document(&self, store: &Store) -> Document {
         let mut document = doc! { "at": store.now(), "by": &self.by };
         if let Some(reason) = &self.reason {
             document.insert("reason", reason);
@@ -49,7 +52,8 @@ impl CancelRequest {
 impl Store {
     /// Cancels a task. One that waits or is claimed ends by one update; whoever wanted to claim or start it
     /// finds it gone. One that runs gets a request that its runner sees at the latest when it renews its
-    /// lease, and at once if the DEN of its node lives. Asking twice changes nothing.
+    /// lease, and at once if the DEN of its node lives. One that a web service works on ends. Asking twice changes
+    /// nothing.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -77,13 +81,23 @@ impl Store {
                 }
                 return Ok(Cancelled::Cancelled);
             }
-            let running = doc! { "_id": id, "status": Status::Running, "cancel": bson::Bson::Null };
+            let running = doc! {
+                "_id": id, "status": Status::Running, "cancel": Bson::Null, DETACHED: attached(),
+            };
             let ask = doc! { "$set": { "cancel": request.document(self) } };
             let asked = self.tasks().update_one(running, ask).await?.matched_count == 1;
             let Some(task) = self.find_task(id).await? else { return Ok(Cancelled::NoSuchTask) };
             match task.status {
+                Status::Running if is_detached(&task) => {
+                    if let Some(cancelled) = Box::pin(self.cancel_external(id, request)).await? {
+                        return Ok(cancelled);
+                    }
+                    // It has gone on since it was read: once more.
+                }
+                // A service has ended it and it has been started anew since it was asked for: once more.
+                Status::Running if !task.rest.get("cancel").is_some_and(|cancel| *cancel != Bson::Null) => {}
                 Status::Running => {
-                    if let Some(node) = task.node.as_ref().and_then(bson::Bson::as_str) {
+                    if let Some(node) = task.node.as_ref().and_then(Bson::as_str) {
                         self.call_attention(&NodeName::new(node), id).await?;
                     }
                     return Ok(Cancelled::Requested);
@@ -103,7 +117,9 @@ impl Store {
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn cancel_requests(&self, node: &NodeName) -> Result<Vec<TaskId>, StoreError> {
-        let asked = doc! { "node": node, "status": Status::Running, "cancel": { "$type": "object" } };
+        let asked = doc! {
+            "node": node, "status": Status::Running, "cancel": { "$type": "object" }, DETACHED: attached(),
+        };
         let found = self.tasks().find(asked).projection(doc! { "_id": 1 }).await?;
         let documents: Vec<Stored> = found.try_collect().await?;
         Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 
 use super::Ahead;
+use super::external::{DETACHED, attached};
 use super::transition::Transition;
 use super::tries::{MOST_ALONE, Try};
 use crate::model::{NodeName, Policy, Queue, QueueId, Sort, Status, Task, TaskId};
@@ -205,13 +206,13 @@ impl Store {
         self.move_all(filter, &given_back(self, why), Status::Queued).await
     }
 
-    /// How many tasks `node` has claimed or running, save those in `except`.
+    /// How many tasks `node` has claimed or running, save those in `except` and those that web services work on.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn running_on_node(&self, node: &NodeName, except: &[TaskId]) -> Result<u64, StoreError> {
-        let mut filter = doc! { "node": node, "status": { "$in": [-1, 0] } };
+        let mut filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
         if !except.is_empty() {
             filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
         }

@@ -55,6 +55,10 @@ impl Store {
         self.note_deletion("tasks", doc! { "$and": [&of_batch, ended(), told()] }).await?;
         let found = self.tombstones().find(doc! { "_id": { "$in": ids }, "done": Bson::Null }).await?;
         let tombstones: Vec<Document> = found.try_collect().await?;
+        // While somebody still tells how their runs have ended.
+        let leaving: Vec<ObjectId> =
+            tombstones.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
+        self.settle_filesets_of(&leaving).await?;
         let deleted = self.delete_unchanged("tasks", &tombstones).await?;
         let (gone, alive) = self.by_whether_gone(tombstones, &["tasks"]).await?;
         self.note_gone(gone.iter().filter(|task| task.get_str("from").is_ok_and(|c| c == "tasks")), deleted);

@@ -15,6 +15,10 @@ use crate::model::{STEPS, Status, Task, number};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
+/// What Disbatch 4.4 tells of the end of a plugin that is a program: its exit status, and what was wrong. Where `exit` has
+/// these, a task has them for itself, too.
+pub const COMMAND_FIELDS: [&str; 2] = ["cmdExit", "cmdErr"];
+
 /// What a runner stores at the end of an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
@@ -196,7 +200,7 @@ fn goes_first() -> Document {
 
 impl Finish {
     /// How long the plugin ran, if there was one.
-    fn ran(&self) -> Option<Duration> {
+    pub(super) fn ran(&self) -> Option<Duration> {
         let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
         Duration::try_from_secs_f64(seconds).ok()
     }
@@ -210,6 +214,11 @@ impl Finish {
             .end_of_run();
         for (field, value) in [("result", &self.result), ("exit", &self.exit)] {
             if let Some(value) = value {
+                transition = transition.set(field, value.clone());
+            }
+        }
+        for field in COMMAND_FIELDS {
+            if let Some(value) = self.exit.as_ref().and_then(|exit| exit.get(field)) {
                 transition = transition.set(field, value.clone());
             }
         }

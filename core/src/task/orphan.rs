@@ -5,6 +5,7 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
+use super::external::{DETACHED, attached, unheard};
 use super::finish::deferred;
 use super::steps::died;
 use super::transition::{Transition, is_past};
@@ -41,6 +42,8 @@ pub enum Buried {
     Orphaned,
     /// It is -7 and will be tried again.
     Again,
+    /// A web service has called back for it, and so works on it: it runs on without a runner.
+    LeftToService,
     /// It was not running any more, or its lease has been renewed. Nothing has changed.
     NotRunning,
 }
@@ -62,7 +65,7 @@ impl Store {
     /// tried again and its attempts are not used up. What it had printed is kept.
     ///
     /// The update repeats the evidence: a lease that has been renewed meanwhile keeps the task with its
-    /// runner.
+    /// runner. What a web service works on goes on.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -76,7 +79,11 @@ impl Store {
             }
             Evidence::TooOld(_) => None, // Whether it still runs somewhere is not known: never twice.
         };
-        let filter = still_so(task, evidence);
+        let mut filter = still_so(task, evidence);
+        if self.leave_to_service(task, filter.clone()).await? {
+            return Ok(Buried::LeftToService);
+        }
+        filter.extend(unheard(task));
         let found = self.tasks().find_one(filter.clone()).projection(doc! { "uploads": 1 }).await?;
         let Some(found) = found else { return Ok(Buried::NotRunning) };
         let run = run_of(task);
@@ -105,10 +112,14 @@ impl Store {
                 self.moved(task.queue, Some(Status::Running), Some(Status::Orphaned), 1);
             }
             Ok(Buried::Again) => self.moved(task.queue, Some(Status::Running), Some(Status::Deferred), 1),
-            Ok(Buried::NotRunning) => {}
+            Ok(Buried::LeftToService | Buried::NotRunning) => {}
             Err(_) => self.doubt_counters(),
         }
         if matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
+            // Nobody sees what it has left, with or without this: see `files/settle.rs`.
+            if let Err(error) = self.settle_filesets(task.id).await {
+                tracing::warn!(%error, "cannot take back yet what a dead run has left");
+            }
             self.remove_live(task.id, Some(run.attempt)).await?;
             // What it was storing when it died. Should it only have been stopped, it removes these itself.
             self.discard_uploads(&run, found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
@@ -117,7 +128,7 @@ impl Store {
     }
 
     /// Removes files that a run had announced, save those that its kept outcome refers to.
-    async fn discard_uploads(&self, run: &Run, files: &[Bson]) -> Result<(), StoreError> {
+    pub(super) async fn discard_uploads(&self, run: &Run, files: &[Bson]) -> Result<(), StoreError> {
         if files.is_empty() {
             return Ok(());
         }
@@ -233,7 +244,7 @@ pub(super) fn stale_claims(node: &NodeName, now: DateTime) -> Document {
     doc! { "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit) }
 }
 
-fn run_of(task: &Task) -> Run {
+pub(super) fn run_of(task: &Task) -> Run {
     let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
     Run {
         task: task.id,
@@ -248,7 +259,7 @@ fn run_of(task: &Task) -> Run {
 fn still_so(task: &Task, evidence: Evidence) -> Document {
     let mut filter = doc! {
         "_id": task.id, "status": Status::Running, "node": task.node.clone(),
-        "attempt": task.rest.get("attempt").cloned(), "instance": task.instance(),
+        "attempt": task.rest.get("attempt").cloned(), "instance": task.instance(), DETACHED: attached(),
     };
     match evidence {
         Evidence::ProcessGone => {}

@@ -7,6 +7,7 @@ use bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 
+use super::external::{DETACHED, attached, is_detached};
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
 use crate::model::{NodeName, QueueId, Status, Task, TaskId, whole_number};
@@ -37,11 +38,11 @@ impl Run {
         filter
     }
 
-    /// What a task is like that this run has.
+    /// What a task is like that this run has. One that was given to a web service it has not any more.
     pub(super) fn like(&self) -> Document {
         doc! {
             "status": Status::Running, "node": &self.node, "attempt": self.attempt,
-            "instance": self.instance.as_deref(),
+            "instance": self.instance.as_deref(), DETACHED: attached(),
         }
     }
 
@@ -56,6 +57,7 @@ impl Run {
             && task.node.as_ref() == Some(&Bson::from(&self.node))
             && self.is_of(task.rest.get("attempt"))
             && task.instance() == self.instance.as_deref()
+            && !is_detached(task)
     }
 
     /// A longer lease, if this run still has the task.

@@ -2,6 +2,7 @@
 
 use bson::{Bson, doc};
 
+use super::finish::COMMAND_FIELDS;
 use super::steps::queued;
 use super::transition::Transition;
 use crate::arrays::Reopened;
@@ -38,7 +39,8 @@ pub enum Retried {
     /// It is blocked again: it waits for its locks, for those that it comes after and has not waited for to the end, for the
     /// elements of its array, or for the rule of admission that holds it.
     Blocked,
-    /// It has not ended, or someone else has changed it meanwhile: it is in this status now.
+    /// It has not ended, or someone else has changed it meanwhile: it is in this status now. A task that has left file sets has
+    /// ended only when a majority of the servers knows it.
     NotEnded(Status),
     /// There is no such task.
     NoSuchTask,
@@ -61,6 +63,11 @@ impl Store {
         let Some(task) = self.find_task(id).await? else { return Ok(Retried::NoSuchTask) };
         if !task.status.has_ended() {
             return Ok(Retried::NotEnded(task.status));
+        }
+        // While the task still tells how its run has ended.
+        if !self.settle_all_filesets(id).await? {
+            // A majority of the servers has not heard of its end, which would be lost with the primary.
+            return Ok(Retried::NotEnded(Status::Running));
         }
         let gate = self.gate_of_retried(&task).await?;
         if let Some(Gate::Array(array)) = gate
@@ -110,9 +117,9 @@ impl Store {
             .set("attempt", attempt)
             .compute(STEPS, queued())
             .end_of_run();
-        for field in
-            ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"]
-        {
+        let of_run =
+            ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"];
+        for field in of_run.into_iter().chain(COMMAND_FIELDS) {
             update = update.unset(field);
         }
         if gate != Some(Gate::Admission) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bson::{Bson, DateTime, doc};
 use mongodb::options::ReturnDocument;
 
+use super::external::DETACHED;
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
 use super::{Run, Waiting};
@@ -105,6 +106,10 @@ impl Start {
             .set("pid", i64::from(self.pid))
             // Each run counts what it saves anew, and not every program removes the number of the one before.
             .unset("saves")
+            // Whatever an earlier attempt was given to does not have this one, and what it has said is not about it.
+            .unset(DETACHED)
+            .unset("external.end")
+            .unset("external.called")
             .compute("lease_until", server_time_in(self.lease));
         if self.claim.is_some() {
             return transition;

@@ -64,7 +64,12 @@ pub(super) fn queued() -> Document {
 
 /// The steps of a run that has died: the one that ran has ended with it.
 pub(super) fn died() -> Document {
-    let ended = doc! { "$mergeObjects": ["$$step", { "status": Status::Orphaned, "ended": "$$NOW" }] };
+    closed(Status::Orphaned)
+}
+
+/// The steps of a run that has ended with `status` without its runner: so has the one that ran.
+pub(super) fn closed(status: Status) -> Document {
+    let ended = doc! { "$mergeObjects": ["$$step", { "status": status, "ended": "$$NOW" }] };
     all(doc! { "$cond": [{ "$eq": ["$$step.status", Status::Running] }, ended, "$$step"] })
 }
 

@@ -10,6 +10,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
+use super::external::{DETACHED, attached};
 use super::orphan::stale_claims;
 use super::sweep::{stale_slots, waiting};
 use super::transition::millis;
@@ -18,6 +19,7 @@ use crate::node::silent_nodes_to_find;
 use crate::queue::readable;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+use crate::workers::Worker;
 
 /// The collections of Disbatch 4 that are looked at.
 const OF_DISBATCH: [&str; 3] = ["tasks", "nodes", "queues"];
@@ -40,7 +42,7 @@ pub struct Question<'a> {
 pub struct Outlook {
     /// A task could be claimed, if there is a place.
     pub claimable: bool,
-    /// The node has claimed or running tasks.
+    /// The node has claimed or running tasks, besides those that web services work on.
     pub occupied: bool,
     /// A deferred task, a deadline, or the lease of a claim or run: its time has come.
     pub due: bool,
@@ -64,6 +66,8 @@ pub struct Outlook {
     pub arrays: bool,
     /// All queues, if they were asked for.
     pub queues: Option<Vec<Queue>>,
+    /// If queues were asked for: what is another value when a worker has changed. None: there are no workers.
+    pub workers: Option<Bson>,
 }
 
 impl Outlook {
@@ -94,6 +98,7 @@ impl Outlook {
                     };
                     outlook.queues.get_or_insert_default().extend(queue);
                 }
+                crate::workers::COLLECTION => outlook.workers = part.remove("mark"),
                 // There are no other parts.
                 _ => {}
             }
@@ -188,7 +193,7 @@ impl Store {
             Part::first("run_at", "run_at", doc! { "status": Status::Deferred }),
             Part::first("deadline", "deadline", waiting()),
             Part::first("lease", "lease_until", on_its_way),
-            Part::any("occupied", "tasks", doc! { "node": question.node, "status": { "$in": [-1, 0] } }),
+            Part::any("occupied", "tasks", occupying(question.node)),
             Part::any("stale claims", "tasks", stale_claims(question.node, self.now())),
             Part::any("stale slots", "tasks", stale_slots()),
             Part::any("silent nodes", "nodes", silent_nodes_to_find(question.lease / 2)),
@@ -210,9 +215,15 @@ impl Store {
         if question.queues {
             let as_they_are = doc! { "$project": { "_id": 0, "what": "queue", "queue": "$$ROOT" } };
             parts.push(Part { collection: "queues", pipeline: vec![as_they_are] });
+            parts.push(Part { collection: crate::workers::COLLECTION, pipeline: Worker::mark() });
         }
         parts
     }
+}
+
+/// Tasks that a node has claimed or running, save those that web services work on.
+fn occupying(node: &NodeName) -> Document {
+    doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() }
 }
 
 /// A part of the aggregate.
@@ -296,8 +307,12 @@ mod tests {
             doc! { "what": "queue", "queue": { "_id": "no id", "name": "a" } },
             doc! { "what": "queue", "queue": { "_id": id, "name": "b", "plugin": "P" } },
         ];
-        let queues = Outlook::of(&question, found).queues.unwrap();
+        let outlook = Outlook::of(&question, found);
+        assert_eq!(outlook.workers, None);
+        let queues = outlook.queues.unwrap();
         assert_eq!(queues.iter().map(|queue| queue.id).collect::<Vec<_>>(), [QueueId(id)]);
         assert_eq!(Outlook::of(&question, Vec::new()).queues, Some(Vec::new()));
+        let mark = Outlook::of(&question, vec![doc! { "what": "workers", "mark": [1, 2] }]).workers;
+        assert_eq!(mark, Some(vec![Bson::from(1), Bson::from(2)].into()));
     }
 }

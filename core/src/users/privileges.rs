@@ -102,12 +102,19 @@ const OF_DEN: Needed = &[
     // The server removes entries when they are as old as the DEN tells it.
     (crate::audit::COLLECTION, &["collMod", "createIndex"]),
     ("bulk", &["createIndex"]),
+    // It ends tasks whose web services are silent, with what these have logged.
+    (crate::callbacks::LOG, &["createIndex", "remove"]),
     (crate::counters::COLLECTION, &["insert", "update"]),
     (crate::lease::COLLECTION, &["insert", "update"]),
     (crate::gates::LOCKS, &["createIndex", "insert", "remove", "update"]),
     ("nodes", &["createIndex", "insert", "update"]),
     ("queues", &["createIndex"]),
     (crate::rate::COLLECTION, &["createIndex", "insert", "update"]),
+    // The janitor sweeps file sets, and versions of runs that have died are taken back.
+    (crate::files::SETS, &["createIndex", "update"]),
+    (crate::files::ENTRIES, &["createIndex", "remove"]),
+    (crate::files::CONTENTS, &["createIndex", "remove", "update"]),
+    (crate::files::CHUNKS, &["createIndex", "remove"]),
     (crate::fair::TURNS, &["createIndex", "insert", "update"]),
     (crate::fair::GROUPS, &["createIndex", "insert", "update"]),
     // It makes the tasks of schedules, and tells these how they have ended.
@@ -127,43 +134,63 @@ const OF_DEN: Needed = &[
     (crate::accounts::TOKENS, &["createIndex"]),
 ];
 
+/// Tasks may be created for the documents of any collection, and waiting follows a change stream.
+/// And one page tells how large collections are.
+const OF_WEB: Needed = &[
+    (ANY, &["changeStream", "collStats", "find"]),
+    // Nobody can change or remove what is there.
+    (crate::audit::COLLECTION, &["insert"]),
+    (crate::admission::COLLECTION, &["insert", "remove", "update"]),
+    (crate::arrays::COLLECTION, &["insert", "update"]),
+    ("balance", &["insert", "update"]),
+    ("bulk", &["insert", "update"]),
+    // It takes callbacks of web services, and ends their tasks.
+    (crate::callbacks::LOG, &["insert", "remove", "update"]),
+    (crate::schedules::CALENDARS, &["insert", "remove", "update"]),
+    (crate::schedules::COLLECTION, &["insert", "remove", "update"]),
+    (crate::counters::COLLECTION, &["insert", "update"]),
+    (crate::files::SETS, &["insert", "update"]),
+    (crate::files::ENTRIES, &["insert", "remove"]),
+    (crate::files::CONTENTS, &["insert", "remove", "update"]),
+    (crate::files::CHUNKS, &["insert", "remove"]),
+    // What groups have had whose tasks web services worked on.
+    (crate::fair::GROUPS, &["insert", "update"]),
+    (crate::gates::LOCKS, &["insert", "update"]),
+    ("nodes", &["update"]),
+    ("queues", &["insert", "remove", "update"]),
+    // `disbatch user` and `disbatch token` work with these rights, too.
+    (crate::accounts::SESSIONS, &["insert", "remove", "update"]),
+    (crate::accounts::TOKENS, &["insert", "remove", "update"]),
+    (crate::accounts::USERS, &["insert", "remove", "update"]),
+    (crate::series::COLLECTION, &["insert", "update"]),
+    ("submissions", &["insert", "remove", "update"]),
+    ("tasks", &["insert", "listIndexes", "remove", "update"]),
+    ("tasks.archive", &["insert", "remove", "update"]),
+    ("tasks.attempts", &["insert", "remove", "update"]),
+    ("tasks.chunks", &["insert", "remove"]),
+    ("tasks.deleting", &["insert", "remove", "update"]),
+    ("tasks.files", &["insert", "remove"]),
+    ("tasks.live", &["insert", "remove", "update"]),
+    (crate::tenants::COLLECTION, &["insert", "remove", "update"]),
+    (crate::workers::COLLECTION, &["insert", "remove", "update"]),
+];
+
 fn needed(role: Role) -> Needed {
     match role {
         Role::Disbatchd => OF_DEN,
-        // Tasks may be created for the documents of any collection, and waiting follows a change stream.
-        // And one page tells how large collections are.
-        Role::DisbatchWeb => &[
-            (ANY, &["changeStream", "collStats", "find"]),
-            // Nobody can change or remove what is there.
-            (crate::audit::COLLECTION, &["insert"]),
-            (crate::admission::COLLECTION, &["insert", "remove", "update"]),
-            (crate::arrays::COLLECTION, &["insert", "update"]),
-            ("balance", &["insert", "update"]),
-            ("bulk", &["insert", "update"]),
-            (crate::schedules::CALENDARS, &["insert", "remove", "update"]),
-            (crate::schedules::COLLECTION, &["insert", "remove", "update"]),
-            (crate::counters::COLLECTION, &["insert", "update"]),
-            (crate::gates::LOCKS, &["insert", "update"]),
-            ("nodes", &["update"]),
-            ("queues", &["insert", "remove", "update"]),
-            // `disbatch user` and `disbatch token` work with these rights, too.
-            (crate::accounts::SESSIONS, &["insert", "remove", "update"]),
-            (crate::accounts::TOKENS, &["insert", "remove", "update"]),
-            (crate::accounts::USERS, &["insert", "remove", "update"]),
-            (crate::series::COLLECTION, &["insert", "update"]),
-            ("submissions", &["insert", "remove", "update"]),
-            ("tasks", &["insert", "listIndexes", "remove", "update"]),
-            ("tasks.archive", &["insert", "remove", "update"]),
-            ("tasks.attempts", &["insert", "remove", "update"]),
-            ("tasks.chunks", &["remove"]),
-            ("tasks.deleting", &["insert", "remove", "update"]),
-            ("tasks.files", &["remove"]),
-            ("tasks.live", &["remove"]),
-            (crate::tenants::COLLECTION, &["insert", "remove", "update"]),
-        ],
+        Role::DisbatchWeb => OF_WEB,
         Role::TaskRunner => &[
+            // A task that was cancelled while its web service took it ends with its log.
+            (crate::callbacks::LOG, &["find", "remove"]),
             (crate::counters::COLLECTION, &["find", "insert", "update"]),
+            (crate::fair::GROUPS, &["insert", "update"]),
+            (crate::files::SETS, &["find", "insert", "update"]),
+            (crate::files::ENTRIES, &["find", "insert", "remove"]),
+            (crate::files::CONTENTS, &["find", "insert", "remove", "update"]),
+            (crate::files::CHUNKS, &["find", "insert", "remove"]),
             ("queues", &["find"]),
+            // Some programs answer there.
+            (crate::task::RESULTS, &["find", "remove"]),
             (crate::schedules::COLLECTION, &["find"]),
             (crate::series::COLLECTION, &["insert", "update"]),
             ("tasks", &["find", "update"]),
@@ -173,6 +200,7 @@ fn needed(role: Role) -> Needed {
             ("tasks.chunks", &["insert", "remove"]),
             ("tasks.files", &["insert", "remove"]),
             ("tasks.live", &["find", "insert", "remove", "update"]),
+            (crate::workers::COLLECTION, &["find"]),
         ],
         Role::QueueBalance => &[
             ("balance", &["find", "insert", "update"]),
@@ -208,6 +236,10 @@ mod tests {
             let makes_tasks = matches!(role, Role::DisbatchWeb | Role::Disbatchd);
             assert_eq!(may("tasks", "insert"), makes_tasks, "{role:?}");
             assert_eq!(may("audit", "insert"), role == Role::DisbatchWeb, "{role:?}");
+            for action in ["insert", "update", "remove"] {
+                // Whoever may define what nodes do is the DCI alone.
+                assert_eq!(may("workers", action), role == Role::DisbatchWeb, "{role:?} {action}");
+            }
             for collection in [crate::accounts::USERS, crate::accounts::SESSIONS, crate::accounts::TOKENS] {
                 for action in ["insert", "update", "remove"] {
                     assert_eq!(may(collection, action), role == Role::DisbatchWeb, "{role:?} {collection}");

@@ -6,6 +6,8 @@ use serde::Deserialize;
 
 use super::News;
 use crate::gates::LOCKS;
+use crate::task::FREED;
+use crate::workers::COLLECTION as WORKERS;
 
 /// A change, as far as it matters.
 #[derive(Debug, Deserialize)]
@@ -28,6 +30,9 @@ pub(super) struct Change {
     /// A task has ended that others wait for, or that held locks; or something has changed at a lock.
     #[serde(default)]
     gates: bool,
+    /// A task that a web service had has ended, or waits for its next attempt.
+    #[serde(default)]
+    freed: bool,
     /// The document, where it is a node.
     #[serde(default)]
     node: Option<ObjectId>,
@@ -45,9 +50,10 @@ pub(super) fn pipeline() -> [Document; 2] {
         { "ns.coll": "tasks", changed("status"): { "$in": [-7, -2] } },
         { "ns.coll": "tasks", changed("cancel"): is_there() },
         { "ns.coll": "tasks", changed("awaited"): is_there() },
+        { "ns.coll": "tasks", changed(FREED): is_there() },
         { "ns.coll": LOCKS, "operationType": { "$in": ["insert", "replace"] }, "fullDocument.dirty": true },
         { "ns.coll": LOCKS, changed("dirty"): true },
-        { "ns.coll": "queues" },
+        { "ns.coll": { "$in": ["queues", WORKERS] } },
         { "ns.coll": "nodes", "operationType": "replace" },
         { "ns.coll": "nodes", changed("maxthreads"): is_there() },
         { "ns.coll": "nodes", changed("draining"): is_there() },
@@ -65,6 +71,7 @@ pub(super) fn pipeline() -> [Document; 2] {
             { "$eq": ["$ns.coll", LOCKS] },
             { "$ne": [{ "$type": "$updateDescription.updatedFields.awaited" }, "missing"] },
         ] },
+        "freed": { "$ne": [{ "$type": format!("$updateDescription.updatedFields.{FREED}") }, "missing"] },
         "node": { "$cond": [{ "$eq": ["$ns.coll", "nodes"] }, "$documentKey._id", "$$REMOVE"] },
     };
     [doc! { "$match": of_interest }, doc! { "$project": only }]
@@ -75,12 +82,14 @@ impl Change {
     pub(super) fn news(&self, node: Option<ObjectId>) -> News {
         let mut news = News::default();
         match self.of.as_str() {
-            "queues" => news.queues_changed = true,
+            // A queue may have its plugin now, or not any more.
+            "queues" | WORKERS => news.queues_changed = true,
             LOCKS => news.gates = true,
             "nodes" => news.node_changed = node.is_none() || self.node == node,
             _ => {
                 news.attention = self.cancel;
                 news.gates = self.gates;
+                news.freed = self.freed;
                 news.inserted = self.queued && self.new;
                 news.put_back = self.queued && !self.new;
                 news.timed = self.timed;
@@ -110,8 +119,11 @@ mod tests {
         assert_eq!(of_a_task(true, false, true, false), News { timed: true, ..nothing });
         assert_eq!(of_a_task(false, true, false, false), News { put_back: true, ..nothing });
         assert_eq!(of_a_task(false, false, false, true), News { attention: true, ..nothing });
-        assert_eq!(news(doc! { "of": "queues" }), News { queues_changed: true, ..nothing });
+        for of in ["queues", "workers"] {
+            assert_eq!(news(doc! { "of": of }), News { queues_changed: true, ..nothing });
+        }
         assert_eq!(news(doc! { "of": "tasks", "gates": true }), News { gates: true, ..nothing });
+        assert_eq!(news(doc! { "of": "tasks", "freed": true }), News { freed: true, ..nothing });
         assert_eq!(news(doc! { "of": "locks", "gates": true }), News { gates: true, ..nothing });
     }
 

@@ -16,7 +16,7 @@ pub struct News {
     pub put_back: bool,
     /// Tasks wait for a time: they are deferred, or have a deadline.
     pub timed: bool,
-    /// A queue is new, gone or changed.
+    /// A queue or a worker is new, gone or changed.
     pub queues_changed: bool,
     /// A running task's end was asked for.
     pub attention: bool,
@@ -24,6 +24,8 @@ pub struct News {
     pub node_changed: bool,
     /// There may be something to do at the gates.
     pub gates: bool,
+    /// A task that no runner had has left its place in its queue.
+    pub freed: bool,
 }
 
 impl News {
@@ -37,6 +39,7 @@ impl News {
             attention: true,
             node_changed: true,
             gates: true,
+            freed: true,
         }
     }
 
@@ -54,6 +57,7 @@ impl News {
             self.attention,
             self.node_changed,
             self.gates,
+            self.freed,
         ];
         let mut bits = 0;
         let mut at = 0;
@@ -75,6 +79,7 @@ impl News {
             attention: bits & 16 != 0,
             node_changed: bits & 32 != 0,
             gates: bits & 64 != 0,
+            freed: bits & 128 != 0,
         }
     }
 }
@@ -167,7 +172,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_news_is_kept_apart() {
-        for bit in 0..7 {
+        for bit in 0..8 {
             let news = News::of_bits(1 << bit);
             assert_eq!(news.bits(), 1 << bit);
             assert_ne!(news, News::default());

@@ -32,7 +32,7 @@ pub async fn enforce(
         let error = HttpError::internal("the server has no state");
         return Ok(request.into_response(refusal_of_nobody(error)));
     };
-    if need == Need::Nothing {
+    if matches!(need, Need::Nothing | Need::Token) {
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
     let who = match identify::identify(request.request(), &state).await {
@@ -77,7 +77,7 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
         if own >= Some(role) { Ok(()) } else { Err(refused()) }
     };
     match need {
-        Need::Nothing | Need::Login => {}
+        Need::Nothing | Need::Token | Need::Login => {}
         Need::Everywhere(role) => enough(who.rights.everywhere(), role)?,
         Need::Somewhere(role) => enough(who.rights.somewhere(), role)?,
         Need::Queue(role) if !who.is_everywhere(role) => {

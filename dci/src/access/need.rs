@@ -9,6 +9,8 @@ use disbatch_core::accounts::Role;
 pub enum Need {
     /// Nothing: whoever reaches the server.
     Nothing,
+    /// The token of the task that the address names as `id`, which its web service has. The handler asks for it.
+    Token,
     /// To be known, with whatever role.
     Login,
     /// This role, not only on some queues.
@@ -31,6 +33,7 @@ impl fmt::Display for Need {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing"),
+            Self::Token => f.write_str("token of the task"),
             Self::Login => f.write_str("login"),
             Self::Everywhere(role) => write!(f, "{role}"),
             Self::Somewhere(role) => write!(f, "{role} on some queue"),

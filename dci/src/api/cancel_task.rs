@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::{changes, json};
 
 /// Cancels a task. One that has not started never will; one that runs is asked to end, with SIGTERM, and after its
-/// grace with SIGKILL.
+/// grace with SIGKILL. One that a web service works on ends, and the service is told so when it calls back.
 ///
 /// # Errors
 /// There is no such task, it has ended, the reason is no text, or the database cannot be reached.
@@ -40,6 +40,7 @@ async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let (status, outcome) = match changes::cancel_task(state, who, task, reason).await? {
         Cancelled::Cancelled => (Status::Cancelled, "cancelled"),
         Cancelled::Requested => (Status::Running, "requested"),
+        Cancelled::Terminated => (Status::Terminated, "terminated"),
         Cancelled::Ended(status) => return Err(task_action::wrong_state(status, "has ended")),
         Cancelled::NoSuchTask => return Err(task_action::not_found(id)),
     };

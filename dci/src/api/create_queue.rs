@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::access::Who;
 use crate::api::{Answer, then};
+use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{CreatedQueue, ErrorBody, NewQueue, OfWrite};
 use crate::params::Params;
@@ -37,7 +38,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 }
 
 async fn create(state: &State, who: &Who, params: &Params) -> Answer {
-    let (name, plugin) = checked(state, params)?;
+    let (name, plugin) = checked(&*state.catalogue().await?, params)?;
     let id = new_queue_id();
     let created = changes::create_queue(state, who, id, json::to_bson(name), json::to_bson(plugin)).await;
     match created {
@@ -55,7 +56,7 @@ async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     }
 }
 
-fn checked<'a>(state: &State, params: &'a Params) -> Result<(&'a Value, &'a Value), HttpError> {
+fn checked<'a>(plugins: &Catalogue, params: &'a Params) -> Result<(&'a Value, &'a Value), HttpError> {
     let given = |name: &str| params.fields.get(name).filter(|value| legacy::is_true(Some(value)));
     let (Some(name), Some(plugin)) = (given("name"), given("plugin")) else {
         return Err(HttpError::bad_request("name and plugin required"));
@@ -63,7 +64,7 @@ fn checked<'a>(state: &State, params: &'a Params) -> Result<(&'a Value, &'a Valu
     if let Some(param) = params.unknown(&["name", "plugin"]) {
         return Err(HttpError::bad_param("Invalid param", param));
     }
-    if !plugin.as_str().is_some_and(|plugin| state.allows_plugin(plugin)) {
+    if !plugin.as_str().is_some_and(|plugin| plugins.allows(plugin)) {
         let body = json!({ "error": "Unknown plugin", "plugin": plugin });
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }

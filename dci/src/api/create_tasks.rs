@@ -1,6 +1,7 @@
 //! `POST /tasks`
 
 pub mod array;
+pub mod files;
 pub mod from_collection;
 pub mod gates;
 pub mod options;
@@ -126,6 +127,7 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
     let options = options::of(params, queue.id, &state.keys)?;
     let options = whose::of(options, params, who, &queue)?;
     steps::check(state, who, &queue, &options.steps).await?;
+    files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
     let once = options::once(params, queue.id, &state.keys)?;
     let wants_a_look = !queue.is_accepting() || !options.after.is_empty();
     if wants_a_look && !is_repetition(state, queue.id, once.as_ref()).await? {

@@ -1,14 +1,19 @@
 //! `GET /plugins`
 
+use actix_web::HttpRequest;
 use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
 
 use crate::access::Who;
+use crate::api::Answer;
 use crate::openapi::OfRead;
 use crate::state::State;
 use crate::{accept, json, ui};
 
-/// The names of the plugins that queues may be created with. Browsers get a page that tells more of them.
+/// The names of the plugins that queues may be created with, those of workers among them. Browsers get a page that tells more
+/// of them.
+///
+/// # Errors
+/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/plugins", tag = "queues", operation_id = "listPlugins",
     responses(
@@ -22,9 +27,9 @@ use crate::{accept, json, ui};
         OfRead,
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, who: Who) -> HttpResponse {
+pub async fn handle(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
     if accept::wants_html(&request) {
-        return ui::page(ui::plugins::render(&state, &who).await);
+        return Ok(ui::page(ui::plugins::render(&state, &who).await));
     }
-    json::ok(&state.plugins.clone().into())
+    Ok(json::ok(&state.catalogue().await?.names().to_vec().into()))
 }

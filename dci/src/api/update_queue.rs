@@ -8,11 +8,12 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::Policy;
+use disbatch_core::model::{FILES, Policy};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
-use crate::api::{Answer, then};
+use crate::api::{Answer, create_tasks, then};
+use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
@@ -34,6 +35,7 @@ const FIELDS: &[&str] = &[
     "backoff",
     "timeout",
     "grace",
+    "files",
     "unleased_limit",
     "retention",
     "rate",
@@ -96,12 +98,13 @@ fn may(who: &Who, params: &Params) -> Result<(), HttpError> {
 }
 
 async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
-    let fields = checked(state, params)?;
+    let fields = checked(&*state.catalogue().await?, params)?;
     if fields.get("group_rate").is_some_and(|rate| *rate != Bson::Null)
         && !has_groups(state, named, &fields).await?
     {
         return Err(HttpError::bad_request("group_rate must be of a queue whose policy is \"fair\""));
     }
+    check_files(state, who, named, &fields).await?;
     let updated = match changes::update_queue(state, who, named.selector.clone(), fields).await {
         Ok(updated) => updated,
         Err(error) => {
@@ -121,6 +124,22 @@ async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
     then::answer(params, json::ok(&result))
 }
 
+/// Sees to it that nobody has tasks take or make file sets who may not do that without them. A queue that does not exist is for
+/// others to refuse.
+async fn check_files(
+    state: &State,
+    who: &Who,
+    named: &NamedQueue,
+    fields: &Document,
+) -> Result<(), HttpError> {
+    let wanted = fields.get(FILES).filter(|files| **files != Bson::Null);
+    if wanted.is_none() {
+        return Ok(());
+    }
+    let Some(queue) = state.store.find_queue(&named.selector).await? else { return Ok(()) };
+    create_tasks::files::check_of_queue(who, wanted, queue.tenant())
+}
+
 /// Whether the queue will go by the groups of its tasks. One that does not exist is for others to refuse.
 async fn has_groups(state: &State, named: &NamedQueue, fields: &Document) -> Result<bool, HttpError> {
     if let Some(policy) = fields.get("policy") {
@@ -131,7 +150,7 @@ async fn has_groups(state: &State, named: &NamedQueue, fields: &Document) -> Res
 }
 
 /// The fields as they are stored; null for those that are to go.
-fn checked(state: &State, params: &Params) -> Result<Document, HttpError> {
+fn checked(plugins: &Catalogue, params: &Params) -> Result<Document, HttpError> {
     if params.fields.is_empty() {
         return Err(HttpError::bad_request("no params"));
     }
@@ -146,7 +165,7 @@ fn checked(state: &State, params: &Params) -> Result<Document, HttpError> {
                 return Err(HttpError::bad_request("threads must be a non-negative integer"));
             }
             "name" if !is_name(value) => return Err(HttpError::bad_request("name must be a string")),
-            "plugin" if !value.as_str().is_some_and(|plugin| state.allows_plugin(plugin)) => {
+            "plugin" if !value.as_str().is_some_and(|plugin| plugins.allows(plugin)) => {
                 let body = json!({ "error": "unknown plugin", "plugin": value });
                 return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
             }
@@ -195,6 +214,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "backoff" => values::backoff(field, value)?.into(),
         "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
         "grace" => values::stored(values::seconds(field, value)?),
+        FILES => create_tasks::files::read_of_queue(field, value)?,
         "retention" => values::retention(field, value)?.into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
         "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
@@ -231,6 +251,9 @@ mod tests {
         assert_eq!(stored("timeout", json!("90")), Bson::Int32(90));
         assert_eq!(stored("grace", json!(0.5)), Bson::Double(0.5));
         assert_eq!(stored("reason", json!("maintenance")), Bson::from("maintenance"));
+        let input = bson::doc! { "input": { "name": "data" } };
+        assert_eq!(stored("files", json!({"input": {"name": "data"}})), Bson::from(input));
+        assert_eq!(stored("files", json!({})), Bson::Null);
         assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
         assert_eq!(stored("policy", json!("fair")), Bson::from("fair"));
         assert_eq!(stored("scheme", json!("2, 1")), Bson::from(vec![2_i32, 1]));
@@ -267,6 +290,7 @@ mod tests {
             ("backoff", json!([])),
             ("timeout", json!(0)),
             ("grace", json!(-1)),
+            ("files", json!([])),
             ("unleased_limit", json!("x")),
             ("retention", json!({"after": 1})),
             ("rate", json!({"n": 5})),

@@ -130,6 +130,7 @@ fn difference(task: &Document, cancelled: &Cancelled) -> Option<(Document, Docum
     let mut after = task.clone();
     match cancelled {
         Cancelled::Cancelled => after.insert("status", Status::Cancelled.code()),
+        Cancelled::Terminated => after.insert("status", Status::Terminated.code()),
         Cancelled::Requested if task.get("cancel").is_none_or(|asked| *asked == Bson::Null) => {
             after.insert("cancel", "requested")
         }
@@ -151,6 +152,8 @@ mod tests {
             (Some(&Bson::Int64(-2)), Some(&Bson::Int64(-5)))
         );
         assert_eq!(queue_of(&before), queue_of(&after));
+        let (_, after) = difference(&doc! { "status": 0 }, &Cancelled::Terminated).unwrap();
+        assert_eq!(after.get("status"), Some(&Bson::Int64(-3)));
         let (before, after) = difference(&task, &Cancelled::Requested).unwrap();
         assert_eq!((before.get("cancel"), after.get("cancel")), (None, Some(&Bson::from("requested"))));
         let asked = doc! { "status": 0, "cancel": { "by": "somebody" } };

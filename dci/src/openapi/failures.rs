@@ -73,6 +73,26 @@ impl IntoResponses for OfWrite {
     }
 }
 
+/// Of what a web service says about its task.
+pub enum OfCallback {}
+
+impl IntoResponses for OfCallback {
+    fn responses() -> Responses {
+        let mut responses = OfAnybody::responses();
+        responses.extend([
+            failure(400, "The body makes no sense."),
+            failure(401, "The token is not that of the task."),
+            failure(403, "A browser says that a page of another site makes the request."),
+            failure(404, "There is no such task."),
+            failure(408, "The body did not come in time."),
+            failure(410, "The task has ended, or another attempt of it is on its way."),
+            failure(413, "The body is longer than 1 MiB, or the log of the task is as long as it may be."),
+            failure(503, "The database cannot be reached; `Retry-After` tells when to try again."),
+        ]);
+        responses
+    }
+}
+
 fn failure(status: u16, description: &str) -> (String, RefOr<Response>) {
     let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
     let response = ResponseBuilder::new().description(description).content(CONTENT_TYPE, body);

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::files::{QueueFiles, TaskFiles};
+
 /// A new queue.
 #[derive(ToSchema)]
 #[schema(example = json!({"name": "mail", "plugin": "Disbatch::Plugin::Demo"}))]
@@ -78,6 +80,8 @@ pub struct QueueChange {
     rate: Option<Rate>,
     /// The same for each group of a queue whose `policy` is `fair`.
     group_rate: Option<Rate>,
+    /// The file sets of tasks that say nothing of them themselves.
+    files: Option<QueueFiles>,
     /// Whose queue it is, by which rights may be granted. Only for the role `admin`.
     #[schema(max_length = 200)]
     tenant: Option<String>,
@@ -198,6 +202,10 @@ pub struct NewTasks {
     /// task's params, and its own in the place of those that have the same name.
     #[schema(rename = ".steps", min_items = 1, max_items = 100)]
     steps: Option<Vec<NewStep>>,
+    /// Which file sets they get before they begin, and which they leave when they have succeeded. It needs the roles on the
+    /// tenant of the tasks that reading and storing these needs without them.
+    #[schema(rename = ".files")]
+    files: Option<TaskFiles>,
     /// Ids of tasks that these come after. They must exist, and the client must be able to see them.
     #[schema(rename = ".after", min_items = 1, max_items = 1000)]
     after: Option<Vec<String>>,

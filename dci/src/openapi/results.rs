@@ -97,9 +97,9 @@ pub struct Inserted {
 #[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -5, "outcome": "cancelled"}))]
 pub struct CancelResult {
     id: String,
-    /// -5 if it will not run, 0 if its runner has been asked to end it.
+    /// -5 if it will not run, 0 if its runner has been asked to end it, -3 if a web service worked on it.
     status: i64,
-    /// `cancelled` or `requested`.
+    /// `cancelled`, `requested` or `terminated`.
     outcome: String,
 }
 

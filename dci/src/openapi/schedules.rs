@@ -40,7 +40,7 @@ pub struct NewSchedule {
     /// What its tasks get.
     #[schema(value_type = Option<Object>)]
     params: Option<Map<String, Value>>,
-    /// What else its tasks have: `timeout`, `grace`, `max_attempts`, `backoff`, `priority`, `group`, `locks` and `steps`, as
+    /// What else its tasks have: `timeout`, `grace`, `max_attempts`, `backoff`, `priority`, `group`, `locks`, `steps` and `files`, as
     /// `POST /tasks` has them.
     #[schema(value_type = Option<Object>)]
     options: Option<Map<String, Value>>,

@@ -103,6 +103,10 @@ pub struct Task {
     /// How far each of its steps is: `name`, `plugin`, `params`, `status`, and once it has begun `started` and `output_at`, where
     /// its output begins; then `ended`, `exit` and `message`. Only of tasks that have some.
     steps: Option<Vec<Value>>,
+    /// Which file sets it gets and leaves: `input` and `output`, each with `name` and perhaps `patterns`. Once it has begun
+    /// there is `input.taken`, the version that it got, and then `output.version`, the one that it has left. Only of tasks that
+    /// have some.
+    files: Option<Value>,
     /// What its plugin has saved for the next run of its schedule, or for the next attempt.
     storage: Option<Value>,
     /// True if the plugin gets secure parameters too, which are never shown. Only of tasks that have some.

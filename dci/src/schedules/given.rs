@@ -20,8 +20,8 @@ const TIMES: [&str; 8] = ["cron", "zone", "gap", "fold", "jitter", "start", "end
 const OTHERS: [&str; 7] = ["name", "description", "queue", "params", "overlap", "catch_up", "paused"];
 
 /// What its tasks can have besides.
-const OPTIONS: [&str; 8] =
-    ["timeout", "grace", "max_attempts", "backoff", "priority", "group", "locks", "steps"];
+const OPTIONS: [&str; 9] =
+    ["timeout", "grace", "max_attempts", "backoff", "priority", "group", "locks", "steps", "files"];
 
 /// What a request gives. Null is the default of a field.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -135,6 +135,7 @@ impl Given {
                 "group" => all.group.clone_from(&fresh.group),
                 "locks" => all.locks.clone_from(&fresh.locks),
                 "steps" => all.steps.clone_from(&fresh.steps),
+                "files" => all.files.clone_from(&fresh.files),
                 _ => {} // There are no others.
             }
         }
@@ -206,6 +207,7 @@ impl Given {
             // Forms have them as lines.
             ("locks", Value::String(text)) => Value::from(list(&Value::from(text))),
             ("steps", Value::String(text)) => parsed("options.steps", &text)?,
+            ("files", Value::String(text)) => parsed("options.files", &text)?,
             (_, value) => value,
         };
         self.options.insert(name.to_owned(), value);

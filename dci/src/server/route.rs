@@ -16,6 +16,8 @@ pub enum Verb {
     Get,
     /// Changes.
     Post,
+    /// Puts something there, in the place of what was there.
+    Put,
     /// Removes.
     Delete,
 }
@@ -26,6 +28,7 @@ impl Verb {
         match self {
             Self::Get => "GET, HEAD",
             Self::Post => "POST",
+            Self::Put => "PUT",
             Self::Delete => "DELETE",
         }
     }
@@ -36,6 +39,7 @@ impl Verb {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Put => "PUT",
             Self::Delete => "DELETE",
         }
     }
@@ -44,6 +48,7 @@ impl Verb {
         match self {
             Self::Get => web::route().guard(guard::Any(guard::Get()).or(guard::Head())),
             Self::Post => web::post(),
+            Self::Put => web::put(),
             Self::Delete => web::delete(),
         }
     }
@@ -94,6 +99,16 @@ impl Place {
         F::Output: Responder + 'static,
     {
         self.add(Verb::Post, need, handler)
+    }
+
+    /// What PUT does.
+    pub fn put<F, Args>(self, need: Need, handler: F) -> Self
+    where
+        F: Handler<Args>,
+        Args: FromRequest + 'static,
+        F::Output: Responder + 'static,
+    {
+        self.add(Verb::Put, need, handler)
     }
 
     /// What DELETE does.
@@ -161,6 +176,7 @@ impl<'a> Routes<'a> {
                 resource = match verb {
                     Verb::Get => resource.guard(guard::Any(guard::Get()).or(guard::Head())),
                     Verb::Post => resource.guard(guard::Post()),
+                    Verb::Put => resource.guard(guard::Put()),
                     Verb::Delete => resource.guard(guard::Delete()),
                 };
             }

@@ -2,7 +2,10 @@
 
 mod admission;
 mod arrays;
+mod callbacks;
+mod files;
 mod schedules;
+mod workers;
 
 use actix_web::guard;
 use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
@@ -28,7 +31,10 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
     bulk(routes);
     schedules::add(routes);
     arrays::add(routes);
+    callbacks::add(routes);
+    files::add(routes);
     admission::add(routes);
+    workers::add(routes);
     service(routes);
     routes.otherwise(Login, otherwise);
 }

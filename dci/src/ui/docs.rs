@@ -205,7 +205,7 @@ mod tests {
         {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        for foreign in ["<style", " style=", "http://", "https://"] {
+        for foreign in ["<style", " style=", "=\"http://", "=\"https://", "=\"//"] {
             assert!(!html.contains(foreign), "{foreign} is in the page");
         }
         assert!(!html.split("<main").nth(1).unwrap().contains("<script"), "only the frame has scripts");

@@ -120,15 +120,18 @@ pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -
 /// The database cannot be reached.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let span = Span::of(params);
-    let (mut facts, mut points) =
-        futures::try_join!(Facts::gather(state), state.overview.throughput(&state.store, span))?;
+    let (mut facts, mut points, plugins) = futures::try_join!(
+        Facts::gather(state),
+        state.overview.throughput(&state.store, span),
+        state.catalogue(),
+    )?;
     if !who.is_everywhere(Role::Viewer) {
         facts.limit(|queue| who.sees(queue));
         points = Arc::default();
     }
     let overview = Overview {
         database: state.store.database_name().to_owned(),
-        plugins: state.plugins.clone(),
+        plugins: plugins.names().to_vec(),
         shown: shown(&facts),
         span: span.name(),
         spans: Span::ALL.map(|other| (other.name(), other == span)),

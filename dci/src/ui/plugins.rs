@@ -7,15 +7,16 @@ use askama::Template;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{PluginName, Queue};
-use disbatch_core::plugin::{Plugins, Warm};
+use disbatch_core::plugin::Warm;
 
 use crate::access::Who;
+use crate::catalogue::Catalogue;
 use crate::state::State;
 use crate::ui::names::label;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::schema::{Form, Row};
-use crate::ui::{self, Rendered, node_row, plain};
+use crate::ui::{self, Rendered, node_row, plain, workers};
 
 #[derive(Template)]
 #[template(path = "plugins.html")]
@@ -30,7 +31,9 @@ struct View {
     name: String,
     /// Whether it can be led to: names of plugins may be anything that somebody has stored.
     legal: bool,
-    /// What its author says of it, if this host has its manifest.
+    /// The page of its definition, if the database has one.
+    worker: Option<String>,
+    /// What its author says of it, if this host has its manifest, or the database has.
     described: Option<Described>,
     /// Whether queues may be created with it here.
     allowed: bool,
@@ -41,6 +44,8 @@ struct View {
 struct Described {
     about: String,
     version: String,
+    /// How it is run.
+    engine: &'static str,
     warm: Option<String>,
     /// None: the manifest does not describe them.
     params: Option<Vec<Row>>,
@@ -59,21 +64,21 @@ struct Place {
 /// The database cannot be reached.
 pub async fn render(state: &State, who: &Who) -> Rendered {
     let (store, reach) = (&state.store, who.reach(Role::Viewer));
-    let (queues, mut nodes, server) =
-        futures::try_join!(store.queues_within(&reach), store.list_nodes(), store.server_time())?;
+    let (queues, mut nodes, server, plugins) = futures::try_join!(
+        store.queues_within(&reach),
+        store.list_nodes(),
+        store.server_time(),
+        state.catalogue()
+    )?;
     if !who.is_everywhere(Role::Viewer) {
         // They work for others, too.
         nodes.clear();
     }
     let now = Now { server, host: store.now() };
-    ui::render(StatusCode::OK, &page((&state.manifests, &state.plugins), &queues, (&nodes, &now)))
+    ui::render(StatusCode::OK, &page(&plugins, &queues, (&nodes, &now)))
 }
 
-fn page(
-    (known, allowed): (&Plugins, &[String]),
-    queues: &[Queue],
-    (nodes, now): (&[Document], &Now),
-) -> PluginsPage {
+fn page(known: &Catalogue, queues: &[Queue], (nodes, now): (&[Document], &Now)) -> PluginsPage {
     let mut on: BTreeMap<String, Vec<Place>> = BTreeMap::new();
     for node in nodes {
         for plugin in names_on(node) {
@@ -84,20 +89,21 @@ fn page(
     for queue in queues {
         used.entry(plain(queue.plugin.as_ref())).or_default().push(queue_place(queue));
     }
-    let mut names: BTreeSet<String> = known.names().map(ToString::to_string).collect();
-    names.extend(allowed.iter().cloned());
+    let mut names: BTreeSet<String> = known.host().names().map(ToString::to_string).collect();
+    names.extend(known.names().iter().cloned());
     names.extend(on.keys().chain(used.keys()).filter(|name| !name.is_empty()).cloned());
     let view = |name: String| View {
         legal: name.parse::<PluginName>().is_ok(),
+        worker: worker(known, &name),
         described: described(known, &name),
-        allowed: allowed.contains(&name),
+        allowed: known.allows(&name),
         nodes: on.remove(&name).unwrap_or_default(),
         queues: used.remove(&name).unwrap_or_default(),
         name,
     };
     PluginsPage {
         plugins: names.into_iter().map(view).collect(),
-        problems: known.problems.iter().map(ToString::to_string).collect(),
+        problems: known.host().problems.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -116,9 +122,17 @@ fn queue_place(queue: &Queue) -> Place {
     Place { name: label(queue), address: Some(format!("/queues/{}", queue.id)), state: None }
 }
 
-fn described(known: &Plugins, name: &str) -> Option<Described> {
-    let manifest = &known.get(&name.parse().ok()?)?.manifest;
+/// Where the definition is that makes the plugin what it is. One of the host comes before it.
+fn worker(known: &Catalogue, name: &str) -> Option<String> {
+    let name: PluginName = name.parse().ok()?;
+    let is_defined = known.host().get(&name).is_none() && known.workers().contains_key(&name);
+    is_defined.then(|| workers::place(&name))
+}
+
+fn described(known: &Catalogue, name: &str) -> Option<Described> {
+    let manifest = known.manifest(&name.parse().ok()?)?;
     Some(Described {
+        engine: manifest.engine.as_str(),
         about: manifest.description.clone(),
         version: manifest.version.clone(),
         warm: manifest.warm.as_ref().map(kept),
@@ -138,9 +152,12 @@ fn kept(warm: &Warm) -> String {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
 
     use bson::{DateTime, doc};
     use disbatch_core::config::Config;
+    use disbatch_core::plugin::Plugins;
+    use disbatch_core::workers::Worker;
 
     use super::*;
 
@@ -166,11 +183,16 @@ mod tests {
         Plugins::discover(&Config::parse(text, &folder.join("config.json")).unwrap())
     }
 
-    fn html(known: &Plugins, allowed: &[&str], queues: &[Document], nodes: &[Document]) -> String {
+    fn known(host: Plugins, allowed: &[&str]) -> Catalogue {
         let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
+        let worker = doc! { "_id": "Defined", "engine": "http", "description": "<far> away" };
+        Catalogue::new(Arc::new(host), &allowed, &[Worker::read(worker).unwrap()])
+    }
+
+    fn html(known: &Catalogue, queues: &[Document], nodes: &[Document]) -> String {
         let queues: Vec<Queue> =
             queues.iter().map(|queue| bson::deserialize_from_document(queue.clone()).unwrap()).collect();
-        page((known, &allowed), &queues, (nodes, &Now { server: NOW, host: NOW })).render().unwrap()
+        page(known, &queues, (nodes, &Now { server: NOW, host: NOW })).render().unwrap()
     }
 
     #[test]
@@ -181,7 +203,7 @@ mod tests {
             "_id": bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap(), "node": "vm<1>",
             "plugins": ["My::Plugin", "Perl::Only", 5], "timestamp": NOW,
         };
-        let html = html(&host(folder.path()), &["My::Plugin", "Gone"], &[queue], &[node]);
+        let html = html(&known(host(folder.path()), &["My::Plugin", "Gone"]), &[queue], &[node]);
         for part in [
             "<a href=\"/plugins\" aria-current=\"page\">Plugins</a>",
             "<section class=\"panel plugin\" id=\"My::Plugin\"",
@@ -196,6 +218,9 @@ mod tests {
             "<section class=\"panel plugin\" id=\"Gone\"",
             "No node has it.",
             "two/plugin.json",
+            "<section class=\"panel plugin\" id=\"Defined\"",
+            "&#60;far&#62; away",
+            "href=\"/workers/Defined\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
@@ -206,14 +231,12 @@ mod tests {
     fn whatever_a_queue_or_a_node_names_is_text() {
         let nasty = "<script>'\"".repeat(1000);
         let queue = doc! { "_id": bson::oid::ObjectId::new(), "plugin": &nasty };
-        let html = html(&Plugins::default(), &[], &[queue], &[doc! { "node": 7, "plugins": [&nasty] }]);
+        let nodes = [doc! { "node": 7, "plugins": [&nasty] }];
+        let html = html(&known(Plugins::default(), &[]), &[queue], &nodes);
         let body = html.split("<main").nth(1).unwrap();
         assert!(!body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"), "it is text");
-        assert!(
-            super::page((&Plugins::default(), &[]), &[], (&[], &Now { server: NOW, host: NOW }))
-                .render()
-                .unwrap()
-                .contains("No plugin is known.")
-        );
+        let nothing = Catalogue::new(Arc::default(), &[], &[]);
+        let html = super::page(&nothing, &[], (&[], &Now { server: NOW, host: NOW })).render().unwrap();
+        assert!(html.contains("No plugin is known."));
     }
 }

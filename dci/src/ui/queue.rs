@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who, viewer};
 use crate::api::{Answer, get_queue};
+use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfRead};
@@ -85,17 +86,18 @@ impl QueuePage {
 pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Rendered {
     let queue = get_queue::find(state, named).await?;
     let span = Span::of(params);
-    let (facts, points) = futures::try_join!(
+    let (facts, points, plugins) = futures::try_join!(
         Facts::gather(state, queue.clone()),
         charts::points(&state.store, queue.id, span),
+        state.catalogue(),
     )?;
     let again = again(state, who, &queue, params).await?;
     // A task that is run again has what it had.
-    let template = if again.is_some() { Prefilled::default() } else { template_of(state, &queue) };
+    let template = if again.is_some() { Prefilled::default() } else { template_of(&plugins, &queue) };
     let again = again.or_else(|| Some(template.params.clone()).filter(|params| !params.is_empty()));
     let charts = Of::ALL.map(|of| charts::first(of, span, &points));
-    let settings = Settings::of(&queue, &state.plugins);
-    let page = page(&facts, settings, (form_of(state, &queue), again), (span, charts));
+    let settings = Settings::of(&queue, plugins.names());
+    let page = page(&facts, settings, (form_of(&plugins, &queue), again), (span, charts));
     ui::render(StatusCode::OK, &QueuePage { template, has_keys: !state.keys.is_empty(), ..page })
 }
 
@@ -145,17 +147,17 @@ fn page(
     }
 }
 
-/// The form that the plugin of a queue describes, as far as this host knows the plugin.
-fn form_of(state: &State, queue: &Queue) -> Option<Form> {
+/// The form that the plugin of a queue describes, as far as the plugin is known.
+fn form_of(plugins: &Catalogue, queue: &Queue) -> Option<Form> {
     let plugin = queue.plugin_name().ok()??;
-    let schema = state.manifests.get(&plugin)?.manifest.params.as_ref()?;
+    let schema = plugins.manifest(&plugin)?.params.as_ref()?;
     Some(Form::of(schema))
 }
 
-/// What the author of the plugin of a queue has forms begin with, as far as this host knows the plugin.
-pub fn template_of(state: &State, queue: &Queue) -> Prefilled {
+/// What the author of the plugin of a queue has forms begin with, as far as the plugin is known.
+pub fn template_of(plugins: &Catalogue, queue: &Queue) -> Prefilled {
     let plugin = queue.plugin_name().ok().flatten();
-    let template = plugin.and_then(|plugin| state.manifests.get(&plugin)?.manifest.template.clone());
+    let template = plugin.and_then(|plugin| plugins.manifest(&plugin)?.template.clone());
     template.unwrap_or_default()
 }
 

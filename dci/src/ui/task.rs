@@ -2,6 +2,7 @@
 
 mod facts;
 mod feed;
+mod files;
 mod graph;
 mod life;
 mod output;

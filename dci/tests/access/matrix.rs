@@ -20,7 +20,7 @@ impl Row {
     /// The least role that gets through everywhere. None: no login is needed, or any is enough.
     fn role(&self) -> anyhow::Result<Option<Role>> {
         match self.need.split(' ').next() {
-            Some("nothing" | "login") => Ok(None),
+            Some("nothing" | "token" | "login") => Ok(None),
             Some(role) => Ok(Some(role.parse()?)),
             None => anyhow::bail!("{} has no need", self.path),
         }
@@ -46,6 +46,9 @@ impl Row {
             .replace("{tenant}", "acme")
             .replace("{name}", "holidays")
             .replace("{asset}", "app.css")
+            .replace("{sha256}", &"0a".repeat(32))
+            .replace("{n}", "0")
+            .replace("{path}", "a")
             .replace("{collection}", "things"))
     }
 }
@@ -89,6 +92,8 @@ async fn each_role_may_do_what_is_documented_and_nothing_else() -> anyhow::Resul
             let status = status(&world, row, &path, role.map(Role::name)).await?;
             let refused = match (row.need.as_str(), role) {
                 ("nothing", _) => None,
+                // No user has it, whatever their role.
+                ("token of the task", _) => Some(StatusCode::UNAUTHORIZED),
                 (_, None) => Some(StatusCode::UNAUTHORIZED),
                 (_, role) => (role < needed).then_some(StatusCode::FORBIDDEN),
             };

@@ -25,7 +25,7 @@ const IN_TIME: Duration = Duration::from_secs(20);
 /// Requests for each run of the test.
 const CASES: u32 = 1500;
 
-const PATHS: [&str; 54] = [
+const PATHS: [&str; 66] = [
     "/",
     "/docs",
     "/openapi.json",
@@ -80,9 +80,27 @@ const PATHS: [&str; 54] = [
     "/calendars",
     "/calendars/{}",
     "/ui/calendars/{}/delete",
+    "/workers",
+    "/workers/{}",
+    "/workers/validate",
+    "/workers/import",
+    "/ui/workers/{}",
+    "/ui/workers/{}/delete",
+    "/files",
+    "/files/{}",
+    "/files/{}/content/{}",
+    "/files/contents/ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad/0",
+    "/files/versions/6b0003bb686c8275d8013333/entries",
+    "/ui/files/{}/delete",
 ];
 
-const KEYS: [&str; 63] = [
+const KEYS: [&str; 74] = [
+    "definition",
+    "engine",
+    "http",
+    "url",
+    "worker",
+    "documents",
     "cron",
     "zone",
     "from",
@@ -146,6 +164,11 @@ const KEYS: [&str; 63] = [
     "tiers",
     "span",
     "of",
+    ".files",
+    ".version",
+    ".after",
+    "entries",
+    "length",
 ];
 
 /// None of them is `tasks`: tasks made of all tasks would double with every request.

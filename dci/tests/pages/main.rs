@@ -89,7 +89,10 @@ async fn pages_run_their_own_scripts_only() -> anyhow::Result<()> {
     let world = World::new().await?;
     let queue = format!("/queues/{}", world.queue);
     let groups = format!("{queue}/groups");
-    let more = ["/nodes", "/plugins", "/audit", "/users", "/account", "/login", "/about", &queue, &groups];
+    let more = [
+        "/nodes", "/plugins", "/workers", "/files", "/audit", "/users", "/account", "/login", "/about",
+        &queue, &groups,
+    ];
     for path in
         ["/", "/queues", "/tasks", "/schedules", "/schedules/new", "/calendars", "/bulk", "/balance", "/docs"]
             .into_iter()

@@ -88,7 +88,7 @@ async fn every_answer_has_the_headers_that_keep_browsers_out_of_trouble() -> any
 }
 
 async fn asked(client: &Client, server: &Server, host: &str) -> anyhow::Result<Response> {
-    let request = client.get(format!("http://{}/plugins", server.address));
+    let request = client.get(format!("http://{}/openapi.json", server.address));
     Ok(request.header("accept", "application/json").header("host", host).send().await?)
 }
 
@@ -107,7 +107,7 @@ async fn this_machine_is_served_under_its_own_names_only() -> anyhow::Result<()>
         let text = response.text().await?;
         assert!(text.contains("'hosts'") && text.contains(&other), "{text}");
     }
-    let none = server.exchange(b"GET /plugins HTTP/1.0\r\n\r\n").await?;
+    let none = server.exchange(b"GET /openapi.json HTTP/1.0\r\n\r\n").await?;
     assert!(none.starts_with("HTTP/1.0 421 ") || none.starts_with("HTTP/1.1 421 "), "{none}");
     Ok(())
 }

@@ -8,7 +8,7 @@ use disbatch_core::live::LiveStream;
 use disbatch_core::model::TaskId;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Finished, Renewed, Run, Written};
+use disbatch_core::task::{Detached, Finished, Renewed, Run, Written};
 
 use super::Work;
 use crate::scribe::Outcome;
@@ -28,6 +28,11 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
             let stored = store.end_attempt(run, &finish, Some(pause)).await;
             return finished(stored.map(Written::Finished).map_err(|error| error.to_string()));
         }
+        Ask::Register { token, timeout_ms } => {
+            let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+            return registered(store.register_external(run, &token, timeout).await);
+        }
+        Ask::Detach => return detached(store.detach_external(run).await),
         Ask::Renew
         | Ask::Progress(_)
         | Ask::Steps { .. }
@@ -44,6 +49,22 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
 /// Removes what was shown of an attempt that is over.
 pub(super) async fn remove_live(store: &Store, task: TaskId, attempt: i64) -> Answer {
     answer(store.remove_live(task, Some(attempt)).await)
+}
+
+fn registered(written: Result<bool, StoreError>) -> Answer {
+    match written {
+        Ok(true) => Answer::Done,
+        Ok(false) => Answer::Lost,
+        Err(error) => Answer::Trouble(error.to_string()),
+    }
+}
+
+fn detached(written: Result<Detached, StoreError>) -> Answer {
+    match written {
+        Ok(Detached::Done | Detached::Ended) => Answer::Stored,
+        Ok(Detached::NotRunning) => Answer::NotRunning,
+        Err(error) => Answer::Trouble(error.to_string()),
+    }
 }
 
 fn answer(done: Result<(), StoreError>) -> Answer {
@@ -104,8 +125,8 @@ pub(super) fn done(written: Result<Written, String>) -> Answer {
 /// What is answered to what comes too late.
 pub(super) fn outdated(ask: &Ask) -> Answer {
     match ask {
-        Ask::Renew => Answer::Lost,
-        Ask::Finish(_) | Ask::RetryLater { .. } => Answer::NotRunning,
+        Ask::Renew | Ask::Register { .. } => Answer::Lost,
+        Ask::Finish(_) | Ask::RetryLater { .. } | Ask::Detach => Answer::NotRunning,
         Ask::Progress(_)
         | Ask::Steps { .. }
         | Ask::Storage { .. }

@@ -164,7 +164,8 @@ impl Attendant {
         };
         // Less than the claim holds: then it is given back before others do so.
         let taken_until = Some(Instant::now() + work.lease / 2);
-        let current = Current { number: self.assignments, start, work, taken_until, result: None };
+        let number = self.assignments;
+        let current = Current { number, start, work, taken_until, result: None };
         let assignment = Assignment {
             number: current.number,
             run: run_of(&current.work.claim),
@@ -174,6 +175,7 @@ impl Attendant {
             lease_ms: millis(current.work.lease),
             schedule: current.work.schedule.as_ref().ok().cloned().flatten(),
             schedule_problem: current.work.schedule.as_ref().err().cloned(),
+            workers: current.work.workers.clone(),
         };
         self.current = Some(current);
         if !self.tell(&ToRunner::Assign(Box::new(assignment))).await

@@ -3,6 +3,7 @@
 mod start;
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -50,8 +51,11 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mark = arguments.next().and_then(|mark| mark.into_string().ok());
     let settings = arguments.next().and_then(|json| serde_json::from_slice(json.as_encoded_bytes()).ok());
-    let outcome = match (mark, settings, arguments.next()) {
-        (Some(mark), Some(settings), None) => Guard::new(mark, settings).and_then(Guard::watch),
+    let outcome = match (mark, settings, arguments.next(), arguments.next()) {
+        (Some(mark), Some(settings), Some(parent), None) => {
+            folder::make_in(parent.into());
+            Guard::new(mark, settings).and_then(Guard::watch)
+        }
         _ => Err(io::Error::other("wrong arguments")),
     };
     match outcome {
@@ -346,12 +350,23 @@ fn longest_wait(ward: &Ward) -> Option<Duration> {
 fn outlive_signals() {
     use signal_hook::consts::FORBIDDEN;
     let nothing = std::sync::Arc::default();
-    // The standard library watches for the former, and the latter does no harm.
-    let others = [Signal::SIGBUS as i32, Signal::SIGCHLD as i32];
-    for signal in (1..=64).filter(|signal| !FORBIDDEN.contains(signal) && !others.contains(signal)) {
+    // The standard library watches for the former, and the latter does no harm unless it is ignored.
+    let left_alone = |signal: i32| {
+        signal == Signal::SIGBUS as i32 || (signal == Signal::SIGCHLD as i32 && !ignores_children())
+    };
+    for signal in (1..=64).filter(|signal| !FORBIDDEN.contains(signal) && !left_alone(*signal)) {
         // There are a few that the C library keeps to itself.
         let _not_ours = signal_hook::flag::register(signal, std::sync::Arc::clone(&nothing));
     }
+}
+
+/// Whether the ends of children are ignored here, as they are by a DEN in Perl, from which runners inherit that. Nobody is
+/// told then how a child has ended.
+fn ignores_children() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|signals| u64::from_str_radix(signals.trim(), 16).ok());
+    ignored.is_some_and(|signals| (signals >> (Signal::SIGCHLD as i32 - 1)) & 1 == 1)
 }
 
 /// The runner, which has died, made these folders and can no longer remove them. Nothing else is ever removed.

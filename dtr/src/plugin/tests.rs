@@ -1,3 +1,5 @@
+mod engines;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -62,11 +64,11 @@ impl Setup {
             Run { task: TaskId(id), queue: queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let manifest = r#"{ "name": "Test", "engine": "exec", "command": ["test"] }"#;
         Self {
-            plugin: Plugin {
-                manifest: serde_json::from_str(manifest).unwrap(),
-                program: PathBuf::from(program),
-                arguments: arguments.iter().map(ToString::to_string).collect(),
-            },
+            plugin: Plugin::new(
+                serde_json::from_str(manifest).unwrap(),
+                PathBuf::from(program),
+                arguments.iter().map(ToString::to_string).collect(),
+            ),
             task: bson::deserialize_from_document(task).unwrap(),
             secure_params: None,
             about: About::default(),

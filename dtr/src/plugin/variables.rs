@@ -8,6 +8,12 @@ use zeroize::Zeroizing;
 use super::Job;
 use crate::guard;
 
+/// The variable with the private folder.
+pub const WORK_DIR: &str = "DISBATCH_WORK_DIR";
+
+/// The variable with secure parameters, where that is asked for.
+const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
+
 /// Longer values are only on standard input: the kernel limits a variable to 128 KiB.
 const LONGEST: usize = 64 * 1024;
 
@@ -24,7 +30,7 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
         ("DISBATCH_PLUGIN", job.name.as_str().to_owned()),
         ("DISBATCH_NODE", job.run.node.as_str().to_owned()),
         ("DISBATCH_ATTEMPT", job.run.attempt.to_string()),
-        ("DISBATCH_WORK_DIR", job.folder.to_string_lossy().into_owned()),
+        (WORK_DIR, job.folder.to_string_lossy().into_owned()),
         ("JOB_ID", schedule.map_or_else(|| task.id.to_string(), |schedule| schedule.to_hex())),
         ("RUN_ID", task.id.to_string()),
         ("TENANT_ID", without_end(tenant)),
@@ -51,7 +57,7 @@ pub fn secret_variable(job: &Job<'_>) -> Option<(&'static str, Zeroizing<Vec<u8>
         return None;
     }
     let json = job.secure_params.map(SecureParams::json).unwrap_or_default();
-    (json.len() <= LONGEST).then_some(("JOB_SECURE_PARAMS", json))
+    (json.len() <= LONGEST).then_some((SECURE_PARAMS, json))
 }
 
 fn json(value: &Bson) -> String {

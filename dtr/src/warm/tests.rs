@@ -69,11 +69,11 @@ impl Setup {
         Self {
             keeper: Keeper::default(),
             guards: Guards::default(),
-            plugin: Plugin {
-                manifest: serde_json::from_str(manifest).unwrap(),
-                program: program.into(),
-                arguments: arguments.iter().map(ToString::to_string).collect(),
-            },
+            plugin: Plugin::new(
+                serde_json::from_str(manifest).unwrap(),
+                program.into(),
+                arguments.iter().map(ToString::to_string).collect(),
+            ),
             limits,
             queue: bson::deserialize_from_document(queue).unwrap(),
             about: About::default(),

@@ -1,13 +1,15 @@
 //! Which plugins a task needs, one after the other, and what each is told besides the task itself.
 
+use std::path::PathBuf;
+
 use disbatch_core::config::Config;
 use disbatch_core::model::{PluginName, Queue, Step};
-use disbatch_core::plugin::Plugin;
+use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::secrets::NamedSecrets;
 
 use super::Begun;
 use crate::installed::Installed;
-use crate::plugin::About;
+use crate::plugin::{About, Adapter};
 use crate::steps::OfStep;
 
 /// A plugin that is to run for the task.
@@ -64,6 +66,7 @@ pub fn find<'a>(
     let last_success =
         schedule.map_or([None; 2], |known| [known.last_success_start, known.last_success_finish]);
     let wanted = wanted(begun, queue, steps)?;
+    plugins.define(&begun.workers);
     for (name, _) in &wanted {
         plugins.refresh(name, config);
     }
@@ -79,6 +82,7 @@ pub fn find<'a>(
         };
         let missing = || format!("plugin {name} is not installed on this node{}", plugins.problems());
         let plugin = plugins.get(&name).ok_or_else(|| refused(missing()))?;
+        fits(plugin, step.is_some()).map_err(|why| refused(format!("plugin {name} {why}")))?;
         let secrets = NamedSecrets::load(config, &name).map_err(refused)?;
         let asked = plugin.manifest.secure_params_in_environment;
         let about = About {
@@ -86,10 +90,38 @@ pub fn find<'a>(
             step: of_step.clone(),
             secure_params_in_environment: config.secure_params_in_environment.map_or(asked, |flag| flag.0),
             secrets,
+            ..of_engine(plugin, config)
         };
         Ok::<_, Refused>(Part { name, plugin, step, about })
     };
     wanted.into_iter().enumerate().map(part).collect()
+}
+
+/// Whether a runner can have the plugin do a task, or a step of one.
+fn fits(plugin: &Plugin, is_step: bool) -> Result<(), &'static str> {
+    if plugin.handoff {
+        return Err("is a runner itself, which only a DEN starts, for the tasks of a queue that has it");
+    }
+    if is_step && plugin.manifest.engine == Engine::Http {
+        return Err(
+            "is a web service, which cannot do a step: the task goes on there when its runner has left",
+        );
+    }
+    Ok(())
+}
+
+/// What plugins of its engine are told besides.
+fn of_engine(plugin: &Plugin, config: &Config) -> About {
+    let engine = plugin.manifest.engine;
+    let adapter = plugin.adapter.as_ref().map(|settings| Adapter {
+        engine,
+        settings: settings.clone(),
+        engine_config: config.engines.told(engine),
+        database: config.database.clone(),
+    });
+    let needs_config = matches!(engine, Engine::Perl | Engine::Program);
+    let config = if needs_config { config.path.clone() } else { PathBuf::new() };
+    About { adapter, config, ..About::default() }
 }
 
 /// The names of the plugins, with the steps that they are for.
@@ -131,6 +163,7 @@ mod tests {
     use bson::oid::ObjectId;
     use bson::{DateTime, Document, doc};
     use disbatch_core::model::{NodeName, QueueId, Task, TaskId};
+    use disbatch_core::plugin::{Manifest, Program, ProgramType};
     use disbatch_core::schedules::ForRun;
     use disbatch_core::task::Run;
 
@@ -149,6 +182,7 @@ mod tests {
             task,
             queue: Ok(Some(bson::deserialize_from_document(of_queue).unwrap())),
             schedule: Ok(None),
+            workers: Vec::new(),
             run: Run { task: TaskId(id), queue: QueueId(queue_id), node, attempt: 1, instance: None },
             asked: Asked::now(),
             until_deadline: None,
@@ -207,6 +241,30 @@ mod tests {
         let unread = Begun { schedule, ..begun(doc! {}, doc! { "plugin": "One" }) };
         let refused = found(&unread, &config).unwrap_err();
         assert_eq!(refused.why, "cannot read the schedule of the task: no rights");
+    }
+
+    #[test]
+    fn the_database_may_define_a_plugin() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = node(folder.path(), "");
+        let value = serde_json::json!({ "name": "Three", "command": ["/bin/sh"] });
+        let three = Manifest::from_value(value).unwrap();
+        let begun = Begun { workers: vec![three], ..begun(doc! {}, doc! { "plugin": "Three" }) };
+        assert_eq!(found(&begun, &config).unwrap(), ["Three"]);
+    }
+
+    #[test]
+    fn not_every_plugin_does_steps() {
+        let plugin = |value: serde_json::Value| {
+            Plugin::new(Manifest::from_value(value).unwrap(), "/bin/true".into(), Vec::new())
+        };
+        let exec = plugin(serde_json::json!({ "name": "A", "command": ["a"] }));
+        let web = plugin(serde_json::json!({ "name": "A", "engine": "http" }));
+        let runner = Program { kind: ProgramType::Handoff, ..Program::default() };
+        let runner = Manifest::of_program("A".parse().unwrap(), runner);
+        let runner = Plugin::new(runner, "/bin/true".into(), Vec::new());
+        let fit = |plugin: &Plugin| [false, true].map(|is_step| fits(plugin, is_step).is_ok());
+        assert_eq!([fit(&exec), fit(&web), fit(&runner)], [[true, true], [true, false], [false, false]]);
     }
 
     #[test]

@@ -1,21 +1,30 @@
 //! Runs the plugins of a task, one after the other: that of its queue, or those of its steps.
 
+mod files;
+
 use std::borrow::Cow;
+use std::io;
 use std::time::Duration;
 
 use bson::{Bson, doc};
+use disbatch_core::callbacks::Token;
 use disbatch_core::model::{Queue, Status, Step, Task};
+use disbatch_core::plugin::{Engine, ProgramType};
 use disbatch_core::secrets::SecureParams;
+use disbatch_core::store::StoreError;
 use disbatch_core::task::STORAGE;
 
-use super::Work;
+use super::answered;
 use super::parts::{self, Part};
+use super::{Kit, Work};
+use crate::answer::{self, Answer};
 use crate::capture::Captures;
 use crate::early::Early;
+use crate::files::Exchange;
 use crate::guard::Guards;
 use crate::live::Live;
 use crate::outcome::{Outcome, Verdict};
-use crate::plugin::{self, Ended, Job, NotBegun};
+use crate::plugin::{self, About, Callback, Job, NotBegun};
 use crate::relay::{self, Relay};
 use crate::secrets;
 use crate::steps::{Board, OfStep};
@@ -39,9 +48,19 @@ impl Work<'_> {
             Ok(params) => params,
             Err(why) => return Outcome::unable_to_start(&why),
         };
-        let mut captures = Captures::new(Some(live), Some(early));
+        let files = match Exchange::of(self, queue) {
+            Ok(files) => files,
+            Err(why) => return Outcome::unable_to_start(&why),
+        };
+        let only = if let [only] = parts { Some(only.plugin) } else { None };
+        let is_apart = only.is_some_and(|plugin| plugin.answers);
+        // What its web service logs is shown in place of what is said here.
+        let is_elsewhere = only.is_some_and(|plugin| plugin.manifest.engine == Engine::Http);
+        let shown = Some(live).filter(|_| !is_apart && !is_elsewhere);
+        let mut captures = Captures::new(shown, Some(early));
         let (relay, inbox) = relay::channel();
-        let stage = Stage { work: self, queue, secure_params, guards, warm, supervision, until };
+        let live = Some(live).filter(|_| is_apart);
+        let stage = Stage { work: self, queue, secure_params, guards, warm, supervision, until, live, files };
         let (run, config, lifecycle) = (&self.begun.run, &self.setup.config, &self.setup.lifecycle);
         let ((verdict, written), complaints) = tokio::join!(
             stage.run_all(parts, &mut captures, relay),
@@ -52,10 +71,38 @@ impl Work<'_> {
         }
         let outcome = match verdict {
             Ok(verdict) => Outcome::of(verdict, captures),
-            Err((None, why)) => Outcome::unable_to_start(&why),
+            Err((None, why)) => {
+                let exit = only.and_then(|plugin| answered::not_started(plugin, &why));
+                Outcome::unable_to_start(&why).with_exit(exit)
+            }
             Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
         };
         outcome.after_writing(written)
+    }
+
+    /// Runs the plugins without a database: what they say comes out of the other side of the relay, and their output goes to
+    /// `captures` alone. The plugin may live at first until the time that comes with the secure parameters.
+    pub async fn rehearse(
+        &self,
+        kit: &mut Kit,
+        supervision: Supervision,
+        (secure_params, until): (Option<SecureParams>, Duration),
+        (mut captures, relay): (Captures, Relay),
+    ) -> Outcome {
+        let found = parts::find(self.begun, &self.setup.config, &mut kit.plugins);
+        let (parts, queue) = match (found, parts::queue_of(self.begun)) {
+            (Ok(parts), Ok(queue)) => (parts, queue),
+            (Err(refused), _) => return Outcome::unable_to_start(&refused.why),
+            (_, Err(why)) => return Outcome::unable_to_start(&why),
+        };
+        let (guards, warm) = (&mut kit.guards, &mut kit.warm);
+        let (live, files) = (None, None);
+        let stage = Stage { work: self, queue, secure_params, guards, warm, supervision, until, live, files };
+        match stage.run_all(&parts, &mut captures, relay).await.0 {
+            Ok(verdict) => Outcome::of(verdict, captures),
+            Err((None, why)) => Outcome::unable_to_start(&why),
+            Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
+        }
     }
 }
 
@@ -70,6 +117,10 @@ struct Stage<'a> {
     supervision: Supervision,
     /// Until when the next plugin may live at first.
     until: Duration,
+    /// What shows the streams of a plugin whose result comes apart from them.
+    live: Option<&'a Live>,
+    /// What it has to do with file sets.
+    files: Option<Exchange<'a>>,
 }
 
 impl Stage<'_> {
@@ -81,14 +132,17 @@ impl Stage<'_> {
         captures: &mut Captures,
         relay: Relay,
     ) -> (Result<Verdict, (Option<Reason>, String)>, u64) {
+        if let Err(verdict) = self.bring_files(captures, &relay).await {
+            return (Ok(*verdict), relay.written());
+        }
         let verdict = match parts {
             [only] if only.step.is_none() => self
                 .run(only, captures, &relay)
                 .await
-                .map(Verdict::of)
                 .map_err(|error| (error.reason(), cannot_run(only, &error))),
             steps => Ok(self.run_steps(steps, captures, &relay).await),
         };
+        let verdict = self.leave_files(verdict, captures, &relay).await;
         (verdict, relay.written())
     }
 
@@ -122,7 +176,7 @@ impl Stage<'_> {
         // So that it is seen which one it is, whatever its plugin says.
         relay.progress(doc! {});
         match self.run(part, captures, &relay).await {
-            Ok(ended) => Verdict::of(ended),
+            Ok(verdict) => verdict,
             Err(error) => {
                 let why = cannot_run(part, &error);
                 let step = of_step.map(|step| step.words()).unwrap_or_default();
@@ -138,7 +192,11 @@ impl Stage<'_> {
         part: &Part<'_>,
         captures: &mut Captures,
         relay: &Relay,
-    ) -> Result<Ended, NotBegun> {
+    ) -> Result<Verdict, NotBegun> {
+        let about = match self.make_ready(part).await? {
+            Some(callback) => Cow::Owned(About { callback: Some(callback), ..part.about.clone() }),
+            None => Cow::Borrowed(&part.about),
+        };
         let begun = self.work.begun;
         let of_schedule = begun.schedule.as_ref().ok().and_then(Option::as_ref);
         let saved = relay.saved().or_else(|| begun.task.rest.get(STORAGE).cloned());
@@ -154,21 +212,75 @@ impl Stage<'_> {
             run: &begun.run,
             folder: self.work.folder,
             until: self.until,
-            about: &part.about,
+            about: &about,
         };
+        let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
+        let printed = own.as_mut().unwrap_or(&mut *captures);
         let says = (&mut self.supervision, &self.work.setup.lifecycle);
-        match part.plugin.manifest.warm {
+        let ended = match part.plugin.manifest.warm {
             None => {
                 let guarded = plugin::start(part.plugin, job, self.guards).await?;
-                let ended = plugin::follow(guarded, job, captures, relay, says);
+                let ended = plugin::follow(guarded, job, printed, relay, says);
                 // They are in its environment and in what is being sent to it, which is overwritten then. It may run for days.
                 drop(for_the_last);
-                ended.await
+                ended.await?
             }
             Some(limits) => {
                 let plugin = (part.plugin, limits);
-                self.warm.execute(plugin, (job, &mut *self.guards), captures, relay, says).await
+                self.warm.execute(plugin, (job, &mut *self.guards), printed, relay, says).await?
             }
+        };
+        match own {
+            None => Ok(Verdict::of(ended)),
+            Some(own) => {
+                let answer = self.answer_of(part).await;
+                plugin::clear_away(self.work.folder, begun.run.task);
+                let captures = (captures, part.step.is_none());
+                Ok(answered::of(part.plugin, (answer, ended), &own, captures).await)
+            }
+        }
+    }
+
+    /// Sees to what has to be done in the database before a plugin is started. Returns with what its web service calls back,
+    /// if that can.
+    async fn make_ready(&mut self, part: &Part<'_>) -> Result<Option<Callback>, NotBegun> {
+        let Work { ledger, begun, setup, .. } = self.work;
+        let failed = |error: StoreError| io::Error::other(error.to_string());
+        let manifest = &part.plugin.manifest;
+        let mut callback = None;
+        if manifest.program_type() == Some(ProgramType::Mongo) {
+            ledger.forget_answer(&begun.run).await.map_err(failed)?;
+        } else if manifest.engine == Engine::Http
+            && let Some(server) =
+                setup.config.engines.http.as_ref().and_then(|http| http.callback_url.as_deref())
+        {
+            let token = Token::new()?;
+            let silence = Duration::from_secs(manifest.http.clone().unwrap_or_default().timeout);
+            if !ledger.register(&begun.run, &token.fingerprint(), silence).await.map_err(failed)? {
+                let why = "the task has been taken away".to_owned();
+                return Err(NotBegun::ToEnd { reason: Reason::LeaseLost, why });
+            }
+            callback = Some(Callback::new(&token, server, begun.run.task));
+        } else {
+            return Ok(None);
+        }
+        // That may have taken a while.
+        match self.must_end() {
+            Some(reason) => Err(NotBegun::ToEnd { reason, why: "it was to end before".to_owned() }),
+            None => Ok(callback),
+        }
+    }
+
+    /// What a plugin has answered whose result comes apart from what it prints.
+    async fn answer_of(&self, part: &Part<'_>) -> Result<Answer, String> {
+        let run = &self.work.begun.run;
+        if part.plugin.manifest.program_type() != Some(ProgramType::Mongo) {
+            return answer::read(self.work.folder, run.task, self.guards.isolation().user());
+        }
+        match self.work.ledger.answer(run).await {
+            Ok(Some(document)) => Ok(Answer::of_document(document)),
+            Ok(None) => Err("no document in results has its id".to_owned()),
+            Err(error) => Err(format!("its answer in results cannot be read: {error}")),
         }
     }
 

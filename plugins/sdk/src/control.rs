@@ -1,31 +1,40 @@
-//! The control descriptor: JSON lines from the plugin to its runner.
+//! The control channel: JSON lines from the plugin to its runner.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 
 use serde_json::Value;
 
 /// Names the descriptor in the environment.
 const VARIABLE: &str = "DISBATCH_CONTROL_FD";
 
+/// Names a pipe where there can be no descriptor: in a container.
+const PIPE_VARIABLE: &str = "DISBATCH_CONTROL";
+
 /// The way to the runner, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Control(Option<File>);
 
 impl Control {
-    /// Opens the descriptor that the environment names; does nothing when it names none.
+    /// Opens what the environment names; does nothing when it names nothing.
     ///
-    /// A descriptor that cannot be opened is said on standard error, since results would be lost silently.
+    /// What cannot be opened is said on standard error, since results would be lost silently.
     pub(crate) fn from_environment() -> Self {
-        let Some(number) = std::env::var_os(VARIABLE) else { return Self(None) };
-        let number = number.to_string_lossy();
-        match open(&number) {
+        let [number, pipe] = [VARIABLE, PIPE_VARIABLE].map(std::env::var_os);
+        let opened = match (number, pipe) {
+            (Some(number), _) => {
+                let number = number.to_string_lossy();
+                open(&number).map_err(|error| format!("descriptor '{number}' of {VARIABLE}: {error}"))
+            }
+            (None, Some(pipe)) => append(Path::new(&pipe))
+                .map_err(|error| format!("'{}' of {PIPE_VARIABLE}: {error}", pipe.to_string_lossy())),
+            (None, None) => return Self(None),
+        };
+        match opened {
             Ok(file) => Self(Some(file)),
-            Err(error) => {
-                let _ = writeln!(
-                    io::stderr(),
-                    "cannot open descriptor '{number}' of {VARIABLE}: {error}; progress and results are lost"
-                );
+            Err(why) => {
+                let _ = writeln!(io::stderr(), "cannot open {why}; progress and results are lost");
                 Self(None)
             }
         }
@@ -49,8 +58,12 @@ impl Control {
 /// Opens an inherited descriptor by its number, which `/proc` makes possible without unsafe code.
 fn open(number: &str) -> io::Result<File> {
     let number: u32 = number.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    // Appending, so that a file given by hand is not overwritten from its start.
-    OpenOptions::new().append(true).open(format!("/proc/self/fd/{number}"))
+    append(Path::new(&format!("/proc/self/fd/{number}")))
+}
+
+/// Appending, so that a file given by hand is not overwritten from its start.
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).open(path)
 }
 
 #[cfg(test)]
@@ -79,6 +92,16 @@ pub(crate) mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
         assert_eq!(text, "{\"status\":3}\n{\"progress\":{\"message\":\"a\\nb\"}}\n");
+    }
+
+    #[test]
+    fn a_pipe_with_a_name_is_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        assert!(append(&path).is_err());
+        std::fs::write(&path, "before\n").unwrap();
+        Control(Some(append(&path).unwrap())).send(&json!({ "status": 3 }));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "before\n{\"status\":3}\n");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod gates;
 mod limits;
 mod output;
+mod services;
 mod times;
 
 use std::collections::{HashMap, HashSet};
@@ -13,6 +14,7 @@ use futures::TryStreamExt;
 
 use super::processes;
 use super::records::{self, Run};
+use super::service::Served;
 use super::ticking::Ticking;
 use super::world::{MAX_ATTEMPTS, Queue, World};
 
@@ -28,6 +30,8 @@ pub struct Evidence<'a> {
     pub tasks: HashMap<TaskId, Document>,
     /// What the plugins say.
     pub runs: Vec<Run>,
+    /// What the web service says.
+    pub served: Vec<Served>,
     /// Tasks whose submission was acknowledged.
     pub submitted: Vec<TaskId>,
     /// The schedule.
@@ -85,6 +89,7 @@ pub fn of_tasks(evidence: &Evidence<'_>) -> Vec<Verdict> {
         verdict("after those that they come after", gates::order(evidence)),
         verdict("only after those that succeed", gates::successes(evidence)),
         verdict("a time makes one task", times::times(evidence)),
+        verdict("what a service was told holds", services::ends(evidence)),
         verdict("no fields of a run are left", left_fields(evidence)),
     ]
 }

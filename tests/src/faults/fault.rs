@@ -17,6 +17,8 @@ pub enum Fault {
     KillGuard,
     /// A plugin is killed.
     KillPlugin,
+    /// What looks after a container, or asks a web service, is killed.
+    KillAdapter,
     /// The DCI is killed.
     KillDci,
     /// A DEN stands still for longer than its lease.
@@ -46,9 +48,14 @@ impl Fault {
     pub fn mixture() -> Vec<Self> {
         let times = |fault: &Self| match fault {
             Self::KillRunner | Self::KillGuard | Self::KillPlugin | Self::Cancel => 6,
-            Self::KillDen | Self::KillFiring | Self::KillHolder | Self::StopRunner | Self::Threads => 4,
-            Self::StopDen | Self::StopNode | Self::Pause => 2,
-            Self::KillDci | Self::KillMember | Self::KillPrimary | Self::StepDown | Self::FullLog => 1,
+            Self::KillDen
+            | Self::KillFiring
+            | Self::KillHolder
+            | Self::KillAdapter
+            | Self::StopRunner
+            | Self::Threads => 4,
+            Self::StopDen | Self::StopNode | Self::Pause | Self::KillDci => 2,
+            Self::KillMember | Self::KillPrimary | Self::StepDown | Self::FullLog => 1,
         };
         Self::value_variants().iter().flat_map(|fault| vec![*fault; times(fault)]).collect()
     }

@@ -92,6 +92,7 @@ impl Injector {
             Fault::KillHolder => self.kill_holder().await,
             Fault::KillGuard => Ok(self.kill_one(Kind::Guard)),
             Fault::KillPlugin => Ok(self.kill_one(Kind::Plugin)),
+            Fault::KillAdapter => Ok(self.kill_one(Kind::Adapter)),
             Fault::StopDen => self.stop_den(false).await,
             Fault::StopNode => self.stop_den(true).await,
             Fault::StopRunner => self.stop_runner().await,

@@ -21,6 +21,8 @@ pub enum Kind {
     Guard,
     /// The plugin.
     Plugin,
+    /// What runs a plugin with other means.
+    Adapter,
     /// Something else.
     Other,
 }
@@ -109,6 +111,7 @@ fn kind_of(process: &Path, line: &[String]) -> Kind {
         "dtr" if line.get(1).is_some_and(|word| word == "guard") => Kind::Guard,
         "dtr" if leads_session(process) => Kind::Runner,
         "disbatch-faults-plugin" => Kind::Plugin,
+        "disbatch-http" | "disbatch-container" => Kind::Adapter,
         _ => Kind::Other,
     }
 }

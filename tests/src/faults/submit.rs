@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::random::Random;
 use super::work::Work;
-use super::world::{Queue, World};
+use super::world::{How, Queue, World};
 
 /// So many tasks are submitted at once.
 const BATCH: usize = 20;
@@ -53,10 +53,11 @@ pub fn any_work(random: &mut Random) -> Work {
     }
 }
 
-/// A queue that may run twice as many tasks at once gets twice as many.
+/// A queue that may run twice as many tasks at once gets twice as many. Containers take too long for many.
 fn any_queue<'a>(world: &'a World, random: &mut Random) -> Option<&'a Queue> {
-    let mut place = random.below(world.queues.iter().map(|queue| queue.usual).sum());
-    world.queues.iter().find(|queue| {
+    let mut quick = world.queues.iter().filter(|queue| queue.how != How::Container);
+    let mut place = random.below(quick.clone().map(|queue| queue.usual).sum());
+    quick.find(|queue| {
         let here = place < queue.usual;
         place = place.saturating_sub(queue.usual);
         here
@@ -92,7 +93,7 @@ fn a_while(random: &mut Random, fails: u32) -> Document {
 pub async fn with_dependencies(world: &World, random: &mut Random) -> anyhow::Result<Vec<TaskId>> {
     let mut ids = Vec::new();
     // Where a plugin does not outlive its task.
-    for queue in world.queues.iter().filter(|queue| queue.requeues) {
+    for queue in world.queues.iter().filter(|queue| queue.requeues && queue.how != How::Container) {
         let however = TaskOptions { after_when: AfterWhen::Finished, ..TaskOptions::default() };
         let params = (0..CHAIN).map(|_| a_while(random, 0)).collect();
         ids.extend(world.store.submit_chain(queue.id, params, &however).await?.ids);
@@ -119,23 +120,60 @@ pub async fn with_locks(
 ) -> anyhow::Result<Submitted> {
     let mut submitted = Submitted::default();
     for (number, locks) in (0..count).zip(LOCKS.into_iter().cycle()) {
-        sleep(time / count).await;
+        sleep(time / count.max(1)).await;
         let Some(queue) = any_queue(&world, &mut random) else { break };
         let locks = LockRequest::list(locks.iter().copied())?;
         let options = TaskOptions { locks, ..TaskOptions::default() };
         let millis = u32::try_from(100 + random.below(700))?;
         let params = vec![Work { millis, lines: 1, fails: 0 }.params()];
-        let once = Once::new(format!("locks {number}"), "the fault suite");
-        submitted.ids.extend(loop {
-            match world.store.submit_tasks_once(queue.id, params.clone(), &options, &once).await {
-                Ok(submitted) => break submitted.ids,
-                Err(SubmitError::Store(error)) if error.is_transient() => submitted.repeated += 1,
-                Err(error) => return Err(error.into()),
-            }
-            sleep(Duration::from_millis(200)).await;
-        });
+        once(&world, queue, (params, &options), &format!("locks {number}"), &mut submitted).await?;
     }
     Ok(submitted)
+}
+
+/// Submits `count` tasks that run in containers, spread over `time`, if there are any. A submission that fails is repeated.
+///
+/// # Errors
+/// The database refuses them.
+pub async fn in_containers(
+    world: Arc<World>,
+    count: u32,
+    time: Duration,
+    mut random: Random,
+) -> anyhow::Result<Submitted> {
+    let mut submitted = Submitted::default();
+    let queues: Vec<&Queue> = world.queues.iter().filter(|queue| queue.how == How::Container).collect();
+    for number in 0..count {
+        let Some(queue) = random.pick(&queues) else { break };
+        sleep(time / count).await;
+        let fails = u32::try_from(random.below(2))?;
+        let millis = u32::try_from(random.below(1_500))?;
+        let params = vec![Work { millis, lines: 5, fails }.params()];
+        let key = format!("container {number}");
+        once(&world, queue, (params, &TaskOptions::default()), &key, &mut submitted).await?;
+    }
+    Ok(submitted)
+}
+
+async fn once(
+    world: &World,
+    queue: &Queue,
+    (params, options): (Vec<Document>, &TaskOptions),
+    key: &str,
+    submitted: &mut Submitted,
+) -> anyhow::Result<()> {
+    let once = Once::new(key.to_owned(), "the fault suite");
+    loop {
+        match world.store.submit_tasks_once(queue.id, params.clone(), options, &once).await {
+            Ok(done) => {
+                submitted.ids.extend(done.ids);
+                return Ok(());
+            }
+            Err(SubmitError::Store(error)) if error.is_transient() => submitted.repeated += 1,
+            Err(error) => return Err(error.into()),
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// Submits `count` tasks through the DCI, spread over `time`, whatever happens to it. A submission without an

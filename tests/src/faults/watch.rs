@@ -10,6 +10,7 @@ use futures::TryStreamExt;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, interval};
 
+use super::boxes;
 use super::checks::{self, Evidence};
 use super::report::say;
 use super::ticking::Ticking;
@@ -104,6 +105,31 @@ pub async fn until_tidy(world: &World) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Waits until the web service has nothing to call back any more. Gives up after long; a check says then what was not told.
+pub async fn until_nothing_is_said(world: &World) {
+    let deadline = Instant::now() + STANDSTILL;
+    let mut looks = interval(Duration::from_millis(100));
+    while Instant::now() < deadline && !world.service.is_idle() {
+        looks.tick().await;
+    }
+}
+
+/// Waits until all containers are gone; returns those that are not.
+///
+/// # Errors
+/// Podman fails.
+pub async fn until_no_containers(world: &World) -> anyhow::Result<Vec<String>> {
+    let deadline = Instant::now() + STANDSTILL;
+    let mut looks = interval(Duration::from_secs(1));
+    loop {
+        looks.tick().await;
+        let left = boxes::left(world.podman.as_ref()).await?;
+        if left.is_empty() || Instant::now() > deadline {
+            return Ok(left);
+        }
+    }
 }
 
 /// Waits until all processes have ended; returns those that have not.

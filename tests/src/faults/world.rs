@@ -1,4 +1,5 @@
-//! The world that the faults come over: a replica set of three, four DENs, a DCI, queues of both kinds.
+//! The world that the faults come over: a replica set of three, four DENs, a DCI, a web service, Podman where there can be one,
+//! queues of both kinds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,12 +18,16 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
+use super::boxes;
 use super::limits::Limits;
 use super::node::{Daemon, Log};
 use super::processes::MARK;
+use super::random::Random;
+use super::service::{SILENCE, Service};
 use super::work::wall_time;
 use crate::eventually;
-use crate::plugins::install_recorder;
+use crate::plugins::{install_manifest, install_recorder};
+use crate::podman::Podman;
 
 /// Seconds: short, so that many run out.
 pub const LEASE: f64 = 3.0;
@@ -33,13 +38,38 @@ pub const MAX_ATTEMPTS: i64 = 5;
 const MEMBERS: usize = 3;
 const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
 
-/// Name, threads, whether it requeues, what its runners do when they lose the database.
-const QUEUES: [(&str, u64, bool, Option<&str>); 4] = [
-    ("fail", 6, false, None),
-    ("fail-stop", 2, false, Some("stop")),
-    ("requeue", 6, true, None),
-    ("requeue-narrow", 2, true, None),
+/// Name, how its tasks are run, threads, whether it requeues, what its runners do when they lose the database.
+const QUEUES: [(&str, How, u64, bool, Option<&str>); 8] = [
+    ("fail", How::Program, 6, false, None),
+    ("fail-stop", How::Program, 2, false, Some("stop")),
+    ("requeue", How::Program, 6, true, None),
+    ("requeue-narrow", How::Program, 2, true, None),
+    ("service-fail", How::Service, 4, false, None),
+    ("service-requeue", How::Service, 3, true, None),
+    ("box-fail", How::Container, 2, false, None),
+    ("box-requeue", How::Container, 1, true, None),
 ];
+
+/// How tasks of a queue are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// By a program of ours.
+    Program,
+    /// By a web service.
+    Service,
+    /// In a container.
+    Container,
+}
+
+impl How {
+    fn plugin(self) -> &'static str {
+        match self {
+            Self::Program => "Faults",
+            Self::Service => "FaultsWeb",
+            Self::Container => boxes::PLUGIN,
+        }
+    }
+}
 
 /// A queue, and what was done to it.
 #[derive(Debug)]
@@ -48,6 +78,8 @@ pub struct Queue {
     pub id: QueueId,
     /// Its name.
     pub name: String,
+    /// How its tasks are run.
+    pub how: How,
     /// Its `threads` when it is left alone.
     pub usual: u64,
     /// Whether its tasks are tried again when their runner dies.
@@ -98,6 +130,10 @@ pub struct World {
     pub web: Mutex<Daemon>,
     /// Where it is.
     pub url: String,
+    /// The web service.
+    pub service: Service,
+    /// What containers run on, where there can be any.
+    pub podman: Option<Podman>,
     /// The queues.
     pub queues: Vec<Queue>,
 }
@@ -107,15 +143,22 @@ impl World {
     ///
     /// # Errors
     /// Something does not start.
-    pub async fn start(folder: &Path) -> anyhow::Result<Self> {
+    pub async fn start(folder: &Path, random: Random) -> anyhow::Result<Self> {
         for name in ["tmp", "logs", "records", "plugins"] {
             fs::create_dir_all(folder.join(name))?;
         }
-        install_recorder(&folder.join("plugins"), "Faults", &folder.join("records"))?;
+        let (plugins, records) = (folder.join("plugins"), folder.join("records"));
+        install_recorder(&plugins, How::Program.plugin(), &records)?;
+        let service = Service::start(random).await?;
+        let http = json!({ "url": service.url, "timeout": SILENCE, "connect_retries": 2 });
+        install_manifest(&plugins, How::Service.plugin(), "http", &http)?;
+        install_manifest(&plugins, How::Container.plugin(), "container", &boxes::section(&records))?;
+        let podman = Box::pin(Podman::start()).await?;
         let program = tokio::task::spawn_blocking(|| locate::find_or_fetch(|_| ())).await??;
         let set = Box::pin(ReplicaSet::start(&program, &folder.join("mongodb"), MEMBERS)).await?;
         let uri = set.uri();
-        let config = configure(folder, "dci", &uri, &json!({ "plugins": ["Faults"] }))?;
+        let config =
+            configure(folder, "dci", &uri, &json!({ "plugins": QUEUES.map(|(_, how, ..)| how.plugin()) }))?;
         let store = Store::connect(&Config::load(&config)?, Role::DisbatchWeb).await?;
         store.ensure_indexes().await?;
         let client = mongodb::Client::with_uri_str(format!("{uri}&w=majority")).await?;
@@ -128,6 +171,8 @@ impl World {
             dens: Vec::new(),
             web: Mutex::new(web),
             url,
+            service,
+            podman,
             queues: Vec::new(),
             uri,
         };
@@ -138,10 +183,13 @@ impl World {
     }
 
     async fn create_queues(&mut self) -> anyhow::Result<()> {
-        for (name, threads, requeues, lost_lease) in QUEUES {
+        for (name, how, threads, requeues, lost_lease) in QUEUES {
+            if how == How::Container && self.podman.is_none() {
+                continue;
+            }
             let id = ObjectId::new();
             let mut queue = doc! {
-                "_id": id, "name": name, "plugin": "Faults", "threads": i64::try_from(threads)?, "sort": "fifo",
+                "_id": id, "name": name, "plugin": how.plugin(), "threads": i64::try_from(threads)?, "sort": "fifo",
             };
             if requeues {
                 queue.insert("on_orphan", "requeue");
@@ -157,6 +205,7 @@ impl World {
             self.queues.push(Queue {
                 id: QueueId(id),
                 name: name.to_owned(),
+                how,
                 usual: threads,
                 requeues,
                 state: Mutex::new(State { threads, paused: false }),
@@ -167,10 +216,15 @@ impl World {
     }
 
     async fn start_dens(&mut self) -> anyhow::Result<()> {
+        let mut engines = json!({ "http": { "callback_url": self.url } });
+        if let Some(podman) = &self.podman {
+            engines["container"] = json!({ "socket": podman.socket() });
+        }
         for name in NODES {
             // One of them stores all output in GridFS.
             let gfs = if name == "n3" { json!(true) } else { json!("auto") };
-            let config = configure(&self.folder, name, &self.uri, &json!({ "gfs": gfs }))?;
+            let config =
+                configure(&self.folder, name, &self.uri, &json!({ "gfs": gfs, "engines": engines }))?;
             let mut den = Daemon::den(&self.folder, name, &config)?;
             den.start(Log::File)?;
             self.dens.push(Mutex::new(den));

@@ -19,6 +19,13 @@ async fn furnish(site: &Site) -> anyhow::Result<TaskId> {
     world.until_status(ids[0], 1).await?;
     world.until_status(ids[1], 2).await?;
     schedule(site).await?;
+    let headers = json!({ "X-Key": "{{secret:reports}}" });
+    let worker = json!({
+        "_id": "My::Report", "engine": "http", "description": "Writes a report.",
+        "http": { "url": "https://reports.example/run", "headers": headers },
+        "params": { "properties": { "to": { "type": "string", "description": "who reads it" } } },
+    });
+    site.post("/workers", &worker).await?;
     let later = doc! { "command": "true" };
     world.update_queue(queue, doc! { "paused": true }).await?;
     world.submit(queue, vec![later]).await?;
@@ -53,6 +60,8 @@ async fn all_violations(theme: Theme) -> anyhow::Result<()> {
                 "/nodes",
                 "/nodes/node1",
                 "/plugins",
+                "/workers",
+                "/workers/My::Report",
                 "/audit",
                 "/about",
                 "/schedules",

@@ -8,6 +8,7 @@ use disbatch_core::arrays::{ArrayState, FinalTask, FinalWhen, Items, NewArray, e
 use disbatch_core::model::{ArrayId, QueueId, TaskId};
 use disbatch_core::task::{Once, Retried, SubmitError, TaskOptions};
 use disbatch_tests::{Dci, Script, World, eventually};
+use mongodb::options::ReadConcern;
 use serde_json::{Value, json};
 
 /// Fails for the item 3 as long as the file `broken` is there.
@@ -86,7 +87,9 @@ async fn never_more_of_an_array_run_at_once_than_it_says_and_the_final_task_come
     let id = submit(&world, queue, &wanted).await?;
     let running = doc! { "array.id": id, "status": { "$in": [-1, 0] } };
     let done = eventually("the array to be done", || async {
-        let now = world.tasks().count_documents(running.clone()).await?;
+        // All at the same moment: an element that changes while others are counted would be counted twice.
+        let tasks = world.tasks();
+        let now = tasks.count_documents(running.clone()).read_concern(ReadConcern::snapshot()).await?;
         ensure!(now <= 5, "{now} elements are claimed or run");
         let array = world.store().find_array(id).await?.context("no array")?;
         Ok((array.state == ArrayState::Done).then_some(array))

@@ -1,5 +1,7 @@
 //! With access control, every process works as a user of its own who may do nothing else.
 
+mod filesets;
+mod perl;
 mod schedules;
 
 use std::fs::{self, Permissions};
@@ -272,7 +274,7 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
         ("disbatchd", "d", vec![delete("queues"), update("queues"), insert("queues"), insert("reports")]),
         ("disbatchd", "d", ACCOUNTS.map(insert).to_vec()),
         ("disbatchd", "d", ACCOUNTS.map(update).to_vec()),
-        ("disbatch_web", "w", vec![delete("audit"), delete("bulk"), insert("nodes"), insert("tasks.files")]),
+        ("disbatch_web", "w", vec![delete("audit"), delete("bulk"), insert("nodes"), insert("reports")]),
         ("disbatch_web", "w", vec![update("audit")]),
         ("queuebalance", "q", vec![insert("audit")]),
         ("task_runner", "t", vec![insert("queues"), insert("tasks"), find("nodes"), insert("reports")]),

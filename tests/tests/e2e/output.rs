@@ -94,7 +94,13 @@ async fn compare_output(world: &World, task: &Document, row: &Value) -> anyhow::
     Ok(())
 }
 
-async fn compare_file(world: &World, task: &Document, id: ObjectId, recorded: &Value) -> anyhow::Result<()> {
+/// Compares an output file with one that was recorded.
+pub(super) async fn compare_file(
+    world: &World,
+    task: &Document,
+    id: ObjectId,
+    recorded: &Value,
+) -> anyhow::Result<()> {
     let file = world.file(id).await?;
     assert_eq!(file.get_document("metadata")?, &doc! { "task_id": task.get_object_id("_id")? });
     assert!(file.get_datetime("uploadDate").is_ok());

@@ -142,3 +142,35 @@ async fn a_look_reads_an_index_entry_for_each_of_its_parts() -> anyhow::Result<(
     }
     world.end().await
 }
+
+/// Web services work on any number of tasks of a node; it sees at once whether it has others.
+#[tokio::test]
+async fn a_look_passes_over_the_tasks_that_web_services_work_on() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let queue = QueueId(ObjectId::new());
+    let task = |detached: bool| {
+        let external = doc! { "detached": detached, "token": "f", "attempt": 1_i64 };
+        let lease = ago(&world, -3_600);
+        doc! {
+            "queue": queue, "status": 0, "node": "n1", "mtime": ago(&world, 0), "lease_until": lease,
+            "external": external,
+        }
+    };
+    world.tasks().insert_many((0..2_000).map(|_| task(true))).await?;
+    let node = NodeName::new("n1");
+    let question = Question { node: &node, lease: LEASE, claim_from: &[], queues: false };
+    for own in 0..2 {
+        assert_eq!(outlook(&world, &[]).await?.occupied, own > 0);
+        assert_eq!(store.running_on_node(&node, &[]).await?, own);
+        for plan in store.explain_look_around(&question).await? {
+            for what in ["totalKeysExamined", "totalDocsExamined"] {
+                let most = most(&plan, what);
+                assert!(most.is_some_and(|most| most <= 10), "{what} {most:?}: {plan}");
+            }
+        }
+        world.tasks().insert_one(task(false)).await?;
+    }
+    world.end().await
+}

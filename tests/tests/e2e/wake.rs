@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::callbacks::{Heard, Report, Token};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status};
 use disbatch_core::node::{Beat, NodeChange};
-use disbatch_core::task::{Ahead, CancelRequest, Claim, Claimant, Finish, Start, Started};
+use disbatch_core::task::{Ahead, CancelRequest, Claim, Claimant, Detached, Finish, Run, Start, Started};
 use disbatch_core::wake::{Hints, News, follow_changes};
 use disbatch_mongod::locate;
 use disbatch_mongod::server::{Options, Server};
@@ -27,6 +28,7 @@ const NOTHING: News = News {
     attention: false,
     node_changed: false,
     gates: false,
+    freed: false,
 };
 
 /// Follows the changes of a world. What has happened before is not in the hints any more.
@@ -64,6 +66,23 @@ async fn claim(world: &World, queue: QueueId) -> anyhow::Result<Claim> {
     batch.claims.into_iter().next().context("nothing was claimed")
 }
 
+/// Claims the next task and starts it.
+async fn begin(world: &World, queue: QueueId) -> anyhow::Result<Run> {
+    let claimed = claim(world, queue).await?;
+    let start = Start {
+        task: claimed.task,
+        node: claimed.node.clone(),
+        claim: Some((claimed.attempt, claimed.instance.clone())),
+        claimed: None,
+        at: world.store().now(),
+        lease: LEASE,
+        pid: 4_000_000,
+        waiting: None,
+    };
+    let Started::Running(_, run) = world.store().start_task(&start).await? else { bail!("not started") };
+    Ok(run)
+}
+
 #[tokio::test]
 async fn each_hint_tells_what_has_changed() -> anyhow::Result<()> {
     let world = World::new().await?;
@@ -92,6 +111,32 @@ async fn each_hint_tells_what_has_changed() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_web_service_that_has_ended_leaves_a_place() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (store, queue) = (world.store(), world.queue("P", doc! { "threads": 1 }).await?);
+    let quick = doc! { "base": 0.05, "factor": 1, "max": 1, "jitter": 0 };
+    world.update_queue(queue, doc! { "max_attempts": 2, "backoff": quick }).await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    let (hints, _guard) = follow(&world).await?;
+    let tell = async |status: Status| {
+        let run = begin(&world, queue).await?;
+        let token = Token::new()?;
+        assert!(store.register_external(&run, &token.fingerprint(), LEASE).await?);
+        assert_eq!(store.detach_external(&run).await?, Detached::Done);
+        assert_eq!(news(&world, &hints).await?, NOTHING);
+        let report = Report { status, message: None, result: None };
+        assert_eq!(store.callback_status(task, &token, report).await?, Heard::Done);
+        news(&world, &hints).await
+    };
+    assert_eq!(tell(Status::Failed).await?, News { freed: true, timed: true, ..NOTHING });
+    eventually("the next attempt", || async { Ok((store.sweep_tasks().await?.due > 0).then_some(())) })
+        .await?;
+    assert_eq!(news(&world, &hints).await?, News { put_back: true, ..NOTHING });
+    assert_eq!(tell(Status::Succeeded).await?, News { freed: true, ..NOTHING });
+    world.end().await
+}
+
+#[tokio::test]
 async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
     let world = World::new().await?;
     let (store, queue) = (world.store(), world.queue("P", doc! { "threads": 1 }).await?);
@@ -101,18 +146,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
     let (hints, _guard) = follow(&world).await?;
     hints.set_node(own.id);
 
-    let claimed = claim(&world, queue).await?;
-    let start = Start {
-        task: claimed.task,
-        node: claimed.node.clone(),
-        claim: Some((claimed.attempt, claimed.instance.clone())),
-        claimed: None,
-        at: store.now(),
-        lease: LEASE,
-        pid: 4_000_000,
-        waiting: None,
-    };
-    let Started::Running(_, run) = store.start_task(&start).await? else { anyhow::bail!("not started") };
+    let run = begin(&world, queue).await?;
     store.renew_lease(&run, LEASE).await?;
     store.record_progress(&run, doc! { "percent": 99 }).await?;
     let finish = Finish {

@@ -73,6 +73,7 @@ impl Den {
             lease_ms: self.lease.as_millis().try_into()?,
             schedule: None,
             schedule_problem: None,
+            workers: Vec::new(),
         };
         self.tell(ToRunner::Assign(Box::new(assignment.clone()))).await?;
         match self.heard().await? {
@@ -237,6 +238,7 @@ async fn a_task_that_is_assigned_as_its_runner_leaves_is_run() -> anyhow::Result
         lease_ms: 30_000,
         schedule: None,
         schedule_problem: None,
+        workers: Vec::new(),
     };
     den.tell(ToRunner::Assign(Box::new(assignment))).await?;
     kill(pid, Signal::SIGCONT)?;

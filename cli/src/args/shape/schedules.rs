@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them. Those of a group come with its name.
-pub static SHAPES: [Shape; 16] = [
+pub static SHAPES: [Shape; 17] = [
     shape(
         "schedule",
         &[],
@@ -55,6 +55,11 @@ pub static SHAPES: [Shape; 16] = [
         LIST,
         "disbatch schedule preview nightly --next 5\n  \
          disbatch schedule preview --cron '30 2 * * *' --zone Europe/Berlin --after 2027-03-25",
+    ),
+    shape(
+        "schedule import",
+        &[],
+        "disbatch schedule import jobs.json\n  disbatch schedule import jobs.json --queue csv",
     ),
     shape(
         "calendar",

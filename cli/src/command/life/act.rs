@@ -35,6 +35,7 @@ impl Act {
         let is_blocked = answer.get("status").and_then(Value::as_i64) == Some(-4);
         match (self, answer.get("outcome").and_then(Value::as_str)) {
             (Self::Cancel, Some("requested")) => "runs, and was asked to end",
+            (Self::Cancel, Some("terminated")) => "ended; its web service is told when it calls back",
             (Self::Cancel, _) => "cancelled",
             (Self::Retry, _) if is_blocked => "waits for its locks, or for other tasks, again",
             (Self::Retry, _) => "queued again",

@@ -42,6 +42,8 @@ fn text(task: &Value) -> String {
         ("Cancel", cancel(task.get("cancel"))),
         ("Exit", exit(task.get("exit"))),
         ("Parameters", field("params")),
+        ("Files in", files(task, "input", "taken")),
+        ("Files out", files(task, "output", "version")),
         ("Result", field("result")),
         ("Output", output(task, "stdout")),
         ("Errors", output(task, "stderr")),
@@ -86,6 +88,14 @@ fn cancel(request: Option<&Value>) -> String {
     words.map(|(before, text)| format!("{before}{text}")).collect::<Vec<_>>().join(", ")
 }
 
+/// A file set that it gets or leaves, with the version that it has got or left.
+fn files(task: &Value, part: &str, version: &str) -> String {
+    let Some(part) = task.get("files").and_then(|files| files.get(part)) else { return String::new() };
+    let version = part.get(version).or_else(|| part.get("version")).and_then(Value::as_i64);
+    let version = version.map(|version| format!(" version {version}")).unwrap_or_default();
+    format!("{}{version}", plain(part.get("name")))
+}
+
 /// How much output there is; `logs` prints it.
 fn output(task: &Value, stream: &str) -> String {
     match task.get(stream) {
@@ -124,6 +134,9 @@ mod tests {
                         Errors      in a file\n";
         assert_eq!(text(&task), expected);
         assert_eq!(text(&json!({"status": 17})), "Status      status 17\n");
+        let files = json!({"input": {"name": "data", "taken": 3}, "output": {"name": "result"}});
+        let told = text(&json!({"status": 17, "files": files}));
+        assert!(told.ends_with("Files in    data version 3\nFiles out   result\n"), "{told}");
         let task = json!({"status": 2, "steps": [
             {"name": "get", "params": {}, "status": 1, "exit": {"code": 0, "duration": 5}},
             {"name": "use\nit", "plugin": "My::Use", "status": 2, "message": "no disk"},

@@ -1,17 +1,20 @@
 //! What a plugin's author fills forms of new tasks and schedules in with.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// What the fields of a form have at first. Nothing of it applies by itself.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Template {
     /// What a schedule is called.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// The parameters of the task.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
     /// Options of the task as `POST /tasks` has them, without their dot: `{"timeout": 60}`.
+    #[serde(skip_serializing_if = "Map::is_empty")]
     pub options: Map<String, Value>,
 }
 

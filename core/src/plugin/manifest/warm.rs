@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
+use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, de};
 
 /// After so many tasks a warm plugin is replaced, unless its manifest says otherwise.
@@ -55,6 +56,21 @@ impl Warm {
 /// It is something else, or a limit is wrong.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Warm>, D::Error> {
     deserializer.deserialize_any(Value)
+}
+
+/// The key's value as it is read.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn serialize<S: Serializer>(warm: &Option<Warm>, serializer: S) -> Result<S::Ok, S::Error> {
+    let Some(warm) = warm else { return serializer.serialize_bool(false) };
+    let mut map = serializer.serialize_map(None)?;
+    map.serialize_entry("tasks", &warm.tasks)?;
+    if let Some(memory) = warm.memory {
+        map.serialize_entry("memory_mb", &(memory / MEBIBYTE))?;
+    }
+    map.serialize_entry("idle_s", &warm.idle.as_secs_f64())?;
+    map.end()
 }
 
 struct Value;

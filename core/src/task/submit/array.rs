@@ -180,6 +180,7 @@ impl Store {
             after: Vec::new(),
             chain: false,
             steps: Vec::new(),
+            files: None,
             ..options.clone()
         };
         let template = self.template(queue, &options, 1).await?;

@@ -6,7 +6,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use super::SubmitError;
 use crate::gates::{AfterFailed, AfterWhen, LockRequest, MOST_LINKS};
-use crate::model::{STEPS, Status, Step, TaskId};
+use crate::model::{FILES, STEPS, Status, Step, TaskFiles, TaskId};
 use crate::secrets::{self, Sealed};
 use crate::task::transition::millis;
 
@@ -64,6 +64,8 @@ pub struct TaskOptions {
     pub secure_params: Option<Sealed>,
     /// What is done one after the other, if not the queue's plugin alone does it.
     pub steps: Vec<Step>,
+    /// Which files they get, and which they leave.
+    pub files: Option<TaskFiles>,
     /// For whom they are. That of the queue if it has one.
     pub tenant: Option<String>,
     /// Who submits them: the name of a user of the web server.
@@ -85,6 +87,7 @@ impl TaskOptions {
             ("priority", self.priority().map(Bson::from)),
             (secrets::FIELD, self.secure_params.as_ref().map(Sealed::field)),
             (STEPS, steps(&self.steps)),
+            (FILES, self.files.as_ref().map(|files| files.document().into())),
             ("tenant", self.tenant.clone().map(Bson::from)),
             ("owner", self.owner.clone().map(Bson::from)),
         ];

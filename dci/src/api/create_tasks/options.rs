@@ -1,5 +1,5 @@
 //! The options of a submission: `.run_at`, `.delay`, `.timeout`, `.deadline`, `.grace`, `.max_attempts`, `.backoff`,
-//! `.unique`, `.group`, `.priority`, `.secure_params`, `.steps` and `.idempotency_key`,
+//! `.unique`, `.group`, `.priority`, `.secure_params`, `.steps`, `.files` and `.idempotency_key`,
 //! and those of [`gates`].
 
 use disbatch_core::model::QueueId;
@@ -7,7 +7,7 @@ use disbatch_core::secrets::{self, Keys};
 use disbatch_core::task::{Once, StartAt, TaskOptions};
 use serde_json::{Value, json};
 
-use super::{gates, secure, steps};
+use super::{files, gates, secure, steps};
 use crate::error::HttpError;
 use crate::json;
 use crate::params::Params;
@@ -57,6 +57,7 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
         locks: gates.locks,
         secure_params: None,
         steps: steps::parse(params)?,
+        files: files::parse(params)?,
         // Whose they are depends on the queue.
         ..TaskOptions::default()
     })
@@ -81,6 +82,7 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
         "backoff",
         "unique",
         "steps",
+        "files",
         "after",
         "after_when",
         "after_failed",
@@ -196,6 +198,7 @@ mod tests {
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "priority": 1})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "chain": true})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "steps": [{}]})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "files": {"input": {"name": "a"}}})));
         let by_id = Params {
             fields: json!({"queue": queue.to_string(), "params": [{"a": 1}]}).as_object().unwrap().clone(),
             ..params(json!({"idempotency_key": "k", "delay": 5}))

@@ -45,11 +45,15 @@ pub async fn check(state: &State, who: &Who, queue: &Queue, steps: &[Step]) -> R
     let named: BTreeSet<&PluginName> = steps.iter().filter_map(|step| step.plugin.as_ref()).collect();
     let others: Vec<&PluginName> =
         named.into_iter().filter(|plugin| of_queue.as_ref() != Some(*plugin)).collect();
-    if let Some(unknown) = others.iter().find(|plugin| !state.allows_plugin(plugin.as_str())) {
+    if others.is_empty() {
+        return Ok(());
+    }
+    let plugins = state.catalogue().await?;
+    if let Some(unknown) = others.iter().find(|plugin| !plugins.allows(plugin.as_str())) {
         let body = json!({ "error": "Unknown plugin", "plugin": unknown.as_str() });
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
-    if others.is_empty() || who.is_everywhere(Role::Operator) {
+    if who.is_everywhere(Role::Operator) {
         return Ok(());
     }
     let queues = state.store.queues_within(&who.reach(Role::Submitter)).await?;

@@ -36,7 +36,8 @@ use crate::{changes, json, legacy};
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let [plugin, name] =
         required(&params, ["type", "name"]).ok_or_else(|| refused("type and name required"))?;
-    if !plugin.as_str().is_some_and(|plugin| state.allows_plugin(plugin)) {
+    let plugins = state.catalogue().await?;
+    if !plugin.as_str().is_some_and(|plugin| plugins.allows(plugin)) {
         return Err(refused("unknown queue type"));
     }
     if !name.is_string() && !name.is_number() {

@@ -126,6 +126,8 @@ fn object(entry: &Document, names: &HashMap<ObjectId, String>) -> (String, Optio
         ("node", _) => Thing { address: Some(format!("/nodes/{}", encoded(&called()))), name: called() },
         ("balance", _) => Thing { name: "QueueBalance".to_owned(), address: Some("/balance".to_owned()) },
         ("user", _) => Thing { name: called(), address: Some("/users".to_owned()) },
+        ("files", _) => Thing { address: Some(format!("/files/{}", encoded(&called()))), name: called() },
+        ("worker", _) => Thing { address: Some(format!("/workers/{}", encoded(&called()))), name: called() },
         _ => Thing { name: called(), address: None }, // Nothing else has a page.
     };
     let kind = if kind == "bulk" { "bulk job".to_owned() } else { kind };
@@ -149,7 +151,7 @@ fn changes(entry: &Document) -> Vec<Change> {
     let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
     let (before, after) = (part("before"), part("after"));
     let what = entry.get_str("what").unwrap_or_default();
-    let is_made = what.ends_with(" create") || what.ends_with(" add");
+    let is_made = [" create", " add", " commit"].iter().any(|made| what.ends_with(made));
     let is_gone = what.ends_with(" delete") || what.ends_with(" remove") || what.ends_with(" revoke");
     let told = |value: Option<&Bson>| match value {
         None | Some(Bson::Null) => "nothing".to_owned(),

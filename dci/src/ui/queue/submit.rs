@@ -51,7 +51,7 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Par
 async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
     let queue = get_queue::find(state, named).await?;
     if params.is_on("preview") {
-        let form = super::form_of(state, &queue).unwrap_or_default();
+        let form = super::form_of(&*state.catalogue().await?, &queue).unwrap_or_default();
         return Ok(json::ok_pretty(&Value::Object(form.draft(&params.fields))));
     }
     if !queue.is_accepting() {
@@ -61,35 +61,38 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
     create_tasks::gates::check(state, who, &options).await?;
     create_tasks::steps::check(state, who, &queue, &options.steps).await?;
     let options = create_tasks::whose::of(options, params, who, &queue)?;
+    create_tasks::files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
     if arrays::is_asked(params) {
-        let array = wanted_array(params, |key| wanted(state, &queue, params, Some(key)))?;
+        let own = arrays::key_of(params)?;
+        let of_all = wanted(state, &queue, params, Some(&own)).await?;
+        let array = wanted_array(params, of_all)?;
         let made = changes::submit_array(state, who, queue.id, array, (options, None)).await?;
         return Ok(answer_of_array(&made.array, then::is_form(params)));
     }
     arrays::refuse(params)?;
-    let tasks = create_tasks::task_params(&Value::Array(wanted(state, &queue, params, None)?))?;
+    let tasks = create_tasks::task_params(&Value::Array(wanted(state, &queue, params, None).await?))?;
     let ids = create_tasks::submit(state, who, queue.id, tasks, (options, None)).await?;
     Ok(answer(&queue, &ids, then::is_form(params)))
 }
 
-/// The array that a form asks for. What all elements have is told by `of_all`, which is given the parameter that each
-/// element has of its own.
-fn wanted_array(
-    params: &Params,
-    of_all: impl FnOnce(&str) -> Result<Vec<Value>, HttpError>,
-) -> Result<NewArray, HttpError> {
-    let own = arrays::key_of(params)?;
-    let fields = Map::from_iter([("params".to_owned(), Value::Array(of_all(&own)?))]);
+/// The array that a form asks for, whose elements have these parameters besides their own.
+fn wanted_array(params: &Params, of_all: Vec<Value>) -> Result<NewArray, HttpError> {
+    let fields = Map::from_iter([("params".to_owned(), Value::Array(of_all))]);
     arrays::parse(&Params { fields, options: params.options.clone() })
 }
 
 /// The parameters of each task. The parameter `own` need not be among them.
-fn wanted(state: &State, queue: &Queue, params: &Params, own: Option<&str>) -> Result<Vec<Value>, HttpError> {
+async fn wanted(
+    state: &State,
+    queue: &Queue,
+    params: &Params,
+    own: Option<&str>,
+) -> Result<Vec<Value>, HttpError> {
     match params.fields.get("json") {
         Some(Value::String(text)) => of_text(text),
         Some(_) => Err(HttpError::bad_request("json must be given once, as text")),
         None => {
-            let form = super::form_of(state, queue).ok_or_else(|| {
+            let form = super::form_of(&*state.catalogue().await?, queue).ok_or_else(|| {
                 HttpError::bad_request(
                     "the parameters of the queue's plugin are not known here: give them as JSON",
                 )
@@ -192,10 +195,10 @@ mod tests {
             "properties": { "to": { "type": "string" }, "page": { "type": "integer" } }, "required": ["to", "page"],
         }));
         let read = |params: &Params| {
-            wanted_array(params, |own| {
-                let read = form.clone().without_need_of(own).read(&params.fields);
-                Ok(vec![Value::Object(read.map_err(|problems| refused(&problems))?)])
-            })
+            let own = arrays::key_of(params)?;
+            let read = form.clone().without_need_of(&own).read(&params.fields);
+            let of_all = Value::Object(read.map_err(|problems| refused(&problems))?);
+            wanted_array(params, vec![of_all])
         };
         let array = read(&params(json!({ "array": "1-9%3", "array_key": "page", "array_cap": "" }))).unwrap();
         assert_eq!((array.items.count(), array.cap, array.key.as_str()), (9, Some(3), "page"));
@@ -205,9 +208,9 @@ mod tests {
         let given = json!({ "/to": "you", "/page": "3" });
         let twice = read(&with(given, json!({ "array": "1-9", "array_key": "to" }))).unwrap_err().to_string();
         assert!(twice.starts_with("'params' has the key to itself"), "{twice}");
-        let several = wanted_array(&params(json!({ "array": "1-9" })), |_| Ok(vec![json!({}), json!({})]));
+        let several = wanted_array(&params(json!({ "array": "1-9" })), vec![json!({}), json!({})]);
         assert!(several.unwrap_err().to_string().starts_with("'params' must be a JSON object"));
-        let wrong = wanted_array(&params(json!({ "array": "x" })), |_| Ok(vec![json!({})])).unwrap_err();
+        let wrong = wanted_array(&params(json!({ "array": "x" })), vec![json!({})]).unwrap_err();
         assert!(wrong.to_string().starts_with(".array: "), "{wrong}");
     }
 

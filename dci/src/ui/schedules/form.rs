@@ -4,7 +4,7 @@
 mod preview;
 mod values;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -20,6 +20,7 @@ use values::Values;
 
 use super::Choice;
 use crate::access::{NamedSchedule, Who, may_change_schedule};
+use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
@@ -102,7 +103,7 @@ pub async fn new(state: Data<State>, who: Who, params: Result<Params, HttpError>
     let rendered = async {
         let choices = Choices::gather(&state, &who).await?;
         let chosen = choices.queues.iter().find(|known| known.id.to_string() == queue);
-        let values = chosen.map(|queue| Values::of_template(queue, &template_of(&state, queue)));
+        let values = chosen.map(|queue| Values::of_template(queue, &template_of(&choices.plugins, queue)));
         let preview = Preview::empty();
         ui::render(StatusCode::OK, &page(&state, &choices, None, values.unwrap_or_default(), preview))
     };
@@ -165,14 +166,18 @@ pub async fn again(
 struct Choices {
     queues: Vec<Queue>,
     calendars: Vec<Calendar>,
+    plugins: Arc<Catalogue>,
 }
 
 impl Choices {
     async fn gather(state: &State, who: &Who) -> Result<Self, HttpError> {
         let reach = who.reach(Role::Submitter);
-        let (queues, calendars) =
-            futures::try_join!(state.store.queues_within(&reach), state.store.list_calendars())?;
-        Ok(Self { queues, calendars })
+        let (queues, calendars, plugins) = futures::try_join!(
+            state.store.queues_within(&reach),
+            state.store.list_calendars(),
+            state.catalogue(),
+        )?;
+        Ok(Self { queues, calendars, plugins })
     }
 }
 
@@ -189,7 +194,7 @@ fn page(
         value: queue.id.to_string(),
         label: label(queue),
         chosen: is_wanted(queue.id.to_string()) || is_wanted(queue.display_name()),
-        has_template: template_of(state, queue) != Prefilled::default(),
+        has_template: template_of(&choices.plugins, queue) != Prefilled::default(),
     };
     let queues: Vec<QueueChoice> = choices.queues.iter().map(queue).collect();
     let place = schedule.map(|schedule| format!("/schedules/{}", schedule.id));

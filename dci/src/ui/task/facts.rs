@@ -4,6 +4,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 
+use super::files::{FileLink, links};
 use super::life::{Attempt, exit, who_and_why};
 use crate::json::{self, Dates};
 use crate::ui::parts::When;
@@ -14,7 +15,7 @@ use crate::ui::{bulk::encoded, plain};
 const SHOWN_BYTES: usize = 64 * 1024;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: [&str; 51] = [
+const KNOWN: [&str; 54] = [
     "_id",
     "after",
     "after_failed",
@@ -30,8 +31,11 @@ const KNOWN: [&str; 51] = [
     "deadline",
     "dependents",
     "exit",
+    "external",
     "failures",
+    "files",
     "final_of",
+    "freed",
     "gate",
     "grace",
     "group",
@@ -91,6 +95,7 @@ pub struct Facts {
     array: Option<(String, String)>,
     times: Vec<(&'static str, When)>,
     others: Vec<(&'static str, String)>,
+    files: Vec<FileLink>,
     incomplete: bool,
 }
 
@@ -134,6 +139,12 @@ impl Facts {
             let when = When::of(task.get(field));
             (!when.is_empty()).then_some((name, when))
         };
+        let external = task.get_document("external").ok();
+        let external = external.filter(|external| external.contains_key("since"));
+        let of_service = |name: &'static str, field: &str| {
+            let when = When::of(external.and_then(|external| external.get(field)));
+            (!when.is_empty()).then_some((name, when))
+        };
         let text = |name: &'static str, field: &str| {
             let text = plain(task.get(field));
             (!text.is_empty()).then_some((name, text))
@@ -148,6 +159,8 @@ impl Facts {
             time("Started", "started"),
             time("Changed", "mtime"),
             time("Deadline", "deadline"),
+            of_service("Given to its web service", "since"),
+            of_service("Web service last heard of", "heard"),
             time("Archived", "archived"),
         ];
         let mut others: Vec<(&'static str, String)> = attempts(task).into_iter().collect();
@@ -171,6 +184,7 @@ impl Facts {
             array: array(task),
             times: times.into_iter().flatten().collect(),
             others,
+            files: links(task),
             incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
         }
     }
@@ -252,7 +266,8 @@ mod tests {
             "node": "a/<b>", "ctime": at(0), "started": at(5), "mtime": at(9), "attempt": 2, "max_attempts": 3,
             "failures": 1, "timeout": 90_i64, "unique": "<k>", "complete": false, "exit": { "code": 3 },
             "cancel": { "by": "ada", "reason": "<why>" }, "locks": ["db/3", "<x>"], "after": [1, 2],
-            "after_when": "any",
+            "after_when": "any", "external": { "since": at(6), "heard": at(8) },
+            "files": { "output": { "name": "<out>", "version": 2_i64 } },
         };
         let queue =
             QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "<mail>".into(), there: true };
@@ -270,6 +285,9 @@ mod tests {
             "<dt>Locks</dt><dd>db/3, &#60;x&#62;</dd>",
             "&#60;k&#62;",
             "datetime=\"2026-11-20T08:24:32Z\"",
+            "<dt>Output files</dt><dd><a href=\"/files/%3Cout%3E?.version=2\">&#60;out&#62;</a>, version 2</dd>",
+            "<dt>Web service last heard of</dt>",
+            "datetime=\"2026-11-20T08:24:35Z\"",
             "Storing the output failed.",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use disbatch_core::cgroup;
 use disbatch_core::model::TaskId;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::fchdir;
 
@@ -157,7 +158,11 @@ impl Guard {
     /// Whether the runner has closed its end, although there may still be orders of it to be read.
     fn runner_is_gone(&self) -> io::Result<bool> {
         let mut socket = [PollFd::new(self.socket.as_fd(), PollFlags::empty())];
-        poll(&mut socket, PollTimeout::ZERO)?;
+        while let Err(error) = poll(&mut socket, PollTimeout::ZERO) {
+            if error != Errno::EINTR {
+                return Err(error.into());
+            }
+        }
         Ok(socket[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP)))
     }
 

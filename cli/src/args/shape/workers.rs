@@ -1,0 +1,52 @@
+//! What the help of the commands about plugins shows.
+
+use super::{Shape, shape};
+
+const LIST: &[&str] = &["format", "pretty"];
+
+/// A command that speaks to nobody.
+const fn alone(name: &'static str, examples: &'static str) -> Shape {
+    Shape { name, options: &[], connects: false, examples }
+}
+
+/// One for each of them. Those of a group come with its name.
+pub static SHAPES: [Shape; 11] = [
+    shape("workers", &[], "disbatch workers list\n  disbatch workers set My::Report report.json"),
+    shape("workers list", LIST, "disbatch workers list\n  disbatch workers list --format json"),
+    shape(
+        "workers show",
+        LIST,
+        "disbatch workers show My::Report\n  disbatch workers show My::Report --format json",
+    ),
+    shape(
+        "workers set",
+        &[],
+        "disbatch workers set My::Report report.json\n  disbatch workers set My::Report - --rev 3 < report.json",
+    ),
+    shape("workers check", &[], "disbatch workers check report.json"),
+    shape("workers rm", &[], "disbatch workers rm My::Report"),
+    shape(
+        "workers import",
+        &[],
+        "disbatch workers import workers.json\n  \
+         curl -s http://couch.example:5984/jobs-worker/_all_docs?include_docs=true | disbatch workers import -",
+    ),
+    alone(
+        "plugin",
+        "disbatch plugin new My::Greet\n  disbatch plugin run my-greet --params '{\"name\":\"Ada\"}'",
+    ),
+    alone(
+        "plugin new",
+        "disbatch plugin new My::Greet\n  disbatch plugin new My::Greet --language sh --folder greet\n  \
+         disbatch plugin new My::Greet --engine perl",
+    ),
+    alone("plugin check", "disbatch plugin check my-greet"),
+    Shape {
+        name: "plugin run",
+        options: &["config"],
+        connects: false,
+        examples: "disbatch plugin run my-greet\n  \
+                   disbatch plugin run my-greet --params '{\"name\":\"Ada\"}' --timeout 10s\n  \
+                   disbatch plugin run my-greet --config config.json",
+    },
+];

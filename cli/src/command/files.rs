@@ -1,0 +1,78 @@
+//! `disbatch files ..`
+
+mod get;
+mod list;
+mod local;
+mod progress;
+mod put;
+mod scan;
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::api::{Client, segment};
+use crate::args::{FilesCommand, ListingOptions, RemoveFiles};
+use crate::command::life::advise;
+use crate::command::life::connection::Connection;
+use crate::output::{plain, print, shown_name};
+
+/// So many files are asked for at once: as many as a DCI tells.
+const PAGE: usize = 1_000;
+
+/// Does what the command asks for.
+///
+/// # Errors
+/// A file cannot be read or written, the DCI refuses something or cannot be reached, or the output cannot be written.
+pub async fn run(
+    client: &Client,
+    command: FilesCommand,
+    listing: &ListingOptions,
+) -> anyhow::Result<ExitCode> {
+    match command {
+        FilesCommand::Put(options) => return Box::pin(put::run(client, &options)).await,
+        FilesCommand::Get(options) => return Box::pin(get::run(client, &options)).await,
+        FilesCommand::Ls(options) => list::run(client, &options, listing).await?,
+        FilesCommand::Rm(options) => remove(client, &options).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn remove(client: &Client, options: &RemoveFiles) -> anyhow::Result<()> {
+    let name = &options.name;
+    let version = options.number.map(|number| format!("?.version={number}")).unwrap_or_default();
+    let gone = client.delete(&format!("/files/{name}{version}")).await.map_err(advise)?;
+    match options.number {
+        Some(number) => print(&format!("Removed version {number} of {}\n", shown_name(name))),
+        None => print(&format!("Removed {}: {} versions\n", shown_name(name), plain(gone.get("deleted")))),
+    }
+}
+
+/// Which files of a set are asked for.
+#[derive(Debug, Clone, Copy, Default)]
+struct Wanted<'a> {
+    version: Option<i64>,
+    prefix: Option<&'a str>,
+    after: Option<&'a str>,
+}
+
+/// A version with some of its files.
+async fn page(connection: &Connection<'_>, name: &str, wanted: Wanted<'_>) -> anyhow::Result<Value> {
+    let version = wanted.version.map(|version| format!("&.version={version}")).unwrap_or_default();
+    let text = |key: &str, text: Option<&str>| {
+        text.map(|text| format!("&.{key}={}", segment(text))).unwrap_or_default()
+    };
+    let (prefix, after) = (text("prefix", wanted.prefix), text("after", wanted.after));
+    let path = format!("/files/{name}?.limit={PAGE}{version}{prefix}{after}");
+    let page = connection.persist(async || connection.client.get(&path, None).await).await;
+    page.map_err(advise)
+}
+
+/// The files of a page, and behind which path there are more.
+fn entries(page: &mut Value) -> (Vec<Value>, Option<String>) {
+    let next = page.get("next").and_then(Value::as_str).map(str::to_owned);
+    match page.get_mut("entries").map(Value::take) {
+        Some(Value::Array(entries)) => (entries, next),
+        _ => (Vec::new(), None), // It has none.
+    }
+}

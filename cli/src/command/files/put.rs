@@ -1,0 +1,336 @@
+//! `disbatch files put NAME PATH..`
+//!
+//! Contents are sent first, chunk by chunk, and those chunks that are there already are not sent again. So a command that was
+//! broken off goes on where it was when it is repeated. A version gets its files while they are sent, which keeps their contents
+//! from being removed, and becomes done at the end. However long the sending takes, it gets them every few minutes, and is touched
+//! when there are none: a version that nobody has touched for a day is given up.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::fs::File;
+use std::ops::Range;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{iter, mem};
+
+use anyhow::{Context, bail, ensure};
+use disbatch_core::files::{ContentId, Patterns, chunk_length, chunks_of};
+use futures::{StreamExt, stream};
+use indicatif::HumanBytes;
+use reqwest::StatusCode;
+use serde_json::{Map, Value, json};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use super::progress::Progress;
+use super::scan::{Found, Scan, chunk};
+use crate::api::{ApiError, Client};
+use crate::args::PutFiles;
+use crate::command::life::advise;
+use crate::command::life::connection::Connection;
+use crate::output::{plain, print, say, shown_name};
+use crate::signals::Signals;
+use crate::status::INTERRUPTED;
+
+/// So many files are sent at once.
+const FILES_AT_ONCE: usize = 4;
+
+/// So many chunks of each of them are.
+const CHUNKS_AT_ONCE: usize = 4;
+
+/// So many files are added to the version at once at most.
+const TOGETHER: usize = 500;
+
+/// Those that were sent are added at least so often.
+const ADDED: Duration = Duration::from_secs(300);
+
+/// So often a file is sent that changes meanwhile, or whose content goes away.
+const TRIES: usize = 3;
+
+const GO_AWAY: &str = "contents of the files go away while they are sent: try it again";
+
+/// Stores files as a new version of a set.
+///
+/// # Errors
+/// There are none, one cannot be read, the DCI refuses them, or it could not be reached at all so far.
+pub async fn run(client: &Client, options: &PutFiles) -> anyhow::Result<ExitCode> {
+    let signals = Signals::listen().context("cannot listen for signals")?;
+    let patterns = Patterns::new(options.matching.iter().map(String::as_str))?;
+    let paths = options.paths.clone();
+    let scan = tokio::task::spawn_blocking(move || Scan::of(&paths, &patterns)).await??;
+    for note in scan.notes() {
+        say(&format!("disbatch: {note}"));
+    }
+    let files = scan.files();
+    ensure!(!files.is_empty(), "there is no file to be stored");
+    let connection = Connection::new(client);
+    let upload = Upload {
+        connection: &connection,
+        options,
+        progress: Progress::start("sent", files.iter().map(|found| found.size).sum())?,
+        sent: Cell::new(0),
+        known: RefCell::default(),
+    };
+    let stored = tokio::select! {
+        stored = upload.all(&files) => Some(stored),
+        () = signals.first() => None,
+    };
+    upload.progress.finish();
+    let Some(stored) = stored else {
+        eprintln!("Interrupted. What was sent is kept for a day: the same command goes on with it.");
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    print(&told(&stored?, upload.sent.get()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The way of files into a set.
+struct Upload<'a> {
+    connection: &'a Connection<'a>,
+    options: &'a PutFiles,
+    progress: Progress,
+    /// How many bytes were sent.
+    sent: Cell<u64>,
+    /// Contents that are there for sure.
+    known: RefCell<HashSet<ContentId>>,
+}
+
+/// A file whose content was sent.
+struct Stored<'f> {
+    found: &'f Found,
+    id: ContentId,
+    /// What it is in the version.
+    entry: Value,
+}
+
+impl Upload<'_> {
+    async fn all(&self, files: &[Found]) -> anyhow::Result<Value> {
+        let name = &self.options.name;
+        let opened = self.post(&format!("/files/{name}"), &opening(self.options)).await.map_err(advise)?;
+        let id = plain(opened.get("id"));
+        let stored = self.contents(files, &id).await?;
+        let commit = format!("/files/versions/{id}/commit");
+        for _ in 0..TRIES {
+            let error = match self.post(&commit, &json!({})).await {
+                Ok(version) => return Ok(version),
+                Err(error) => error,
+            };
+            let gone = missing_contents(&error);
+            if gone.is_empty() {
+                return Err(advise(error));
+            }
+            Box::pin(self.again(stored.iter().copied(), &gone)).await?;
+        }
+        bail!(GO_AWAY)
+    }
+
+    /// Sends all files and adds them to the version. Returns what each of them is known by, in any order.
+    async fn contents<'f>(
+        &self,
+        files: &'f [Found],
+        version: &str,
+    ) -> anyhow::Result<Vec<(&'f Found, ContentId)>> {
+        let mut all = Vec::with_capacity(files.len());
+        let mut waiting = Vec::new();
+        // In any order: those behind a large one are added before it.
+        let mut stored = stream::iter(files).map(|found| self.store(found)).buffer_unordered(FILES_AT_ONCE);
+        let mut ticks = interval_at(Instant::now() + ADDED, ADDED);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let is_time = tokio::select! {
+                one = stored.next() => match one {
+                    Some(one) => {
+                        let one = one?;
+                        all.push((one.found, one.id));
+                        waiting.push(one);
+                        waiting.len() >= TOGETHER
+                    }
+                    None => break,
+                },
+                _ = ticks.tick() => true,
+            };
+            if is_time {
+                self.add(version, &mem::take(&mut waiting)).await?;
+            }
+        }
+        if !waiting.is_empty() {
+            self.add(version, &waiting).await?;
+        }
+        Ok(all)
+    }
+
+    /// Adds files to the version, which is touched even if there are none. Those are sent again whose contents have gone away.
+    async fn add(&self, version: &str, stored: &[Stored<'_>]) -> anyhow::Result<()> {
+        let path = format!("/files/versions/{version}/entries");
+        let entries: Vec<&Value> = stored.iter().map(|one| &one.entry).collect();
+        let body = json!({ "entries": entries });
+        for _ in 0..TRIES {
+            let Err(error) = self.post(&path, &body).await else { return Ok(()) };
+            let gone = missing_contents(&error);
+            if gone.is_empty() {
+                return Err(advise(error));
+            }
+            Box::pin(self.again(stored.iter().map(|one| (one.found, one.id)), &gone)).await?;
+        }
+        bail!(GO_AWAY)
+    }
+
+    /// Sends those of these files again whose contents are `gone`, as they were sent very long ago.
+    async fn again<'f>(
+        &self,
+        files: impl Iterator<Item = (&'f Found, ContentId)>,
+        gone: &HashSet<String>,
+    ) -> anyhow::Result<()> {
+        self.known.borrow_mut().clear();
+        for (found, id) in files.filter(|(_, id)| gone.contains(&id.to_string())) {
+            let now = self.store(found).await?.id;
+            ensure!(now == id, "{} has changed since it was sent: try it again", found.file.display());
+        }
+        Ok(())
+    }
+
+    /// Sends a file.
+    async fn store<'f>(&self, found: &'f Found) -> anyhow::Result<Stored<'f>> {
+        for _ in 0..TRIES {
+            let (id, length) = found.content().await?;
+            let is_known = self.known.borrow().contains(&id);
+            if is_known {
+                self.progress.advance(length);
+            } else if !self.send(found, (id, length)).await? {
+                continue;
+            }
+            self.known.borrow_mut().insert(id);
+            let entry = json!({
+                "path": found.path.as_str(),
+                "sha256": id.to_string(),
+                "size": length,
+                "mode": format!("{:o}", found.mode),
+                "mtime": found.mtime,
+            });
+            return Ok(Stored { found, id, entry });
+        }
+        bail!("{} changes while it is sent", found.file.display())
+    }
+
+    /// Sends what is missing of a content. Returns whether it is there then; if not, it was another one, or has gone away.
+    async fn send(&self, found: &Found, (id, length): (ContentId, u64)) -> anyhow::Result<bool> {
+        let path = format!("/files/contents/{id}");
+        let client = self.connection.client;
+        let told = self.connection.persist(async || client.get(&path, None).await).await.map_err(advise)?;
+        if told.get("done") == Some(&Value::Bool(true)) {
+            self.progress.advance(length);
+            return Ok(true);
+        }
+        let missing = missing_chunks(&told, length);
+        let left: u64 = missing.iter().cloned().flatten().filter_map(|n| chunk_length(length, n)).sum();
+        self.progress.advance(length.saturating_sub(left));
+        let file = found.open().with_context(|| format!("cannot read {}", found.file.display()))?;
+        let file = Arc::new(file);
+        let chunks = stream::iter(missing.into_iter().flatten());
+        let mut sent =
+            chunks.map(|n| self.send_chunk(&file, (id, length), n)).buffer_unordered(CHUNKS_AT_ONCE);
+        while let Some(is_same) = sent.next().await {
+            if !is_same? {
+                return Ok(false);
+            }
+        }
+        drop(sent);
+        match self.post(&format!("{path}/finish"), &json!({})).await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.status() {
+                Some(StatusCode::UNPROCESSABLE_ENTITY | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => {
+                    Ok(false)
+                }
+                _ => Err(advise(error)),
+            },
+        }
+    }
+
+    /// Sends a chunk. Returns whether the file has it.
+    async fn send_chunk(
+        &self,
+        file: &Arc<File>,
+        (id, length): (ContentId, u64),
+        n: u64,
+    ) -> anyhow::Result<bool> {
+        let size = chunk_length(length, n).unwrap_or_default();
+        let Some(bytes) = chunk(Arc::clone(file), n, size).await? else { return Ok(false) };
+        let path = format!("/files/contents/{id}/{n}?length={length}");
+        let client = self.connection.client;
+        let sent = self.connection.persist(async || client.put_bytes(&path, bytes.clone()).await).await;
+        sent.map_err(advise)?;
+        self.sent.set(self.sent.get().saturating_add(size));
+        self.progress.advance(size);
+        Ok(true)
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+        let client = self.connection.client;
+        self.connection.persist(async || client.post(path, body).await).await
+    }
+}
+
+/// What a version is opened with.
+fn opening(options: &PutFiles) -> Value {
+    let given = [(".tenant", &options.tenant), (".expires", &options.expires)];
+    let given =
+        given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), Value::from(value.as_deref()?))));
+    Value::Object(given.collect::<Map<String, Value>>())
+}
+
+/// The chunks that a content of `length` bytes lacks.
+fn missing_chunks(told: &Value, length: u64) -> Vec<Range<u64>> {
+    let is_same = told.get("length").and_then(Value::as_u64) == Some(length);
+    match told.get("missing").and_then(Value::as_array).filter(|_| is_same) {
+        None => iter::once(0..chunks_of(length)).collect(),
+        Some(ranges) => {
+            let number = |range: &Value, key: &str| range.get(key).and_then(Value::as_u64);
+            let range =
+                |range: &Value| Some(number(range, "first")?..number(range, "last")?.saturating_add(1));
+            ranges.iter().filter_map(range).collect()
+        }
+    }
+}
+
+/// The contents that a version cannot be committed without.
+fn missing_contents(error: &ApiError) -> HashSet<String> {
+    let ApiError::Refused { status: StatusCode::CONFLICT, body, .. } = error else { return HashSet::new() };
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    let contents = body.get("contents").and_then(Value::as_array).into_iter().flatten();
+    contents.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+fn told(version: &Value, sent: u64) -> String {
+    let number = |key: &str| version.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let name = shown_name(&plain(version.get("name")));
+    let (count, bytes) = (number("count"), HumanBytes(number("bytes")));
+    let files = if count == 1 { "file" } else { "files" };
+    format!(
+        "Stored version {} of {name}: {count} {files}, {bytes} ({} sent)\n",
+        number("version"),
+        HumanBytes(sent)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_missing_is_sent() {
+        const MIB: u64 = 1024 * 1024;
+        let told =
+            json!({ "length": 5 * MIB, "missing": [{ "first": 1, "last": 2 }, { "first": 4, "last": 4 }] });
+        assert_eq!(missing_chunks(&told, 5 * MIB), [1..3, 4..5]);
+        let all: Vec<u64> = missing_chunks(&told, 3 * MIB).into_iter().flatten().collect();
+        assert_eq!(all, [0, 1, 2], "what was sent of another length is begun anew");
+        let nothing = json!({ "length": null, "missing": [] });
+        assert_eq!(missing_chunks(&nothing, 0).into_iter().flatten().count(), 0);
+    }
+
+    #[test]
+    fn what_was_stored_is_told() {
+        let version = json!({ "name": "data", "version": 3, "count": 1, "bytes": 2048 });
+        assert_eq!(told(&version, 0), "Stored version 3 of data: 1 file, 2.00 KiB (0 B sent)\n");
+    }
+}

@@ -1,0 +1,274 @@
+//! `disbatch schedule import`: jobs of the lex jobs-scheduler, which become schedules.
+//!
+//! There, a job names a worker, which is a plugin here, and has a tenant. Here, tasks have a queue, which has both.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, bail, ensure};
+use reqwest::StatusCode;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{given, path};
+use crate::api::{ApiError, Client};
+use crate::args::ImportedJobs;
+use crate::command::documents;
+use crate::command::life::advise;
+use crate::output::{plain, print, shown_name};
+
+/// What is read of a job. It may have more.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Job {
+    name: Option<String>,
+    description: Option<String>,
+    tenant: Option<String>,
+    worker: Option<String>,
+    cron: Option<String>,
+    /// Anything: there, workers give it its meaning.
+    parameters: Option<Value>,
+    url: Option<String>,
+    http_headers: Option<Map<String, Value>>,
+    /// In seconds.
+    timeout: Option<u64>,
+}
+
+/// What a job becomes.
+#[derive(Debug, PartialEq)]
+struct New {
+    name: String,
+    /// The schedule; none if nothing but people start the job.
+    body: Option<Value>,
+    /// It had parameters that are secret.
+    had_secrets: bool,
+}
+
+/// What became of jobs.
+#[derive(Debug, Default)]
+struct Outcome<'a> {
+    /// With the ids of their schedules.
+    made: Vec<(&'a New, String)>,
+    left: Vec<&'a New>,
+    manual: Vec<&'a New>,
+}
+
+/// Makes a schedule of each job. If one of them makes no sense, nothing is made. All are paused until the last of them is there; if
+/// one is refused, the others are taken back before they have made a task. Those without their secure parameters stay paused.
+///
+/// # Errors
+/// The file cannot be read, a job is wrong or there is no queue for it, or the DCI refuses it or cannot be reached.
+pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> {
+    let jobs = documents::list(documents::parse(&documents::read(&options.file)?)?)?;
+    let queues = client.get("/queues?.details=true", None).await.map_err(advise)?;
+    let new = schedules(&jobs, queues.as_array().map_or(&[][..], Vec::as_slice), options.queue.as_deref())?;
+    let mut outcome = Outcome::default();
+    for schedule in &new {
+        let Some(body) = &schedule.body else {
+            outcome.manual.push(schedule);
+            continue;
+        };
+        match client.post("/schedules", body).await {
+            Ok(made) => outcome.made.push((schedule, plain(made.get("id")))),
+            Err(ApiError::Refused { status: StatusCode::CONFLICT, .. }) => outcome.left.push(schedule),
+            Err(error) => {
+                take_back(client, &outcome.made).await?;
+                let job = shown_name(&schedule.name);
+                return Err(advise(error)).with_context(|| format!("nothing is made, because of job {job}"));
+            }
+        }
+    }
+    for (_, id) in outcome.made.iter().filter(|(schedule, _)| !schedule.had_secrets) {
+        client.post(&format!("{}/resume", path(id)?), &json!({})).await.map_err(advise)?;
+    }
+    print(&outcome.text())
+}
+
+async fn take_back(client: &Client, made: &[(&New, String)]) -> anyhow::Result<()> {
+    for (schedule, id) in made {
+        let name = shown_name(&schedule.name);
+        let removed = client.delete(&path(id)?).await.map_err(advise);
+        removed.with_context(|| format!("schedule {name} was made, is paused, and cannot be deleted"))?;
+    }
+    Ok(())
+}
+
+fn schedules(jobs: &[Value], queues: &[Value], queue: Option<&str>) -> anyhow::Result<Vec<New>> {
+    ensure!(!jobs.is_empty(), "there are no jobs in it");
+    let (mut new, mut problems, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for document in jobs {
+        let read = schedule(document, queues, queue).and_then(|schedule| {
+            ensure!(names.insert(schedule.name.clone()), "another one of them has its name");
+            Ok(schedule)
+        });
+        match read {
+            Ok(schedule) => new.push(schedule),
+            Err(error) => {
+                let name = document.pointer("/job/name").or_else(|| document.get("_id"));
+                problems.push(format!("\n  {}: {error:#}", shown_name(&plain(name))));
+            }
+        }
+    }
+    if !problems.is_empty() {
+        let wrong = problems.len();
+        bail!("{wrong} of {} jobs are wrong, and nothing is made{}", jobs.len(), problems.concat());
+    }
+    Ok(new)
+}
+
+/// The schedule that a job becomes.
+fn schedule(document: &Value, queues: &[Value], queue: Option<&str>) -> anyhow::Result<New> {
+    let given_job = document.get("job").context("it has no job")?;
+    let job = Job::deserialize(given_job).context("job")?;
+    let id = document.get("_id").and_then(Value::as_str);
+    let name = job.name.as_deref().or(id).filter(|name| !name.is_empty()).context("job.name is missing")?;
+    let Some(cron) = job.cron.as_deref().filter(|cron| !cron.is_empty()) else {
+        return Ok(New { name: name.to_owned(), body: None, had_secrets: false });
+    };
+    let queue = match queue {
+        Some(queue) => queue.to_owned(),
+        None => {
+            let worker = job.worker.as_deref().context("job.worker is missing")?;
+            queue_of(worker, job.tenant.as_deref(), queues)?
+        }
+    };
+    let mut params = match job.parameters.clone() {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(params)) => params,
+        Some(other) => Map::from_iter([("parameters".to_owned(), other)]),
+    };
+    params.extend(given(vec![
+        ("url", job.url.clone().map(Value::from)),
+        ("httpHeaders", job.http_headers.clone().map(Value::from)),
+    ]));
+    let mut body = given(vec![("description", job.description.clone().map(Value::from))]);
+    body.extend(given(vec![
+        ("name", Some(name.into())),
+        ("queue", Some(queue.into())),
+        ("cron", Some(cron.into())),
+        ("paused", Some(true.into())),
+        ("params", Some(params.into())),
+        ("options", job.timeout.map(|timeout| json!({ "timeout": timeout }))),
+    ]));
+    let is_secret = |key: &String| key.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("secure"));
+    let had_secrets = given_job.as_object().is_some_and(|job| job.keys().any(is_secret));
+    Ok(New { name: name.to_owned(), body: Some(body.into()), had_secrets })
+}
+
+/// The queue of a plugin: that of the tenant, or else one of no tenant.
+fn queue_of(plugin: &str, tenant: Option<&str>, queues: &[Value]) -> anyhow::Result<String> {
+    let text = |queue: &Value, key: &str| queue.get(key).and_then(Value::as_str).map(str::to_owned);
+    let of = |tenant: Option<&str>| {
+        let is_one = |queue: &&Value| {
+            text(queue, "plugin").as_deref() == Some(plugin) && text(queue, "tenant").as_deref() == tenant
+        };
+        queues.iter().filter(is_one).collect::<Vec<_>>()
+    };
+    let own = tenant.map(|tenant| of(Some(tenant))).filter(|own| !own.is_empty());
+    match own.unwrap_or_else(|| of(None)).as_slice() {
+        [one] => text(one, "id").context("a queue without an id"),
+        [] => bail!("no queue has the plugin {plugin}: make one, or give --queue"),
+        several => bail!("{} queues have the plugin {plugin}: give --queue", several.len()),
+    }
+}
+
+impl Outcome<'_> {
+    fn text(&self) -> String {
+        let made: Vec<&New> = self.made.iter().map(|(schedule, _)| *schedule).collect();
+        let secret: Vec<&New> = made.iter().copied().filter(|schedule| schedule.had_secrets).collect();
+        let line = |words: &str, schedules: &[&New]| {
+            let names: Vec<String> = schedules.iter().map(|schedule| shown_name(&schedule.name)).collect();
+            if names.is_empty() { String::new() } else { format!("{words}: {}\n", names.join(", ")) }
+        };
+        [
+            line("Created", &made),
+            line("Left alone, as another schedule has the name", &self.left),
+            line("Left out, as they have no cron and nothing starts them by itself", &self.manual),
+            line(
+                "Paused until they have their secure parameters (`schedule update --secure-params-file`)",
+                &secret,
+            ),
+        ]
+        .concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queues() -> Vec<Value> {
+        vec![
+            json!({ "id": "q1", "plugin": "csv", "tenant": null }),
+            json!({ "id": "q2", "plugin": "csv", "tenant": "ibm" }),
+            json!({ "id": "q3", "plugin": "twice", "tenant": null }),
+            json!({ "id": "q4", "plugin": "twice", "tenant": null }),
+            json!({ "id": "q5", "plugin": "other", "tenant": "acme" }),
+        ]
+    }
+
+    fn of(job: Value) -> Result<New, String> {
+        let document = json!({ "_id": "c33d", "_rev": "2-ea", "job": job });
+        schedule(&document, &queues(), None).map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_job_becomes_a_schedule_of_its_workers_queue() {
+        let job = json!({ "tenant": "ibm", "name": "CSV upload", "worker": "csv", "cron": "0 10 * * *" });
+        let made = of(job.clone()).unwrap();
+        let body = json!({ "name": "CSV upload", "queue": "q2", "cron": "0 10 * * *", "params": {}, "paused": true });
+        assert_eq!(made, New { name: "CSV upload".to_owned(), body: Some(body), had_secrets: false });
+        let more = json!({
+            "worker": "csv", "cron": "@daily", "description": "All of them", "parameters": { "rows": 5 }, "timeout": 90,
+            "url": "https://x/", "httpHeaders": { "X-A": "b" }, "secureParameters": "BASE64", "tenant": "unknown",
+        });
+        let made = of(more).unwrap();
+        assert_eq!((made.name.as_str(), made.had_secrets), ("c33d", true));
+        let expected = json!({
+            "name": "c33d", "queue": "q1", "cron": "@daily", "description": "All of them", "options": { "timeout": 90 },
+            "paused": true, "params": { "rows": 5, "url": "https://x/", "httpHeaders": { "X-A": "b" } },
+        });
+        assert_eq!(made.body, Some(expected));
+        let text = of(json!({ "worker": "csv", "cron": "@daily", "parameters": "a,b" })).unwrap();
+        assert_eq!(text.body.unwrap()["params"], json!({ "parameters": "a,b" }));
+        let elsewhere = json!({ "job": job });
+        assert_eq!(schedule(&elsewhere, &queues(), Some("mine")).unwrap().body.unwrap()["queue"], "mine");
+        let manual = of(json!({ "name": "by hand", "worker": "none" })).unwrap();
+        assert_eq!((manual.name.as_str(), manual.body), ("by hand", None));
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        for (job, error) in [
+            (json!({ "cron": "@daily" }), "job.worker is missing"),
+            (json!({ "worker": "csv", "cron": 5 }), "job: invalid type: integer `5`, expected a string"),
+            (
+                json!({ "worker": "none", "cron": "@daily" }),
+                "no queue has the plugin none: make one, or give --queue",
+            ),
+            (
+                json!({ "worker": "other", "cron": "@daily" }),
+                "no queue has the plugin other: make one, or give --queue",
+            ),
+            (json!({ "worker": "twice", "cron": "@daily" }), "2 queues have the plugin twice: give --queue"),
+        ] {
+            assert_eq!(of(job), Err(error.to_owned()));
+        }
+        let good = json!({ "_id": "a", "job": { "worker": "csv", "cron": "@daily" } });
+        let jobs = [good.clone(), good, json!({ "_id": "b" })];
+        let error = schedules(&jobs, &queues(), None).unwrap_err().to_string();
+        let expected = "2 of 3 jobs are wrong, and nothing is made\n  a: another one of them has its name\n  b: it has no job";
+        assert_eq!(error, expected);
+        assert!(schedules(&[], &queues(), None).is_err());
+    }
+
+    #[test]
+    fn what_became_of_jobs_is_told() {
+        let new = |name: &str, had_secrets| New { name: name.to_owned(), body: None, had_secrets };
+        let (open, secret) = (new("a", false), new("b", true));
+        let made = vec![(&open, "1".to_owned()), (&secret, "2".to_owned())];
+        let text = Outcome { made, ..Outcome::default() }.text();
+        assert!(text.starts_with("Created: a, b\nPaused until ") && text.ends_with(": b\n"), "{text}");
+        let text = Outcome { left: vec![&secret], manual: vec![&open], ..Outcome::default() }.text();
+        assert!(text.starts_with("Left alone, as another schedule has the name: b\nLeft out, "), "{text}");
+    }
+}

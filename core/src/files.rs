@@ -1,0 +1,352 @@
+//! File sets: named sets of files in versions, for tasks to take and to make.
+//!
+//! A version is a document of `filesets`, its files are entries of `filesets.entries`, and what is in them is kept in
+//! `filesets.files` and `filesets.chunks` as GridFS keeps files, under the SHA-256 of the content: equal files are stored
+//! once. A version is open while it is made, done when it is whole, and gone when somebody has removed it. One that a task's
+//! run has made is sealed in between, until its task has ended: see `files/settle.rs`.
+//!
+//! **A version that is done never changes.** Whoever adds entries takes a ticket, by an update that only an open version
+//! lets through; the entries carry it, and it is given back when they are there. A version becomes done by one update on the
+//! condition that no ticket was taken or given back since its entries were looked through; entries with a ticket that was
+//! not given back are never shown, however late they come.
+//!
+//! **A version that is done has all contents that it names.** An upload belongs to who sends it, and becomes a content only
+//! when all of its chunks are there and their SHA-256 is what it should be, so nobody can spoil what somebody else sends. A
+//! content that nobody is known to name has the time since when that is so, `loose`. A commit removes that time from the
+//! contents of its entries, which are there before, and only then makes its version done. [`Store::sweep_files`] reads the
+//! time, then looks for entries, and makes the content gone on the condition that the time is still the same. So either it
+//! sees the entries, or its update finds another time or none, or the commit finds no content and is refused. That holds
+//! however long any of them stands still in between; that the time has to be a day old only keeps what is being sent. Whoever is
+//! told that a content need not be sent is told so after that time was renewed, by an update that a sweep loses against as well.
+//!
+//! **Nobody gets a content by knowing its hash.** The web server lets a user name a content in an entry only if that user
+//! has sent all of it ([`Store::unreferable`]), or may read a version that has it. So what others have stored
+//! spares the sending only to those who may read it anyway. Each entry has the tenant of its version: whether there is such a
+//! version is found out without a look at those of other tenants, in one step for each version and not for each file.
+//!
+//! What a task's run makes is fenced by the run: see [`crate::task::Run`] and `task/files.rs`.
+
+mod commit;
+mod content;
+mod entries;
+mod known;
+mod paths;
+mod patterns;
+mod read;
+mod sets;
+mod settle;
+mod small;
+mod sweep;
+mod upload;
+
+use std::ops::Range;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document};
+use mongodb::Collection;
+use serde::Deserialize;
+
+use crate::model::{FileSetId, TaskId};
+use crate::store::{Store, StoreError};
+
+pub use commit::Committed;
+pub use content::{CHUNK_BYTES, ContentHasher, ContentId, ContentIdError, LONGEST, chunk_length, chunks_of};
+pub use paths::{EntryPath, PathError, SetName, SetNameError};
+pub use patterns::{PatternError, Patterns};
+pub use read::Content;
+pub use sets::{NewSet, SetQuery, SetSummary};
+pub use settle::SettledFiles;
+pub use small::MOST_TOGETHER;
+pub use sweep::SweptFiles;
+pub use upload::{Check, Chunk, ContentState, Put, Sender};
+
+/// The collection of versions.
+pub const SETS: &str = "filesets";
+/// The collection of their entries.
+pub const ENTRIES: &str = "filesets.entries";
+/// The collection of contents, and of uploads that are to become some.
+pub const CONTENTS: &str = "filesets.files";
+/// The collection of their chunks.
+pub const CHUNKS: &str = "filesets.chunks";
+
+/// A version has so many files at most.
+pub const MOST_FILES: u64 = 1_000_000;
+
+/// So many entries are added or listed at once at most.
+pub const MOST_AT_ONCE: usize = 1_000;
+
+/// So often something is tried that somebody else has overtaken.
+const TRIES: usize = 64;
+
+/// Where a version stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SetState {
+    /// It is being made, and nobody is shown it.
+    Open,
+    /// It is whole, and nobody is shown it: the run that has made it had not ended its task when somebody last looked.
+    Sealed,
+    /// It is whole, and does not change any more.
+    Done,
+    /// It was removed, or given up.
+    Gone,
+}
+
+impl SetState {
+    /// Where versions stand that are not gone. All of a set are of one tenant.
+    const ALIVE: [Self; 3] = [Self::Open, Self::Sealed, Self::Done];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Sealed => "sealed",
+            Self::Done => "done",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+impl From<SetState> for Bson {
+    fn from(state: SetState) -> Self {
+        state.as_str().into()
+    }
+}
+
+/// A version of a file set.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct FileSet {
+    /// Its id.
+    #[serde(rename = "_id")]
+    pub id: FileSetId,
+    /// The name of the set.
+    pub name: String,
+    /// Which version, from 1 on.
+    pub version: i64,
+    /// Where it stands.
+    pub state: SetState,
+    /// How many files it has, once it is whole.
+    #[serde(default)]
+    pub count: u64,
+    /// How many bytes they have together, once it is whole.
+    #[serde(default)]
+    pub bytes: u64,
+    /// When it was opened, by the server's clock.
+    pub created: DateTime,
+    /// When it became whole, by the server's clock.
+    #[serde(default)]
+    pub committed: Option<DateTime>,
+    /// Who has made it, in words.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// Whose it is. `None`: that of those who may do something everywhere.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// The task that has made it.
+    #[serde(default)]
+    pub task: Option<TaskId>,
+    /// When it goes away by itself.
+    #[serde(default)]
+    pub expires: Option<DateTime>,
+    /// How many tickets were taken.
+    #[serde(default)]
+    tickets: i64,
+    /// Tickets that were not given back yet.
+    #[serde(default)]
+    pending: Vec<i64>,
+    /// Tickets that never will be.
+    #[serde(default)]
+    lost: Vec<i64>,
+}
+
+/// A file to be added to a version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEntry {
+    /// Where it is in the set.
+    pub path: EntryPath,
+    /// What is in it.
+    pub file: ContentId,
+    /// How many bytes that has.
+    pub size: u64,
+    /// Who may read, write and run it: the lower nine bits of its mode.
+    pub mode: u32,
+    /// When it was changed.
+    pub mtime: DateTime,
+}
+
+/// A file of a version, as it is stored. The path is whatever somebody has put into the database: it is to be read as an
+/// [`EntryPath`] before it is used.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct FileEntry {
+    /// Where it is in the set.
+    pub path: String,
+    /// What is in it.
+    pub file: ContentId,
+    /// How many bytes that has.
+    pub size: u64,
+    /// Who may read, write and run it.
+    pub mode: u32,
+    /// When it was changed.
+    pub mtime: DateTime,
+}
+
+/// Which files of a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryQuery<'a> {
+    /// Those whose path begins with this text.
+    pub prefix: &'a str,
+    /// Those that come after this path, in the order of the bytes of paths.
+    pub after: Option<&'a str>,
+    /// So many at most, and no more than [`MOST_AT_ONCE`].
+    pub limit: usize,
+}
+
+impl EntryQuery<'_> {
+    /// The first ones of all.
+    pub const ALL: Self = Self { prefix: "", after: None, limit: MOST_AT_ONCE };
+}
+
+/// Something could not be done with a file set. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// There is no such version.
+    #[error("there is no such version of a file set")]
+    NoSuchVersion,
+    /// The version is not open any more.
+    #[error("the version is {} and takes no more files", .0.as_str())]
+    NotOpen(SetState),
+    /// The name is taken.
+    #[error("the file set {0} belongs to another tenant")]
+    OfAnotherTenant(SetName),
+    /// The version has another file at this path.
+    #[error("the version has another file at {0}")]
+    PathTaken(EntryPath),
+    /// More entries than can be added at once.
+    #[error("at most {most} files are added at once", most = MOST_AT_ONCE)]
+    TooManyAtOnce,
+    /// More files than a version may have.
+    #[error("a version has at most {most} files", most = MOST_FILES)]
+    TooManyFiles,
+    /// Somebody else has added the same paths at the same time, or the version was done meanwhile.
+    #[error("somebody else was adding the same files; nothing of these was added")]
+    Overtaken,
+    /// Others do the same all the time.
+    #[error("too many change the file set at once")]
+    Busy,
+    /// The content is longer than any may be.
+    #[error("a file has at most {most} bytes", most = LONGEST)]
+    TooLong,
+    /// There is no chunk of this number.
+    #[error("a content of {length} bytes has no chunk {n}")]
+    NoSuchChunk {
+        /// The number.
+        n: u64,
+        /// The length of the content.
+        length: u64,
+    },
+    /// The chunk is shorter or longer than it should be.
+    #[error("chunk {n} must have {expected} bytes and has {got}")]
+    WrongSize {
+        /// Its number.
+        n: u64,
+        /// How many bytes it should have.
+        expected: u64,
+        /// How many it has.
+        got: u64,
+    },
+    /// Nothing of the content was sent, or that is too long ago.
+    #[error("nothing of this content was sent")]
+    NotSent,
+    /// Chunks are missing.
+    #[error("chunks are missing: {}", ranges(.0))]
+    Incomplete(Vec<Range<u64>>),
+    /// What was sent is not what its name says. It was thrown away.
+    #[error("what was sent has another SHA-256; send all of it again")]
+    WrongContent,
+    /// The database did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<mongodb::error::Error> for FilesError {
+    fn from(error: mongodb::error::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl FilesError {
+    /// The database's error in it, apart from others: time may mend only that.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn apart<T>(result: Result<T, Self>) -> Result<Result<T, Self>, StoreError> {
+        match result {
+            Err(Self::Store(error)) => Err(error),
+            other => Ok(other),
+        }
+    }
+}
+
+/// The first of them, counted as people write them.
+fn ranges(all: &[Range<u64>]) -> String {
+    const SHOWN: usize = 10;
+    let one = |range: &Range<u64>| match range.end.saturating_sub(1) {
+        last if last <= range.start => range.start.to_string(),
+        last => format!("{} to {last}", range.start),
+    };
+    let mut text = all.iter().take(SHOWN).map(one).collect::<Vec<_>>().join(", ");
+    if all.len() > SHOWN {
+        text.push_str(", and more");
+    }
+    text
+}
+
+impl Store {
+    fn filesets_collection(&self) -> Collection<Document> {
+        self.database().collection(SETS)
+    }
+
+    fn entries_collection(&self) -> Collection<Document> {
+        self.database().collection(ENTRIES)
+    }
+
+    fn contents_collection(&self) -> Collection<Document> {
+        self.database().collection(CONTENTS)
+    }
+
+    fn content_chunks(&self) -> Collection<bson::RawDocumentBuf> {
+        self.database().collection(CHUNKS)
+    }
+}
+
+/// The id of a document, if it is one.
+fn id_of(document: &Document) -> Option<ObjectId> {
+    document.get_object_id("_id").ok()
+}
+
+/// A number of bytes or chunks as it is stored.
+fn stored_number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number of bytes or chunks that is stored.
+fn number_in(document: &Document, key: &str) -> Option<u64> {
+    document.get(key).and_then(crate::model::whole_number).and_then(|number| u64::try_from(number).ok())
+}
+
+/// A value that the server is not to take for an expression.
+fn literal(value: impl Into<Bson>) -> Document {
+    bson::doc! { "$literal": value.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_chunks_are_listed_as_people_write_them() {
+        assert_eq!(ranges(&[0..1, 3..7]), "0, 3 to 6");
+        let many: Vec<Range<u64>> = (0..12).map(|n| 2 * n..2 * n + 1).collect();
+        assert!(ranges(&many).ends_with("16, 18, and more"), "{}", ranges(&many));
+    }
+}

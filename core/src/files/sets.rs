@@ -1,0 +1,314 @@
+//! Versions of file sets: they are opened, found, listed and removed.
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use futures::TryStreamExt;
+use mongodb::options::ReturnDocument;
+
+use super::{FileSet, FilesError, SETS, SetName, SetState, TRIES, literal, number_in};
+use crate::model::{FileSetId, TaskId, whole_number};
+use crate::store::error::typed;
+use crate::store::{Store, StoreError};
+
+/// So many sets or versions are listed at once at most.
+const MOST_LISTED: i64 = 1_000;
+
+/// What a new version is to have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewSet {
+    /// Who makes it, in words.
+    pub by: Option<String>,
+    /// Whose it is. All versions of a set are of one tenant, or of none.
+    pub tenant: Option<String>,
+    /// The task that makes it, and which attempt of it. What earlier attempts have left open is given up.
+    pub task: Option<(TaskId, i64)>,
+    /// When it is to go away by itself.
+    pub expires: Option<DateTime>,
+}
+
+/// Which sets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SetQuery {
+    /// Of these tenants. `None`: of any, or of none.
+    pub tenants: Option<Vec<String>>,
+    /// Those that come after this name, in the order of names.
+    pub after: Option<String>,
+    /// So many at most; 0 for as many as are listed at once.
+    pub limit: i64,
+}
+
+/// A set.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SetSummary {
+    /// Its newest version that is done.
+    pub latest: FileSet,
+    /// How many versions it has that are done.
+    pub versions: u64,
+    /// How many bytes these say they have. Equal files are stored once.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Opens a new version of a set. It gets the number after the highest that there was.
+    ///
+    /// # Errors
+    /// The set belongs to another tenant, too many make versions of it at once, or the database cannot be reached.
+    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    pub async fn fileset_open(&self, name: &SetName, new: &NewSet) -> Result<FileSet, FilesError> {
+        if let Some((task, attempt)) = new.task {
+            let earlier = doc! { "task": task, "attempt": { "$lt": attempt }, "state": SetState::Open };
+            self.filesets_collection().update_many(earlier, gone()).await?;
+        }
+        for _ in 0..TRIES {
+            let sets = self.filesets_collection();
+            let by_number = doc! { "version": -1 };
+            let newest = sets.find_one(doc! { "name": name.as_str() }).sort(by_number.clone());
+            let newest = newest.projection(doc! { "version": 1 }).await?;
+            // Whoever opens a version from now on gets this number, so one of two is refused, and looks again.
+            let version =
+                newest.as_ref().and_then(|set| set.get("version")).and_then(whole_number).unwrap_or(0) + 1;
+            // All that are not gone are of one tenant, so one of them tells whose the set is.
+            let alive = doc! { "name": name.as_str(), "state": { "$in": SetState::ALIVE.to_vec() } };
+            let other = sets.find_one(alive).sort(by_number).projection(doc! { "tenant": 1 }).await?;
+            if other.is_some_and(|other| other.get_str("tenant").ok() != new.tenant.as_deref()) {
+                return Err(FilesError::OfAnotherTenant(name.clone()));
+            }
+            if let Some(set) = self.insert_fileset(name, version, new).await? {
+                return Ok(set);
+            }
+        }
+        Err(FilesError::Busy)
+    }
+
+    /// `None`: somebody else has that number.
+    async fn insert_fileset(
+        &self,
+        name: &SetName,
+        version: i64,
+        new: &NewSet,
+    ) -> Result<Option<FileSet>, StoreError> {
+        let mut fields = doc! {
+            "name": literal(name.as_str()), "version": version, "state": SetState::Open, "count": 0_i64, "bytes": 0_i64,
+            "created": "$$NOW", "touched": "$$NOW", "tickets": 0_i64, "pending": [], "lost": [],
+        };
+        let given = [
+            ("by", new.by.clone().map(Bson::from)),
+            ("tenant", new.tenant.clone().map(Bson::from)),
+            ("task", new.task.map(|(task, _)| task.into())),
+            ("attempt", new.task.map(|(_, attempt)| attempt.into())),
+            ("expires", new.expires.map(Bson::from)),
+        ];
+        for (field, value) in given {
+            if let Some(value) = value {
+                fields.insert(field, literal(value));
+            }
+        }
+        let opened = self
+            .filesets_collection()
+            .find_one_and_update(doc! { "_id": ObjectId::new() }, vec![doc! { "$set": fields }])
+            .upsert(true)
+            .return_document(ReturnDocument::After)
+            .await;
+        match opened.map_err(StoreError::from) {
+            Ok(set) => typed(SETS, set.unwrap_or_default()).map(Some),
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A version by its id, wherever it stands.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the document cannot be understood.
+    #[tracing::instrument(skip_all, fields(%id), err(level = "debug"))]
+    pub async fn find_fileset(&self, id: FileSetId) -> Result<Option<FileSet>, StoreError> {
+        self.one_fileset(doc! { "_id": id }).await
+    }
+
+    /// The newest version of a set that is done: the one with the highest number. What tasks have left by their ends is.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the document cannot be understood.
+    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    pub async fn fileset_latest(&self, name: &SetName) -> Result<Option<FileSet>, StoreError> {
+        self.done_fileset(doc! { "name": name.as_str() }).await
+    }
+
+    /// A version of a set, if it is done.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the document cannot be understood.
+    #[tracing::instrument(skip_all, fields(%name, version), err(level = "debug"))]
+    pub async fn fileset_version(&self, name: &SetName, version: i64) -> Result<Option<FileSet>, StoreError> {
+        self.done_fileset(doc! { "name": name.as_str(), "version": version }).await
+    }
+
+    /// The newest of these versions that is done. If a sealed one would be passed over, it is seen to first what has become
+    /// of its run.
+    async fn done_fileset(&self, which: Document) -> Result<Option<FileSet>, StoreError> {
+        let in_states = |states: Vec<SetState>| {
+            let mut filter = which.clone();
+            filter.insert("state", doc! { "$in": states });
+            filter
+        };
+        let newest = self.one_fileset(in_states(vec![SetState::Sealed, SetState::Done])).await?;
+        if newest.as_ref().is_none_or(|set| set.state == SetState::Done) {
+            return Ok(newest);
+        }
+        self.settle_sealed(which.clone()).await?;
+        self.one_fileset(in_states(vec![SetState::Done])).await
+    }
+
+    async fn one_fileset(&self, filter: Document) -> Result<Option<FileSet>, StoreError> {
+        let found = self.filesets_collection().find_one(filter).sort(doc! { "version": -1 }).await?;
+        found.map(|set| typed(SETS, set)).transpose()
+    }
+
+    /// Versions of a set that are done, the newest first: those below the number `before`, at most `limit`; 0 for as many as
+    /// are listed at once.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or a document cannot be understood.
+    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    pub async fn fileset_versions(
+        &self,
+        name: &SetName,
+        before: Option<i64>,
+        limit: i64,
+    ) -> Result<Vec<FileSet>, StoreError> {
+        self.settle_sealed(doc! { "name": name.as_str() }).await?;
+        let mut filter = doc! { "name": name.as_str(), "state": SetState::Done };
+        if let Some(before) = before {
+            filter.insert("version", doc! { "$lt": before });
+        }
+        let found =
+            self.filesets_collection().find(filter).sort(doc! { "version": -1 }).limit(listed(limit)).await?;
+        let found: Vec<Document> = found.try_collect().await?;
+        found.into_iter().map(|set| typed(SETS, set)).collect()
+    }
+
+    /// Sets that have a version that is done, by name.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or a document cannot be understood.
+    #[tracing::instrument(skip_all, err(level = "debug"))]
+    pub async fn filesets(&self, query: &SetQuery) -> Result<Vec<SetSummary>, StoreError> {
+        self.settle_sealed(Document::new()).await?;
+        let sets = self.filesets_collection();
+        let names: Vec<Document> = sets.aggregate(names(query)).await?.try_collect().await?;
+        let names: Vec<Bson> = names.into_iter().filter_map(|mut set| set.remove("_id")).collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found: Vec<Document> = sets.aggregate(summaries(names, query)).await?.try_collect().await?;
+        found.into_iter().filter_map(|group| summary(group).transpose()).collect()
+    }
+
+    /// Removes a version of a set, or all of them with those that are not done yet. Returns how many. Their files stay for a
+    /// day, and longer where other versions have them.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    pub async fn fileset_delete(&self, name: &SetName, version: Option<i64>) -> Result<u64, StoreError> {
+        let mut filter = doc! { "name": name.as_str(), "state": { "$in": SetState::ALIVE.to_vec() } };
+        if let Some(version) = version {
+            filter.insert("version", version);
+        }
+        Ok(self.filesets_collection().update_many(filter, gone()).await?.modified_count)
+    }
+
+    /// Takes back what an attempt of a task has made and that nobody has seen, as it gives up: what it has ended its task
+    /// with stays. Returns how many versions.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[tracing::instrument(skip_all, fields(%task, attempt), err(level = "debug"))]
+    pub async fn withdraw_filesets(&self, task: TaskId, attempt: i64) -> Result<u64, StoreError> {
+        self.settle_filesets(task).await?;
+        let made = doc! {
+            "task": task, "attempt": attempt, "state": { "$in": [SetState::Open, SetState::Sealed] },
+        };
+        Ok(self.filesets_collection().update_many(made, gone()).await?.modified_count)
+    }
+}
+
+/// What becomes of a version that is removed.
+pub(super) fn gone() -> Vec<Document> {
+    vec![doc! { "$set": { "state": SetState::Gone, "touched": "$$NOW" } }]
+}
+
+fn listed(limit: i64) -> i64 {
+    if (1..=MOST_LISTED).contains(&limit) { limit } else { MOST_LISTED }
+}
+
+/// The versions that a query is about.
+fn wanted(query: &SetQuery) -> Document {
+    let mut wanted = doc! { "state": SetState::Done };
+    if let Some(tenants) = &query.tenants {
+        wanted.insert("tenant", doc! { "$in": tenants });
+    }
+    wanted
+}
+
+/// Finds the names of sets, in order. The server leaps from name to name in an index, and reads no version.
+fn names(query: &SetQuery) -> [Document; 4] {
+    let mut wanted = wanted(query);
+    if let Some(after) = &query.after {
+        wanted.insert("name", doc! { "$gt": after });
+    }
+    [
+        doc! { "$match": wanted },
+        doc! { "$group": { "_id": "$name" } },
+        doc! { "$sort": { "_id": 1 } },
+        doc! { "$limit": listed(query.limit) },
+    ]
+}
+
+/// Sums up the versions of these sets, by an index alone, and fetches the newest of each.
+fn summaries(names: Vec<Bson>, query: &SetQuery) -> [Document; 5] {
+    let mut wanted = wanted(query);
+    wanted.insert("name", doc! { "$in": names });
+    [
+        doc! { "$match": wanted },
+        doc! { "$sort": { "name": 1, "version": -1 } },
+        doc! { "$group": {
+            "_id": "$name", "latest": { "$first": "$_id" }, "versions": { "$sum": 1 }, "bytes": { "$sum": "$bytes" },
+        } },
+        doc! { "$sort": { "_id": 1 } },
+        doc! { "$lookup": { "from": SETS, "localField": "latest", "foreignField": "_id", "as": "latest" } },
+    ]
+}
+
+/// `None`: the server has forgotten the newest version meanwhile.
+fn summary(mut group: Document) -> Result<Option<SetSummary>, StoreError> {
+    let (versions, bytes) = (number_in(&group, "versions"), number_in(&group, "bytes"));
+    let latest = match group.remove("latest") {
+        Some(Bson::Array(found)) => found.into_iter().next(),
+        _ => None,
+    };
+    let Some(Bson::Document(latest)) = latest else { return Ok(None) };
+    let (versions, bytes) = (versions.unwrap_or(0), bytes.unwrap_or(0));
+    Ok(Some(SetSummary { latest: typed(SETS, latest)?, versions, bytes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_as_it_is_stored() {
+        let id = ObjectId::new();
+        let at = DateTime::from_millis(5);
+        let stored = doc! {
+            "_id": id, "name": "data", "version": 3_i64, "state": "done", "count": 2_i64, "bytes": 7_i64,
+            "created": at, "touched": at, "committed": at, "tickets": 4_i64, "pending": [], "lost": [2_i64],
+            "attempt": 1_i64, "tenant": "acme",
+        };
+        let set: FileSet = typed(SETS, stored).unwrap();
+        assert_eq!((set.id, set.version, set.state), (FileSetId(id), 3, SetState::Done));
+        assert_eq!((set.count, set.bytes, set.lost.as_slice()), (2, 7, &[2][..]));
+        assert_eq!((set.tenant.as_deref(), set.task, set.committed), (Some("acme"), None, Some(at)));
+        assert_eq!((listed(0), listed(7), listed(5_000)), (MOST_LISTED, 7, MOST_LISTED));
+    }
+}

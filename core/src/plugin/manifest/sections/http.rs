@@ -1,0 +1,76 @@
+//! The key `http` of a manifest.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Wrong;
+
+/// How long a web service may be silent unless its manifest says otherwise, in seconds: 12 hours.
+const TIMEOUT: u64 = 43_200;
+
+/// The longest time that can be asked for, in seconds: a year.
+const LONGEST: u64 = 365 * 86_400;
+
+/// How often a connection is tried again unless the manifest says otherwise.
+const CONNECT_RETRIES: u32 = 5;
+
+/// A web service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Http {
+    /// Where it is asked; when unset the task's parameter `url`, if the node allows that address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// What it is asked with besides.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// How long it may be silent, in seconds.
+    #[serde(skip_serializing_if = "is_usual_timeout")]
+    pub timeout: u64,
+    /// How often a connection that cannot be made is tried again.
+    #[serde(skip_serializing_if = "is_usual_number_of_retries")]
+    pub connect_retries: u32,
+}
+
+impl Default for Http {
+    fn default() -> Self {
+        Self { url: None, headers: BTreeMap::new(), timeout: TIMEOUT, connect_retries: CONNECT_RETRIES }
+    }
+}
+
+fn is_usual_timeout(timeout: &u64) -> bool {
+    *timeout == TIMEOUT
+}
+
+fn is_usual_number_of_retries(retries: &u32) -> bool {
+    *retries == CONNECT_RETRIES
+}
+
+impl Http {
+    pub(in super::super) fn check(&self) -> Result<(), Wrong> {
+        let is_address = |url: &str| url.starts_with("http://") || url.starts_with("https://");
+        if let Some(url) = self.url.as_deref().filter(|url| !is_address(url)) {
+            return Err(("url", format!("expected an address with http:// or https://, got {url:?}")));
+        }
+        if !(1..=LONGEST).contains(&self.timeout) {
+            return Err(("timeout", format!("expected seconds from 1 to {LONGEST}, got {}", self.timeout)));
+        }
+        let is_wrong = |(name, value): &(&String, &String)| {
+            name.is_empty()
+                || !name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':')
+                || value.contains(['\r', '\n', '\0'])
+        };
+        match self.headers.iter().find(is_wrong) {
+            Some((name, _)) => Err(("headers", format!("{name:?} cannot be a header, or its value"))),
+            None => Ok(()),
+        }
+    }
+
+    pub(in super::super) fn told(&self) -> Value {
+        let defaults =
+            [("timeout", Value::from(self.timeout)), ("connect_retries", Value::from(self.connect_retries))];
+        super::told(self, defaults)
+    }
+}

@@ -1,0 +1,132 @@
+//! What web services say about the tasks that they work on. They show the token that they were given with the task, and need
+//! no login. Each call starts the time anew in which the service has to be heard of.
+
+pub mod job_storage;
+pub mod log;
+pub mod status;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::http::header::AUTHORIZATION;
+use disbatch_core::callbacks::{Heard, MOST_CALLS, MOST_LOG, Token};
+use disbatch_core::model::TaskId;
+use serde_json::{Value, json};
+
+use crate::api::{Answer, task_action};
+use crate::error::HttpError;
+use crate::json;
+use crate::state::State;
+
+/// Which task a web service calls back for.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// The task.
+    pub task: TaskId,
+    /// What was shown.
+    pub token: Token,
+}
+
+/// Finds out which task a web service may call back for, before its body is read, and how the task stands.
+///
+/// # Errors
+/// There is no such task, the token is not its token, or the database cannot be reached.
+async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Caller, Heard), HttpError> {
+    let token = shown(request).ok_or_else(unknown)?;
+    let task = task_action::id(id)?;
+    let heard = state.store.callback_bearer(task, &token).await?;
+    let caller = Caller { task, token };
+    match heard {
+        Heard::Done | Heard::Over => Ok((caller, heard)),
+        Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard, task)),
+    }
+}
+
+/// The same, if the task has not ended.
+///
+/// # Errors
+/// As those of [`caller`]; or it has.
+async fn caller_of_running(state: &State, request: &HttpRequest, id: &str) -> Result<Caller, HttpError> {
+    let (caller, heard) = caller(state, request, id).await?;
+    if heard == Heard::Done { Ok(caller) } else { Err(refusal(heard, caller.task)) }
+}
+
+/// The answer to what was heard.
+fn answer(heard: Heard, caller: &Caller, outcome: &str) -> Answer {
+    match heard {
+        Heard::Done => Ok(json::ok(&json!({ "id": caller.task.to_string(), "outcome": outcome }))),
+        Heard::Over | Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => {
+            Err(refusal(heard, caller.task))
+        }
+    }
+}
+
+fn refusal(heard: Heard, task: TaskId) -> HttpError {
+    match heard {
+        Heard::NoSuchTask => task_action::not_found(&task.to_string()),
+        Heard::WrongToken => unknown(),
+        Heard::Over => {
+            HttpError::new(StatusCode::GONE, "the task has ended, or has been given to another run")
+        }
+        Heard::LogFull => HttpError::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!(
+                "the log of a task may have {MOST_LOG} bytes and {MOST_CALLS} calls, and this one is full"
+            ),
+        ),
+        Heard::Done => HttpError::internal("a callback was refused that is done"),
+    }
+}
+
+fn unknown() -> HttpError {
+    HttpError::unauthorized("this needs the header 'Authorization: Bearer TOKEN' with the token of the task")
+}
+
+/// The token that a request shows.
+fn shown(request: &HttpRequest) -> Option<Token> {
+    let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") { Token::parse(token.trim()) } else { None }
+}
+
+/// A body that is JSON, whatever its media type says.
+///
+/// # Errors
+/// It is none.
+fn json_of(body: &[u8]) -> Result<Value, HttpError> {
+    serde_json::from_slice(body)
+        .map_err(|error| HttpError::bad_request(format!("the body is not JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    fn with(value: &str) -> Option<Token> {
+        shown(&TestRequest::post().insert_header((AUTHORIZATION, value)).to_http_request())
+    }
+
+    #[test]
+    fn only_a_bearer_of_a_token_is_let_in() {
+        let token = "0a".repeat(32);
+        for right in [format!("Bearer {token}"), format!("bearer  {token}")] {
+            assert_eq!(with(&right).map(|token| token.text().to_owned()), Some(token.clone()), "{right}");
+        }
+        for wrong in
+            ["", "Bearer", "Bearer x", &token, &format!("Basic {token}"), &format!("Bearer {token}0")]
+        {
+            assert!(with(wrong).is_none(), "{wrong}");
+        }
+        assert!(shown(&TestRequest::post().to_http_request()).is_none());
+    }
+
+    #[test]
+    fn each_refusal_has_its_status() {
+        let task = TaskId(ObjectId::new());
+        let of = |heard| refusal(heard, task).status().as_u16();
+        let all = [Heard::NoSuchTask, Heard::WrongToken, Heard::Over, Heard::LogFull];
+        assert_eq!(all.map(of), [404, 401, 410, 413]);
+    }
+}

@@ -1,0 +1,43 @@
+//! `POST /files/:name`
+
+use actix_web::HttpResponse;
+use actix_web::web::{Data, Path};
+use disbatch_core::files::SetName;
+
+use crate::access::Who;
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::openapi::{self, ErrorBody, NewFileSet, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{changes, files, json};
+
+/// Opens a new version of a file set; the first one makes the set. Nobody sees it before it is committed, only who has opened it
+/// adds files, and a day after that was last done it is given up.
+///
+/// # Errors
+/// The name is none, whoever asks may not make it, the set belongs to another tenant, or the database cannot be reached.
+#[utoipa::path(
+    post, path = "/files/{name}", tag = "files", operation_id = "openFileSetVersion",
+    params((
+        "name" = String, Path, example = "data",
+        description = "The name of the set: letters, digits, `.`, `_` and `-`, and neither `contents` nor `versions`.",
+    )),
+    request_body(content(
+        (NewFileSet = "application/json"),
+        (NewFileSet = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 201, description = "Open; `id` is what files are added to.", body = openapi::FileSetVersion),
+        (status = 400, description = "The name or an option is wrong.", body = ErrorBody),
+        (status = 409, description = "The set belongs to another tenant.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn handle(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    let name = name.parse::<SetName>().map_err(|error| HttpError::bad_request(error.to_string()))?;
+    let new = files::new_set(&state, &who, &name, &params).await?;
+    let set = changes::open_files(&state, name, new).await?;
+    let body = json::compact(&files::of_set(&set));
+    Ok(HttpResponse::Created().content_type(json::CONTENT_TYPE).body(body))
+}

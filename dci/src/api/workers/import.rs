@@ -1,0 +1,169 @@
+//! `POST /workers/import`
+
+use std::collections::BTreeSet;
+
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use disbatch_core::workers::{NewWorker, SetWorker};
+use serde_json::{Map, Value, json};
+
+use crate::access::Who;
+use crate::api::{Answer, workers};
+use crate::error::HttpError;
+use crate::openapi::{ErrorBody, OfWrite, WorkersImport, WorkersImported};
+use crate::params::AnyJson;
+use crate::state::State;
+use crate::{changes, json as js, legacy};
+
+/// So many definitions are taken at once.
+const MOST: usize = 1_000;
+
+/// Stores definitions that come from elsewhere: a list of documents, or an object with `documents`, or with `rows` or `docs` as
+/// CouchDB exports and takes them. If one of them is wrong, nothing is stored. One whose name another worker has is left
+/// alone, unless `replace` is true.
+///
+/// # Errors
+/// A definition is wrong, or the database cannot be reached. What was stored before that stays, and the same request completes it.
+#[utoipa::path(
+    post, path = "/workers/import", tag = "workers", operation_id = "importWorkers",
+    request_body(content = WorkersImport, content_type = "application/json"),
+    responses(
+        (status = 200, description = "What became of each, by name.", body = WorkersImported),
+        (
+            status = 400, body = ErrorBody,
+            description = "Definitions are wrong: `problems` has the name and the mistake of each. Nothing is stored.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn handle(state: Data<State>, who: Who, body: AnyJson) -> Answer {
+    let (documents, replace) = documents(body.0)?;
+    let new = checked(&documents)?;
+    workers::check_names(&state, &new).await?;
+    let names: Vec<String> = new.iter().map(|new| new.name.to_string()).collect();
+    let outcomes = changes::import_workers(&state, &who, new, replace).await?;
+    let mut told: Map<String, Value> = ["created", "updated", "unchanged", "left"]
+        .map(|key| (key.to_owned(), json!([])))
+        .into_iter()
+        .collect();
+    for (name, outcome) in names.into_iter().zip(outcomes) {
+        let key = match outcome {
+            Some(SetWorker::Created(_)) => "created",
+            Some(SetWorker::Updated(_)) => "updated",
+            Some(SetWorker::Unchanged) => "unchanged",
+            // Others change it all the time, or it is there and is not to be replaced.
+            Some(SetWorker::Changed { .. }) | None => "left",
+        };
+        if let Some(Value::Array(list)) = told.get_mut(key) {
+            list.push(name.into());
+        }
+    }
+    Ok(js::ok(&Value::Object(told)))
+}
+
+/// The documents in a body, and whether they take the place of others.
+fn documents(body: Value) -> Result<(Vec<Value>, bool), HttpError> {
+    let mut fields = match body {
+        Value::Array(documents) => return Ok((documents, false)),
+        Value::Object(fields) => fields,
+        _ => return Err(wrong()),
+    };
+    if fields.contains_key("_id") {
+        return Ok((vec![Value::Object(fields)], false));
+    }
+    let replace = legacy::is_true(fields.get("replace"));
+    let listed = ["documents", "docs"].into_iter().find_map(|key| fields.remove(key));
+    match (listed, fields.remove("rows")) {
+        (Some(Value::Array(documents)), None) => Ok((documents, replace)),
+        (None, Some(Value::Array(rows))) => {
+            let document = |mut row: Value| row.get_mut("doc").map(Value::take);
+            let documents: Option<Vec<Value>> = rows.into_iter().map(document).collect();
+            let documents = documents.ok_or_else(|| {
+                HttpError::bad_request("rows must have doc: export them with include_docs=true")
+            })?;
+            // CouchDB keeps its views beside what they are views of.
+            let is_view =
+                |document: &Value| document["_id"].as_str().is_some_and(|id| id.starts_with("_design/"));
+            Ok((documents.into_iter().filter(|document| !is_view(document)).collect(), replace))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+fn wrong() -> HttpError {
+    HttpError::bad_request("expected a list of definitions, or an object with documents")
+}
+
+/// All of them, if they are right.
+fn checked(documents: &[Value]) -> Result<Vec<NewWorker>, HttpError> {
+    if documents.is_empty() || documents.len() > MOST {
+        return Err(HttpError::bad_request(format!(
+            "expected 1 to {MOST} definitions, got {}",
+            documents.len()
+        )));
+    }
+    let mut new = Vec::new();
+    let mut problems = Vec::new();
+    let mut names = BTreeSet::new();
+    for document in documents {
+        let read = match document.as_object() {
+            Some(fields) => NewWorker::read(None, fields).map_err(|error| error.to_string()),
+            None => Err("it must be an object".to_owned()),
+        };
+        match read {
+            Ok(worker) if names.insert(worker.name.clone()) => new.push(worker),
+            Ok(worker) => {
+                problems.push(json!({ "name": worker.name.as_str(), "error": "it is there twice" }))
+            }
+            Err(error) => {
+                let name = document.get("_id").or_else(|| document.get("name")).cloned().unwrap_or_default();
+                problems.push(json!({ "name": name, "error": error }));
+            }
+        }
+    }
+    if problems.is_empty() {
+        return Ok(new);
+    }
+    let error =
+        format!("{} of {} definitions are wrong, and nothing is stored", problems.len(), documents.len());
+    let body = json!({ "error": error, "problems": problems });
+    Err(HttpError::with_body(StatusCode::BAD_REQUEST, body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_come_in_several_wrappings() {
+        let one = json!({ "_id": "a", "worker": { "image": "i" } });
+        for body in [
+            json!([one]),
+            one.clone(),
+            json!({ "documents": [one] }),
+            json!({ "docs": [one] }),
+            json!({ "total_rows": 2, "rows": [
+                { "id": "_design/x", "doc": { "_id": "_design/x", "views": {} } }, { "id": "a", "doc": one },
+            ] }),
+        ] {
+            assert_eq!(documents(body.clone()).unwrap(), (vec![one.clone()], false), "{body}");
+        }
+        assert!(documents(json!({ "documents": [one], "replace": true })).unwrap().1);
+        for body in [json!(5), json!({}), json!({ "documents": 5 }), json!({ "rows": [{ "id": "a" }] })] {
+            assert!(documents(body.clone()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once() {
+        let good = json!({ "_id": "a", "engine": "http" });
+        assert_eq!(checked(std::slice::from_ref(&good)).unwrap().len(), 1);
+        assert!(checked(&[]).is_err());
+        let error = checked(&[good.clone(), good, json!({ "_id": "b" }), json!(5)]).unwrap_err();
+        let body: Value = serde_json::from_str(&error.json()).unwrap();
+        assert_eq!(body["error"], "3 of 4 definitions are wrong, and nothing is stored");
+        let names: Vec<&Value> =
+            body["problems"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        assert_eq!(names, [&json!("a"), &json!("b"), &Value::Null]);
+    }
+}

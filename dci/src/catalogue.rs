@@ -1,0 +1,158 @@
+//! Which plugins there are: those that this host knows, and those that the database defines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bson::Bson;
+use disbatch_core::model::PluginName;
+use disbatch_core::plugin::{Manifest, Plugins};
+use disbatch_core::workers::{Worker, manifests};
+use tokio::sync::Mutex;
+
+/// It is read again after so long, also when nothing tells of a change: what somebody has changed by hand may have the same mark.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// The plugins as they are at this moment.
+#[derive(Debug)]
+pub struct Catalogue {
+    host: Arc<Plugins>,
+    /// What is defined in the database. Whether a node can run it is for that node to know.
+    workers: BTreeMap<PluginName, Manifest>,
+    /// Those that queues may be created with.
+    names: Vec<String>,
+}
+
+impl Catalogue {
+    /// Those of this host, of which queues may be created with `allowed`, and all of the database: who has defined these may do more than
+    /// create queues. But by a name that is that of a plugin of this host or a shipped one, nodes would run that, and who defines
+    /// workers does not choose programs of nodes.
+    pub fn new(host: Arc<Plugins>, allowed: &[String], workers: &[Worker]) -> Self {
+        let workers: BTreeMap<PluginName, Manifest> =
+            manifests(workers).into_iter().map(|manifest| (manifest.name.clone(), manifest)).collect();
+        let mut names = allowed.to_vec();
+        let is_new = |name: &&PluginName| {
+            let is_allowed = allowed.iter().any(|known| known == name.as_str());
+            !is_allowed && !host.defines(name) && !Plugins::is_shipped(name)
+        };
+        names.extend(workers.keys().filter(is_new).map(ToString::to_string));
+        Self { host, workers, names }
+    }
+
+    /// The names of those that queues may be created with.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Whether a queue may be created with `plugin`.
+    pub fn allows(&self, plugin: &str) -> bool {
+        self.names.iter().any(|name| name == plugin)
+    }
+
+    /// The plugins of this host.
+    pub fn host(&self) -> &Plugins {
+        &self.host
+    }
+
+    /// Those that the database defines.
+    pub fn workers(&self) -> &BTreeMap<PluginName, Manifest> {
+        &self.workers
+    }
+
+    /// What is known of a plugin. One of this host comes before one of the database.
+    pub fn manifest(&self, name: &PluginName) -> Option<&Manifest> {
+        self.host.get(name).map(|plugin| &plugin.manifest).or_else(|| self.workers.get(name))
+    }
+}
+
+/// The catalogue as it was read last.
+#[derive(Debug, Default)]
+pub struct KeptCatalogue(Mutex<Option<Kept>>);
+
+#[derive(Debug)]
+struct Kept {
+    /// What told then which definitions there are.
+    mark: Bson,
+    read: Instant,
+    catalogue: Arc<Catalogue>,
+}
+
+impl KeptCatalogue {
+    /// The catalogue of the definitions that have this mark, read only if there was another mark before. Whoever comes while it is
+    /// read waits for the same.
+    ///
+    /// # Errors
+    /// As `read` has it. What there was is kept then.
+    pub async fn get<E>(
+        &self,
+        mark: Bson,
+        read: impl Future<Output = Result<Catalogue, E>>,
+    ) -> Result<Arc<Catalogue>, E> {
+        let mut kept = self.0.lock().await;
+        if let Some(known) = &*kept
+            && known.mark == mark
+            && known.read.elapsed() < KEPT
+        {
+            return Ok(Arc::clone(&known.catalogue));
+        }
+        let catalogue = Arc::new(read.await?);
+        *kept = Some(Kept { mark, read: Instant::now(), catalogue: Arc::clone(&catalogue) });
+        Ok(catalogue)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use disbatch_core::config::Config;
+
+    use super::*;
+
+    #[test]
+    fn what_the_database_defines_is_there_beside_what_is_configured() {
+        let workers = [
+            doc! { "_id": "Csv", "worker": { "image": "i" } },
+            doc! { "_id": "My::Plugin", "engine": "http" },
+            doc! { "_id": "Wrong", "command": ["sh"] },
+        ];
+        let workers = workers.map(|worker| Worker::read(worker).unwrap());
+        let allowed = ["My::Plugin".to_owned(), "Other".to_owned()];
+        let catalogue = Catalogue::new(Arc::default(), &allowed, &workers);
+        assert_eq!(catalogue.names(), ["My::Plugin", "Other", "Csv"]);
+        assert!(catalogue.allows("Csv") && !catalogue.allows("Wrong"));
+        assert!(catalogue.manifest(&"My::Plugin".parse().unwrap()).is_some());
+        assert!(catalogue.manifest(&"Other".parse().unwrap()).is_none());
+    }
+    #[test]
+    fn a_definition_allows_nothing_that_a_host_may_have_by_that_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("own")).unwrap();
+        let manifest = r#"{ "name": "Own", "command": ["./missing"] }"#;
+        std::fs::write(folder.path().join("own/plugin.json"), manifest).unwrap();
+        let text = r#"{ "mongohost": "h", "database": "d", "plugin_dirs": ["."], "plugins": ["My::Safe"] }"#;
+        let host = Plugins::discover(&Config::parse(text, &folder.path().join("config.json")).unwrap());
+        let workers = ["Disbatch::Plugin::Shell", "Own", "Csv", "My::Safe"]
+            .map(|name| Worker::read(doc! { "_id": name, "engine": "http" }).unwrap());
+        let allowed = ["My::Safe".to_owned()];
+        assert_eq!(Catalogue::new(Arc::new(host), &allowed, &workers).names(), ["My::Safe", "Csv"]);
+        let nothing_known = Catalogue::new(Arc::default(), &allowed, &workers);
+        assert!(!nothing_known.allows("Disbatch::Plugin::Shell"), "its program may be missing here");
+    }
+
+    #[tokio::test]
+    async fn definitions_are_read_when_they_have_changed() {
+        let kept = KeptCatalogue::default();
+        let reads = std::cell::Cell::new(0);
+        let get = async |mark: i32| {
+            let read = async {
+                reads.set(reads.get() + 1);
+                Ok::<_, &str>(Catalogue::new(Arc::default(), &[], &[]))
+            };
+            kept.get(mark.into(), read).await.map(|_| reads.get())
+        };
+        assert_eq!([get(1).await, get(1).await, get(1).await], [Ok(1); 3]);
+        assert_eq!([get(2).await, get(2).await, get(1).await], [Ok(2), Ok(2), Ok(3)]);
+        assert!(kept.get(7.into(), async { Err::<Catalogue, _>("away") }).await.is_err());
+        assert_eq!(get(1).await, Ok(3), "what there was is kept");
+    }
+}

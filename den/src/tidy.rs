@@ -1,0 +1,267 @@
+//! Has the containers removed that nobody looks after any more, as their adapters were killed. The adapter's program knows
+//! how; it is run when the node starts, when a runner has died, and every minute, as long as the configuration lets the node
+//! run containers: those of a plugin that is gone by now may still be there.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use disbatch_core::config::Config;
+use disbatch_core::model::NodeName;
+use disbatch_core::plugin::{Engine, Plugin, adapter_program};
+use tokio::process::Command;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::node::Node;
+use crate::runner::Exit;
+
+/// How often it is looked for them when nothing has happened.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// A container engine that takes longer is asked again later.
+const LONGEST: Duration = Duration::from_secs(120);
+
+/// What is run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Order {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    /// Where container engines are: those of the node, and of plugins that there are or have been since it was started. An
+    /// empty one is looked for.
+    sockets: BTreeSet<String>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Order {
+    fn all_arguments(&self) -> Vec<OsString> {
+        let mut arguments = self.arguments.clone();
+        let unknown = self.sockets.is_empty().then_some("");
+        for socket in self.sockets.iter().map(String::as_str).chain(unknown) {
+            arguments.extend(["--socket", socket].map(OsString::from));
+        }
+        arguments
+    }
+}
+
+/// Has it run. Nothing more is run when this is dropped.
+#[derive(Debug)]
+pub struct Tidier {
+    /// What the program is told of this node.
+    arguments: Vec<OsString>,
+    /// The variables that adapters have: they find the same container engine.
+    environment: Vec<(OsString, OsString)>,
+    /// None: there can be no containers.
+    order: watch::Sender<Option<Order>>,
+    soon: Arc<Notify>,
+}
+
+impl Tidier {
+    /// Begins to wait for what [`Tidier::look`] says. `user`: whom plugins run as, if that is another user.
+    pub fn start(config: &Config, node: &NodeName, database: &str, user: Option<u32>) -> Self {
+        let mut arguments: Vec<OsString> =
+            ["tidy", "--node", node.as_str(), "--database", database].map(OsString::from).to_vec();
+        if let Some(user) = user {
+            arguments.extend(["--user".into(), user.to_string().into()]);
+        }
+        let environment =
+            std::env::vars_os().filter(|(name, _)| config.plugin_environment.passes(name)).collect();
+        Self::with(arguments, environment)
+    }
+
+    fn with(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Self {
+        let (order, orders) = watch::channel(None);
+        let soon = Arc::new(Notify::new());
+        tokio::spawn(work(orders, Arc::clone(&soon)));
+        Self { arguments, environment, order, soon }
+    }
+
+    /// Takes note of the plugins that run in containers. `program`: the adapter's, if the node may run containers and has it;
+    /// `of_node`: the socket that the node names.
+    pub fn look<'a>(
+        &self,
+        program: Option<&Path>,
+        plugins: impl Iterator<Item = &'a Plugin>,
+        of_node: Option<&str>,
+    ) {
+        let own = |plugin: &'a Plugin| plugin.manifest.container.as_ref()?.socket.as_deref();
+        let of_plugins = plugins.map(|plugin| own(plugin).or(of_node).unwrap_or_default());
+        let sockets = of_plugins.chain(of_node).map(str::to_owned).collect();
+        let order = program.map(|program| Order {
+            program: program.to_owned(),
+            arguments: self.arguments.clone(),
+            sockets,
+            environment: self.environment.clone(),
+        });
+        self.order.send_if_modified(|before| {
+            let mut order = order;
+            if let (Some(before), Some(order)) = (before.as_ref(), order.as_mut()) {
+                // A plugin that is gone may have left a container there.
+                order.sockets.extend(before.sockets.iter().cloned());
+            }
+            let is_new = *before != order;
+            *before = order;
+            is_new
+        });
+    }
+
+    /// Something has happened by which a container may have lost its adapter.
+    pub fn soon(&self) {
+        self.soon.notify_one();
+    }
+}
+
+impl Node {
+    /// Has it known which plugins there are.
+    pub(crate) fn look_after_containers(&self) {
+        let engines = &self.config.engines;
+        let socket = engines.container.as_ref().and_then(|engine| engine.socket.as_deref());
+        let is_enabled = engines.is_enabled(Engine::Container);
+        let program = is_enabled.then(|| adapter_program(Engine::Container)).flatten();
+        self.tidier.look(program.as_deref(), self.availability.in_containers(), socket);
+    }
+
+    /// A runner that has died may have left an adapter's container.
+    pub(crate) fn tidy_after(&self, exit: &Exit) {
+        if exit.claim.is_some() && exit.result.is_none() {
+            self.tidier.soon();
+        }
+    }
+}
+
+async fn work(mut orders: watch::Receiver<Option<Order>>, soon: Arc<Notify>) {
+    let mut said = None;
+    loop {
+        let order = orders.borrow_and_update().clone();
+        if let Some(order) = order {
+            let complaint = run(&order).await.err();
+            if let Some(why) = complaint.as_ref().filter(|_| said != complaint) {
+                tracing::warn!("cannot remove containers that were left: {why}");
+            }
+            said = complaint;
+        }
+        tokio::select! {
+            changed = orders.changed() => if changed.is_err() {
+                return;
+            },
+            () = soon.notified() => {}
+            () = sleep(EVERY) => {}
+        }
+    }
+}
+
+/// Runs it, and logs what it has removed.
+async fn run(order: &Order) -> Result<(), String> {
+    let mut command = Command::new(&order.program);
+    command
+        .args(order.all_arguments())
+        .env_clear()
+        .envs(order.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let Output { status, stdout, stderr } = match timeout(LONGEST, command.output()).await {
+        Ok(output) => output.map_err(|error: io::Error| format!("{}: {error}", order.program.display()))?,
+        Err(_) => return Err(format!("no answer within {} s", LONGEST.as_secs())),
+    };
+    for line in String::from_utf8_lossy(&stdout).lines() {
+        tracing::info!("{line}");
+    }
+    if status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&stderr);
+    Err(if said.trim().is_empty() { status.to_string() } else { said.trim().replace('\n', "; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use disbatch_core::plugin::Manifest;
+
+    use super::*;
+
+    /// Notes its arguments and what it finds in a variable, one line for each run.
+    fn program(folder: &Path) -> PathBuf {
+        let path = folder.join("adapter");
+        fs::write(&path, "#!/bin/sh\necho \"$* $GIVEN\" >> \"${0%/*}/log\"\n").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    fn plugin(program: &Path, container: &str) -> Plugin {
+        let text = format!(r#"{{ "name": "A", "engine": "container", "container": {container} }}"#);
+        Plugin::new(Manifest::parse(&text).unwrap(), program.to_owned(), Vec::new())
+    }
+
+    /// Waits until the program has run so often.
+    async fn lines(folder: &Path, count: usize) -> Vec<String> {
+        let read = async {
+            loop {
+                let log = fs::read_to_string(folder.join("log")).unwrap_or_default();
+                let lines: Vec<String> = log.lines().map(str::to_owned).collect();
+                if lines.len() >= count {
+                    return lines;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), read).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn it_runs_where_containers_may_be_and_again_when_a_runner_has_died() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = program(folder.path());
+        let environment = vec![("GIVEN".into(), "given".into())];
+        let tidier = Tidier::with(vec!["tidy".into()], environment);
+        let one = plugin(&program, r#"{ "image": "i" }"#);
+        let two = plugin(&program, r#"{ "image": "i", "socket": "/t" }"#);
+        tidier.look(None, [&one].into_iter(), Some("/s"));
+        // It sees that there is nothing to be done.
+        tokio::task::yield_now().await;
+        tidier.look(Some(&program), [&one].into_iter(), None);
+        assert_eq!(lines(folder.path(), 1).await, ["tidy --socket  given"], "nothing was run before");
+        tidier.look(Some(&program), [&two].into_iter(), None);
+        assert_eq!(lines(folder.path(), 2).await[1], "tidy --socket  --socket /t given");
+        tidier.look(Some(&program), [&two, &one].into_iter(), None);
+        tidier.soon();
+        assert_eq!(lines(folder.path(), 3).await.len(), 3);
+    }
+
+    #[tokio::test]
+    async fn containers_of_plugins_that_are_gone_are_looked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = program(folder.path());
+        let tidier = Tidier::with(vec!["tidy".into()], Vec::new());
+        // As a node is started whose last plugin in a container was removed while it was down.
+        tidier.look(Some(&program), std::iter::empty(), Some("/s"));
+        assert_eq!(lines(folder.path(), 1).await, ["tidy --socket /s "]);
+        let one = plugin(&program, r#"{ "image": "i", "socket": "/t" }"#);
+        tidier.look(Some(&program), [&one].into_iter(), Some("/s"));
+        assert_eq!(lines(folder.path(), 2).await[1], "tidy --socket /s --socket /t ");
+        tidier.look(Some(&program), std::iter::empty(), Some("/s"));
+        tidier.soon();
+        assert_eq!(lines(folder.path(), 3).await[2], "tidy --socket /s --socket /t ");
+    }
+
+    #[tokio::test]
+    async fn what_goes_wrong_is_told_in_one_line() {
+        let order = |program: &str, arguments: &[&str]| Order {
+            program: program.into(),
+            arguments: arguments.iter().map(OsString::from).collect(),
+            sockets: BTreeSet::new(),
+            environment: Vec::new(),
+        };
+        let failed = order("/bin/sh", &["-c", "echo one >&2; echo two >&2; exit 1"]);
+        assert_eq!(run(&failed).await, Err("one; two".to_owned()));
+        assert_eq!(run(&order("/bin/sh", &["-c", "exit 3"])).await, Err("exit status: 3".to_owned()));
+        assert_eq!(run(&order("/bin/sh", &["-c", "echo done"])).await, Ok(()));
+        assert!(run(&order("/none", &[])).await.unwrap_err().starts_with("/none: No such file"));
+    }
+}

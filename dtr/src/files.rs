@@ -1,0 +1,222 @@
+//! File sets: what a task gets into its private folder before its plugin begins, and what is kept of the folder when it has
+//! succeeded.
+//!
+//! Files are put there and taken from there below a descriptor of the folder, part of a path by part, and no link is
+//! followed (`root.rs`, `walk.rs`): neither a path that somebody has put into the database nor what a plugin has left leads
+//! anywhere else. What is in memory is a few chunks, however large and however many the files are. While files are
+//! transferred the lease is renewed as ever, the task's progress says how far it is, and whatever ends a plugin ends it.
+
+mod bring;
+mod content;
+mod leave;
+mod meter;
+mod root;
+mod trouble;
+mod walk;
+
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bson::Bson;
+use disbatch_core::files::{FileSet, FilesError};
+use disbatch_core::identity::Identity;
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::model::{Queue, Task, TaskFiles};
+use disbatch_core::store::Store;
+use tokio::sync::Semaphore;
+
+use crate::deliver::Delivered;
+use crate::ledger::Ledger;
+use crate::retry::{Patience, retry};
+use crate::supervision::{Reason, Supervision};
+use crate::work::{Begun, Work};
+use root::Root;
+use trouble::Trouble;
+
+/// So many files are transferred at once.
+const FILES_AT_ONCE: usize = 4;
+
+/// So many chunks of all files are in memory at once when they are stored.
+const CHUNKS_AT_ONCE: usize = 6;
+
+/// How long it is tried to take back a version that is not to stay. Nobody sees it, and it goes all the same.
+const WITHDRAWAL: Patience = Patience::Until(Duration::from_secs(30));
+
+/// At the top of a private folder, what begins so is between the runner and the plugin.
+const OWN_PREFIX: &str = ".disbatch-";
+
+/// What a run has to do with file sets.
+#[derive(Debug)]
+pub struct Exchange<'a> {
+    ledger: &'a Ledger,
+    lifecycle: &'a Lifecycle,
+    begun: &'a Begun,
+    wanted: TaskFiles,
+    /// Whose sets it may take and make.
+    tenant: Option<String>,
+    root: Root,
+    /// The version that its files were taken from.
+    taken: OnceLock<FileSet>,
+    /// Room for chunks.
+    room: Semaphore,
+}
+
+impl<'a> Exchange<'a> {
+    /// That of the task that `work` is about. `None`: neither it nor its queue says anything of files.
+    ///
+    /// # Errors
+    /// What it says cannot be understood, or the private folder is gone.
+    pub fn of(work: &Work<'a>, queue: &Queue) -> Result<Option<Self>, String> {
+        let task = &work.begun.task;
+        let wanted = TaskFiles::of(task, Some(queue)).map_err(|why| format!("its files: {why}"))?;
+        let Some(wanted) = wanted else { return Ok(None) };
+        let owner = Identity::of(&work.setup.config).map_err(|error| error.to_string())?;
+        let root = Root::open(work.folder, owner.as_ref())
+            .map_err(|error| format!("cannot open the private folder: {error}"))?;
+        let tenant = text(task, "tenant").or(queue.tenant()).map(str::to_owned);
+        Ok(Some(Self {
+            ledger: work.ledger,
+            lifecycle: &work.setup.lifecycle,
+            begun: work.begun,
+            wanted,
+            tenant,
+            root,
+            taken: OnceLock::new(),
+            room: Semaphore::new(CHUNKS_AT_ONCE),
+        }))
+    }
+
+    /// Takes back what this run has made, as the task does not end well.
+    pub async fn give_up(&self) {
+        if self.wanted.output.is_some() {
+            take_back(self.ledger, self.begun, self.lifecycle).await;
+        }
+    }
+
+    /// Does something with the database, however long that is away.
+    async fn ask<T>(
+        &self,
+        what: &str,
+        operation: impl AsyncFn(&Store) -> Result<T, FilesError>,
+    ) -> Result<T, Trouble> {
+        let operation = &operation;
+        let done = retry(what, Patience::Endless, self.lifecycle, |_| async move {
+            FilesError::apart(operation(self.ledger.store().await?).await)
+        });
+        Ok(done.await??)
+    }
+
+    /// Tells the task which version its files are of, and which version it makes.
+    async fn record(&self, made: Option<i64>) -> Result<(), Trouble> {
+        let taken = self.taken.get().map(|set| set.version);
+        let files = self.wanted.document_of_run(&self.begun.task, taken, made);
+        let record = async |store: &Store| {
+            store.record_files(&self.begun.run, files.clone()).await.map_err(FilesError::from)
+        };
+        if self.ask("recording the files of the task", record).await? {
+            Ok(())
+        } else {
+            Err(Trouble::NotOurs)
+        }
+    }
+
+    /// Whether what is at the top of the private folder under this name is no file of the task's.
+    fn is_own(&self, name: &str) -> bool {
+        is_own(name, &self.begun.task.id.to_string())
+    }
+}
+
+/// Runs a transfer unless the task has to end meanwhile.
+///
+/// # Errors
+/// It has to. The transfer is broken off.
+pub async fn unless_ended<T>(
+    transfer: impl Future<Output = T>,
+    supervision: &mut Supervision,
+    lifecycle: &Lifecycle,
+) -> Result<T, Reason> {
+    let mut transfer = pin!(transfer);
+    loop {
+        if let Some(end) = supervision.so_far().end {
+            return Err(end.reason);
+        }
+        tokio::select! {
+            done = &mut transfer => return Ok(done),
+            _ = supervision.next() => {}
+            () = lifecycle.ending() => return Err(Reason::Runner),
+        }
+    }
+}
+
+/// Lets what the run of `work` has left be seen, as it has ended the task, or takes it back, as it has not. Whoever looks for
+/// it does the same, and nobody sees it before.
+pub async fn settle(work: &Work<'_>, delivered: Delivered) {
+    let Work { ledger, begun, setup, .. } = work;
+    let queue = begun.queue.as_ref().ok().and_then(Option::as_ref);
+    let files = TaskFiles::of(&begun.task, queue).ok().flatten();
+    if files.is_none_or(|files| files.output.is_none()) {
+        return;
+    }
+    match delivered {
+        Delivered::Stored | Delivered::Incomplete => {
+            let settled = async { ledger.store().await?.settle_filesets(begun.run.task).await };
+            if let Err(error) = settled.await {
+                tracing::debug!(%error, "output files are seen as soon as somebody looks for them");
+            }
+        }
+        Delivered::NotRunning => take_back(ledger, begun, &setup.lifecycle).await,
+        Delivered::Detached => {}
+    }
+}
+
+async fn take_back(ledger: &Ledger, begun: &Begun, lifecycle: &Lifecycle) {
+    let run = &begun.run;
+    let withdrawn = retry("taking back output files", WITHDRAWAL, lifecycle, |_| async {
+        ledger.store().await?.withdraw_filesets(run.task, run.attempt).await
+    });
+    if let Err(error) = withdrawn.await {
+        tracing::warn!(%error, task = %run.task, "cannot take back output files that are not to stay");
+    }
+}
+
+fn is_own(name: &str, task: &str) -> bool {
+    name.starts_with(OWN_PREFIX) || name.starts_with(task)
+}
+
+fn text<'a>(task: &'a Task, field: &str) -> Option<&'a str> {
+    task.rest.get(field).and_then(Bson::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+    use crate::supervision::{self, End};
+
+    #[tokio::test]
+    async fn a_transfer_ends_when_the_task_has_to() {
+        let lifecycle = Lifecycle::default();
+        let (supervisor, mut supervision) = supervision::channel();
+        assert_eq!(unless_ended(ready(7), &mut supervision, &lifecycle).await, Ok(7));
+        supervisor.live_until(Duration::from_secs(9));
+        supervisor.end(End { reason: Reason::Cancel, grace: Duration::ZERO });
+        assert_eq!(unless_ended(pending::<()>(), &mut supervision, &lifecycle).await, Err(Reason::Cancel));
+        assert_eq!(supervision.so_far().until, Some(Duration::from_secs(9)), "the next plugin is told of it");
+    }
+
+    #[test]
+    fn what_is_between_runner_and_plugin_is_no_file_of_the_task() {
+        let task = "6b0003bb686c8275d70dc2f1";
+        for own in [
+            ".disbatch-control",
+            &format!("{task}-response.json"),
+            &format!("{task}-config.json"),
+            &format!("{task}.json"),
+        ] {
+            assert!(is_own(own, task), "{own}");
+        }
+        assert!(!is_own("result.json", task) && !is_own(".hidden", task));
+    }
+}

@@ -1,0 +1,368 @@
+//! One run of a plugin without a database and without a node, for whoever writes it: `disbatch plugin run`.
+//!
+//! All that a plugin meets is what it meets on a node: the guard, the private folder, its input and its variables, the control
+//! channel, limits, and what is made of its end. What it says is handed on as it comes, and stored nowhere.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use disbatch_core::clock::{Clock, SystemClock};
+use disbatch_core::config::{Config, Gfs};
+use disbatch_core::core_dumps;
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::model::{NodeName, PluginName, Queue, QueueId, Task, TaskId, to_document};
+use disbatch_core::output::StreamName;
+use disbatch_core::secrets::SecureParams;
+use disbatch_core::task::Run;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use tokio::io::{AsyncReadExt, copy, sink};
+use tokio::sync::{Notify, mpsc};
+
+use crate::boot_time::{Asked, boot_time};
+use crate::capture::{Capture, Captures};
+use crate::custody::Nudges;
+use crate::folder::Folder;
+use crate::ledger::Ledger;
+use crate::live::Tap;
+use crate::outcome::Outcome;
+use crate::relay;
+use crate::setup::Setup;
+use crate::supervision::{self, End, Reason, Supervisor};
+use crate::work::{Begun, Kit, Work};
+
+/// Nobody waits longer for a plugin at a terminal: a month.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
+/// What a task has unless its queue says otherwise.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// How long a plugin may take to end when it is told to.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Output is handed on in pieces of so many bytes at most.
+const PIECE: usize = 64 * 1024;
+
+/// What is to be run.
+#[derive(Debug)]
+pub struct Rehearsal {
+    /// The configuration, by which the plugin is found.
+    pub config: Config,
+    /// The plugin.
+    pub plugin: PluginName,
+    /// The parameters of its task.
+    pub params: Map<String, Value>,
+    /// What only the plugin is told.
+    pub secure_params: Option<SecureParams>,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+}
+
+/// What a plugin says while it runs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Word {
+    /// A piece of one of its streams.
+    Output(StreamName, Vec<u8>),
+    /// So many bytes of a stream came faster than they were handed on, and come with the end.
+    LeftOut(StreamName, u64),
+    /// How far it is.
+    Progress(Value),
+    /// What its next run is to be told.
+    Storage(Value),
+    /// What is to be added to the reports.
+    Report(Value),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rehearsed {
+    /// The status that its task would end with.
+    pub status: i64,
+    /// Its structured result.
+    pub result: Option<Value>,
+    /// How it ended, and what it has used, as tasks have it.
+    pub exit: Option<Value>,
+    /// Why it ended like that, where that is not its own doing.
+    pub note: Option<String>,
+}
+
+/// Runs a plugin once, and hands on what it says. The first SIGINT or SIGTERM has it end, the second at once.
+///
+/// # Errors
+/// There is no room for its task, or something that it is to be kept from cannot be kept from it.
+pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<Rehearsed> {
+    let Rehearsal { config, plugin, params, secure_params, timeout } = rehearsal;
+    // One would have secure parameters in it.
+    core_dumps::forbid()?;
+    let mut kit = Kit::new(&config).map_err(io::Error::other)?;
+    let setup = Setup {
+        config: Arc::new(config),
+        node: NodeName::of_this_host()?,
+        gfs: Gfs::Never,
+        lifecycle: Lifecycle::listen()?,
+        nudges: Nudges::default(),
+    };
+    let begun = begun(&plugin, &params, &setup.node)?;
+    let folder = Folder::make(begun.run.task).map_err(io::Error::other)?;
+    // Nothing is written to it: there is no database.
+    let ledger = Ledger::new(Arc::clone(&setup.config), setup.lifecycle.clone(), None);
+    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: folder.path() };
+
+    let (mut streams, captures) = Streams::new();
+    let given = (secure_params, boot_time().saturating_add(LONGEST));
+    let followed = follow(&work, &mut kit, (given, captures, timeout), (&mut streams, &mut say));
+    let outcome = Box::pin(followed).await;
+    streams.hand_on_the_rest(&outcome, &mut say).await?;
+    kit.warm.end().await;
+    Ok(Rehearsed {
+        status: outcome.status.code(),
+        result: outcome.result.map(json),
+        exit: outcome.exit.map(json),
+        note: outcome.note,
+    })
+}
+
+/// Runs it, and hands on what it says meanwhile.
+async fn follow(
+    work: &Work<'_>,
+    kit: &mut Kit,
+    (given, captures, timeout): ((Option<SecureParams>, Duration), Captures, Option<Duration>),
+    (streams, say): (&mut Streams, &mut impl FnMut(Word)),
+) -> Outcome {
+    let (supervisor, supervision) = supervision::channel();
+    let (relay, inbox) = relay::channel();
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let hand_on = |word| {
+        // Whoever runs the plugin listens until it has ended.
+        let _listening = tell.send(word);
+    };
+    let running = work.rehearse(kit, supervision, given, (captures, relay));
+    let both = async { tokio::join!(running, inbox.tell(hand_on)).0 };
+    tokio::pin!(both);
+    let ending = end(supervisor, timeout, &work.setup.lifecycle);
+    tokio::pin!(ending);
+    let mut has_end = false;
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut both => break outcome,
+            () = streams.news.notified() => streams.hand_on(say),
+            Some(word) = told.recv() => say(word),
+            () = &mut ending, if !has_end => has_end = true,
+        }
+    };
+    while let Ok(word) = told.try_recv() {
+        say(word);
+    }
+    streams.hand_on(say);
+    outcome
+}
+
+/// Has the plugin end when its time is over, or when this process is told to end.
+async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Lifecycle) {
+    let over = async {
+        match timeout {
+            Some(timeout) => tokio::time::sleep(timeout).await,
+            None => std::future::pending().await,
+        }
+    };
+    let reason = tokio::select! {
+        () = over => Reason::Timeout,
+        () = lifecycle.draining() => Reason::Cancel,
+    };
+    supervisor.end(End { reason, grace: GRACE });
+}
+
+/// A task of a queue that has this plugin, as if they were there.
+fn begun(plugin: &PluginName, params: &Map<String, Value>, node: &NodeName) -> io::Result<Begun> {
+    let (id, queue, now) = (ObjectId::new(), ObjectId::new(), SystemClock.now());
+    let task = doc! {
+        "_id": id, "queue": queue, "status": 0, "node": node, "params": to_document(params),
+        "stdout": Bson::Null, "stderr": Bson::Null, "ctime": now, "mtime": now, "attempt": 1_i64,
+    };
+    let task: Task = read(task)?;
+    let of_queue: Queue = read(doc! { "_id": queue, "name": "local", "plugin": plugin.as_str() })?;
+    let run = Run { task: TaskId(id), queue: QueueId(queue), node: node.clone(), attempt: 1, instance: None };
+    Ok(Begun {
+        task,
+        queue: Ok(Some(of_queue)),
+        schedule: Ok(None),
+        workers: Vec::new(),
+        run,
+        asked: Asked::now(),
+        until_deadline: None,
+        lease: LEASE,
+    })
+}
+
+/// As it would come from the database: what looks like extended JSON is read as it is.
+fn read<T: DeserializeOwned>(document: Document) -> io::Result<T> {
+    let bytes = bson::serialize_to_vec(&document).map_err(io::Error::other)?;
+    bson::deserialize_from_slice(&bytes).map_err(io::Error::other)
+}
+
+fn json(document: Document) -> Value {
+    Bson::Document(document).into_relaxed_extjson()
+}
+
+/// What is handed on of the task's output.
+struct Streams {
+    news: Arc<Notify>,
+    /// Each with how much of it was handed on.
+    taps: [(StreamName, Tap, u64); 2],
+}
+
+impl Streams {
+    /// None yet, and where they are captured.
+    fn new() -> (Self, Captures) {
+        let news = Arc::new(Notify::new());
+        let (out, err) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));
+        let Captures { stdout, stderr } = Captures::new(None, None);
+        let captures = Captures { stdout: stdout.tapped(out.clone()), stderr: stderr.tapped(err.clone()) };
+        (Self { news, taps: [(StreamName::Stdout, out, 0), (StreamName::Stderr, err, 0)] }, captures)
+    }
+
+    /// Hands on what has come.
+    fn hand_on(&mut self, say: &mut impl FnMut(Word)) {
+        for (name, tap, shown) in &mut self.taps {
+            let Some(piece) = tap.peek() else { continue };
+            if piece.offset > *shown {
+                say(Word::LeftOut(*name, piece.offset - *shown));
+            }
+            *shown = piece.end();
+            tap.forget_before(*shown);
+            say(Word::Output(*name, piece.bytes));
+        }
+    }
+
+    /// Hands on what comes with the end: why a plugin was not begun with, which no tap has seen.
+    async fn hand_on_the_rest(&self, outcome: &Outcome, say: &mut impl FnMut(Word)) -> io::Result<()> {
+        for ((name, _, shown), stream) in self.taps.iter().zip([&outcome.stdout, &outcome.stderr]) {
+            hand_on_from(*name, stream, *shown, say).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn hand_on_from(
+    name: StreamName,
+    stream: &Capture,
+    shown: u64,
+    say: &mut impl FnMut(Word),
+) -> io::Result<()> {
+    if stream.len() <= shown {
+        return Ok(());
+    }
+    let mut reader = stream.reader()?;
+    copy(&mut (&mut reader).take(shown), &mut sink()).await?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = reader.read(&mut piece).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        say(Word::Output(name, piece[..read].to_vec()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Runs a plugin that is this script. Returns what it wrote, what else it said, and what came of it.
+    async fn rehearse(
+        script: &str,
+        params: Value,
+        timeout: Option<Duration>,
+    ) -> (String, String, Vec<Word>, Rehearsed) {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), script);
+        let text = r#"{ "mongohost": "mongodb://127.0.0.1:1", "database": "none", "plugin_dirs": ["."] }"#;
+        let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
+        let params = params.as_object().unwrap().clone();
+        let plugin = "My::Script".parse().unwrap();
+        let rehearsal = Rehearsal { config, plugin, params, secure_params: None, timeout };
+        let (mut out, mut err, mut words) = (Vec::new(), Vec::new(), Vec::new());
+        let ended = run(rehearsal, |word| match word {
+            Word::Output(StreamName::Stdout, bytes) => out.extend(bytes),
+            Word::Output(StreamName::Stderr, bytes) => err.extend(bytes),
+            other => words.push(other),
+        });
+        let ended = Box::pin(ended).await.unwrap();
+        (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), words, ended)
+    }
+
+    fn write(folder: &Path, script: &str) {
+        fs::write(folder.join("plugin.json"), r#"{ "name": "My::Script", "command": ["./run"] }"#).unwrap();
+        fs::write(folder.join("run"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(folder.join("run"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_plugin_meets_what_it_meets_on_a_node() {
+        let script = r#"cat > task; grep -q '"a":1' task && echo "$DISBATCH_PLUGIN $JOB_PARAMS"; echo err >&2
+            [ "$PWD" = "$DISBATCH_WORK_DIR" ] && ls
+            echo '{"progress": {"percent": 50}, "result": {"n": 7}, "report": {"r": 1}, "storage": [1]}' >&3"#;
+        let (out, err, mut words, ended) = Box::pin(rehearse(script, json!({ "a": 1 }), None)).await;
+        assert_eq!((out.as_str(), err.as_str()), ("My::Script {\"a\":1}\ntask\n", "err\n"));
+        assert_eq!((ended.status, ended.result, ended.note), (1, Some(json!({ "n": 7 })), None));
+        assert_eq!(ended.exit.unwrap()["code"], json!(0));
+        words.sort_by_key(|word| format!("{word:?}"));
+        let expected = [
+            Word::Progress(json!({ "percent": 50.0 })),
+            Word::Report(json!({ "r": 1 })),
+            Word::Storage(json!([1])),
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[tokio::test]
+    async fn how_it_ends_is_told_as_a_task_would_have_it() {
+        let (out, _, _, ended) = Box::pin(rehearse("echo x; exit 3", json!({}), None)).await;
+        assert_eq!((out.as_str(), ended.status), ("x\n", 2));
+        let endless = rehearse("exec sleep 1000", json!({}), Some(Duration::from_millis(200)));
+        let (_, _, _, ended) = Box::pin(endless).await;
+        assert_eq!((ended.status, ended.note.as_deref()), (-3, Some("it took longer than its timeout")));
+        assert_eq!(ended.exit.unwrap()["reason"], json!("timeout"));
+    }
+
+    #[tokio::test]
+    async fn much_output_comes_whole_or_says_what_is_left_out() {
+        let much = rehearse("head -c 3000000 /dev/zero | tr '\\0' x", json!({}), None);
+        let (out, _, words, _) = Box::pin(much).await;
+        let left_out: u64 = words
+            .iter()
+            .map(|word| match word {
+                Word::LeftOut(_, bytes) => *bytes,
+                _ => 0, // No others are said.
+            })
+            .sum();
+        assert_eq!(out.len() as u64 + left_out, 3_000_000);
+    }
+
+    #[tokio::test]
+    async fn why_it_cannot_be_run_is_its_output() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{ "mongohost": "mongodb://127.0.0.1:1", "database": "none", "plugin_dirs": ["."] }"#;
+        let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
+        let plugin = "My::Missing".parse().unwrap();
+        let rehearsal = Rehearsal { config, plugin, params: Map::new(), secure_params: None, timeout: None };
+        let mut all = Vec::new();
+        let ended = run(rehearsal, |word| {
+            if let Word::Output(_, bytes) = word {
+                all.extend(bytes);
+            }
+        });
+        assert_eq!(Box::pin(ended).await.unwrap().status, 2);
+        let all = String::from_utf8(all).unwrap();
+        assert!(all.starts_with("Unable to start") && all.contains("My::Missing is not installed"), "{all}");
+    }
+}

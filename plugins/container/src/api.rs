@@ -1,0 +1,381 @@
+//! The interface of Docker, as far as it is needed: one connection for each request, and of the answers only what is read
+//! here.
+
+mod wire;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+pub use wire::{FromContainer, ToContainer};
+
+use crate::address::Address;
+use wire::{Answer, Sent};
+
+/// The newest version of the interface that is spoken here.
+const NEWEST: (u32, u32) = (1, 47);
+
+/// How long an engine may take to begin its answer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The same where it waits for others. The task has a timeout of its own.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What an engine says while it fetches is in lines, of which no more is read.
+const LONGEST_LINE: usize = 1024 * 1024;
+
+/// Why an engine has not done what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody listens.
+    #[error("cannot reach the container engine at {address}: {source}")]
+    Unreachable {
+        /// Where.
+        address: Address,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The connection ended.
+    #[error("the container engine broke off: {0}")]
+    Broken(#[from] hyper::Error),
+    /// Nothing came.
+    #[error("the container engine has not answered in {} s", .0.as_secs())]
+    Silent(Duration),
+    /// It does not want to, or cannot.
+    #[error("{message}")]
+    Refused {
+        /// The status of the answer.
+        status: u16,
+        /// Why, in its own words.
+        message: String,
+    },
+    /// It has said something else.
+    #[error("the answer of the container engine cannot be understood: {0}")]
+    Odd(String),
+}
+
+impl Error {
+    /// Whether what was asked for is not there.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Refused { status: 404, .. })
+    }
+
+    /// Whether it says nothing about what was asked for: the engine may be starting anew.
+    pub fn is_lost(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Broken(_) | Self::Silent(_) | Self::Odd(_) => true,
+            Self::Refused { .. } => false,
+        }
+    }
+}
+
+/// A container engine.
+#[derive(Debug, Clone)]
+pub struct Engine {
+    address: Address,
+    /// What paths begin with.
+    version: String,
+}
+
+/// A container in a list.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Listed {
+    /// Its id.
+    pub id: String,
+    /// Its labels.
+    #[serde(default, deserialize_with = "or_default")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What is known of a container.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Inspected {
+    /// The id of its image.
+    #[serde(default)]
+    pub image: Option<String>,
+    /// What it does.
+    pub state: State,
+}
+
+/// What a container does.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct State {
+    /// Whether it has not ended.
+    #[serde(default)]
+    pub running: bool,
+    /// Whether it is suspended, and not running by the words of some engines.
+    #[serde(default)]
+    pub paused: bool,
+    /// The exit code of its first process.
+    #[serde(default)]
+    pub exit_code: i64,
+    /// Whether something in it was killed because memory ran out.
+    #[serde(default, rename = "OOMKilled")]
+    pub oom_killed: bool,
+}
+
+/// What is known of an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct Image {
+    /// Its id, the digest of its description.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// By what registries know it.
+    #[serde(default, deserialize_with = "or_default")]
+    pub repo_digests: Vec<String>,
+}
+
+/// What an engine says of itself.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct About {
+    #[serde(default, deserialize_with = "or_default")]
+    security_options: Vec<String>,
+    /// Podman's word for it, besides.
+    #[serde(default)]
+    rootless: bool,
+}
+
+impl About {
+    fn is_rootless(&self) -> bool {
+        // Others have `name=seccomp,profile=..` there.
+        let mut words = self.security_options.iter().flat_map(|option| option.split(','));
+        self.rootless || words.any(|word| word == "name=rootless")
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Created {
+    id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Waited {
+    status_code: i64,
+}
+
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+impl Engine {
+    /// The engine at an address, if it is there.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn connect(address: Address) -> Result<Self, Error> {
+        let answer = wire::send(&address, Sent::to(Method::GET, "/_ping"), PATIENCE).await?;
+        let version = version(answer.header("Api-Version"));
+        Ok(Self { address, version })
+    }
+
+    /// Whether it is an ordinary user's, so that root in a container is that user outside. One that does not want to tell is
+    /// taken for root's: those that stand before the socket of such an engine allow little.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn is_rootless(&self) -> Result<bool, Error> {
+        match self.read::<About>(Method::GET, "/info").await {
+            Ok(about) => Ok(about.is_rootless()),
+            Err(Error::Refused { status: 403 | 404, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The containers, whatever they do, that have the label.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, Error> {
+        let filters = json!({ "label": [label] }).to_string();
+        self.read(Method::GET, &format!("/containers/json?all=true&filters={}", escaped(&filters, ""))).await
+    }
+
+    /// Creates a container, and returns its id.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn create(&self, name: &str, body: &Value) -> Result<String, Error> {
+        let path = format!("/containers/create?name={}", escaped(name, ""));
+        let sent = Sent { body: body.to_string().into(), ..self.sent(Method::POST, &path) };
+        let created: Created = parsed(&wire::send(&self.address, sent, PATIENCE).await?.bytes().await?)?;
+        Ok(created.id)
+    }
+
+    /// Connects to the streams of a container that has not been started: nothing of its output is missed.
+    ///
+    /// # Errors
+    /// See [`Error`]. Some engines prepare the container for this, and what is wrong with it shows here.
+    pub async fn attach(&self, id: &str) -> Result<(FromContainer, ToContainer), Error> {
+        let path = format!("/containers/{}/attach?stream=1&stdin=1&stdout=1&stderr=1", escaped(id, ""));
+        let sent = Sent { upgrade: true, ..self.sent(Method::POST, &path) };
+        wire::send(&self.address, sent, PATIENCE).await?.streams().await
+    }
+
+    /// Starts a container.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn start(&self, id: &str) -> Result<(), Error> {
+        self.tell(Method::POST, &format!("/containers/{}/start", escaped(id, "")), PATIENCE).await
+    }
+
+    /// Waits for the end of a container that was started, and returns its exit code.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn wait(&self, id: &str) -> Result<i64, Error> {
+        let sent = self.sent(Method::POST, &format!("/containers/{}/wait", escaped(id, "")));
+        let waited: Waited = parsed(&wire::send(&self.address, sent, FOR_EVER).await?.bytes().await?)?;
+        Ok(waited.status_code)
+    }
+
+    /// Asks a container to end, and kills it when it has not after `grace`, in whole seconds.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn stop(&self, id: &str, grace: Duration) -> Result<(), Error> {
+        let path = format!("/containers/{}/stop?t={}", escaped(id, ""), grace.as_secs());
+        self.tell(Method::POST, &path, grace.saturating_add(PATIENCE)).await
+    }
+
+    /// Removes a container with its nameless volumes, and kills it before if need be.
+    ///
+    /// # Errors
+    /// See [`Error`]. That it is not there any more is none.
+    pub async fn remove(&self, id: &str) -> Result<(), Error> {
+        let path = format!("/containers/{}?force=true&v=true", escaped(id, ""));
+        match self.tell(Method::DELETE, &path, PATIENCE).await {
+            Err(error) if error.is_missing() => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// What is known of a container.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn inspect(&self, id: &str) -> Result<Inspected, Error> {
+        self.read(Method::GET, &format!("/containers/{}/json", escaped(id, ""))).await
+    }
+
+    /// What is known of an image.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn image(&self, name: &str) -> Result<Image, Error> {
+        self.read(Method::GET, &format!("/images/{}/json", escaped(name, "/:@"))).await
+    }
+
+    /// Fetches an image from its registry.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn pull(&self, name: &str, credentials: Option<&str>) -> Result<(), Error> {
+        let path = format!("/images/create?fromImage={}", escaped(name, ""));
+        let sent = Sent { registry_auth: credentials.map(str::to_owned), ..self.sent(Method::POST, &path) };
+        let mut answer = wire::send(&self.address, sent, FOR_EVER).await?;
+        let mut line = Vec::new();
+        while let Some(piece) = answer.piece().await? {
+            for byte in piece {
+                if byte == b'\n' {
+                    complaint(&line)?;
+                    line.clear();
+                } else if line.len() < LONGEST_LINE {
+                    line.push(byte);
+                }
+            }
+        }
+        complaint(&line)
+    }
+
+    fn sent(&self, method: Method, path: &str) -> Sent {
+        Sent::to(method, &format!("/{}{path}", self.version))
+    }
+
+    async fn read<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, Error> {
+        let answer = wire::send(&self.address, self.sent(method, path), PATIENCE).await?;
+        parsed(&answer.bytes().await?)
+    }
+
+    async fn tell(&self, method: Method, path: &str, patience: Duration) -> Result<(), Error> {
+        let answer = wire::send(&self.address, self.sent(method, path), patience).await?;
+        answer.bytes().await.map(drop)
+    }
+}
+
+/// The version that both sides speak, as paths have it.
+fn version(of_engine: Option<&str>) -> String {
+    let numbers = |text: &str| -> Option<(u32, u32)> {
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    let (major, minor) = of_engine.and_then(numbers).unwrap_or(NEWEST).min(NEWEST);
+    format!("v{major}.{minor}")
+}
+
+/// A part of a path or a query in which nothing but letters, digits, `-`, `_`, `.` and what is in `plain` stands for
+/// itself.
+fn escaped(text: &str, plain: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        let is_plain =
+            byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) || plain.as_bytes().contains(&byte);
+        if is_plain {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
+fn parsed<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Error> {
+    serde_json::from_slice(bytes).map_err(|error| Error::Odd(error.to_string()))
+}
+
+/// What an engine says has gone wrong while it fetched an image, if it does so in this line.
+fn complaint(line: &[u8]) -> Result<(), Error> {
+    let said: Value = serde_json::from_slice(line).unwrap_or_default();
+    let message = said["errorDetail"]["message"].as_str().or(said["error"].as_str());
+    match message.filter(|message| !message.is_empty()) {
+        Some(message) => Err(Error::Refused {
+            status: StatusCode::INTERNAL_SERVER_ERROR.as_u16(),
+            message: message.to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Why an engine refuses, by the body of its answer.
+fn refusal(status: StatusCode, body: &[u8]) -> Error {
+    let said: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = String::from_utf8_lossy(body);
+    let message = match said["message"].as_str().unwrap_or(text.trim()) {
+        "" => format!("the container engine answers with {status}"),
+        message => message.to_owned(),
+    };
+    Error::Refused { status: status.as_u16(), message }
+}
+
+/// Whether an answer is what was asked for. That something is so already is, too.
+fn is_fine(answer: &Answer) -> bool {
+    let status = answer.status();
+    status.is_success() || status == StatusCode::NOT_MODIFIED || status == StatusCode::SWITCHING_PROTOCOLS
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! What a container writes: frames of both streams over one connection, and their bytes as the output of this process.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tokio::fs::File;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+
+/// So much is read at once.
+const READ_SIZE: usize = 64 * 1024;
+
+/// The length of what comes before the bytes of a frame.
+const HEADER: usize = 8;
+
+/// One of the two streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    #[default]
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Where the streams go.
+#[derive(Debug)]
+pub struct Targets {
+    /// `None`: nobody reads it.
+    stdout: Option<File>,
+    stderr: Option<File>,
+}
+
+impl Targets {
+    /// The streams of this process, without the buffer that the standard library has for them: who looks on sees what is
+    /// there at once.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub fn own() -> io::Result<Self> {
+        let again = |stream: BorrowedFd<'_>| -> io::Result<File> {
+            Ok(File::from_std(stream.try_clone_to_owned()?.into()))
+        };
+        Ok(Self { stdout: Some(again(io::stdout().as_fd())?), stderr: Some(again(io::stderr().as_fd())?) })
+    }
+
+    async fn write(&mut self, stream: Stream, bytes: &[u8]) {
+        let target = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let is_lost = match target {
+            Some(file) => file.write_all(bytes).await.is_err(),
+            None => false,
+        };
+        if is_lost {
+            // The container goes on; it may do more than to write.
+            *target = None;
+        }
+    }
+
+    async fn flush(&mut self) {
+        for file in [&mut self.stdout, &mut self.stderr].into_iter().flatten() {
+            let _nobody_reads = file.flush().await;
+        }
+    }
+}
+
+/// Takes frames apart, in whatever pieces they come.
+#[derive(Debug, Default)]
+struct Frames {
+    header: [u8; HEADER],
+    /// How much of the header is there.
+    known: usize,
+    stream: Stream,
+    /// How much of the frame is to come.
+    left: usize,
+}
+
+impl Frames {
+    /// The next bytes of a stream, which are taken away from `bytes`. `None`: there are no more.
+    fn piece<'a>(&mut self, bytes: &mut &'a [u8]) -> Option<(Stream, &'a [u8])> {
+        while self.left == 0 {
+            let (first, rest) = bytes.split_first()?;
+            self.header[self.known] = *first;
+            self.known += 1;
+            *bytes = rest;
+            if self.known == HEADER {
+                self.known = 0;
+                let [kind, _, _, _, length @ ..] = self.header;
+                self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+                // What an engine itself has to say comes as a third one.
+                self.stream = if kind <= 1 { Stream::Stdout } else { Stream::Stderr };
+            }
+        }
+        if bytes.is_empty() {
+            return None;
+        }
+        let (piece, rest) = bytes.split_at(bytes.len().min(self.left));
+        *bytes = rest;
+        self.left -= piece.len();
+        Some((self.stream, piece))
+    }
+}
+
+/// Copies what a container writes until that is over.
+///
+/// # Errors
+/// The connection has ended in another way.
+pub async fn copy(mut source: impl AsyncRead + Unpin, targets: &mut Targets) -> io::Result<()> {
+    let mut frames = Frames::default();
+    let mut buffer = vec![0; READ_SIZE];
+    let ended = loop {
+        let mut bytes = match source.read(&mut buffer).await {
+            Ok(0) => break Ok(()),
+            Ok(read) => &buffer[..read],
+            Err(error) => break Err(error),
+        };
+        while let Some((stream, piece)) = frames.piece(&mut bytes) {
+            targets.write(stream, piece).await;
+        }
+    };
+    targets.flush().await;
+    ended
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut frame = vec![kind, 0, 0, 0];
+        frame.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_be_bytes());
+        frame.extend_from_slice(bytes);
+        frame
+    }
+
+    fn sent() -> Vec<u8> {
+        let long = vec![0xff; 300];
+        [
+            frame(1, b"out"),
+            frame(2, b"err\0"),
+            frame(1, b""),
+            frame(1, &long),
+            frame(3, b"!"),
+            frame(0, b"\n"),
+        ]
+        .concat()
+    }
+
+    /// What the two streams have got, when frames come in pieces of so many bytes.
+    fn streams(size: usize) -> (Vec<u8>, Vec<u8>) {
+        let (mut frames, mut stdout, mut stderr) = (Frames::default(), Vec::new(), Vec::new());
+        for mut bytes in sent().chunks(size) {
+            while let Some((stream, piece)) = frames.piece(&mut bytes) {
+                match stream {
+                    Stream::Stdout => stdout.extend_from_slice(piece),
+                    Stream::Stderr => stderr.extend_from_slice(piece),
+                }
+            }
+        }
+        (stdout, stderr)
+    }
+
+    #[test]
+    fn both_streams_come_apart_in_whatever_pieces_they_come() {
+        let stdout = [&b"out"[..], &[0xff; 300], b"\n"].concat();
+        for size in [1, 2, 7, 8, 9, 11, 64, 10_000] {
+            assert_eq!(streams(size), (stdout.clone(), b"err\0!".to_vec()), "pieces of {size}");
+        }
+    }
+
+    fn open(path: &Path) -> Option<File> {
+        Some(File::from_std(fs::File::create(path).unwrap()))
+    }
+
+    #[tokio::test]
+    async fn all_of_it_is_written_and_one_stream_does_without_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, err) = (folder.path().join("out"), folder.path().join("err"));
+        let mut targets = Targets { stdout: open(&out), stderr: open(&err) };
+        copy(sent().as_slice(), &mut targets).await.unwrap();
+        assert_eq!((fs::read(&out).unwrap().len(), fs::read(&err).unwrap()), (304, b"err\0!".to_vec()));
+        // As where nobody reads any more: it cannot be written to.
+        let closed = File::from_std(fs::File::open("/dev/null").unwrap());
+        let mut targets = Targets { stdout: Some(closed), stderr: open(&err) };
+        copy(sent().as_slice(), &mut targets).await.unwrap();
+        assert_eq!(fs::read(&err).unwrap(), b"err\0!");
+    }
+}

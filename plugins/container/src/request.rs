@@ -1,0 +1,397 @@
+//! What the container engine is asked to create.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use crate::environment;
+use crate::image;
+use crate::settings::{Limits, Mount, Settings};
+use crate::told::Told;
+
+/// What a task may bring where the manifest allows it to. None of it gives the container anything of its host.
+const OF_TASKS: [&str; 12] = [
+    "Image",
+    "Cmd",
+    "Entrypoint",
+    "Env",
+    "WorkingDir",
+    "User",
+    "Hostname",
+    "Domainname",
+    "Labels",
+    "NetworkDisabled",
+    "StopSignal",
+    "StopTimeout",
+];
+
+/// What a description of a container has besides, and what is as this program needs it, or makes no difference here.
+const OF_NOBODY: [&str; 12] = [
+    "AttachStdin",
+    "AttachStdout",
+    "AttachStderr",
+    "OpenStdin",
+    "StdinOnce",
+    "Tty",
+    "ArgsEscaped",
+    "ExposedPorts",
+    "MacAddress",
+    "OnBuild",
+    "Shell",
+    "Volumes",
+];
+
+/// What is asked for.
+#[derive(Debug, PartialEq)]
+pub struct Create {
+    /// The container's name.
+    pub name: String,
+    /// The image.
+    pub image: String,
+    /// All of it, for Docker's interface.
+    pub body: Value,
+}
+
+impl Create {
+    /// What the manifest says, what the task brings, and what the adapter needs, which comes before both.
+    ///
+    /// # Errors
+    /// Something cannot be: says which key.
+    pub fn new(told: &Told, labels: &BTreeMap<&'static str, String>) -> Result<Self, String> {
+        let settings = &told.worker.settings;
+        let mut body = settings.config.clone().unwrap_or_default();
+        let variables = environment::variables(told, body.get("Env"))?;
+        add_settings(&mut body, settings);
+        if let Some(brought) = &told.brought {
+            add_brought(&mut body, brought, settings)?;
+        }
+        let folder = Value::from(settings.folder());
+        if is_nothing(body.get("WorkingDir").unwrap_or(&Value::Null)) {
+            body.insert("WorkingDir".to_owned(), folder);
+        }
+        body.insert("Env".to_owned(), variables.into());
+        add_labels(&mut body, labels)?;
+        let host = host(object(body.remove("HostConfig"), "container.config.HostConfig")?, told)?;
+        body.insert("HostConfig".to_owned(), host.into());
+        for (key, value) in [("Tty", false), ("OpenStdin", true), ("StdinOnce", true)] {
+            body.insert(key.to_owned(), value.into());
+        }
+        for key in ["AttachStdin", "AttachStdout", "AttachStderr"] {
+            body.insert(key.to_owned(), true.into());
+        }
+        let image = match body.get("Image").and_then(Value::as_str) {
+            Some(image) => image::checked(image)?.to_owned(),
+            None => return Err("neither the plugin's manifest nor the task names an image".to_owned()),
+        };
+        let name = format!("disbatch-{}-{}", told.task_id, told.attempt);
+        Ok(Self { name, image, body: body.into() })
+    }
+
+    /// Whether nobody has said who the user in the container is, so that it would be the image's.
+    pub fn is_without_user(&self) -> bool {
+        is_nothing(self.body.get("User").unwrap_or(&Value::Null))
+    }
+
+    /// Makes this the user in the container.
+    pub fn set_user(&mut self, user: u32, group: u32) {
+        self.body["User"] = format!("{user}:{group}").into();
+    }
+
+    /// The user in the container, with the group, if these are numbers.
+    pub fn user(&self) -> Option<(u32, Option<u32>)> {
+        let user = self.body.get("User")?.as_str()?;
+        match user.split_once(':') {
+            Some((user, group)) => Some((user.parse().ok()?, group.parse().ok())),
+            None => Some((user.parse().ok()?, None)),
+        }
+    }
+
+    /// The most memory that it may have, in bytes.
+    pub fn memory(&self) -> Option<u64> {
+        self.body.pointer("/HostConfig/Memory")?.as_u64().filter(|memory| *memory > 0)
+    }
+}
+
+/// The keys of the manifest that Docker's interface has, too.
+fn add_settings(body: &mut Map<String, Value>, settings: &Settings) {
+    let image = Some(&settings.image).filter(|image| !image.is_empty());
+    let given = [
+        ("Image", image.map(|image| Value::from(image.as_str()))),
+        ("Cmd", settings.command.clone().map(Value::from)),
+        ("Entrypoint", settings.entrypoint.clone().map(Value::from)),
+        ("User", settings.user.clone().map(Value::from)),
+    ];
+    for (key, value) in given {
+        if let Some(value) = value {
+            body.insert(key.to_owned(), value);
+        }
+    }
+}
+
+fn add_brought(
+    body: &mut Map<String, Value>,
+    brought: &Map<String, Value>,
+    settings: &Settings,
+) -> Result<(), String> {
+    for (key, value) in brought {
+        if is_nothing(value) || OF_NOBODY.contains(&key.as_str()) {
+            continue;
+        }
+        let wrong = |what: &str| Err(format!("params.Container.Config.{key}: {what}"));
+        match key.as_str() {
+            // These are where the others are.
+            "Env" => {}
+            "Labels" => {
+                let mut labels = object(body.remove(key), "container.config.Labels")?;
+                labels.extend(object(Some(value.clone()), "params.Container.Config.Labels")?);
+                body.insert(key.clone(), labels.into());
+            }
+            "User" if settings.user.is_some() => return wrong("the plugin's manifest says who the user is"),
+            allowed if OF_TASKS.contains(&allowed) => {
+                body.insert(key.clone(), value.clone());
+            }
+            _ => return wrong("only the plugin's manifest may set this"),
+        }
+    }
+    Ok(())
+}
+
+/// Null, empty or false: a description of a container has many of these.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(object) => object.is_empty(),
+        Value::Bool(true) | Value::Number(_) => false,
+    }
+}
+
+fn object(value: Option<Value>, of: &str) -> Result<Map<String, Value>, String> {
+    match value {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(object)) => Ok(object),
+        Some(_) => Err(format!("{of}: expected an object")),
+    }
+}
+
+fn add_labels(body: &mut Map<String, Value>, own: &BTreeMap<&'static str, String>) -> Result<(), String> {
+    let mut labels = object(body.remove("Labels"), "container.config.Labels")?;
+    labels.retain(|label, _| !label.starts_with("disbatch."));
+    labels.extend(own.iter().map(|(label, value)| ((*label).to_owned(), Value::from(value.as_str()))));
+    body.insert("Labels".to_owned(), labels.into());
+    Ok(())
+}
+
+/// What the container has of its host.
+fn host(mut host: Map<String, Value>, told: &Told) -> Result<Map<String, Value>, String> {
+    let settings = &told.worker.settings;
+    let mut mounts = match host.remove("Mounts") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(mounts)) => mounts,
+        Some(_) => return Err("container.config.HostConfig.Mounts: expected a list".to_owned()),
+    };
+    mounts.extend(settings.mounts.iter().map(mount));
+    let folder = told.worker.work_dir.to_str().ok_or("the path of the private folder is no text")?;
+    mounts.push(json!({ "Type": "bind", "Source": folder, "Target": settings.folder() }));
+    host.insert("Mounts".to_owned(), mounts.into());
+    if let Some(network) = &settings.network {
+        host.insert("NetworkMode".to_owned(), network.as_str().into());
+    }
+    limit(&mut host, settings.limits.unwrap_or_default());
+    // The output goes to the task; the engine need not keep it besides.
+    host.entry("LogConfig").or_insert_with(|| json!({ "Type": "none" }));
+    host.entry("SecurityOpt").or_insert_with(|| json!(["no-new-privileges"]));
+    // It is run once, and what is known of it is asked for when it has ended.
+    host.remove("RestartPolicy");
+    host.insert("AutoRemove".to_owned(), false.into());
+    Ok(host)
+}
+
+fn mount(mount: &Mount) -> Value {
+    json!({ "Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only })
+}
+
+fn limit(host: &mut Map<String, Value>, limits: Limits) {
+    if let Some(memory) = limits.memory {
+        host.insert("Memory".to_owned(), memory.into());
+        // With as much again on disk it would be no limit.
+        host.insert("MemorySwap".to_owned(), memory.into());
+    }
+    // Billionths of a processor.
+    let billionths = limits.cpus.and_then(|cpus| Duration::try_from_secs_f64(cpus).ok());
+    if let Some(billionths) = billionths.and_then(|cpus| u64::try_from(cpus.as_nanos()).ok()) {
+        host.insert("NanoCpus".to_owned(), billionths.into());
+    }
+    if let Some(pids) = limits.pids {
+        host.insert("PidsLimit".to_owned(), pids.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::told::tests::told;
+
+    fn labels() -> BTreeMap<&'static str, String> {
+        BTreeMap::from([("disbatch.task", "0a".to_owned())])
+    }
+
+    fn create(settings: &Value, params: &Value) -> Result<Create, String> {
+        Create::new(&told(settings, params), &labels())
+    }
+
+    /// With what the task brings.
+    fn brought(settings: &Value, config: &Value) -> Result<Create, String> {
+        let mut settings = settings.clone();
+        settings["config_from_params"] = true.into();
+        create(&settings, &json!({ "Container": { "Config": config } }))
+    }
+
+    #[test]
+    fn an_image_is_enough() {
+        let mut create = create(&json!({ "image": "busybox" }), &json!({})).unwrap();
+        assert_eq!((create.name.as_str(), create.image.as_str()), ("disbatch-0a-3", "busybox"));
+        assert!(create.body["Env"].as_array().unwrap().contains(&json!("DISBATCH_TASK_ID=0a")));
+        create.body["Env"] = Value::Null;
+        let expected = json!({
+            "Image": "busybox", "WorkingDir": "/work", "Env": null, "Labels": { "disbatch.task": "0a" },
+            "Tty": false, "OpenStdin": true, "StdinOnce": true,
+            "AttachStdin": true, "AttachStdout": true, "AttachStderr": true,
+            "HostConfig": {
+                "Mounts": [{ "Type": "bind", "Source": "/tmp/disbatch-0a", "Target": "/work" }],
+                "LogConfig": { "Type": "none" }, "SecurityOpt": ["no-new-privileges"], "AutoRemove": false,
+            },
+        });
+        assert_eq!(create.body, expected);
+        assert_eq!((create.user(), create.memory()), (None, None));
+    }
+
+    #[test]
+    fn what_the_manifest_says_is_asked_for() {
+        let settings = json!({
+            "image": "i:1", "command": ["run", "it"], "entrypoint": ["/bin/sh", "-c"], "user": "7:8",
+            "workdir": "/data", "network": "none",
+            "mounts": [{ "source": "/srv", "target": "/in", "read_only": true }, { "source": "/a", "target": "/b" }],
+            "limits": { "memory": 1_048_576, "cpus": 0.5, "pids": 9 },
+        });
+        let create = create(&settings, &json!({})).unwrap();
+        let body = &create.body;
+        assert_eq!((&body["Cmd"], &body["Entrypoint"]), (&json!(["run", "it"]), &json!(["/bin/sh", "-c"])));
+        assert_eq!((&body["User"], &body["WorkingDir"]), (&json!("7:8"), &json!("/data")));
+        let mounts = json!([
+            { "Type": "bind", "Source": "/srv", "Target": "/in", "ReadOnly": true },
+            { "Type": "bind", "Source": "/a", "Target": "/b", "ReadOnly": false },
+            { "Type": "bind", "Source": "/tmp/disbatch-0a", "Target": "/data" },
+        ]);
+        let host = &body["HostConfig"];
+        assert_eq!((&host["Mounts"], &host["NetworkMode"]), (&mounts, &json!("none")));
+        assert_eq!((&host["Memory"], &host["MemorySwap"]), (&json!(1_048_576), &json!(1_048_576)));
+        assert_eq!((&host["NanoCpus"], &host["PidsLimit"]), (&json!(500_000_000), &json!(9)));
+        assert_eq!((create.user(), create.memory()), (Some((7, Some(8))), Some(1_048_576)));
+    }
+
+    #[test]
+    fn what_else_dockers_interface_takes_is_passed_on_but_for_what_is_needed_here() {
+        let config = json!({
+            "Image": "other", "Cmd": ["x"], "Hostname": "h", "Tty": true, "OpenStdin": false,
+            "WorkingDir": "/elsewhere", "Labels": { "mine": "1", "disbatch.task": "forged" },
+            "HostConfig": {
+                "RestartPolicy": { "Name": "always" }, "AutoRemove": true, "Privileged": true,
+                "SecurityOpt": [], "LogConfig": { "Type": "journald" },
+                "Mounts": [{ "Type": "tmpfs", "Target": "/t" }], "Ulimits": [{ "Name": "nofile", "Soft": 9, "Hard": 9 }],
+            },
+        });
+        let create = create(&json!({ "image": "i", "config": config }), &json!({})).unwrap();
+        let body = &create.body;
+        assert_eq!(
+            (create.image.as_str(), &body["Cmd"], &body["Hostname"]),
+            ("i", &json!(["x"]), &json!("h"))
+        );
+        assert_eq!((&body["Tty"], &body["OpenStdin"]), (&json!(false), &json!(true)));
+        assert_eq!(body["WorkingDir"], "/elsewhere");
+        assert_eq!(body["Labels"], json!({ "mine": "1", "disbatch.task": "0a" }));
+        let host = &body["HostConfig"];
+        assert_eq!((&host["RestartPolicy"], &host["AutoRemove"]), (&Value::Null, &json!(false)));
+        assert_eq!((&host["Privileged"], &host["SecurityOpt"]), (&json!(true), &json!([])));
+        assert_eq!(
+            (&host["LogConfig"]["Type"], &host["Ulimits"][0]["Soft"]),
+            (&json!("journald"), &json!(9))
+        );
+        assert_eq!(host["Mounts"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_task_may_bring_what_its_container_is_like_and_nothing_of_the_host() {
+        let described = json!({
+            "Image": "theirs:2", "Cmd": ["y"], "Env": ["A=2"], "Labels": { "who": "they" }, "StopTimeout": 5,
+            "Tty": true, "Volumes": { "/v": {} }, "Entrypoint": null, "User": "", "OnBuild": [], "HostConfig": {},
+        });
+        let settings = json!({ "image": "i", "command": ["x"], "entrypoint": ["e"], "user": "7" });
+        let create = brought(&settings, &described).unwrap();
+        let body = &create.body;
+        assert_eq!((create.image.as_str(), &body["Cmd"]), ("theirs:2", &json!(["y"])));
+        assert_eq!((&body["Entrypoint"], &body["User"]), (&json!(["e"]), &json!("7")));
+        assert_eq!(
+            (&body["Labels"]["who"], &body["Labels"]["disbatch.task"]),
+            (&json!("they"), &json!("0a"))
+        );
+        assert!(body["Env"].as_array().unwrap().contains(&json!("A=2")));
+        assert_eq!((&body["Tty"], &body["Volumes"]), (&json!(false), &Value::Null));
+        let refused = |config: Value| brought(&settings, &config).unwrap_err();
+        for (config, expected) in [
+            (json!({ "HostConfig": { "Privileged": true } }), "HostConfig: only the plugin's manifest may"),
+            (json!({ "Binds": ["/:/host"] }), "Binds: only the plugin's manifest may"),
+            (json!({ "NetworkingConfig": { "x": 1 } }), "NetworkingConfig: only the plugin's manifest may"),
+            (json!({ "User": "0" }), "User: the plugin's manifest says who the user is"),
+            (json!({ "Labels": "x" }), "Labels: expected an object"),
+            (json!({ "Env": "x" }), "Env: expected a list of NAME=value"),
+        ] {
+            let why = refused(config);
+            assert!(why.starts_with(&format!("params.Container.Config.{expected}")), "{why}");
+        }
+    }
+
+    #[test]
+    fn without_an_image_there_is_no_container() {
+        for settings in [json!({}), json!({ "config": { "Image": 5 } })] {
+            let why = create(&settings, &json!({})).unwrap_err();
+            assert_eq!(why, "neither the plugin's manifest nor the task names an image");
+        }
+        assert_eq!(brought(&json!({}), &json!({ "Image": "x" })).unwrap().image, "x");
+        assert!(brought(&json!({}), &json!({ "Image": "a b" })).is_err());
+        let wrong = json!({ "image": "i", "config": { "HostConfig": { "Mounts": {} } } });
+        assert_eq!(
+            create(&wrong, &json!({})).unwrap_err(),
+            "container.config.HostConfig.Mounts: expected a list"
+        );
+    }
+
+    #[test]
+    fn a_user_is_only_chosen_where_nobody_has_said_one() {
+        let mut plain = create(&json!({ "image": "i", "config": { "User": "" } }), &json!({})).unwrap();
+        assert!(plain.is_without_user());
+        plain.set_user(7, 8);
+        assert_eq!((plain.is_without_user(), &plain.body["User"]), (false, &json!("7:8")));
+        for said in [json!({ "image": "i", "user": "0" }), json!({ "image": "i", "config": { "User": "u" } })]
+        {
+            assert!(!create(&said, &json!({})).unwrap().is_without_user(), "{said}");
+        }
+        assert!(!brought(&json!({ "image": "i" }), &json!({ "User": "5" })).unwrap().is_without_user());
+    }
+
+    #[test]
+    fn only_numbers_are_known_as_users_here() {
+        for (user, expected) in [
+            ("7", Some((7, None))),
+            ("7:g", Some((7, None))),
+            ("u", None),
+            ("", None),
+            ("7:8", Some((7, Some(8)))),
+        ] {
+            let create = create(&json!({ "image": "i", "user": user }), &json!({})).unwrap();
+            assert_eq!(create.user(), expected, "{user}");
+        }
+    }
+}

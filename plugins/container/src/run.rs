@@ -1,0 +1,291 @@
+//! One container from its image to its removal.
+
+use std::cell::Cell;
+use std::io::{self, Read};
+use std::os::unix::fs::lchown;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::unistd::{Gid, Uid};
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::time::{Instant, sleep, timeout};
+use zeroize::Zeroizing;
+
+use crate::address::{Signposts, is_usable};
+use crate::api::{Engine, Error, FromContainer, ToContainer};
+use crate::channel::Channel;
+use crate::output::{self, Targets};
+use crate::process::Process;
+use crate::request::Create;
+use crate::stop::Stop;
+use crate::told::Told;
+use crate::{CANNOT_RUN, image, labels, memory, note, tidy};
+
+/// The exit code when the task was to end before there was a container: that of a process that SIGTERM ends.
+const TOLD_TO_END: u8 = 128 + 15;
+
+/// The exit code of what SIGKILL has ended.
+const KILLED: i64 = 128 + 9;
+
+/// How long the output may take to arrive after the end of the container.
+const OUTPUT_TAKES: Duration = Duration::from_secs(30);
+
+/// How long an engine may be away while a container runs: it may be started anew.
+const ENGINE_TAKES: Duration = Duration::from_secs(60);
+
+/// How often it is looked for.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How often it is tried to remove a container.
+const REMOVALS: u32 = 5;
+
+/// Runs the task of which the runner tells, and returns the exit code of its container.
+pub async fn run(mut source: impl Read) -> u8 {
+    let mut line = Zeroizing::new(Vec::new());
+    let read = source.read_to_end(&mut line);
+    drop(source);
+    let ran = match read {
+        Ok(_) => Box::pin(work(&line)).await,
+        Err(error) => Err(format!("cannot read the task: {error}")),
+    };
+    ran.unwrap_or_else(|why| {
+        note(&why);
+        CANNOT_RUN
+    })
+}
+
+async fn work(line: &[u8]) -> Result<u8, String> {
+    let told = Told::parse(line)?;
+    let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;
+    let mut channel = Channel::open(&told.worker.work_dir)?;
+    let this = Process::this().map_err(|error| error.to_string())?;
+    let mut create = Create::new(&told, &labels::of(&told, &this))?;
+    let prepare = async {
+        let engine = engine(&told).await?;
+        tidy::before(&engine, &told, &this).await?;
+        choose_user(&engine, &mut create).await?;
+        image::ensure(&engine, &told, &create, &mut channel).await?;
+        Ok::<_, String>(engine)
+    };
+    let engine = tokio::select! {
+        engine = prepare => engine?,
+        () = stop.wanted() => return Ok(TOLD_TO_END),
+    };
+    let folder = hand_over(&told, &create);
+    folder.map_err(|error| format!("cannot give the private folder to the container's user: {error}"))?;
+    let created = engine.create(&create.name, &create.body).await;
+    let id = created.map_err(|error| format!("cannot create the container {}: {error}", create.name))?;
+    let container = Container { engine: &engine, id: &id, told: &told, create: &create };
+    let ran = Box::pin(container.live(&mut channel, &mut stop)).await;
+    container.remove().await;
+    ran
+}
+
+async fn engine(told: &Told) -> Result<Engine, String> {
+    let of_node = told.worker.engine_config.as_ref().and_then(|config| config.socket.as_deref());
+    let of_plugin = told.worker.settings.socket.as_deref();
+    let address = Signposts::here(None).find([of_plugin, of_node], is_usable)?;
+    Engine::connect(address).await.map_err(|error| error.to_string())
+}
+
+/// Where an engine that is root's serves somebody else, what root in a container leaves in the private folder could not be
+/// removed or stored, and another user of the image's could not get in. So it is the user whom the folder belongs to, unless
+/// somebody has said another one.
+async fn choose_user(engine: &Engine, create: &mut Create) -> Result<(), String> {
+    let (user, group) = (Uid::effective(), Gid::effective());
+    if user.is_root() || !create.is_without_user() {
+        return Ok(());
+    }
+    if !engine.is_rootless().await.map_err(|error| error.to_string())? {
+        create.set_user(user.as_raw(), group.as_raw());
+    }
+    Ok(())
+}
+
+/// Makes the private folder the property of the user in the container, who could not get into it otherwise. Only root
+/// can, and only a user with a number is known here.
+fn hand_over(told: &Told, create: &Create) -> io::Result<()> {
+    match create.user() {
+        Some((user, group)) if user != 0 && Uid::effective().is_root() => {
+            lchown(&told.worker.work_dir, Some(user), group)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A container that was created.
+struct Container<'a> {
+    engine: &'a Engine,
+    id: &'a str,
+    told: &'a Told,
+    create: &'a Create,
+}
+
+/// How it ended.
+struct Ended {
+    code: i64,
+    /// Whether it was made to.
+    stopped: bool,
+    oom: bool,
+}
+
+impl Container<'_> {
+    /// Starts it and follows it to its end.
+    async fn live(&self, channel: &mut Channel, stop: &mut Stop) -> Result<u8, String> {
+        let mut facts = json!({ "container": self.id, "image": self.create.image });
+        let kills = memory::kills();
+        let cannot = |error: Error| format!("cannot start the container {}: {error}", self.create.name);
+        let prepare = async {
+            facts["digest"] = self.digest().await.into();
+            // Now as well: it may be killed, or this process.
+            channel.say(&json!({ "facts": facts })).await;
+            self.engine.attach(self.id).await.map_err(cannot)
+        };
+        // An engine may be slow, and what is to end is not begun.
+        let streams = tokio::select! {
+            biased;
+            () = stop.wanted() => return Ok(TOLD_TO_END),
+            streams = prepare => streams?,
+        };
+        self.engine.start(self.id).await.map_err(cannot)?;
+        let (code, stopped) = self.follow(streams, channel, stop).await?;
+        channel.drain().await;
+        let ended = self.ended(code, stopped, kills).await;
+        facts["exit_code"] = ended.code.into();
+        facts["oom"] = ended.oom.into();
+        channel.say(&json!({ "facts": facts })).await;
+        self.explain(&ended);
+        // Some engines have no code for a container that they have lost.
+        Ok(u8::try_from(ended.code).unwrap_or(CANNOT_RUN))
+    }
+
+    /// Feeds and listens until the container has ended. Returns its exit code, and whether it was told to end.
+    async fn follow(
+        &self,
+        (from, mut to): (FromContainer, ToContainer),
+        channel: &mut Channel,
+        stop: &mut Stop,
+    ) -> Result<(i64, bool), String> {
+        let mut targets = Targets::own().map_err(|error| format!("cannot pass on output: {error}"))?;
+        let feed = async {
+            // A container need not read its standard input.
+            let _unread = to.write_all(&self.told.task).await;
+            let _closed = to.shutdown().await;
+            std::future::pending::<io::Result<()>>().await
+        };
+        let streams = async {
+            tokio::select! {
+                copied = output::copy(from, &mut targets) => copied,
+                never = feed => never,
+            }
+        };
+        let stopped = Cell::new(false);
+        let end = async {
+            stop.wanted().await;
+            stopped.set(true);
+            self.stop().await;
+        };
+        let wait = self.wait();
+        tokio::pin!(streams, end, wait);
+        let (mut copied, mut is_asked) = (None, false);
+        let code = loop {
+            tokio::select! {
+                code = &mut wait => break code,
+                ended = &mut streams, if copied.is_none() => copied = Some(ended),
+                () = &mut end, if !is_asked => is_asked = true,
+                never = channel.relay() => match never {},
+            }
+        };
+        let code = code.map_err(|error| format!("lost the container {}: {error}", self.create.name))?;
+        if copied.is_none() {
+            copied = timeout(OUTPUT_TAKES, streams).await.ok();
+        }
+        match copied {
+            Some(Ok(())) => {}
+            Some(Err(error)) => note(&format_args!("the output of the container broke off: {error}")),
+            None => note(&format_args!("the output of the container did not come to its end")),
+        }
+        Ok((code, stopped.get()))
+    }
+
+    /// Waits for the end, also where the engine is started anew meanwhile.
+    async fn wait(&self) -> Result<i64, Error> {
+        let mut away_since = None;
+        loop {
+            match self.engine.wait(self.id).await {
+                Err(error) if error.is_lost() => {}
+                ended => return ended,
+            }
+            let since = *away_since.get_or_insert_with(Instant::now);
+            sleep(LOOK_AGAIN).await;
+            match self.engine.inspect(self.id).await {
+                Ok(found) if found.state.running || found.state.paused => away_since = None,
+                Ok(found) => return Ok(found.state.exit_code),
+                Err(error) if error.is_lost() && since.elapsed() < ENGINE_TAKES => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Has it end.
+    async fn stop(&self) {
+        let Err(error) = self.engine.stop(self.id, self.told.grace).await else { return };
+        if !error.is_missing() {
+            note(&format_args!("cannot stop the container, which is removed: {error}"));
+            self.remove().await;
+        }
+    }
+
+    async fn remove(&self) {
+        let mut failed = None;
+        for _ in 0..REMOVALS {
+            match self.engine.remove(self.id).await {
+                Ok(()) => return,
+                Err(error) => failed = Some(error),
+            }
+            // Others may be removing it, or the engine is not done with it.
+            sleep(LOOK_AGAIN / REMOVALS).await;
+        }
+        if let Some(error) = failed {
+            note(&format_args!("the container {} is left for later: {error}", self.create.name));
+        }
+    }
+
+    /// By what its image is known.
+    async fn digest(&self) -> Option<String> {
+        let id = self.engine.inspect(self.id).await.ok()?.image?;
+        // The name may mean another one by now.
+        let found = self.engine.image(&id).await.ok()?;
+        image::digest(&self.create.image, &found)
+    }
+
+    /// What the engine knows of its end, and what the kernel does: `kills`: how often it had killed before.
+    async fn ended(&self, code: i64, stopped: bool, kills: Option<u64>) -> Ended {
+        let state = self.engine.inspect(self.id).await.ok().map(|found| found.state);
+        let state = state.filter(|state| !state.running && !state.paused);
+        let code = state.as_ref().map_or(code, |state| state.exit_code);
+        // Not all engines hear of it.
+        let is_killed = code == KILLED && !stopped && memory::kills() > kills;
+        Ended { code, stopped, oom: is_killed || state.is_some_and(|state| state.oom_killed) }
+    }
+
+    /// Says what an exit code alone does not.
+    fn explain(&self, ended: &Ended) {
+        if ended.oom && ended.code != 0 {
+            match self.create.memory() {
+                Some(limit) => {
+                    note(&format_args!("the container ran out of memory: its limit is {limit} bytes"))
+                }
+                None => note(&format_args!("the container ran out of memory")),
+            }
+        }
+        let code = ended.code;
+        let signal = i32::try_from(code - 128).ok().and_then(|number| Signal::try_from(number).ok());
+        if let Some(signal) = signal.filter(|_| !ended.stopped) {
+            note(&format_args!("the container ended with exit code {code}, which is that of {signal}"));
+        } else if u8::try_from(code).is_err() {
+            note(&format_args!("the container ended with exit code {code}"));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Asks the service. It is asked again only where it cannot have begun with the task: when no connection was made, or when it
+//! says that it cannot take anything now (503).
+
+use std::time::Duration;
+
+use reqwest::header::RETRY_AFTER;
+use reqwest::{Client, Response, StatusCode, redirect};
+
+use crate::describe::describe;
+use crate::note;
+use crate::request::Request;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// How long the whole may take.
+const WHOLE: Duration = Duration::from_secs(60);
+
+/// The longest pause before it is asked again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// So many bytes of an answer are shown.
+const SHOWN: usize = 4096;
+
+/// Why the service does not work on the task.
+#[derive(Debug)]
+pub struct Failure {
+    /// In words.
+    pub why: String,
+    /// The status of its answer, if it has answered.
+    pub status: Option<u16>,
+}
+
+impl Failure {
+    /// One without an answer.
+    pub fn of(why: String) -> Self {
+        Self { why, status: None }
+    }
+}
+
+/// Asks until the service has the task.
+///
+/// # Errors
+/// It has not, or that is not known.
+pub async fn ask(request: &Request, retries: u32) -> Result<(), Failure> {
+    let client = client(request)
+        .map_err(|error| Failure::of(format!("cannot ask the web service: {}", describe(error))))?;
+    let mut tried = 0;
+    loop {
+        let (failure, pause) = match once(&client, request).await {
+            Ok(()) => return Ok(()),
+            Err(Attempt::Over(failure)) => return Err(failure),
+            Err(Attempt::Again(failure, pause)) => (failure, pause),
+        };
+        if tried >= retries {
+            return Err(failure);
+        }
+        let pause = pause.unwrap_or_else(|| backoff(tried)).min(LONGEST_PAUSE);
+        tried += 1;
+        let seconds = pause.as_secs_f64();
+        note(&format_args!("{}; asked again in {seconds} s, {tried} of {retries}", failure.why));
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// What an attempt that has failed means.
+enum Attempt {
+    /// The service cannot have begun; and after which pause it wants to be asked again, if it says so.
+    Again(Failure, Option<Duration>),
+    /// It may have begun, or does not want to.
+    Over(Failure),
+}
+
+fn client(request: &Request) -> Result<Client, reqwest::Error> {
+    // Fails when a provider is installed already, which is as good.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = Client::builder()
+        .user_agent(concat!("disbatch-http/", env!("CARGO_PKG_VERSION")))
+        // What was meant for one address is not for another one.
+        .redirect(redirect::Policy::none())
+        .connect_timeout(CONNECT)
+        .timeout(WHOLE);
+    if request.url.host_str().is_some_and(is_on_this_host) {
+        // A proxy of the environment would look for the service on its own host.
+        builder = builder.no_proxy();
+    }
+    builder.build()
+}
+
+fn is_on_this_host(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host == "[::1]" || host.starts_with("127.")
+}
+
+async fn once(client: &Client, request: &Request) -> Result<(), Attempt> {
+    let sent = client
+        .post(request.url.clone())
+        .headers(request.headers.clone())
+        .body(request.body.clone())
+        .send()
+        .await;
+    let response = match sent {
+        Ok(response) => response,
+        Err(error) if error.is_connect() => {
+            let why = format!("the web service cannot be reached: {}", describe(error));
+            return Err(Attempt::Again(Failure::of(why), None));
+        }
+        Err(error) => {
+            let why = format!(
+                "the web service has not answered, and may have begun with the task: {}",
+                describe(error)
+            );
+            return Err(Attempt::Over(Failure::of(why)));
+        }
+    };
+    match response.status() {
+        StatusCode::CREATED => Ok(()),
+        StatusCode::SERVICE_UNAVAILABLE => {
+            let pause = wanted_pause(&response);
+            Err(Attempt::Again(refusal(response).await, pause))
+        }
+        _ => Err(Attempt::Over(refusal(response).await)),
+    }
+}
+
+/// What an answer says that is not the right one.
+async fn refusal(mut response: Response) -> Failure {
+    let status = response.status();
+    let mut body = Vec::new();
+    while body.len() < SHOWN {
+        match response.chunk().await {
+            Ok(Some(piece)) => body.extend_from_slice(&piece),
+            // What has come of it is enough.
+            Ok(None) | Err(_) => break,
+        }
+    }
+    body.truncate(SHOWN);
+    let mut why = format!("the web service has answered with {status} and not with 201 Created");
+    let body = String::from_utf8_lossy(&body);
+    if !body.trim().is_empty() {
+        why = format!("{why}:\n{}", body.trim_end());
+    }
+    Failure { why, status: Some(status.as_u16()) }
+}
+
+/// What `Retry-After` says in seconds.
+fn wanted_pause(response: &Response) -> Option<Duration> {
+    let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// 1, 2, 4, .. seconds.
+fn backoff(tried: u32) -> Duration {
+    Duration::from_secs(1 << tried.min(6))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow() {
+        assert_eq!([0, 1, 4].map(|tried| backoff(tried).as_secs()), [1, 2, 16]);
+        assert!(backoff(u32::MAX) > LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn a_machine_knows_itself() {
+        for own in ["localhost", "127.0.0.1", "127.9.9.9", "[::1]"] {
+            assert!(is_on_this_host(own), "{own}");
+        }
+        for other in ["10.0.0.1", "localhost.example", "[::2]"] {
+            assert!(!is_on_this_host(other), "{other}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What the service is asked with. Pure.
+
+use std::collections::BTreeMap;
+
+use reqwest::Url;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Map, Value, json};
+
+use crate::allow;
+use crate::told::Told;
+
+/// The parameters of a task that say how its service is asked.
+const URL: &str = "url";
+const HEADERS: &str = "httpHeaders";
+
+/// What is ours to say.
+const NOT_TO_BE_SET: [&str; 6] =
+    ["host", "content-length", "transfer-encoding", "connection", "upgrade", "expect"];
+
+/// One request.
+pub struct Request {
+    /// Where.
+    pub url: Url,
+    /// With which headers.
+    pub headers: HeaderMap,
+    /// JSON.
+    pub body: String,
+}
+
+impl Request {
+    /// The request for a task. There is none that the node does not allow.
+    ///
+    /// # Errors
+    /// Something of it cannot be used, or the address is none that this node asks. Shows no values.
+    pub fn of(told: &Told) -> Result<Self, String> {
+        let (url, whose) = url(told)?;
+        match whose {
+            Whose::Plugins => allow::check(&url, told.allowed())?,
+            Whose::Tasks => {
+                allow::check_of_task(&url, told.allowed(), !told.worker.settings.headers.is_empty())?;
+            }
+        }
+        Ok(Self { url, headers: headers(told)?, body: body(told)?.to_string() })
+    }
+}
+
+/// Who has said where the service is.
+enum Whose {
+    /// The plugin's manifest.
+    Plugins,
+    /// Whoever has submitted the task.
+    Tasks,
+}
+
+fn url(told: &Told) -> Result<(Url, Whose), String> {
+    let whose = if told.worker.settings.url.is_some() { Whose::Plugins } else { Whose::Tasks };
+    let (place, text) = match (&told.worker.settings.url, told.params().get(URL)) {
+        (Some(url), _) => ("http.url of the plugin", filled(url, &told.worker.secrets)?),
+        (None, Some(Value::String(url))) => ("params.url", url.clone()),
+        (None, Some(_)) => return Err("params.url must be text".to_owned()),
+        (None, None) => {
+            return Err(
+                "neither the plugin's manifest nor params.url says where the web service is".to_owned()
+            );
+        }
+    };
+    let url = text.parse::<Url>().map_err(|error| format!("{place} is no address: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("{place} must be an address with http:// or https://"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(format!("{place} has a password: it belongs into a header"));
+    }
+    Ok((url, whose))
+}
+
+/// Those of the plugin, then those of the task.
+fn headers(told: &Told) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    for (name, value) in &told.worker.settings.headers {
+        let value = filled(value, &told.worker.secrets)?;
+        add(&mut headers, "http.headers of the plugin", name, &value)?;
+    }
+    match told.params().get(HEADERS) {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(of_task)) => {
+            for (name, value) in of_task {
+                let Value::String(value) = value else {
+                    return Err(format!("params.{HEADERS}: {name:?} must be text"));
+                };
+                add(&mut headers, "params.httpHeaders", name, value)?;
+            }
+        }
+        Some(_) => return Err(format!("params.{HEADERS} must be an object of text")),
+    }
+    Ok(headers)
+}
+
+fn add(headers: &mut HeaderMap, place: &str, name: &str, value: &str) -> Result<(), String> {
+    let header =
+        name.parse::<HeaderName>().map_err(|_| format!("{place}: {name:?} is no name of a header"))?;
+    if NOT_TO_BE_SET.contains(&header.as_str()) {
+        return Err(format!("{place}: {name:?} cannot be set"));
+    }
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| format!("{place}: the value of {name:?} cannot be one of a header"))?;
+    value.set_sensitive(true);
+    headers.insert(header, value);
+    Ok(())
+}
+
+/// `text` with the values of the plugin's secrets in the place of `{{secret:NAME}}`.
+fn filled(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("{{secret:") {
+        let Some((name, behind)) = after.split_once("}}") else { break };
+        let secret = secrets.get(name.trim());
+        let secret = secret.ok_or_else(|| format!("the plugin has no secret '{}'", name.trim()))?;
+        out.push_str(before);
+        out.push_str(secret);
+        rest = behind;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+fn body(told: &Told) -> Result<Value, String> {
+    let callback = told.callback()?;
+    let url = callback.url.trim_end_matches('/');
+    let of = |what: &str| format!("{url}/{what}");
+    let number = |name: &str| told.variable(name).and_then(|text| text.parse::<i64>().ok());
+    let mut body = json!({
+        "runId": told.id(),
+        "jobId": told.variable("JOB_ID"),
+        "tenant": told.variable("TENANT_ID"),
+        "attempt": number("DISBATCH_ATTEMPT"),
+        "job": job(told.params()),
+        "storage": told.storage(),
+        "callbacks": { "log": of("log"), "status": of("status"), "job_storage": of("job_storage") },
+        "token": callback.token,
+        "lastSuccessStart": told.variable("LAST_SUCCESS_START"),
+        "lastSuccessFinish": told.variable("LAST_SUCCESS_FINISH"),
+    });
+    if let Some(secure) = told.secure_params.as_ref().filter(|secure| !secure.is_empty()) {
+        body["secureParams"] = Value::Object(secure.clone());
+    }
+    Ok(body)
+}
+
+/// The task's parameters, without the headers, which the service has got by then.
+fn job(params: &Value) -> Value {
+    match params {
+        Value::Object(params) => {
+            let others = params.iter().filter(|(name, _)| *name != HEADERS);
+            Value::Object(others.map(|(name, value)| (name.clone(), value.clone())).collect())
+        }
+        Value::Null => Value::Object(Map::new()),
+        other => other.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(task: Value) -> Told {
+        let mut whole = json!({
+            "_id": { "$oid": "6b0003bb686c8275d8013333" },
+            "worker": { "settings": { "url": "https://jobs.example/start" }, "variables": {} },
+            "callback": { "token": "secret-token", "url": "https://dci.example/callbacks/6b0003bb686c8275d8013333" },
+        });
+        for (key, value) in task.as_object().unwrap() {
+            let place = match key.as_str() {
+                "settings" | "variables" | "secrets" | "engine_config" => &mut whole["worker"][key],
+                _ => &mut whole[key],
+            };
+            *place = value.clone();
+        }
+        Told::parse(&whole.to_string()).unwrap()
+    }
+
+    fn refused(task: Value) -> String {
+        Request::of(&told(task)).err().unwrap()
+    }
+
+    #[test]
+    fn the_service_is_told_what_there_is_to_know() {
+        let variables = json!({
+            "RUN_ID": "r", "JOB_ID": "j", "TENANT_ID": "acme", "DISBATCH_ATTEMPT": "2", "LAST_SUCCESS_START": "s",
+            "LAST_SUCCESS_FINISH": "",
+        });
+        let params = json!({ "rows": 3, "httpHeaders": { "X-A": "b" } });
+        let request = Request::of(&told(json!({
+            "variables": variables, "params": params, "storage": { "n": 1 }, "secure_params": { "p": "horse" },
+        })));
+        let request = request.ok().unwrap();
+        let body: Value = serde_json::from_str(&request.body).unwrap();
+        let base = "https://dci.example/callbacks/6b0003bb686c8275d8013333";
+        assert_eq!(
+            body,
+            json!({
+                "runId": "r", "jobId": "j", "tenant": "acme", "attempt": 2, "job": { "rows": 3 },
+                "secureParams": { "p": "horse" }, "storage": { "n": 1 }, "token": "secret-token",
+                "callbacks": {
+                    "log": format!("{base}/log"), "status": format!("{base}/status"),
+                    "job_storage": format!("{base}/job_storage"),
+                },
+                "lastSuccessStart": "s", "lastSuccessFinish": null,
+            })
+        );
+        assert_eq!(request.headers["x-a"], "b");
+        assert_eq!(request.headers["content-type"], "application/json");
+        let bare = Request::of(&told(json!({}))).ok().unwrap();
+        let body: Value = serde_json::from_str(&bare.body).unwrap();
+        assert_eq!((&body["job"], body.get("secureParams")), (&json!({}), None));
+        assert_eq!(body["runId"], "6b0003bb686c8275d8013333");
+    }
+
+    #[test]
+    fn the_manifest_says_where_and_else_the_task() {
+        let of = |task: Value| Request::of(&told(task)).ok().unwrap().url.to_string();
+        let elsewhere = json!({ "url": "http://elsewhere.example/" });
+        assert_eq!(of(json!({ "params": elsewhere.clone() })), "https://jobs.example/start");
+        let allow = json!({ "allow": ["elsewhere.example"] });
+        let task = json!({ "settings": {}, "params": elsewhere, "engine_config": allow });
+        assert_eq!(of(task), "http://elsewhere.example/");
+        assert!(
+            refused(json!({ "settings": {} })).starts_with("neither the plugin's manifest nor params.url")
+        );
+        for (url, message) in [
+            (json!("ftp://x"), "params.url must be an address with http"),
+            (json!("/x"), "params.url is no address"),
+            (json!("http://u:p@x"), "params.url has a password"),
+            (json!(5), "params.url must be text"),
+        ] {
+            let error = refused(json!({ "settings": {}, "params": { "url": url } }));
+            assert!(error.starts_with(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_plugin_has_for_its_service_is_sent_to_no_address_of_a_task() {
+        let of = |engine_config: Value, headers: Value| {
+            let task = json!({
+                "settings": { "headers": headers }, "secrets": { "KEY": "k" }, "engine_config": engine_config,
+                "params": { "url": "https://evil.example/", "httpHeaders": { "X-A": "mine" } },
+            });
+            Request::of(&told(task)).map(|request| request.headers)
+        };
+        let secret = json!({ "Authorization": "Bearer {{secret:KEY}}" });
+        for headers in [secret.clone(), json!({ "Authorization": "Bearer in-the-clear" })] {
+            for engine_config in [json!({}), json!({ "allow": ["*"] }), json!({ "allow": ["jobs.example"] })]
+            {
+                let error = of(engine_config, headers.clone()).err().unwrap();
+                assert!(error.contains("engines.http.allow") && !error.contains("Bearer"), "{error}");
+            }
+        }
+        // Nor is an address asked that only the task has, unless the node allows it.
+        assert!(of(json!({}), json!({})).err().unwrap().contains("engines.http.allow"));
+        assert_eq!(of(json!({ "allow": ["*"] }), json!({})).ok().unwrap()["x-a"], "mine");
+        let named = of(json!({ "allow": ["evil.example"] }), secret).ok().unwrap();
+        assert_eq!(named["authorization"], "Bearer k", "who runs the node knows the host");
+    }
+
+    #[test]
+    fn headers_of_the_task_come_last_and_secrets_are_the_plugins() {
+        let settings = json!({
+            "url": "http://x", "headers": { "Authorization": "Bearer {{secret:KEY}}", "X-A": "a" },
+        });
+        let task = json!({
+            "settings": settings, "secrets": { "KEY": "k" },
+            "params": { "httpHeaders": { "x-a": "{{secret:KEY}}" } },
+        });
+        let request = Request::of(&told(task)).ok().unwrap();
+        assert_eq!(request.headers["authorization"], "Bearer k");
+        assert_eq!(request.headers["x-a"], "{{secret:KEY}}", "a task cannot ask for secrets");
+        let error = refused(json!({ "settings": settings }));
+        assert_eq!(error, "the plugin has no secret 'KEY'");
+        for (headers, message) in [
+            (json!({ "Host": "x" }), "params.httpHeaders: \"Host\" cannot be set"),
+            (json!({ "a b": "x" }), "params.httpHeaders: \"a b\" is no name of a header"),
+            (json!({ "a": "x\ny" }), "params.httpHeaders: the value of \"a\" cannot be one of a header"),
+            (json!({ "a": 5 }), "params.httpHeaders: \"a\" must be text"),
+            (json!(["a"]), "params.httpHeaders must be an object of text"),
+        ] {
+            assert_eq!(refused(json!({ "params": { "httpHeaders": headers } })), message);
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_secret_stays() {
+        let secrets = BTreeMap::from([("A".to_owned(), "1".to_owned())]);
+        assert_eq!(filled("{{secret:A}}-{{secret: A }}", &secrets), Ok("1-1".to_owned()));
+        assert_eq!(filled("{{x}} {{secret:A", &secrets), Ok("{{x}} {{secret:A".to_owned()));
+        assert!(filled("{{secret:B}}", &secrets).is_err());
+    }
+}

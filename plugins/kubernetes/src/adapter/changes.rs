@@ -1,0 +1,168 @@
+//! What happens to objects of a cluster, whatever happens to the connection.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::stream::{self, LocalBoxStream};
+use futures::{Stream, StreamExt};
+use kube::api::{ListParams, WatchParams};
+use kube::core::WatchEvent;
+use kube::{Api, Error, Resource};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout};
+
+use super::cluster::{Pauses, describe, in_time, is_passing, is_too_old};
+
+/// After so many seconds the cluster ends a watch, which is begun again.
+const WATCH: u32 = 120;
+
+/// So much later a watch that has not ended is taken for dead.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// A watch that was shorter had something in its way.
+const SHORT: Duration = Duration::from_secs(5);
+
+/// What was seen.
+#[derive(Debug)]
+pub enum Change<K> {
+    /// All that there are. Others that were there are gone.
+    All(Vec<K>),
+    /// A new one, or one that has changed.
+    One(K),
+    /// One that is gone, as it was seen last.
+    Gone(K),
+    /// The cluster cannot be asked now, and why.
+    Trouble(String),
+}
+
+/// Which objects.
+#[derive(Debug, Clone)]
+pub enum Selection {
+    /// Those that have these labels.
+    Labels(String),
+    /// The one with this name.
+    Name(String),
+}
+
+/// All changes from now on, beginning with all that there are. Ends with the first error that does not pass.
+pub fn changes<K>(api: Api<K>, selection: Selection) -> impl Stream<Item = Result<Change<K>, Error>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + 'static,
+{
+    let watch = Watch {
+        api,
+        selection,
+        version: None,
+        events: None,
+        begun: Instant::now(),
+        pauses: Pauses::default(),
+    };
+    stream::unfold(Some(watch), |watch: Option<Watch<K>>| async move {
+        let mut watch = watch?;
+        match watch.next().await {
+            Ok(change) => Some((Ok(change), Some(watch))),
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+}
+
+struct Watch<K> {
+    api: Api<K>,
+    selection: Selection,
+    /// What was seen last. `None`: nothing that the cluster could go on from.
+    version: Option<String>,
+    events: Option<LocalBoxStream<'static, Result<WatchEvent<K>, Error>>>,
+    /// When the events began.
+    begun: Instant,
+    pauses: Pauses,
+}
+
+impl<K> Watch<K>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + 'static,
+{
+    async fn next(&mut self) -> Result<Change<K>, Error> {
+        loop {
+            let step = match (self.events.is_some(), self.version.clone()) {
+                (true, _) => self.event().await,
+                (false, Some(version)) => self.begin(&version).await.map(|()| None),
+                (false, None) => self.list().await.map(Some),
+            };
+            let error = match step {
+                Ok(Some(change)) => return Ok(change),
+                Ok(None) => continue,
+                Err(error) => error,
+            };
+            self.events = None;
+            if is_too_old(&error) {
+                self.version = None;
+                self.pauses.pause().await;
+                continue;
+            }
+            if !is_passing(&error) {
+                return Err(error);
+            }
+            self.pauses.pause().await;
+            return Ok(Change::Trouble(describe(&error)));
+        }
+    }
+
+    async fn list(&mut self) -> Result<Change<K>, Error> {
+        let params = ListParams::default();
+        let params = match &self.selection {
+            Selection::Labels(labels) => params.labels(labels),
+            Selection::Name(name) => params.fields(&of_name(name)),
+        };
+        let found = in_time(self.api.list(&params)).await?;
+        self.version = Some(found.metadata.resource_version.unwrap_or_default());
+        Ok(Change::All(found.items))
+    }
+
+    async fn begin(&mut self, version: &str) -> Result<(), Error> {
+        let params = WatchParams::default().timeout(WATCH);
+        let params = match &self.selection {
+            Selection::Labels(labels) => params.labels(labels),
+            Selection::Name(name) => params.fields(&of_name(name)),
+        };
+        self.events = Some(in_time(self.api.watch(&params, version)).await?.boxed_local());
+        self.begun = Instant::now();
+        Ok(())
+    }
+
+    /// The next event, if it says something.
+    async fn event(&mut self) -> Result<Option<Change<K>>, Error> {
+        let Some(events) = &mut self.events else { return Ok(None) };
+        let longest = Duration::from_secs(u64::from(WATCH)) + MARGIN;
+        let event = timeout(longest, events.next()).await;
+        let Ok(Some(event)) = event else {
+            // The usual end of a watch. Where it is that of a server, all of its clients come back at once.
+            self.events = None;
+            if self.begun.elapsed() > SHORT {
+                self.pauses.reset();
+            }
+            self.pauses.pause().await;
+            return Ok(None);
+        };
+        let change = match event? {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                self.version = object.meta().resource_version.clone();
+                Some(Change::One(object))
+            }
+            WatchEvent::Deleted(object) => {
+                self.version = object.meta().resource_version.clone();
+                Some(Change::Gone(object))
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                self.version = Some(bookmark.metadata.resource_version);
+                None
+            }
+            WatchEvent::Error(status) => return Err(Error::Api(status)),
+        };
+        self.pauses.reset();
+        Ok(change)
+    }
+}
+
+fn of_name(name: &str) -> String {
+    format!("metadata.name={name}")
+}

@@ -1,0 +1,384 @@
+//! The cluster: how it is reached, and what is asked of it.
+
+use std::error::Error as _;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config, Error};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::settings::EngineConfig;
+
+/// Who makes changes, for those who look at objects.
+const MANAGER: &str = "disbatch";
+
+/// Where a pod finds who it is.
+const OWN_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// How long the cluster may be away before there is something to lose.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long the cluster may take to begin an answer. Some that balance load take connections for a server that is gone, and its
+/// client would wait for ever.
+const ANSWERS: Duration = Duration::from_secs(30);
+
+/// The same where something is to be removed, as there is not much time for that: it is asked for again.
+const REMOVES: Duration = Duration::from_secs(5);
+
+/// The first pause before something is tried again, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// One namespace of a cluster.
+pub struct Cluster {
+    client: Client,
+    /// The namespace.
+    pub namespace: String,
+    /// Its jobs.
+    pub jobs: Api<Job>,
+    /// Its pods.
+    pub pods: Api<Pod>,
+    secrets: Api<Secret>,
+}
+
+impl Cluster {
+    /// Finds the cluster: by the node's kubeconfig, else by that of the environment or the user, else by what a pod has. Asks it
+    /// nothing yet.
+    ///
+    /// # Errors
+    /// There is none, or what leads to it is wrong.
+    pub async fn find(of_node: &EngineConfig, namespace: Option<&str>) -> Result<Self, String> {
+        let config = config(of_node).await?;
+        let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
+        let client = Client::try_from(config)
+            .map_err(|error| format!("cannot reach the cluster: {}", describe(&error)))?;
+        Ok(Self {
+            jobs: Api::namespaced(client.clone(), &namespace),
+            pods: Api::namespaced(client.clone(), &namespace),
+            secrets: Api::namespaced(client.clone(), &namespace),
+            namespace,
+            client,
+        })
+    }
+
+    /// The jobs that a selector finds.
+    ///
+    /// # Errors
+    /// As the client has them.
+    pub async fn jobs_of(&self, selector: &str) -> Result<Vec<Job>, Error> {
+        let params = ListParams::default().labels(selector);
+        Ok(in_time(self.jobs.list(&params)).await?.items)
+    }
+
+    /// The job of that name, whoever has made it.
+    ///
+    /// # Errors
+    /// As the client has them.
+    pub async fn job_named(&self, name: &str) -> Result<Option<Job>, Error> {
+        let params = ListParams::default().fields(&format!("metadata.name={name}"));
+        Ok(in_time(self.jobs.list(&params)).await?.items.pop())
+    }
+
+    /// Makes a job.
+    ///
+    /// # Errors
+    /// As the client has them.
+    pub async fn create_job(&self, job: &Value) -> Result<Job, Error> {
+        self.create(self.jobs.resource_url(), job).await
+    }
+
+    /// Makes a secret, in place of one of the same name.
+    ///
+    /// # Errors
+    /// As the client has them.
+    pub async fn create_secret(&self, name: &str, secret: &Value) -> Result<(), Error> {
+        let url = self.secrets.resource_url();
+        let created: Result<Secret, Error> = self.create(url, secret).await;
+        match created {
+            Err(Error::Api(status)) if status.is_already_exists() => {
+                match in_time(self.secrets.delete(name, &DeleteParams::default())).await {
+                    Err(Error::Api(status)) if status.is_not_found() => {}
+                    other => drop(other?),
+                }
+                self.create::<Secret>(url, secret).await.map(drop)
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Asks for something to be made, and to be refused if there is a key that the cluster does not know: it would pass over what
+    /// is misspelt.
+    async fn create<K: DeserializeOwned>(&self, url: &str, body: &Value) -> Result<K, Error> {
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let bytes = serde_json::to_vec(body).map_err(Error::SerdeError)?;
+        let mut request = Request::new(url).create(&params, bytes).map_err(Error::BuildRequest)?;
+        if let Ok(strict) = format!("{}&fieldValidation=Strict", request.uri()).parse() {
+            *request.uri_mut() = strict;
+        }
+        in_time(self.client.request(request)).await
+    }
+
+    /// Changes a job.
+    ///
+    /// # Errors
+    /// As the client has them.
+    pub async fn patch_job(&self, name: &str, patch: &Value) -> Result<Job, Error> {
+        in_time(self.jobs.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await
+    }
+
+    /// Removes a job, if it still is what is meant.
+    ///
+    /// # Errors
+    /// As the client has them. That it is gone or is another one is none.
+    pub async fn remove(&self, job: &Known, how: Removal) -> Result<Removed, Error> {
+        let params = match how {
+            Removal::WithPods => DeleteParams::foreground(),
+            Removal::PodsLater => DeleteParams::background(),
+        };
+        let params = params.preconditions(Preconditions {
+            uid: Some(job.uid.clone()),
+            resource_version: job.version.clone(),
+        });
+        match soon(self.jobs.delete(&job.name, &params)).await {
+            Ok(_) => Ok(Removed::Done),
+            Err(Error::Api(status)) if status.is_not_found() => Ok(Removed::Done),
+            Err(Error::Api(status)) if status.is_conflict() => Ok(Removed::Changed),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// One certain job.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// Its id.
+    pub uid: String,
+    /// If it must not have changed: what it was.
+    pub version: Option<String>,
+}
+
+impl Known {
+    /// This one, however it may be by now.
+    pub fn of(job: &Job) -> Self {
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        Self { name: text(&job.metadata.name), uid: text(&job.metadata.uid), version: None }
+    }
+
+    /// This one as long as it is as it was seen.
+    pub fn unchanged(job: &Job) -> Self {
+        Self { version: job.metadata.resource_version.clone(), ..Self::of(job) }
+    }
+}
+
+/// How a job is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// It is there until its pods are gone.
+    WithPods,
+    /// Its pods have ended, and the cluster cleans up when it has the time.
+    PodsLater,
+}
+
+/// What came of removing one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removed {
+    /// It is gone or going.
+    Done,
+    /// It is not as it was seen.
+    Changed,
+}
+
+async fn config(of_node: &EngineConfig) -> Result<Config, String> {
+    let kubeconfig = match &of_node.kubeconfig {
+        Some(path) => {
+            Kubeconfig::read_from(path).map_err(|error| format!("engines.kubernetes.kubeconfig: {error}"))?
+        }
+        None => match Kubeconfig::read() {
+            Ok(kubeconfig) => kubeconfig,
+            // Without the variables of a pod, which plugins do not have, its own network still knows the name of the cluster.
+            Err(_) if Path::new(OWN_TOKEN).exists() => {
+                let config = Config::incluster_env().or_else(|_| Config::incluster_dns());
+                return config.map_err(|error| format!("cannot reach the cluster of this pod: {error}"));
+            }
+            Err(error) => {
+                return Err(format!("no cluster is known (engines.kubernetes.kubeconfig): {error}"));
+            }
+        },
+    };
+    let has_proxy = names_proxy(&kubeconfig);
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    let mut config = config.map_err(|error| format!("the kubeconfig cannot be used: {error}"))?;
+    if !has_proxy {
+        // That of the environment would be used whatever `no_proxy` says of the cluster.
+        config.proxy_url = None;
+    }
+    Ok(config)
+}
+
+/// Whether the cluster that is meant is behind a proxy.
+fn names_proxy(kubeconfig: &Kubeconfig) -> bool {
+    let current = kubeconfig.current_context.as_deref().unwrap_or_default();
+    let context = kubeconfig.contexts.iter().find(|found| found.name == current);
+    let context = context.and_then(|found| found.context.as_ref());
+    let cluster = context
+        .and_then(|context| kubeconfig.clusters.iter().find(|found| found.name == context.cluster))
+        .and_then(|found| found.cluster.as_ref());
+    cluster.and_then(|cluster| cluster.proxy_url.as_deref()).is_some_and(|url| !url.is_empty())
+}
+
+/// Whether it may be better the next time.
+pub fn is_passing(error: &Error) -> bool {
+    match error {
+        Error::Api(status) => matches!(status.code, 408 | 429 | 500..=599),
+        Error::HyperError(_) | Error::Service(_) | Error::ReadEvents(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether what was seen last is too old for the cluster to go on from.
+pub fn is_too_old(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 410)
+}
+
+/// An error with its causes in one line.
+pub fn describe(error: &Error) -> String {
+    if let Error::Api(status) = error {
+        let message = if status.message.is_empty() { &status.reason } else { &status.message };
+        return format!("{message} ({})", status.code);
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // Most say what their cause says.
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Pauses that grow.
+#[derive(Debug)]
+pub struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSES.0)
+    }
+}
+
+impl Pauses {
+    /// The next one.
+    pub async fn pause(&mut self) {
+        let pause = self.0;
+        self.0 = (pause * 2).min(PAUSES.1);
+        sleep(pause).await;
+    }
+
+    /// It is better again.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// What the cluster answers, if it does so in time. That it does not may be better the next time.
+pub fn in_time<T>(asked: impl Future<Output = Result<T, Error>>) -> impl Future<Output = Result<T, Error>> {
+    within(ANSWERS, asked)
+}
+
+/// The same where there is not much time, as something is to be removed.
+pub fn soon<T>(asked: impl Future<Output = Result<T, Error>>) -> impl Future<Output = Result<T, Error>> {
+    within(REMOVES, asked)
+}
+
+fn within<T>(
+    longest: Duration,
+    asked: impl Future<Output = Result<T, Error>>,
+) -> impl Future<Output = Result<T, Error>> {
+    timeout(longest, asked).map(move |answer| answer.unwrap_or_else(|_| Err(silent(longest))))
+}
+
+fn silent(longest: Duration) -> Error {
+    Error::Service(format!("the cluster has not answered in {} s", longest.as_secs()).into())
+}
+
+/// Asks until there is an answer, but not for ever.
+///
+/// # Errors
+/// The cluster refuses, or has been away for too long.
+pub async fn patiently<T>(
+    what: &str,
+    mut ask: impl AsyncFnMut() -> Result<T, Error>,
+) -> Result<Result<T, Error>, String> {
+    let begun = Instant::now();
+    let mut pauses = Pauses::default();
+    loop {
+        match ask().await {
+            Err(error) if is_passing(&error) && begun.elapsed() < PATIENCE => pauses.pause().await,
+            Err(error) if is_passing(&error) => return Err(format!("cannot {what}: {}", describe(&error))),
+            answer => return Ok(answer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn refusal(code: u16, message: &str) -> Error {
+        Error::Api(Box::new(Status::failure(message, "Reason").with_code(code)))
+    }
+
+    #[test]
+    fn what_the_cluster_refuses_is_not_asked_again() {
+        for code in [429, 500, 503, 504] {
+            assert!(is_passing(&refusal(code, "")), "{code}");
+        }
+        for code in [400, 401, 403, 404, 409, 410, 422] {
+            assert!(!is_passing(&refusal(code, "")), "{code}");
+        }
+        assert!(is_too_old(&refusal(410, "")) && !is_too_old(&refusal(404, "")));
+    }
+
+    #[tokio::test]
+    async fn silence_passes() {
+        let answer: Result<(), Error> = within(Duration::from_millis(1), std::future::pending()).await;
+        let silent = answer.unwrap_err();
+        assert!(is_passing(&silent));
+        assert_eq!(describe(&silent), "ServiceError: the cluster has not answered in 0 s");
+        assert_eq!(within(ANSWERS, async { Ok(7) }).await.unwrap(), 7);
+    }
+
+    #[test]
+    fn an_error_is_one_line() {
+        assert_eq!(describe(&refusal(403, "pods is forbidden")), "pods is forbidden (403)");
+        assert_eq!(describe(&refusal(404, "")), "Reason (404)");
+        let json = serde_json::from_str::<u8>("x").unwrap_err();
+        assert_eq!(describe(&Error::SerdeError(json)).lines().count(), 1);
+    }
+
+    #[test]
+    fn only_a_proxy_of_the_cluster_counts() {
+        let read = |proxy: &str| {
+            let text = format!(
+                r#"{{"clusters":[{{"name":"c","cluster":{{"server":"https://x"{proxy}}}}}],
+                    "contexts":[{{"name":"a","context":{{"cluster":"c"}}}}],"current-context":"a"}}"#
+            );
+            serde_json::from_str::<Kubeconfig>(&text).unwrap()
+        };
+        assert!(!names_proxy(&read("")));
+        assert!(names_proxy(&read(r#","proxy-url":"http://p""#)));
+    }
+}
