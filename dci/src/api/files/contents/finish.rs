@@ -20,7 +20,7 @@ use crate::{changes, files, json as js};
     params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),
     responses(
         (status = 200, description = "It is there.", body = ContentFinished),
-        (status = 404, description = "Nothing of it was sent.", body = ErrorBody),
+        (status = 404, description = "Nothing of it was sent, or that is no SHA-256.", body = ErrorBody),
         (status = 409, description = "Chunks are missing: `missing` says which.", body = ErrorBody),
         (
             status = 422, body = ErrorBody,

@@ -5,7 +5,7 @@ use actix_web::web::{Data, Path};
 use super::named;
 use crate::access::Who;
 use crate::api::Answer;
-use crate::openapi::{ContentChunks, OfRead};
+use crate::openapi::{ContentChunks, ErrorBody, OfRead};
 use crate::state::State;
 use crate::{files, json};
 
@@ -19,6 +19,7 @@ use crate::{files, json};
     params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),
     responses(
         (status = 200, description = "What is there.", body = ContentChunks),
+        (status = 404, description = "That is no SHA-256.", body = ErrorBody),
         OfRead,
     ),
 )]

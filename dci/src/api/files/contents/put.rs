@@ -32,6 +32,7 @@ use crate::{files, json as js, legacy};
     responses(
         (status = 200, description = "Stored.", body = ChunkStored),
         (status = 400, description = "There is no such chunk, or it has the wrong size.", body = ErrorBody),
+        (status = 404, description = "That is no SHA-256.", body = ErrorBody),
         OfWrite,
     ),
 )]
