@@ -12,7 +12,8 @@ INSTALL_NEXTEST := $(INSTALL) cargo-nextest --no-default-features --features def
 # What `make release` builds with besides (FEATURES="--features disbatch-kubernetes/client").
 FEATURES ?=
 # What tests and lints need: all that there is. Always the same, or everything that shares a dependency would be built twice.
-ALL_FEATURES := --features disbatch-kubernetes/client
+ALL := --locked --workspace --features disbatch-kubernetes/client
+BUILD_TESTS := cargo build $(ALL) --all-targets
 
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
@@ -30,8 +31,8 @@ prepare:
 prepare-browser:
 	@scripts/prepare browser
 
-release: prepare ## Build everything for use, into target/release (FEATURES=..: see docs/engines/kubernetes.md)
-	cargo build --locked --release --workspace $(FEATURES)
+release: prepare ## Build all programs for use, into target/release (FEATURES=..: see docs/engines/kubernetes.md)
+	cargo build --locked --release $(FEATURES)
 
 demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
 	@mkdir -p $(DEMO_DATA) && touch $(DEMO_DATA)/lock
@@ -41,21 +42,21 @@ demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=-
 # All targets at once: the tests ask for other features of some dependencies than the programs alone, and
 # everything that uses those would be built twice.
 test: prepare-browser ## Run all tests against real MongoDB servers, and the pages in Chromium
-	cargo build --locked --release --workspace --all-targets $(ALL_FEATURES)
+	$(BUILD_TESTS)
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
-	target/release/disbatch-mongod run -- cargo nextest run --locked --workspace --release $(ALL_FEATURES) $(ARGS)
+	target/debug/disbatch-mongod run -- cargo nextest run $(ALL) $(ARGS)
 
 screenshots: prepare-browser ## Make pictures of all pages, into docs/images (ARGS=--help)
-	cargo build --locked --release --workspace --all-targets $(ALL_FEATURES)
-	target/release/disbatch-screenshots $(ARGS)
+	$(BUILD_TESTS)
+	target/debug/disbatch-screenshots $(ARGS)
 
 # Its short form is among the tests. Here the limits are tested with more tasks, too.
 faults: prepare ## Break everything at random for minutes and check what must hold (ARGS=--help)
-	cargo build --locked --release --workspace --all-targets $(ALL_FEATURES)
-	target/release/disbatch-faults $(ARGS)
+	$(BUILD_TESTS)
+	target/debug/disbatch-faults $(ARGS)
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	DISBATCH_LIMIT_TASKS=2000 NEXTEST_PROFILE=faults \
-		target/release/disbatch-mongod run -- cargo nextest run --locked --release -p disbatch-tests limits::
+		target/debug/disbatch-mongod run -- cargo nextest run $(ALL) -E 'package(disbatch-tests) & test(limits::)'
 
 lint: fmt-check clippy deny ## Check formatting, lints, and licenses and origin of dependencies
 
@@ -63,7 +64,7 @@ fmt-check:
 	cargo fmt --all --check
 
 clippy:
-	cargo clippy --locked --workspace --all-targets --release $(ALL_FEATURES) -- -D warnings
+	cargo clippy $(ALL) --all-targets -- -D warnings
 
 deny:
 	@cargo deny --version >/dev/null 2>&1 || $(INSTALL) cargo-deny
@@ -74,13 +75,14 @@ deny:
 advisories: ## Check dependencies for known vulnerabilities (needs github.com, or ADVISORY_DB)
 	scripts/advisories $(ARGS)
 
-# Not `cargo run -p`: for one package, Cargo would choose other features and build the dependencies anew.
-bench: release ## Measure, beside other systems, which are installed (ARGS="processes --rounds 1")
+bench: prepare ## Measure, beside other systems, which are installed (ARGS="processes --rounds 1")
+	cargo build --locked --release --workspace
 	scripts/bench-peers
 	target/release/disbatch-bench $(ARGS)
 
 # Apart from `test`, because it fetches its tool from PyPI.
-fuzz: release ## Send odd requests to the REST API
+fuzz: prepare ## Send odd requests to the REST API
+	$(BUILD_TESTS)
 	scripts/fuzz-api $(ARGS)
 
 fuzz-targets: ## Give all parsers what a fuzzer makes up (nightly Rust; ARGS="control 60": one, for a minute)

@@ -1,9 +1,10 @@
 //! What the database is like: its server, how that is set up, and how large what is ours has become.
 
+use disbatch_operation::operation;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
-use futures::{StreamExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 
 use crate::model::whole_number;
 use crate::store::{Store, StoreError};
@@ -134,7 +135,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn about_server(&self) -> Result<Server, StoreError> {
         let began = Instant::now();
         let hello = self.database().run_command(doc! { "hello": 1 }).await?;
@@ -150,17 +151,20 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn sizes(&self) -> Result<Option<Vec<Measured>>, StoreError> {
-        let size = async |name| match self.size(name).await {
-            Err(error) if error.is_out_of_time() => Ok(Some((name, None))),
-            size => size.map(|size| size.map(|size| (name, Some(size)))),
-        };
-        let sizes =
-            futures::stream::iter(COLLECTIONS).map(size).buffered(AT_ONCE).try_collect::<Vec<_>>().await;
+        let sizes = futures::stream::iter(COLLECTIONS.map(|name| self.measured(name).boxed()));
+        let sizes: Result<Vec<_>, StoreError> = sizes.buffered(AT_ONCE).try_collect().await;
         match sizes {
             Err(error) if error.is_forbidden() => Ok(None),
             sizes => Ok(Some(sizes?.into_iter().flatten().collect())),
+        }
+    }
+
+    async fn measured(&self, name: &'static str) -> Result<Option<Measured>, StoreError> {
+        match self.size(name).await {
+            Err(error) if error.is_out_of_time() => Ok(Some((name, None))),
+            size => size.map(|size| size.map(|size| (name, Some(size)))),
         }
     }
 

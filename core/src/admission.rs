@@ -18,6 +18,7 @@ mod memory;
 mod rules;
 mod standing;
 
+use disbatch_operation::operation;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -113,7 +114,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn admission_rules(&self) -> Result<Rules, StoreError> {
         match self.stored_rules().await {
             Err(error) if error.is_forbidden() => Ok(Rules::default()),
@@ -135,7 +136,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, fields(scope = %rule.scope.key()), err(level = "debug"))]
+    #[operation(scope = %rule.scope.key())]
     pub async fn set_rule(&self, rule: &NewRule) -> Result<Altered, StoreError> {
         let mut fields = doc! { "scope": rule.scope.kind(), "action": rule.action.as_str() };
         for (name, value) in [("value", rule.scope.value()), ("reason", rule.reason.clone())] {
@@ -161,7 +162,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, fields(scope = %scope.key()), err(level = "debug"))]
+    #[operation(scope = %scope.key())]
     pub async fn lift_rule(&self, scope: &Scope) -> Result<Option<Document>, StoreError> {
         let there = doc! { "_id": scope.key(), "action": { "$exists": true } };
         let update = vec![

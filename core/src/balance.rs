@@ -7,6 +7,7 @@ pub mod plan;
 pub mod run;
 
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 
 use crate::model::Moment;
 use crate::store::{Altered, Store, StoreError};
@@ -58,7 +59,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn stored_balance(&self) -> Result<Option<Document>, StoreError> {
         Ok(self.balance().find_one(doc! {}).await?.map(Document::from))
     }
@@ -67,7 +68,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn balance_document(&self) -> Result<Option<BalanceDocument>, StoreError> {
         Ok(self.stored_balance().await?.map(BalanceDocument::from))
     }
@@ -76,7 +77,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the fields.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn save_balance(&self, fields: Document) -> Result<Altered, StoreError> {
         let update = doc! { "$set": fields.clone() };
         let before = self.balance().find_one_and_update(doc! {}, update).upsert(true).await?;

@@ -10,6 +10,7 @@
 mod run;
 mod select;
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -240,7 +241,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn create_bulk(&self, request: &BulkRequest, instance: &str) -> Result<BulkJob, StoreError> {
         let total = self.count_bulk(request.action, &request.filter).await?;
         let newest = self.newest_task(request.filter.reaches_archive(request.action)).await?;
@@ -281,7 +282,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_bulk_from(&self, from: BulkFrom, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
         let (filter, order) = match from {
             BulkFrom::Latest => (doc! {}, -1),
@@ -300,7 +301,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_bulk(&self, id: ObjectId) -> Result<Option<BulkJob>, StoreError> {
         let found = self.bulk().find_one(doc! { "_id": id }).await?;
         found.map(|document| typed("bulk", document)).transpose()
@@ -310,7 +311,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn cancel_bulk(&self, id: ObjectId, who: &Actor) -> Result<BulkCancelled, StoreError> {
         let running = doc! { "_id": id, "state": State::Running.as_str() };
         let by = doc! { "$literal": who.words() };
@@ -332,7 +333,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn take_over_bulk(&self, instance: &str) -> Result<Option<BulkJob>, StoreError> {
         let abandoned = doc! {
             "state": State::Running.as_str(), "$expr": { "$lte": ["$lease_until", "$$NOW"] },

@@ -14,6 +14,7 @@ mod sweep;
 mod token;
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use mongodb::options::ReturnDocument;
 use subtle::ConstantTimeEq;
 
@@ -72,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn callback_bearer(&self, task: TaskId, token: &Token) -> Result<Heard, StoreError> {
         let only = doc! { "status": 1, "attempt": 1, EXTERNAL: 1 };
         let find = doc! { "_id": task };
@@ -87,7 +88,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached. The bytes may have been added.
-    #[tracing::instrument(skip_all, fields(task = %task, bytes = bytes.len()), err(level = "debug"))]
+    #[operation(task = %task, bytes = bytes.len())]
     pub async fn callback_log(
         &self,
         task: TaskId,
@@ -144,7 +145,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or the document would be too large
     /// ([`crate::store::WriteFailure::is_too_large`]).
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn callback_storage(
         &self,
         task: TaskId,
@@ -165,7 +166,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached. The end may have been noted all the same; then a DEN makes it if this is not
     /// repeated.
-    #[tracing::instrument(skip_all, fields(task = %task, status = %report.status), err(level = "debug"))]
+    #[operation(task = %task, status = %report.status)]
     pub async fn callback_status(
         &self,
         task: TaskId,

@@ -36,6 +36,7 @@ mod strays;
 mod waits;
 
 pub use after::{AfterFailed, AfterWhen};
+use disbatch_operation::operation;
 pub use graph::{Neighbour, Neighbours};
 pub(crate) use look::to_look_at;
 pub(crate) use request::OF_ARRAYS;
@@ -130,7 +131,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or this user has no right to the locks. What was done by then is done; while the
     /// database is there, everything else is done too.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn pass_gates(&self) -> Result<Passed, StoreError> {
         let mut all = Parts::default();
         for number in 1..=ROUNDS {

@@ -3,6 +3,7 @@
 //! A lease is a document. It is taken and prolonged by one conditional update that matches a lease of one's own
 //! or one that has run out, and its times are the server's: clocks of hosts do not matter.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
@@ -40,7 +41,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(lease = name.id), err(level = "debug"))]
+    #[operation(lease = name.id)]
     pub async fn take_lease(&self, name: LeaseName, instance: &str) -> Result<bool, StoreError> {
         if let Some(had) = self.prolong_or_take(name, instance).await? {
             return Ok(had);
@@ -75,7 +76,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(lease = name.id), err(level = "debug"))]
+    #[operation(lease = name.id)]
     pub async fn release_lease(&self, name: LeaseName, instance: &str) -> Result<(), StoreError> {
         let end = vec![doc! { "$set": { "instance": Bson::Null, "until": "$$NOW" } }];
         self.leases(name).update_one(doc! { "_id": name.id, "instance": instance }, end).await?;

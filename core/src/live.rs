@@ -13,6 +13,7 @@
 
 mod seal;
 
+use disbatch_operation::operation;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the write.
-    #[tracing::instrument(skip_all, fields(task = %of.task), err(level = "debug"))]
+    #[operation(task = %of.task)]
     pub async fn append_live(&self, of: LiveStream, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let mut start = offset;
         for chunk in bytes.chunks(CHUNK_BYTES) {
@@ -109,7 +110,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %of.task), err(level = "debug"))]
+    #[operation(task = %of.task)]
     pub async fn read_live(&self, of: LiveStream, from: u64, most: usize) -> Result<Vec<Piece>, StoreError> {
         let mut cursor = self.live().find(from_on(of, from)).sort(doc! { "offset": 1 }).await?;
         let (mut pieces, mut position, mut read) = (Vec::new(), from, 0);
@@ -130,7 +131,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %of.task), err(level = "debug"))]
+    #[operation(task = %of.task)]
     pub async fn live_extent(&self, of: LiveStream) -> Result<Vec<Range<u64>>, StoreError> {
         let only = doc! { "_id": 0, "offset": 1, "end": 1 };
         let mut chunks = self.live().find(key(of)).projection(only).sort(doc! { "offset": 1 }).await?;
@@ -149,7 +150,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %of.task), err(level = "debug"))]
+    #[operation(task = %of.task)]
     pub async fn trim_live(&self, of: LiveStream, end: u64) -> Result<(), StoreError> {
         let Some(first) = end.checked_sub(KEPT_BYTES).filter(|first| *first > 0) else { return Ok(()) };
         let mut old = key(of);
@@ -162,7 +163,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %of.task), err(level = "debug"))]
+    #[operation(task = %of.task)]
     pub async fn trim_live_chunks(&self, of: LiveStream, most: u64) -> Result<(), StoreError> {
         let live = self.live();
         let newest_first = live.find_one(key(of)).sort(doc! { "offset": -1 }).skip(most);
@@ -177,7 +178,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn remove_live(&self, task: TaskId, attempt: Option<i64>) -> Result<(), StoreError> {
         let mut filter = doc! { "task": task };
         if let Some(attempt) = attempt {

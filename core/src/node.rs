@@ -1,5 +1,6 @@
 //! Nodes: the heartbeat of a DEN and the limit that operators put on it.
 
+use disbatch_operation::operation;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -98,7 +99,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the entry cannot be understood.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn heartbeat(&self, node: &NodeName, beat: &Beat) -> Result<Node, StoreError> {
         let mut fields = doc! {
             "timestamp": self.now(),
@@ -135,7 +136,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn leave(&self, node: &NodeName, instance: &str) -> Result<(), StoreError> {
         let ended = doc! { "$set": { "state": "stopped" }, "$unset": { "seen": "" } };
         self.nodes().update_one(doc! { "node": node, "instance": instance }, ended).await?;
@@ -147,7 +148,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn mark_dead_nodes(&self) -> Result<Vec<String>, StoreError> {
         let silent = silent_nodes();
         let mut found = self.nodes().find(silent.clone()).projection(doc! { "node": 1 }).await?;
@@ -171,7 +172,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
         let alive = doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } };
         let found: Vec<Document> = self
@@ -189,7 +190,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_nodes(&self) -> Result<Vec<Document>, StoreError> {
         Ok(self
             .nodes()
@@ -205,7 +206,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_node(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
         Ok(self.nodes().find_one(node_filter(selector)).await?.map(Document::from))
     }
@@ -215,7 +216,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn update_node(
         &self,
         selector: &Selector,

@@ -5,6 +5,7 @@ mod changes;
 mod fields;
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use mongodb::Collection;
 
 use crate::model::{Status, Task, TaskId};
@@ -51,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn observe_task(&self, id: TaskId) -> Result<Option<Observed>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "node": 1, "mtime": 1, "attempt": 1, "progress": 1 };
         let find = |collection: Collection<Stored>| {
@@ -71,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn task_output(&self, id: TaskId, stream: StreamName) -> Result<Option<Bson>, StoreError> {
         let filter = doc! { "_id": id };
         match field(&self.tasks(), filter.clone(), stream).await? {
@@ -84,7 +85,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id, attempt), err(level = "debug"))]
+    #[operation(task = %id, attempt)]
     pub async fn attempt_output(
         &self,
         id: TaskId,

@@ -10,6 +10,7 @@ mod writes;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 
@@ -99,7 +100,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn delete_output(&self, id: ObjectId) -> Result<(), StoreError> {
         self.files().delete_one(doc! { "_id": id }).await?;
         self.chunks().delete_many(doc! { "files_id": id }).await?;

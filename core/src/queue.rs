@@ -1,5 +1,6 @@
 //! Queues: what may be done with them, and how their tasks are counted.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
@@ -28,7 +29,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_queues(&self) -> Result<Vec<Queue>, StoreError> {
         self.queues_within(&Reach::All).await
     }
@@ -37,7 +38,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn queues_within(&self, reach: &Reach) -> Result<Vec<Queue>, StoreError> {
         let documents: Vec<Stored> = self.queues().find(reach.filter()).await?.try_collect().await?;
         Ok(documents.into_iter().filter_map(readable).collect())
@@ -47,7 +48,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_queue(&self, selector: &Selector) -> Result<Option<Queue>, StoreError> {
         // If there are both, the text, which comes after numbers.
         let found = self.queues().find_one(liberal_queue_filter(selector)).sort(doc! { "name": -1 }).await?;
@@ -58,7 +59,7 @@ impl Store {
     ///
     /// # Errors
     /// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn create_queue(&self, id: QueueId, name: Bson, plugin: Bson) -> Result<(), StoreError> {
         self.queues().insert_one(Stored(doc! { "_id": id, "name": name, "plugin": plugin })).await?;
         Ok(())
@@ -69,7 +70,7 @@ impl Store {
     ///
     /// # Errors
     /// The new name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn update_queue(
         &self,
         selector: &Selector,
@@ -84,7 +85,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn delete_queue(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
         Ok(self.queues().find_one_and_delete(queue_filter(selector)).await?.map(Document::from))
     }
@@ -93,7 +94,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn count_queue(&self, queue: QueueId) -> Result<Counts, StoreError> {
         let tasks = self.tasks();
         let count =
@@ -111,7 +112,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn look_at_queues(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Look>, StoreError> {
         let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
         let stored = async {

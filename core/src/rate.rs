@@ -7,6 +7,7 @@
 
 pub mod limit;
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -86,7 +87,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue.id), err(level = "debug"))]
+    #[operation(queue = %queue.id)]
     pub async fn claimable_tasks(&self, queue: &Queue, most: usize) -> Result<u64, StoreError> {
         if most == 0 {
             return Ok(0);
@@ -104,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached. What may have been taken counts as used.
-    #[tracing::instrument(skip_all, fields(queue = %queue.id, wanted), err(level = "debug"))]
+    #[operation(queue = %queue.id, wanted)]
     pub async fn take_starts(
         &self,
         queue: &Queue,
@@ -133,7 +134,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached. Then they count as used.
-    #[tracing::instrument(skip_all, fields(unused), err(level = "debug"))]
+    #[operation(unused)]
     pub async fn return_starts(&self, granted: &Granted, unused: u64) -> Result<(), StoreError> {
         let Some(origin) = granted.take.as_ref().filter(|_| unused > 0) else { return Ok(()) };
         let unused = i64::try_from(unused).unwrap_or(i64::MAX);
@@ -148,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue.id), err(level = "debug"))]
+    #[operation(queue = %queue.id)]
     pub async fn rate_standing(
         &self,
         queue: &Queue,

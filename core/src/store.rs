@@ -7,10 +7,12 @@ mod altered;
 pub(crate) mod error;
 mod indexes;
 
+use disbatch_operation::operation;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
+use futures::stream::BoxStream;
 use mongodb::options::{
     Acknowledgment, AuthMechanism, ClientOptions, Credential, ServerMonitoringMode, Tls, TlsOptions,
     WriteConcern,
@@ -35,6 +37,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A runner's connections are closed when they have not been used for so long.
 const RUNNER_IDLE_TIME: Duration = Duration::from_secs(10);
+
+/// What comes a batch at a time; the stream ends with an error when the database goes away.
+pub type Rows<T> = BoxStream<'static, Result<T, StoreError>>;
 
 /// A connection pool to one Disbatch database. Clones share it.
 #[derive(Debug, Clone)]
@@ -85,7 +90,7 @@ impl Store {
     ///
     /// # Errors
     /// It cannot be reached, or refuses the credentials.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.database.run_command(doc! { "ping": 1 }).await?;
         Ok(())
@@ -95,7 +100,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn server_time(&self) -> Result<DateTime, StoreError> {
         let hello = self.database.run_command(doc! { "hello": 1 }).await?;
         // Every server says it; its clock is the one that counts.

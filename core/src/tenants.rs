@@ -14,6 +14,7 @@ mod lately;
 mod quota;
 mod reserve;
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::{Bson, Document, doc};
@@ -71,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
         let limited = async {
             let found = self.tenants().find(doc! {}).sort(doc! { "_id": 1 }).await?;
@@ -92,7 +93,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
         Ok(self.tenants().find_one(doc! { "_id": name }).await?.as_ref().and_then(tenant))
     }
@@ -101,7 +102,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn tenant_usage(&self, name: &str) -> Result<Usage, StoreError> {
         let (queues, schedules) =
             (self.queues(), self.database().collection::<Document>(schedules::COLLECTION));
@@ -124,7 +125,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn set_tenant(&self, name: &str, limits: Document) -> Result<Altered, StoreError> {
         let (gone, set): (Document, Document) =
             limits.clone().into_iter().partition(|(_, value)| *value == Bson::Null);
@@ -146,7 +147,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn delete_tenant(&self, name: &str) -> Result<Option<Document>, StoreError> {
         Ok(self.tenants().find_one_and_delete(doc! { "_id": name }).await?.map(shown))
     }

@@ -18,6 +18,7 @@ mod lex;
 mod manage;
 mod room;
 
+use disbatch_operation::operation;
 use std::fmt;
 
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
@@ -308,7 +309,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
         match self.fitting_workers().await {
             Err(error) if error.is_forbidden() => Ok(Vec::new()),
@@ -320,7 +321,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn worker(&self, name: &PluginName) -> Result<Option<Worker>, StoreError> {
         match self.workers_that(doc! { "_id": name.as_str() }).await {
             Err(error) if error.is_forbidden() => Ok(None),
@@ -333,7 +334,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn workers_mark(&self) -> Result<Bson, StoreError> {
         let marks = async {
             let found = self.worker_collection().aggregate(Worker::mark()).await?;

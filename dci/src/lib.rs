@@ -1,6 +1,6 @@
 //! `dci`: the web server of Disbatch. JSON for programs, pages for people, at the same addresses.
 //!
-//! This is the whole of it; `main.rs` only calls [`run`]. Nothing else is for others, but for [`input`], which tests need
+//! This is the whole of it; `main.rs` only calls [`main`]. Nothing else is for others, but for [`input`], which tests need
 //! that make up what clients might send.
 
 mod accept;
@@ -43,5 +43,4 @@ mod ui;
 mod values;
 mod watch;
 
-pub use args::Arguments;
-pub use server::run;
+pub use server::main;

@@ -18,6 +18,7 @@ use actix_web::middleware::{Compress, from_fn};
 use actix_web::web::{Data, ServiceConfig};
 use actix_web::{App, HttpRequest, HttpServer};
 use anyhow::anyhow;
+use clap::Parser;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::secrets::Keys;
@@ -68,8 +69,12 @@ const LAST_MOMENT: Duration = Duration::from_secs(2);
 /// How often an absent database is looked for at the start.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Serves until a signal comes. Returns the process's exit status.
-pub async fn run(arguments: Arguments) -> ExitCode {
+/// Reads the command line and serves until a signal comes. Returns the process's exit status.
+///
+/// Requests have threads of their own; those of this runtime are for what goes on behind them.
+#[tokio::main(worker_threads = 2)]
+pub async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
     let address = arguments.listen;
     // Before there is anything to be kept.
     let dumps = core_dumps::forbid();

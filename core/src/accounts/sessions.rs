@@ -1,5 +1,6 @@
 //! Browsers that somebody has logged in with, in `accounts.sessions`.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -73,7 +74,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the system has no random numbers.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn begin_session(
         &self,
         visitor: Visitor<'_>,
@@ -105,7 +106,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn session_user(&self, key: &Key, limits: SessionLimits) -> Result<Option<User>, StoreError> {
         let stale = doc! { "$lt": ["$seen", { "$subtract": ["$$NOW", NOTED] }] };
         let pipeline = [
@@ -134,7 +135,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn is_session_alive(&self, key: &Key) -> Result<bool, StoreError> {
         let filter = doc! { "_id": key.id, "fingerprint": key.fingerprint(), "$expr": alive() };
         Ok(self.sessions().find_one(filter).projection(doc! { "_id": 1 }).await?.is_some())
@@ -144,7 +145,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn end_session(&self, key: &Key) -> Result<(), StoreError> {
         self.sessions().delete_one(doc! { "_id": key.id, "fingerprint": key.fingerprint() }).await?;
         Ok(())
@@ -154,7 +155,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn end_session_of(&self, user: &UserName, id: ObjectId) -> Result<bool, StoreError> {
         let ended = self.sessions().delete_one(doc! { "_id": id, "user": user.as_str() }).await?;
         Ok(ended.deleted_count == 1)
@@ -164,7 +165,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn end_sessions(&self, user: &UserName) -> Result<u64, StoreError> {
         Ok(self.sessions().delete_many(doc! { "user": user.as_str() }).await?.deleted_count)
     }
@@ -173,7 +174,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_sessions(&self, user: &UserName) -> Result<Vec<Session>, StoreError> {
         let filter = doc! { "user": user.as_str(), "$expr": alive() };
         let found = self.sessions().find(filter).sort(doc! { "created": -1, "_id": -1 }).await?;

@@ -1,5 +1,6 @@
 //! What programs are let in with, in `accounts.tokens`: each acts for somebody, with no more rights than it needs.
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the system has no random numbers.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn create_token(&self, new: &NewToken) -> Result<String, StoreError> {
         let key = Key::new().map_err(StoreError::Spool)?;
         let mut token = doc! {
@@ -127,7 +128,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn token_bearer(&self, text: &str, from: &str) -> Result<Option<Bearer>, StoreError> {
         let Some(key) = text.strip_prefix(PREFIX).and_then(Key::parse) else { return Ok(None) };
         let pipeline = [
@@ -152,7 +153,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_tokens(&self, user: Option<&UserName>) -> Result<Vec<Token>, StoreError> {
         let pipeline = [
             doc! { "$match": user.map(|user| doc! { "user": user.as_str() }).unwrap_or_default() },
@@ -168,7 +169,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn revoke_token(&self, id: ObjectId, user: Option<&UserName>) -> Result<bool, StoreError> {
         let mut filter = doc! { "_id": id };
         if let Some(user) = user {

@@ -1,5 +1,6 @@
 //! The people who may log in, in `accounts.users`.
 
+use disbatch_operation::operation;
 use std::fmt;
 use std::str::FromStr;
 
@@ -102,7 +103,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn has_users(&self) -> Result<bool, StoreError> {
         Ok(self.users().find_one(doc! {}).projection(doc! { "_id": 1 }).await?.is_some())
     }
@@ -111,7 +112,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn add_user(
         &self,
         name: &UserName,
@@ -138,7 +139,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_user(&self, name: &UserName) -> Result<Option<User>, StoreError> {
         let found = self.users().find_one(doc! { "_id": name.as_str() }).await?;
         Ok(found.as_ref().and_then(User::stored))
@@ -148,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_users(&self) -> Result<Vec<User>, StoreError> {
         let found: Vec<Document> =
             self.users().find(doc! {}).sort(doc! { "_id": 1 }).await?.try_collect().await?;
@@ -188,7 +189,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn set_password(&self, name: &UserName, password: &PasswordHash) -> Result<bool, StoreError> {
         let change = doc! { "$set": { "password": password.as_stored() } };
         let changed = self.users().update_one(doc! { "_id": name.as_str() }, change).await?;
@@ -201,7 +202,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn remove_user(&self, name: &UserName) -> Result<bool, StoreError> {
         // Before, so that nothing is left for the next user of that name if this is cut short; and again for what was made
         // meanwhile.

@@ -1,5 +1,6 @@
 //! Sees to it that no task is held that no rule holds any more.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -42,7 +43,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn finish_admission(&self) -> Result<u64, StoreError> {
         let unsettled = self.unsettled_rules().await?;
         if unsettled.is_empty() {

@@ -1,5 +1,6 @@
 //! What a rule has come to: what of its tasks still waits or runs.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -45,7 +46,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn standing_of(&self, scope: &Scope) -> Result<Standing, StoreError> {
         let mut tasks = scope.filter();
         if matches!(scope, Scope::All | Scope::Owner(_)) {

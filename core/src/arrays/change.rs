@@ -1,5 +1,6 @@
 //! An array whose elements are tried again is open again.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::doc;
@@ -31,7 +32,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(array = %id), err(level = "debug"))]
+    #[operation(array = %id)]
     pub async fn reopen_array(&self, id: ArrayId) -> Result<Reopened, StoreError> {
         for _ in 0..TRIES {
             self.fill_array(id).await?;

@@ -1,6 +1,7 @@
 //! The end of an array: when no element is left that has not ended, it is done, and the task that comes after all is let go
 //! or cancelled.
 
+use disbatch_operation::operation;
 use std::collections::BTreeMap;
 
 use bson::oid::ObjectId;
@@ -29,7 +30,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or this user has no right to arrays. What was done by then is done.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn pass_arrays(&self) -> Result<ArraysPassed, StoreError> {
         let filled = self.fill_left().await?;
         let waiting = doc! {

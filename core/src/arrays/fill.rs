@@ -1,5 +1,6 @@
 //! Inserts the elements of an array, a batch at a time. Whoever does it has the array as long as its lease lasts.
 
+use disbatch_operation::operation;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, DateTime, Document, doc};
@@ -109,7 +110,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses a task. A DEN goes on later.
-    #[tracing::instrument(skip_all, fields(array = %id), err(level = "debug"))]
+    #[operation(array = %id)]
     pub async fn fill_array(&self, id: ArrayId) -> Result<(), StoreError> {
         loop {
             let filling = doc! { "_id": id, "filling": true };

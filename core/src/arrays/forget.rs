@@ -1,5 +1,6 @@
 //! Arrays that are done and whose tasks are all deleted: nobody needs them any more.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
@@ -25,7 +26,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn note_empty_arrays(&self) -> Result<u64, StoreError> {
         match self.look_at_done_arrays().await {
             Err(error) if error.is_forbidden() => Ok(0),

@@ -1,5 +1,6 @@
 //! Arrays as they are shown: how many elements are in which status, and where these are.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(array = %id), err(level = "debug"))]
+    #[operation(array = %id)]
     pub async fn find_array(&self, id: ArrayId) -> Result<Option<Array>, StoreError> {
         let found = self.arrays().find_one(doc! { "_id": id }).projection(without_tasks()).await?;
         Ok(found.and_then(|array| Array::stored(&array)))
@@ -86,7 +87,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_arrays(&self, filter: &ArrayFilter, limit: i64) -> Result<Vec<ArrayRow>, StoreError> {
         let arrays = self.arrays();
         let found = arrays.find(filter.document()).projection(without_tasks()).sort(doc! { "_id": -1 });
@@ -108,7 +109,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn count_elements(
         &self,
         arrays: &[ArrayId],
@@ -148,7 +149,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or it takes too long.
-    #[tracing::instrument(skip_all, fields(array = %id), err(level = "debug"))]
+    #[operation(array = %id)]
     pub async fn array_cells(&self, id: ArrayId, size: u32) -> Result<Vec<Cell>, StoreError> {
         let stretch = doc! { "$floor": { "$divide": ["$array.index", i64::from(size.max(1))] } };
         let mut cells = Vec::new();
@@ -170,7 +171,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(array = %array.id), err(level = "debug"))]
+    #[operation(array = %array.id)]
     pub async fn array_elements(
         &self,
         array: &Array,

@@ -1,5 +1,6 @@
 //! Finds entries, the latest first, a page at a time.
 
+use disbatch_operation::operation;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -188,7 +189,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_audit(&self, query: &AuditQuery) -> Result<Option<AuditPage>, StoreError> {
         let way = if query.is_backwards() { 1 } else { -1 };
         let one_more = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);

@@ -1,6 +1,7 @@
 //! Makes entries.
 
 use bson::oid::ObjectId;
+use disbatch_operation::operation;
 use mongodb::Collection;
 
 use super::{AuditEntry, COLLECTION};
@@ -12,7 +13,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the entry.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn record_audit(&self, entry: &AuditEntry) -> Result<(), StoreError> {
         self.audit().insert_one(Stored(entry.document(ObjectId::new(), self.now()))).await?;
         Ok(())

@@ -6,6 +6,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use sha2::{Digest, Sha256};
 
 use crate::store::{Altered, Store, StoreError};
@@ -50,7 +51,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the fields.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn change_balance(&self, base: &str, fields: Document) -> Result<Changed, StoreError> {
         let stored = self.stored_balance().await?;
         if revision(stored.as_ref()) != base {
@@ -76,7 +77,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn pause_balance(&self, until: Option<i64>) -> Result<Altered, StoreError> {
         // As wide as it has to be, like all whole numbers that the API stores.
         let narrow = |until: i64| i32::try_from(until).map_or(Bson::Int64(until), Bson::Int32);

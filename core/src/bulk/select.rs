@@ -4,6 +4,7 @@
 //! `{queue, status}`, which is not in the order of ids. Whether a task is still one of them is looked at again
 //! for each batch.
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -146,7 +147,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn count_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
         let query = filter.query(action, "$$NOW".into());
         let mut total = 0;

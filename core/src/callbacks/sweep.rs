@@ -1,6 +1,7 @@
 //! What of logs is left behind: sheets whose task has ended or gone without them, because whoever ended it, or stored them late,
 //! was killed.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -64,7 +65,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn sweep_callback_logs(&self, sweep: &mut LogSweep) -> Result<u64, StoreError> {
         let age = i64::try_from(FORGOTTEN_AFTER.as_millis()).unwrap_or(i64::MAX);
         let limit = DateTime::from_millis(self.now().timestamp_millis().saturating_sub(age));

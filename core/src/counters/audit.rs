@@ -13,6 +13,7 @@
 //! reading, so a worker that slept over the end of its lease corrects nothing twice; if the answer is lost,
 //! nothing is done: the next audit looks again.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn audit_due(&self, every: Duration) -> Result<Due, StoreError> {
         let (totals, queues, at) = futures::try_join!(self.totals(), self.list_queues(), self.server_time())?;
         let queues: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
@@ -105,7 +106,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or this user may not write counters.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn ask_for_audit(&self) -> Result<(), StoreError> {
         let ask = doc! { "$currentDate": { "asked": true } };
         self.counter_documents().update_one(doc! { "_id": BASE }, ask).upsert(true).await?;
@@ -127,7 +128,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn audit_window(&self, queues: &[QueueId]) -> Result<Window, StoreError> {
         // What this process has noted itself is not drift either.
         self.flush_counters().await?;
@@ -204,7 +205,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn audited(&self, note: &AuditNote) -> Result<(), StoreError> {
         // In this order, or a queue that is made in between would be taken for one that is gone.
         let counted: Vec<ObjectId> = self.totals().await?.queues().collect();

@@ -3,6 +3,7 @@
 //! A count up to a bound reads that many entries of the index `{queue, status}` at most, and no task, however many there
 //! are. Where it meets the bound, the counters say how many there are; never less than the bound.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue, ?phase), err(level = "debug"))]
+    #[operation(queue = %queue, ?phase)]
     pub async fn count_phase(&self, queue: QueueId, phase: Phase, bound: u64) -> Result<Amount, StoreError> {
         self.count_up_to(of_phase(queue, phase), bound).await
     }
@@ -47,7 +48,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the filter.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn count_up_to(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
         self.count_in("tasks", filter, (bound, None)).await
     }
@@ -57,7 +58,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses a filter.
-    #[tracing::instrument(skip_all, fields(counts = counts.len()), err(level = "debug"))]
+    #[operation(counts = counts.len())]
     pub async fn count_each_up_to(&self, counts: &[(Document, u64)]) -> Result<Vec<Amount>, StoreError> {
         let mut amounts = Vec::with_capacity(counts.len());
         for some in counts.chunks(IN_A_COMMAND) {
@@ -83,7 +84,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, refuses the filter, or takes too long.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn count_query_up_to(&self, query: &TaskQuery, bound: u64) -> Result<Amount, StoreError> {
         let within = (bound, query.max_time);
         if !query.archive {
@@ -136,7 +137,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn count_running(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, u64>, StoreError> {
         let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
         let pipeline = [

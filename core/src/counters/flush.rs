@@ -1,5 +1,6 @@
 //! Writing what has been noted: see the invariant in [`super`].
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -44,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached: what was noted is kept, and written later.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn flush_counters(&self) -> Result<(), StoreError> {
         let book = &self.counters.book;
         let _one_at_a_time = book.one_at_a_time().await;

@@ -1,5 +1,6 @@
 //! Reading counters: one find, and the sum over its documents.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeBounds;
 
@@ -159,7 +160,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn read_counters(&self) -> Result<Option<Totals>, StoreError> {
         if let Err(error) = self.flush_counters().await {
             tracing::debug!(%error, "counters are read without what was noted last");

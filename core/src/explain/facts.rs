@@ -1,5 +1,6 @@
 //! What is known of a task, its queue and the nodes, gathered with a few small reads.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -122,7 +123,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the task cannot be understood.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn facts_of_task(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
         let tasks = self.tasks();
         let without_params = doc! { "params": 0, "parameters": 0 };

@@ -17,6 +17,7 @@
 //! A DEN that is killed loses what it had not written, and nobody notes what runners do without their DEN, so these numbers
 //! are near the truth and not equal to it.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached: what it has not acknowledged is kept, and written later.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn flush_groups(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.groups.one_at_a_time().await;
         let mut left: Vec<((QueueId, Arc<str>), Entry)> =

@@ -1,5 +1,6 @@
 //! What there is to be shown of the groups of a queue: what each has waiting, running and got, and when its turn is.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -160,7 +161,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue.id), err(level = "debug"))]
+    #[operation(queue = %queue.id)]
     pub async fn queue_groups(&self, queue: &Queue, filter: &GroupFilter) -> Result<GroupPage, StoreError> {
         let settings = Settings::of(queue);
         let running = self.running_by_group(queue.id).await?;

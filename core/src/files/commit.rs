@@ -1,5 +1,6 @@
 //! Commit: a version is whole. That of a task's run is sealed, and all others are done.
 
+use disbatch_operation::operation;
 use std::collections::BTreeMap;
 
 use bson::{Document, doc};
@@ -42,7 +43,7 @@ impl Store {
     /// # Errors
     /// There is no such version, it was removed, it has too many files, others add files all the time, or the database
     /// cannot be reached.
-    #[tracing::instrument(skip_all, fields(%set), err(level = "debug"))]
+    #[operation(%set)]
     pub async fn fileset_commit(&self, set: FileSetId) -> Result<Committed, FilesError> {
         for _ in 0..TRIES {
             let found = self.find_fileset(set).await?.ok_or(FilesError::NoSuchVersion)?;

@@ -1,5 +1,6 @@
 //! The files of a version: they are added while it is open, and listed.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document, doc};
@@ -27,7 +28,7 @@ impl Store {
     /// # Errors
     /// The version is not open, or has another file at one of the paths, which is named; or there are too many entries; or
     /// the database cannot be reached. None of the files is in the version then, unless it was before.
-    #[tracing::instrument(skip_all, fields(%set, entries = entries.len()), err(level = "debug"))]
+    #[operation(%set, entries = entries.len())]
     pub async fn fileset_add(&self, set: FileSetId, entries: &[NewEntry]) -> Result<(), FilesError> {
         if entries.len() > MOST_AT_ONCE {
             return Err(FilesError::TooManyAtOnce);
@@ -158,7 +159,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or an entry cannot be understood.
-    #[tracing::instrument(skip_all, fields(set = %set.id), err(level = "debug"))]
+    #[operation(set = %set.id)]
     pub async fn fileset_entries(
         &self,
         set: &FileSet,
@@ -186,7 +187,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the entry cannot be understood.
-    #[tracing::instrument(skip_all, fields(set = %set.id), err(level = "debug"))]
+    #[operation(set = %set.id)]
     pub async fn fileset_entry(&self, set: &FileSet, path: &str) -> Result<Option<FileEntry>, StoreError> {
         Ok(self.fileset_entries_at(set, &[path]).await?.pop())
     }
@@ -195,7 +196,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or an entry cannot be understood.
-    #[tracing::instrument(skip_all, fields(set = %set.id), err(level = "debug"))]
+    #[operation(set = %set.id)]
     pub async fn fileset_entries_at(
         &self,
         set: &FileSet,

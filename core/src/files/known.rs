@@ -1,5 +1,6 @@
 //! Who may name a content: knowing its SHA-256 is not enough.
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 
 use bson::oid::ObjectId;
@@ -24,7 +25,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn unreferable(
         &self,
         contents: &[ContentId],

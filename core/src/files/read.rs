@@ -1,5 +1,6 @@
 //! Reads contents, from any byte on, a few chunks ahead of who reads.
 
+use disbatch_operation::operation;
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
 use std::ops::Range;
@@ -45,7 +46,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%id), err(level = "debug"))]
+    #[operation(%id)]
     pub async fn find_content(&self, id: ContentId) -> Result<Option<Content>, StoreError> {
         let only = doc! { "_id": 1, "length": 1 };
         let wanted = doc! { "filename": id, "state": DONE };
@@ -59,7 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(contents = ids.len()), err(level = "debug"))]
+    #[operation(contents = ids.len())]
     pub async fn find_contents(&self, ids: &[ContentId]) -> Result<BTreeMap<ContentId, Content>, StoreError> {
         let wanted = doc! { "filename": { "$in": ids }, "state": DONE };
         let only = doc! { "_id": 1, "length": 1, "filename": 1 };
@@ -81,7 +82,7 @@ impl Store {
     ///
     /// # Errors
     /// The chunk is missing or has the wrong length, or the database cannot be reached.
-    #[tracing::instrument(skip_all, fields(id = %content.id, n), err(level = "debug"))]
+    #[operation(id = %content.id, n)]
     pub async fn content_chunk(&self, content: Content, n: u64) -> Result<Vec<u8>, StoreError> {
         let missing = || content.damaged(format!("chunk {n} is missing"));
         let bytes = self.chunk_of(content.upload, n).await?.ok_or_else(missing)?;

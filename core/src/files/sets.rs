@@ -2,6 +2,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 
@@ -53,7 +54,7 @@ impl Store {
     ///
     /// # Errors
     /// The set belongs to another tenant, too many make versions of it at once, or the database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    #[operation(%name)]
     pub async fn fileset_open(&self, name: &SetName, new: &NewSet) -> Result<FileSet, FilesError> {
         if let Some((task, attempt)) = new.task {
             let earlier = doc! { "task": task, "attempt": { "$lt": attempt }, "state": SetState::Open };
@@ -120,7 +121,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, fields(%id), err(level = "debug"))]
+    #[operation(%id)]
     pub async fn find_fileset(&self, id: FileSetId) -> Result<Option<FileSet>, StoreError> {
         self.one_fileset(doc! { "_id": id }).await
     }
@@ -129,7 +130,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    #[operation(%name)]
     pub async fn fileset_latest(&self, name: &SetName) -> Result<Option<FileSet>, StoreError> {
         self.done_fileset(doc! { "name": name.as_str() }).await
     }
@@ -138,7 +139,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, fields(%name, version), err(level = "debug"))]
+    #[operation(%name, version)]
     pub async fn fileset_version(&self, name: &SetName, version: i64) -> Result<Option<FileSet>, StoreError> {
         self.done_fileset(doc! { "name": name.as_str(), "version": version }).await
     }
@@ -169,7 +170,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or a document cannot be understood.
-    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    #[operation(%name)]
     pub async fn fileset_versions(
         &self,
         name: &SetName,
@@ -191,7 +192,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or a document cannot be understood.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn filesets(&self, query: &SetQuery) -> Result<Vec<SetSummary>, StoreError> {
         self.settle_sealed(Document::new()).await?;
         let sets = self.filesets_collection();
@@ -209,7 +210,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%name), err(level = "debug"))]
+    #[operation(%name)]
     pub async fn fileset_delete(&self, name: &SetName, version: Option<i64>) -> Result<u64, StoreError> {
         let mut filter = doc! { "name": name.as_str(), "state": { "$in": SetState::ALIVE.to_vec() } };
         if let Some(version) = version {
@@ -223,7 +224,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%task, attempt), err(level = "debug"))]
+    #[operation(%task, attempt)]
     pub async fn withdraw_filesets(&self, task: TaskId, attempt: i64) -> Result<u64, StoreError> {
         self.settle_filesets(task).await?;
         let made = doc! {

@@ -11,6 +11,7 @@
 //! majority of the servers has it. So it is not begun again while a version is sealed, and a deletion is noted by a majority
 //! first, which then has the end as well.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%task), err(level = "debug"))]
+    #[operation(%task)]
     pub async fn settle_filesets(&self, task: TaskId) -> Result<SettledFiles, StoreError> {
         self.settle_filesets_of(&[task.0]).await
     }

@@ -3,6 +3,7 @@
 //! The steps are those of any upload, each for all of them: the documents of the uploads, their chunks, and then the
 //! documents become contents. Whatever gets in the way of one is left as an upload that is sent like any other.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::oid::ObjectId;
@@ -21,7 +22,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(contents = contents.len()), err(level = "debug"))]
+    #[operation(contents = contents.len())]
     pub async fn store_small_contents(
         &self,
         contents: &BTreeMap<ContentId, Vec<u8>>,

@@ -3,6 +3,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::sets::gone;
@@ -39,7 +40,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn sweep_files(&self) -> Result<SweptFiles, StoreError> {
         let mut swept = SweptFiles { versions: self.give_up_versions().await?, ..SweptFiles::default() };
         swept.entries = self.remove_entries().await?;

@@ -4,6 +4,7 @@
 //! it was broken off, and nobody can put anything into it. Runners share theirs, as each of them has the file and knows what
 //! its content is.
 
+use disbatch_operation::operation;
 use std::ops::Range;
 
 use bson::oid::ObjectId;
@@ -102,7 +103,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%id), err(level = "debug"))]
+    #[operation(%id)]
     pub async fn content_state(
         &self,
         id: ContentId,
@@ -130,7 +131,7 @@ impl Store {
     ///
     /// # Errors
     /// There is no such chunk in a content of that length, or it has the wrong size; or the database cannot be reached.
-    #[tracing::instrument(skip_all, fields(of = %chunk.of, n = chunk.n), err(level = "debug"))]
+    #[operation(of = %chunk.of, n = chunk.n)]
     pub async fn content_put_chunk(&self, chunk: Chunk<'_>, sender: &Sender) -> Result<Put, FilesError> {
         let Chunk { of, length, n, bytes } = chunk;
         if length > LONGEST {
@@ -181,7 +182,7 @@ impl Store {
     /// # Errors
     /// Chunks are missing, or what was sent is not what the name says, and is thrown away; nothing of it was sent; or the
     /// database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%id), err(level = "debug"))]
+    #[operation(%id)]
     pub async fn content_finish(
         &self,
         id: ContentId,

@@ -1,5 +1,6 @@
 //! Which tasks come before and after another, for pictures.
 
+use disbatch_operation::operation;
 use std::collections::BTreeMap;
 
 use bson::oid::ObjectId;
@@ -112,7 +113,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn neighbours(&self, task: TaskId, depth: i32, most: usize) -> Result<Neighbours, StoreError> {
         let mut search = Search { most: most.max(1), ..Search::default() };
         let itself = self.tasks_with_links(&[task.0]).await?;

@@ -1,5 +1,6 @@
 //! The tasks that others come after: how they are, and who is told when they have ended.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
@@ -31,7 +32,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(tasks = tasks.len()), err(level = "debug"))]
+    #[operation(tasks = tasks.len())]
     pub async fn missing_tasks(&self, tasks: &[TaskId]) -> Result<Vec<TaskId>, StoreError> {
         let known = self.queues_of_tasks(tasks).await?;
         Ok(tasks.iter().filter(|task| !known.contains_key(*task)).copied().collect())
@@ -41,7 +42,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(tasks = tasks.len()), err(level = "debug"))]
+    #[operation(tasks = tasks.len())]
     pub async fn queues_of_tasks(
         &self,
         tasks: &[TaskId],

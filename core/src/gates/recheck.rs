@@ -1,6 +1,7 @@
 //! Whatever the marks have missed: blocked tasks are looked at again from time to time, some after the other. Programs that
 //! know nothing of gates may have deleted or changed what they wait for.
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 
 use bson::doc;
@@ -18,7 +19,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or this user has no right to the locks.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn recheck_gates(&self, from: Option<TaskId>) -> Result<Option<TaskId>, StoreError> {
         let mut filter = doc! { "gate": { "$in": ["after", "locks"] } };
         if let Some(from) = from {

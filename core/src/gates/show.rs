@@ -1,5 +1,6 @@
 //! Locks as people and programs look at them: who holds them, and who waits.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::{Bson, DateTime, Document, doc};
@@ -94,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn locks_list(&self, filter: &LockFilter, limit: i64) -> Result<Vec<LockRow>, StoreError> {
         let locks = self.locks();
         let found = locks.find(filter.document()).sort(doc! { "_id": 1 }).limit(limit);
@@ -110,7 +111,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn lock(&self, name: &str) -> Result<Option<LockDetails>, StoreError> {
         let Some(lock) = self.locks().find_one(doc! { "_id": name }).await? else { return Ok(None) };
         let Some(row) = self.row_of(&lock).await? else { return Ok(None) };
@@ -124,7 +125,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn locks_of_queues(
         &self,
         queues: &[QueueId],

@@ -1,5 +1,6 @@
 //! Tasks that were queued without their locks: by a program that knows nothing of them, or by hand.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashSet};
 
 use bson::oid::ObjectId;
@@ -79,7 +80,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %claim.task), err(level = "debug"))]
+    #[operation(task = %claim.task)]
     pub async fn block_claim(&self, claim: &Claim) -> Result<Unclaimed, StoreError> {
         let claimed = doc! {
             "_id": claim.task, "node": &claim.node, "status": Status::Claimed, "attempt": claim.attempt,

@@ -1,5 +1,6 @@
 //! What a blocked task waits for, to be told to people.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
@@ -104,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task.id), err(level = "debug"))]
+    #[operation(task = %task.id)]
     pub async fn blocked_by(&self, task: &Task) -> Result<Waits, StoreError> {
         if task.status != Status::Blocked {
             return Ok(Waits::default());

@@ -2,6 +2,7 @@
 
 use bson::Bson;
 use bson::oid::ObjectId;
+use disbatch_operation::operation;
 
 use super::{LiveStream, Piece};
 use crate::model::TaskId;
@@ -20,7 +21,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn assemble_live(&self, task: TaskId, attempt: i64) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
         let stdout = self.assemble(LiveStream { task, attempt, stream: StreamName::Stdout }).await?;
         let stderr = self.assemble(LiveStream { task, attempt, stream: StreamName::Stderr }).await?;
@@ -35,7 +36,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses a file. No file is left then if it could be removed.
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn seal_live(&self, task: TaskId, attempt: i64) -> Result<(Bson, Bson), StoreError> {
         // One after the other, to hold one stream in memory.
         let stdout = self.seal(LiveStream { task, attempt, stream: StreamName::Stdout }).await?;

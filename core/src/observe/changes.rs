@@ -1,12 +1,13 @@
 //! Which tasks change, from a change stream where the server has them.
 
 use bson::{Bson, doc};
-use futures::{Stream, StreamExt};
+use disbatch_operation::operation;
+use futures::StreamExt;
 use serde::Deserialize;
 
 use crate::live;
 use crate::model::TaskId;
-use crate::store::{Store, StoreError};
+use crate::store::{Rows, Store, StoreError};
 
 /// 40573: "The $changeStream stage is only supported on replica sets".
 const NOT_A_REPLICA_SET: i32 = 40_573;
@@ -24,10 +25,8 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or has no change streams ([`has_no_change_streams`]); within the stream
     /// when it is lost.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn task_changes(
-        &self,
-    ) -> Result<impl Stream<Item = Result<TaskId, StoreError>> + Send + Unpin + 'static, StoreError> {
+    #[operation]
+    pub async fn task_changes(&self) -> Result<Rows<TaskId>, StoreError> {
         let of_interest = doc! { "$match": { "$or": [
             { "ns.coll": "tasks", "operationType": { "$in": ["insert", "update", "replace", "delete"] } },
             { "ns.coll": live::COLLECTION, "operationType": { "$in": ["insert", "update"] } },
@@ -36,12 +35,13 @@ impl Store {
         let task = doc! { "$ifNull": ["$documentKey._id.task", "$documentKey._id"] };
         let only_ids = doc! { "$project": { "_id": 1, "task": task } };
         let changes = self.database().watch().pipeline([of_interest, only_ids]).await?.with_type::<Change>();
-        Ok(changes.filter_map(|change| {
+        let ids = changes.filter_map(|change| {
             std::future::ready(match change {
                 Ok(change) => change.task.and_then(|id| id.as_object_id()).map(|id| Ok(TaskId(id))),
                 Err(error) => Some(Err(StoreError::from(error))),
             })
-        }))
+        });
+        Ok(ids.boxed())
     }
 }
 

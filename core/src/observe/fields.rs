@@ -1,5 +1,6 @@
 //! Chosen fields of tasks, and whether they have changed since somebody has seen them.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::{Bson, Document, doc};
@@ -61,7 +62,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the fields or the filter.
-    #[tracing::instrument(skip_all, fields(tasks = tasks.len()), err(level = "debug"))]
+    #[operation(tasks = tasks.len())]
     pub async fn chosen_fields_of(
         &self,
         tasks: &[TaskId],

@@ -2,12 +2,13 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use futures::{Stream, StreamExt, TryStreamExt};
+use disbatch_operation::operation;
+use futures::{StreamExt, TryStreamExt};
 use mongodb::Cursor;
 
 use super::{CHUNK_SIZE, Encoding, chunk_bytes, damaged};
 use crate::model::whole_number;
-use crate::store::{Store, StoreError};
+use crate::store::{Rows, Store, StoreError};
 
 /// What is known about a file of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +33,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_output(&self, id: ObjectId) -> Result<Option<OutputFile>, StoreError> {
         let Some(file) = self.files().find_one(doc! { "_id": id }).await? else { return Ok(None) };
         let binary = file
@@ -49,10 +50,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached; within the stream also when a chunk is missing or is no chunk.
-    pub async fn read_output(
-        &self,
-        id: ObjectId,
-    ) -> Result<impl Stream<Item = Result<Vec<u8>, StoreError>> + Send + 'static, StoreError> {
+    pub async fn read_output(&self, id: ObjectId) -> Result<Rows<Vec<u8>>, StoreError> {
         self.read_output_from(id, None, 0).await
     }
 
@@ -61,25 +59,26 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::read_output`]; also when `from` is within what is missing.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn read_output_from(
         &self,
         id: ObjectId,
         file: Option<OutputFile>,
         from: u64,
-    ) -> Result<impl Stream<Item = Result<Vec<u8>, StoreError>> + Send + 'static, StoreError> {
+    ) -> Result<Rows<Vec<u8>>, StoreError> {
         let (first, skip) = if from == 0 { (0, 0) } else { self.chunk_at(id, file, from).await? };
         let number = i64::try_from(first).unwrap_or(i64::MAX);
         let wanted = doc! { "files_id": id, "n": { "$gte": number } };
         // A chunk at a time: without that, the server sends 16 MiB at once to each reader.
         let cursor = self.chunks().find(wanted).sort(doc! { "n": 1 }).batch_size(1).await?;
-        Ok(cursor.enumerate().map(move |(index, chunk)| {
+        let pieces = cursor.enumerate().map(move |(index, chunk)| {
             let mut bytes = chunk_bytes(id, first + index, chunk?)?;
             if index == 0 {
                 bytes.drain(..skip.min(bytes.len()));
             }
             Ok(bytes)
-        }))
+        });
+        Ok(pieces.boxed())
     }
 
     /// The last bytes of the file `id`: `most` of them, or all if there are not so many. However long the file is, only
@@ -88,7 +87,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, one of the chunks is missing or is no chunk, or there is more or less than the
     /// file says.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn read_output_end(&self, id: ObjectId, most: usize) -> Result<OutputEnd, StoreError> {
         let file = self.find_output(id).await?.unwrap_or(OutputFile { length: 0, encoding: Encoding::Text });
         if !self.has_its_end(id, file).await? {

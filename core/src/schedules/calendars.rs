@@ -1,5 +1,6 @@
 //! Calendars: named lists of days on which schedules do not fire, or on which alone they do.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document, doc};
@@ -121,7 +122,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_calendars(&self) -> Result<Vec<Calendar>, StoreError> {
         self.calendars_that(doc! {}).await
     }
@@ -130,7 +131,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_calendar(&self, name: &str) -> Result<Option<Calendar>, StoreError> {
         Ok(self.calendars_that(doc! { "_id": name }).await?.pop())
     }
@@ -152,7 +153,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(calendar = %calendar.name), err(level = "debug"))]
+    #[operation(calendar = %calendar.name)]
     pub async fn set_calendar(&self, calendar: &Calendar) -> Result<Option<Document>, StoreError> {
         let this = doc! { "_id": &calendar.name };
         let before = self.calendars().find_one_and_replace(this, calendar.document()).upsert(true).await?;
@@ -166,7 +167,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(calendar = name), err(level = "debug"))]
+    #[operation(calendar = name)]
     pub async fn delete_calendar(&self, name: &str) -> Result<CalendarDeleted, StoreError> {
         let users = self.schedules_by(name).await?;
         if !users.is_empty() {

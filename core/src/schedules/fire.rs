@@ -1,6 +1,7 @@
 //! Firing: whoever looks first finds a schedule due, decides, and makes the tasks. See [`super`] for what keeps a time
 //! from firing twice.
 
+use disbatch_operation::operation;
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
@@ -75,7 +76,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or this user has no right to schedules. What was done by then is done.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn fire_schedules(&self) -> Result<Fired, StoreError> {
         let mut all = Fired::default();
         for _ in 0..ROUNDS {

@@ -1,5 +1,6 @@
 //! How the task of a time that has fired is made, so that it is made once, however many do so and however late.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Document, doc};
@@ -25,7 +26,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or this user has no right to make tasks.
-    #[tracing::instrument(skip_all, fields(schedule = %schedule.id, task = %firing.task), err(level = "debug"))]
+    #[operation(schedule = %schedule.id, task = %firing.task)]
     pub async fn complete_firing(&self, schedule: &Schedule, firing: Firing) -> Result<(), StoreError> {
         if schedule.settings.overlap == Overlap::Cancel {
             self.cancel_earlier(schedule, firing).await?;

@@ -2,6 +2,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::stored::{next_update, next_update_after, readable, settings_update, told};
@@ -56,7 +57,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn list_schedules(&self, query: &ScheduleQuery) -> Result<Vec<Schedule>, StoreError> {
         let mut all = Vec::new();
         if let Some(queue) = query.queue {
@@ -92,7 +93,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_schedule(&self, selector: &Selector) -> Result<Option<Schedule>, StoreError> {
         let found = self.schedules().find_one(selected(selector)).await?;
         Ok(found.and_then(|schedule| readable(schedule.into())))
@@ -102,7 +103,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn queue_of_schedule(
         &self,
         selector: &Selector,
@@ -115,7 +116,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`ScheduleError`].
-    #[tracing::instrument(skip_all, fields(schedule = %settings.name), err(level = "debug"))]
+    #[operation(schedule = %settings.name)]
     pub async fn create_schedule(
         &self,
         settings: &Settings,
@@ -152,7 +153,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`ScheduleError`].
-    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    #[operation(schedule = %id)]
     pub async fn update_schedule(
         &self,
         id: ScheduleId,
@@ -201,7 +202,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    #[operation(schedule = %id)]
     pub async fn pause_schedule(&self, id: ScheduleId) -> Result<Option<Altered>, StoreError> {
         let works = doc! { "_id": id, "paused": { "$ne": true } };
         let update = vec![doc! { "$set": { "paused": true } }, doc! { "$unset": ["next", "next_for"] }];
@@ -216,7 +217,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    #[operation(schedule = %id)]
     pub async fn resume_schedule(&self, id: ScheduleId) -> Result<Option<Altered>, StoreError> {
         for _ in 0..TRIES {
             let Some(schedule) = self.schedule(id).await? else { return Ok(None) };
@@ -240,7 +241,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    #[operation(schedule = %id)]
     pub async fn delete_schedule(&self, id: ScheduleId) -> Result<Option<Document>, StoreError> {
         let gone = self.schedules().find_one_and_delete(doc! { "_id": id }).await?;
         Ok(gone.map(|schedule| concealed(schedule.into())))

@@ -1,5 +1,6 @@
 //! Tasks of schedules that people ask for: one now, or those of times that have passed. And the times to come.
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 
 use bson::oid::ObjectId;
@@ -62,7 +63,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`SubmitError`].
-    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    #[operation(schedule = %id)]
     pub async fn run_schedule(
         &self,
         id: ScheduleId,
@@ -120,7 +121,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`BackfillError`]. Tasks before the one that was refused exist then; repeating it makes the others.
-    #[tracing::instrument(skip_all, fields(schedule = %id), err(level = "debug"))]
+    #[operation(schedule = %id)]
     pub async fn backfill_schedule(
         &self,
         id: ScheduleId,
@@ -162,7 +163,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn preview_schedule(
         &self,
         spec: &Spec,

@@ -6,6 +6,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 
@@ -56,7 +57,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or this user has no right to schedules. What was done by then is done.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn settle_scheduled(&self) -> Result<(u64, bool), StoreError> {
         let mut all = 0;
         for _ in 0..ROUNDS {
@@ -84,7 +85,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the schedule cannot be understood.
-    #[tracing::instrument(skip_all, fields(task = %task.id), err(level = "debug"))]
+    #[operation(task = %task.id)]
     pub async fn schedule_for_run(&self, task: &Task) -> Result<Option<ForRun>, StoreError> {
         let Some(id) = task.rest.get("schedule").and_then(Bson::as_object_id) else { return Ok(None) };
         // In this order: an end that is told in between is there twice, which does no harm.

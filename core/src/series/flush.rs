@@ -1,6 +1,7 @@
 //! Writing what has been noted.
 
 use bson::{Document, doc};
+use disbatch_operation::operation;
 use tokio::time::Instant;
 
 use super::pending::Pending;
@@ -29,7 +30,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached: what it has not acknowledged is kept and written later, unless this process runs one
     /// task. Or it does not take them: they are lost, which is logged.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn flush_series(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.series.one_at_a_time().await;
         let mut left = self.series.with(|series| std::mem::take(&mut series.pending));

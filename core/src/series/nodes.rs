@@ -1,5 +1,6 @@
 //! Reading the numbers of nodes, for charts.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
@@ -30,7 +31,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%node), err(level = "debug"))]
+    #[operation(%node)]
     pub async fn node_series(
         &self,
         node: &NodeName,

@@ -1,5 +1,6 @@
 //! Reading the numbers of queues, for charts.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn series(
         &self,
         queue: Option<QueueId>,
@@ -60,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn last_hour(&self) -> Result<HashMap<QueueId, Vec<Ended>>, StoreError> {
         let now = self.now();
         let since = now.timestamp_millis().saturating_sub(i64::try_from(HOUR.as_millis()).unwrap_or(0));

@@ -1,5 +1,6 @@
 //! The indexes that a DEN ensures at its start.
 
+use disbatch_operation::operation;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -223,7 +224,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn keeps_unique_keys(&self) -> Result<bool, StoreError> {
         self.keeps_apart(&["queue", "unique"]).await
     }
@@ -254,7 +255,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn keep_audit(&self, kept: Option<Duration>) -> Result<(), StoreError> {
         let kept = kept.unwrap_or(FOR_EVER).min(FOR_EVER);
         // The server looks at this one for what to remove, and only at one with a single field.
@@ -283,7 +284,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached; or it refuses an index, for instance because documents violate a
     /// unique one. The message names it.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn ensure_indexes(&self) -> Result<(), StoreError> {
         let mut refused = None;
         let essential = of_disbatch().into_iter().map(|index| (true, index.collection, index.model()));

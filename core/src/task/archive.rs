@@ -21,6 +21,7 @@
 //! any number of movers may do them at once. The copies that are `moving` have an index of their own and are
 //! few, which is why a count of both collections stays cheap.
 
+use disbatch_operation::operation;
 use std::collections::HashSet;
 
 use bson::oid::ObjectId;
@@ -63,7 +64,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached. What was moved by then is moved; the rest is as it was, or is finished by
     /// [`Store::finish_archiving`].
-    #[tracing::instrument(skip_all, fields(tasks = ids.len()), err(level = "debug"))]
+    #[operation(tasks = ids.len())]
     pub async fn archive_tasks(&self, ids: &[TaskId]) -> Result<Archived, StoreError> {
         if ids.is_empty() {
             return Ok(Archived::default());
@@ -90,7 +91,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn finish_archiving(&self) -> Result<Archived, StoreError> {
         self.finish(doc! {}, UNFINISHED).await
     }

@@ -1,6 +1,7 @@
 //! Earlier attempts: what came out of each, kept in `tasks.attempts` when a task is tried again.
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::steps::kept;
@@ -104,7 +105,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn list_attempts(&self, task: TaskId) -> Result<Vec<Document>, StoreError> {
         let found = self.attempts().find(doc! { "task": task }).sort(doc! { "attempt": 1 }).await?;
         Ok(found.map_ok(Document::from).try_collect().await?)
@@ -114,7 +115,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task, attempt), err(level = "debug"))]
+    #[operation(task = %task, attempt)]
     pub async fn find_attempt(&self, task: TaskId, attempt: i64) -> Result<Option<Document>, StoreError> {
         Ok(self.attempts().find_one(doc! { "task": task, "attempt": attempt }).await?.map(Document::from))
     }
@@ -123,7 +124,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task), err(level = "debug"))]
+    #[operation(task = %task)]
     pub async fn attempt_files(&self, task: TaskId) -> Result<Vec<bson::oid::ObjectId>, StoreError> {
         let attempts = self.list_attempts(task).await?;
         let streams = |attempt: &Document| {

@@ -1,5 +1,6 @@
 //! Many runs at once: what a DEN writes for its runners, in one command.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -119,7 +120,7 @@ impl Store {
     /// The database cannot be reached, or has not confirmed the writes: any of them may have been made. Repeat
     /// all of them. What is wrong with one write alone (a document would be too large, for instance) is told in
     /// its place.
-    #[tracing::instrument(skip_all, fields(writes = writes.len()), err(level = "debug"))]
+    #[operation(writes = writes.len())]
     pub async fn write_runs(
         &self,
         writes: &[RunWrite],

@@ -1,6 +1,7 @@
 //! Cancel: a task that waits ends at once (-> -5); one that runs is asked to end, and its runner does it.
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::external::{DETACHED, attached, is_detached};
@@ -57,7 +58,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn cancel_task(&self, id: TaskId, request: &CancelRequest) -> Result<Cancelled, StoreError> {
         loop {
             let waiting = doc! { "_id": id, "status": { "$in": [-7, -4, -2, -1] } };
@@ -115,7 +116,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn cancel_requests(&self, node: &NodeName) -> Result<Vec<TaskId>, StoreError> {
         let asked = doc! {
             "node": node, "status": Status::Running, "cancel": { "$type": "object" }, DETACHED: attached(),
@@ -139,7 +140,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn attention_paid(&self, node: &NodeName, tasks: &[TaskId]) -> Result<(), StoreError> {
         let tasks: Vec<_> = tasks.iter().map(|task| task.0).collect();
         self.nodes().update_one(doc! { "node": node }, doc! { "$pullAll": { "attention": tasks } }).await?;

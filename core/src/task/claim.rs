@@ -1,5 +1,6 @@
 //! Claim: a DEN takes the next queued task of a queue (-2 -> -1), or gives one back (-1 -> -2).
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -103,7 +104,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been claimed.
-    #[tracing::instrument(skip_all, fields(queue = %queue.id, slots = slots.len()), err(level = "debug"))]
+    #[operation(queue = %queue.id, slots = slots.len())]
     pub async fn claim_tasks(
         &self,
         queue: &Queue,
@@ -169,7 +170,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %claim.task), err(level = "debug"))]
+    #[operation(task = %claim.task)]
     pub async fn unclaim_task(&self, claim: &Claim, why: &str) -> Result<Unclaimed, StoreError> {
         let mut filter = doc! {
             "_id": claim.task, "node": &claim.node, "status": Status::Claimed, "attempt": claim.attempt,
@@ -192,7 +193,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn unclaim_all(
         &self,
         node: &NodeName,
@@ -210,7 +211,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn running_on_node(&self, node: &NodeName, except: &[TaskId]) -> Result<u64, StoreError> {
         let mut filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
         if !except.is_empty() {
@@ -223,7 +224,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn find_task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         let found = self.tasks().find_one(doc! { "_id": id }).await?;
         found.map(|document| typed("tasks", document)).transpose()

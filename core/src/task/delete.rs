@@ -14,6 +14,7 @@
 //! [`Store::finish_deleting`] takes up tombstones that are not done after ten minutes. Where the task is still
 //! there, the deleter was killed before it did anything, and only the tombstone goes.
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 
 use bson::oid::ObjectId;
@@ -40,7 +41,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached. What was begun is finished by [`Store::finish_deleting`].
-    #[tracing::instrument(skip_all, fields(tasks = ids.len()), err(level = "debug"))]
+    #[operation(tasks = ids.len())]
     pub async fn delete_tasks(&self, ids: &[TaskId]) -> Result<u64, StoreError> {
         if ids.is_empty() {
             return Ok(0);
@@ -71,7 +72,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn finish_deleting(&self) -> Result<u64, StoreError> {
         let long_ago = doc! { "$lt": ["$at", { "$subtract": ["$$NOW", GIVEN_UP_AFTER] }] };
         let left = doc! { "done": Bson::Null, "$expr": long_ago };

@@ -16,6 +16,7 @@ mod end;
 mod ending;
 mod make;
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -77,7 +78,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn register_external(
         &self,
         run: &Run,
@@ -118,7 +119,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn withdraw_external(&self, run: &Run) -> Result<bool, StoreError> {
         let mut registered = run.filter();
         registered.insert("external.attempt", run.attempt);
@@ -142,7 +143,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn fail_external(&self, run: &Run, why: &str) -> Result<(), StoreError> {
         let mut registered = run.filter();
         registered.insert("external.attempt", run.attempt);
@@ -159,7 +160,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn detach_external(&self, run: &Run) -> Result<Detached, StoreError> {
         let mut registered = run.filter();
         registered.insert("external.attempt", run.attempt);

@@ -6,6 +6,7 @@
 //! [`Store::settle_filesets`]. A run that gives up takes back what it has made before, with [`Store::withdraw_filesets`].
 
 use bson::{Document, doc};
+use disbatch_operation::operation;
 
 use super::Run;
 use crate::model::FILES;
@@ -17,7 +18,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn record_files(&self, run: &Run, files: Document) -> Result<bool, StoreError> {
         let update = doc! { "$set": { FILES: files } };
         Ok(self.tasks().update_one(run.filter(), update).await?.matched_count == 1)

@@ -1,6 +1,7 @@
 //! Finish: a runner stores what came out (0 -> final, or -7 to be tried again), status and output in one
 //! update.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
@@ -57,7 +58,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or the document would be too large
     /// ([`crate::store::WriteFailure::is_too_large`]).
-    #[tracing::instrument(skip_all, fields(task = %run.task, status = %finish.status), err(level = "debug"))]
+    #[operation(task = %run.task, status = %finish.status)]
     pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
         let (filter, update) = finish.statement(run, self.now()).alone();
         if self.tasks().update_one(filter, update).await?.matched_count == 1 {
@@ -147,7 +148,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task, status = %finish.status), err(level = "debug"))]
+    #[operation(task = %run.task, status = %finish.status)]
     pub async fn retry_later(
         &self,
         run: &Run,

@@ -3,6 +3,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::transition::Transition;
@@ -20,7 +21,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user. What was released by then goes on.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn release_held(&self) -> Result<u64, StoreError> {
         self.release_held_of(&doc! {}).await
     }

@@ -5,6 +5,7 @@
 
 use bson::oid::ObjectId;
 use bson::{DateTime, RawDocumentBuf, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::Collection;
 
@@ -21,7 +22,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
+    #[operation(queue = %queue)]
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
         let of = Selection { queue: Some(queue), statuses: Some(vec![Status::Queued.code()]), node: None };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: LOOKED_AT };

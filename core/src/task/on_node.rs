@@ -1,6 +1,7 @@
 //! The tasks that a node has: claimed or running there.
 
 use bson::{Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::external::{DETACHED, attached};
@@ -13,7 +14,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%node), err(level = "debug"))]
+    #[operation(%node)]
     pub async fn tasks_on_node(&self, node: &str, limit: i64) -> Result<Vec<Document>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1 };
         let filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };

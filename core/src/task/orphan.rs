@@ -1,5 +1,6 @@
 //! Orphan: a task whose runner never came to start it, or died while it ran, ends as -6 or is tried again.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
@@ -54,7 +55,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn orphan_stale_claims(&self, node: &NodeName) -> Result<u64, StoreError> {
         let update =
             Transition::to(Status::Orphaned, self.now()).end_of_run().note("claimed and never started");
@@ -69,7 +70,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task.id), err(level = "debug"))]
+    #[operation(task = %task.id)]
     pub async fn bury(&self, task: &Task, evidence: Evidence, why: &str) -> Result<Buried, StoreError> {
         let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;
         let rules = Rules::of(task, queue.as_ref());
@@ -196,7 +197,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn expired_runs(&self) -> Result<Vec<Task>, StoreError> {
         let filter = doc! {
             "status": Status::Running,
@@ -210,7 +211,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
+    #[operation(queue = %queue)]
     pub async fn unleased_runs(&self, queue: QueueId, limit: DateTime) -> Result<Vec<Task>, StoreError> {
         let filter = doc! {
             "queue": queue, "status": Status::Running, "lease_until": Bson::Null, "$or": older_than(limit),

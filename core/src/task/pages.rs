@@ -13,17 +13,18 @@
 //! there yet when it was asked for is found by the next one, and whatever is found twice is in the page once. Those that
 //! are given back or tried again go the other way, so those that wait are looked at once more at the end.
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use mongodb::options::Hint;
 
 use super::search::AT_ONCE;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Rows, Store, StoreError, Stored};
 
 /// Of those that wait, are held, or have ended without a result.
 pub(crate) fn queued_index() -> Document {
@@ -153,7 +154,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn find_page(&self, page: &PageQuery) -> Result<Page, StoreError> {
         let mut found = BTreeSet::new();
         match (page.of.queue, &page.of.node) {
@@ -243,13 +244,13 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the projection; within the stream when it goes away later.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn stream_page(
         &self,
         page: &[TaskId],
         filter: Document,
         projection: Option<Document>,
-    ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
+    ) -> Result<Rows<Document>, StoreError> {
         let ids: Vec<ObjectId> = page.iter().map(|id| id.0).collect();
         let direction = if ids.first() > ids.last() { -1 } else { 1 };
         let which = doc! { "$and": [{ "_id": { "$in": ids } }, filter] };
@@ -260,7 +261,7 @@ impl Store {
             .batch_size(AT_ONCE)
             .build();
         let cursor = self.tasks().find(which).with_options(options).await?;
-        Ok(cursor.map(|task| Ok(concealed(task?.into()))))
+        Ok(cursor.map(|task| Ok(concealed(task?.into()))).boxed())
     }
 
     /// How the server finds the ids of a page: one answer for each index that it is asked.

@@ -1,5 +1,6 @@
 //! A run while it goes on: its lease, its progress, and the reports of its plugin.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -91,7 +92,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn renew_lease(&self, run: &Run, lease: Duration) -> Result<Renewed, StoreError> {
         let (filter, update) = run.renewal(lease).alone();
         let renewed = self
@@ -109,7 +110,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task, %file), err(level = "debug"))]
+    #[operation(task = %run.task, %file)]
     pub async fn announce_upload(&self, run: &Run, file: ObjectId) -> Result<(), StoreError> {
         self.tasks().update_one(run.filter(), doc! { "$addToSet": { "uploads": file } }).await?;
         Ok(())
@@ -119,7 +120,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn record_progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
         let (filter, update) = run.progress(progress, self.now()).alone();
         self.tasks().update_one(filter, update).await?;
@@ -130,7 +131,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the document.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
         self.reports().insert_one(report).await?;
         Ok(())

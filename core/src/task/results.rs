@@ -2,6 +2,7 @@
 //! `_id` of its task.
 
 use bson::{Document, doc};
+use disbatch_operation::operation;
 use mongodb::Collection;
 
 use crate::model::TaskId;
@@ -19,7 +20,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%task), err(level = "debug"))]
+    #[operation(%task)]
     pub async fn find_result(&self, task: TaskId) -> Result<Option<Document>, StoreError> {
         Ok(self.results().find_one(doc! { "_id": task }).await?.map(Document::from))
     }
@@ -28,7 +29,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(%task), err(level = "debug"))]
+    #[operation(%task)]
     pub async fn remove_result(&self, task: TaskId) -> Result<(), StoreError> {
         let removed = self.results().delete_one(doc! { "_id": task }).await.map_err(StoreError::from);
         let Err(error) = removed else { return Ok(()) };

@@ -4,6 +4,7 @@
 //! index is in the order of creation, in which tasks also grow old, more or less; so it is enough to look at
 //! the first [`LOOKED_AT`] of each, and no look reads more than that, however many tasks are kept.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -44,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn queues_with_retention(&self) -> Result<Vec<(Queue, Retention)>, StoreError> {
         let found = self.queues().find(doc! { "retention": { "$type": "object" } }).await?;
         let documents: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
@@ -60,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue, ?place), err(level = "debug"))]
+    #[operation(queue = %queue, ?place)]
     pub async fn ended_before(
         &self,
         queue: QueueId,

@@ -1,6 +1,7 @@
 //! Retry: an ended task is queued again by hand, as a new attempt. What came out before is kept.
 
 use bson::{Bson, doc};
+use disbatch_operation::operation;
 
 use super::finish::COMMAND_FIELDS;
 use super::steps::queued;
@@ -58,7 +59,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or a live task has the same `unique` key
     /// ([`StoreError::write_failure`] says so).
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn retry_task(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
         let Some(task) = self.find_task(id).await? else { return Ok(Retried::NoSuchTask) };
         if !task.status.has_ended() {

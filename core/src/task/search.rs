@@ -1,17 +1,18 @@
 //! Search: what the REST API and the pages read. What leaves the database here has no secure parameters, see
 //! [`crate::secrets`].
 
+use disbatch_operation::operation;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
 
 use super::archive;
 use crate::model::{QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Rows, Store, StoreError, Stored};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
@@ -40,7 +41,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn queue_of_task(&self, id: TaskId) -> Result<Option<Option<QueueId>>, StoreError> {
         for collection in [self.tasks(), self.archive()] {
             if let Some(task) =
@@ -56,7 +57,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the filter.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn search_tasks(&self, query: TaskQuery) -> Result<Vec<Document>, StoreError> {
         self.stream_tasks(query).await?.try_collect().await
     }
@@ -65,11 +66,8 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the filter; within the stream when it goes away later.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
-    pub async fn stream_tasks(
-        &self,
-        query: TaskQuery,
-    ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Send + Unpin + 'static, StoreError> {
+    #[operation]
+    pub async fn stream_tasks(&self, query: TaskQuery) -> Result<Rows<Document>, StoreError> {
         let cursor = if query.archive {
             let options = AggregateOptions::builder().batch_size(AT_ONCE).max_time(query.max_time).build();
             self.tasks().aggregate(with_archive(query)).with_type::<Stored>().with_options(options).await?
@@ -84,7 +82,7 @@ impl Store {
                 .build();
             self.tasks().find(query.filter).with_options(options).await?
         };
-        Ok(cursor.map(|task| Ok(concealed(task?.into()))))
+        Ok(cursor.map(|task| Ok(concealed(task?.into()))).boxed())
     }
 
     /// How many tasks match.
@@ -110,7 +108,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the filter.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn count_with_archive(
         &self,
         filter: Document,
@@ -143,7 +141,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn find_task_fields(
         &self,
         id: TaskId,
@@ -164,7 +162,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %id), err(level = "debug"))]
+    #[operation(task = %id)]
     pub async fn find_task_document(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
         Ok(self.tasks().find_one(doc! { "_id": id }).await?.map(|task| concealed(task.into())))
     }
@@ -174,7 +172,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn task_index_fields(&self) -> Result<BTreeSet<Vec<String>>, StoreError> {
         let indexes: Vec<mongodb::IndexModel> = match self.tasks().list_indexes().await {
             Ok(cursor) => cursor.try_collect().await?,

@@ -1,5 +1,6 @@
 //! Start: a runner makes a claimed task its own (-1 -> 0).
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, doc};
@@ -55,7 +56,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or the document cannot be understood.
-    #[tracing::instrument(skip_all, fields(task = %start.task), err(level = "debug"))]
+    #[operation(task = %start.task)]
     pub async fn start_task(&self, start: &Start) -> Result<Started, StoreError> {
         let (filter, update) = start.statement().alone();
         let started =

@@ -4,6 +4,7 @@
 //! nothing depends on the ones before it having been heard.
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 
 use super::Run;
 use super::statements::Statement;
@@ -24,7 +25,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn record_steps(&self, run: &Run, states: &[Document], number: i64) -> Result<(), StoreError> {
         let (filter, update) = run.states_of_steps(states, number).alone();
         self.tasks().update_one(filter, update).await?;

@@ -1,6 +1,7 @@
 //! Storage: what a plugin saves while it runs, for the next run of its task's schedule, or for the next attempt.
 
 use bson::{Bson, doc};
+use disbatch_operation::operation;
 
 use super::Run;
 use super::statements::Statement;
@@ -32,7 +33,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or the document would be too large
     /// ([`crate::store::WriteFailure::is_too_large`]).
-    #[tracing::instrument(skip_all, fields(task = %run.task), err(level = "debug"))]
+    #[operation(task = %run.task)]
     pub async fn save_storage(&self, run: &Run, storage: Bson, number: i64) -> Result<(), StoreError> {
         let (filter, update) = run.storage(storage, number).alone();
         self.tasks().update_one(filter, update).await?;

@@ -6,6 +6,7 @@ mod array;
 mod once;
 mod options;
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -171,7 +172,7 @@ impl Store {
     /// # Errors
     /// See [`SubmitError`]. The database may refuse a document (too large, for instance); tasks before the
     /// refused one exist then.
-    #[tracing::instrument(skip_all, fields(queue = %queue, tasks = params.len()), err(level = "debug"))]
+    #[operation(queue = %queue, tasks = params.len())]
     pub async fn submit_tasks(
         &self,
         queue: QueueId,
@@ -214,13 +215,13 @@ impl Store {
     /// # Errors
     /// See [`SubmitError`]. The database may refuse the filter or a document; tasks of earlier batches exist
     /// then.
-    #[tracing::instrument(skip_all, fields(queue = %queue, collection), err(level = "debug"))]
+    #[operation(queue = %queue, collection)]
     pub async fn submit_tasks_for(
         &self,
         queue: QueueId,
         collection: &str,
         filter: Document,
-        params: impl Fn(&Document) -> Document,
+        params: &(dyn Fn(&Document) -> Document + Sync),
         options: &TaskOptions,
     ) -> Result<Submitted, SubmitError> {
         if options.chain {
@@ -239,7 +240,7 @@ impl Store {
         let mut ids = Vec::new();
         let mut template = None;
         while let Some(documents) = batches.try_next().await.map_err(|error| StoreError::from(error.1))? {
-            let batch: Vec<Document> = documents.iter().map(&params).collect();
+            let batch: Vec<Document> = documents.iter().map(params).collect();
             let template = match &mut template {
                 // Once for all, so that all of them start at the same time.
                 None => template.insert(self.template(queue, options, batch.len()).await?),
@@ -385,7 +386,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
+    #[operation(queue = %queue)]
     pub async fn find_unique(&self, queue: QueueId, unique: &str) -> Result<Option<TaskId>, StoreError> {
         let filter = doc! { "queue": queue, "unique": unique, "status": { "$in": Status::LIVE.to_vec() } };
         let found = self.tasks().find_one(filter).projection(doc! { "_id": 1 }).await?;

@@ -1,6 +1,7 @@
 //! Sweep: what happens to tasks as time passes, whoever looks first. Each is one conditional update, so any
 //! number of DENs may sweep at once.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
@@ -34,7 +35,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn sweep_tasks(&self) -> Result<Swept, StoreError> {
         let now = self.now();
         let due = |has_locks: bool| {
@@ -115,7 +116,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn clear_stale_slots(&self) -> Result<u64, StoreError> {
         let gone = doc! { "slot": "", "group_slot": "", "lease_until": "", "instance": "", "pid": "" };
         let update = doc! { "$unset": gone };

@@ -4,6 +4,7 @@
 //! however many tasks there are. It decides nothing: whoever finds something does the conditional update
 //! that belongs to it, and that asks again.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -125,7 +126,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn look_around(&self, question: &Question<'_>) -> Result<Outlook, StoreError> {
         match self.look(question, |_| true).await {
             // Users that Perl Disbatch made know three collections. For them the others are empty.
@@ -160,7 +161,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, err(level = "debug"))]
+    #[operation]
     pub async fn without_run(&self, tasks: &[TaskId]) -> Result<Vec<Task>, StoreError> {
         if tasks.is_empty() {
             return Ok(Vec::new());

@@ -1,6 +1,7 @@
 //! Workers are made, changed and removed by people.
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 
 use super::{COLLECTION, NewWorker, OURS, Worker, WorkerError, hidden, json};
 use crate::model::{PluginName, to_bson, whole_number};
@@ -44,7 +45,7 @@ impl Store {
     ///
     /// # Errors
     /// There is one of this name, there are too many, or the database cannot be reached or refuses the user.
-    #[tracing::instrument(skip_all, fields(worker = %worker.name), err(level = "debug"))]
+    #[operation(worker = %worker.name)]
     pub async fn create_worker(&self, worker: &NewWorker, by: &str) -> Result<Document, WorkerError> {
         self.room_for_workers(std::slice::from_ref(worker), false).await?;
         self.insert_worker(worker, by).await
@@ -54,7 +55,7 @@ impl Store {
     ///
     /// # Errors
     /// All of them would be too large, or the database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, fields(worker = %worker.name), err(level = "debug"))]
+    #[operation(worker = %worker.name)]
     pub async fn update_worker(
         &self,
         worker: &NewWorker,
@@ -69,7 +70,7 @@ impl Store {
     ///
     /// # Errors
     /// There are too many, or the database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, fields(worker = %worker.name), err(level = "debug"))]
+    #[operation(worker = %worker.name)]
     pub async fn set_worker(&self, worker: &NewWorker, by: &str) -> Result<SetWorker, WorkerError> {
         self.room_for_workers(std::slice::from_ref(worker), true).await?;
         self.put_worker(worker, by).await
@@ -81,7 +82,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, fields(worker = %worker.name), err(level = "debug"))]
+    #[operation(worker = %worker.name)]
     pub async fn import_worker(
         &self,
         worker: &NewWorker,
@@ -106,7 +107,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the user.
-    #[tracing::instrument(skip_all, fields(worker = %name), err(level = "debug"))]
+    #[operation(worker = %name)]
     pub async fn delete_worker(
         &self,
         name: &PluginName,

@@ -1,6 +1,7 @@
 //! How much room there is for workers. A web server reads all of them when somebody looks at a queue, and so does each DEN when one
 //! has changed: without a bound, who may define them could end all of these processes.
 
+use disbatch_operation::operation;
 use std::collections::BTreeMap;
 
 use bson::{Document, doc};
@@ -19,7 +20,7 @@ impl Store {
     ///
     /// # Errors
     /// There would be too many, or too much; or the database cannot be reached.
-    #[tracing::instrument(skip_all, fields(workers = new.len()), err(level = "debug"))]
+    #[operation(workers = new.len())]
     pub async fn room_for_workers(&self, new: &[NewWorker], replace: bool) -> Result<(), WorkerError> {
         let sizes = vec![doc! { "$project": { "bytes": { "$bsonSize": "$$ROOT" } } }];
         let found = self.worker_collection().aggregate(sizes).await.map_err(StoreError::from)?;

@@ -261,9 +261,9 @@ async fn a_half_done_submission_from_a_collection_is_completed_with_the_same_doc
     users.insert_many((0..5).map(|n| doc! { "_id": n, "n": n })).await?;
     let once = Once::new("users".to_owned(), "the request");
     let (store, options) = (world.store(), TaskOptions::default());
+    let params = |user: &Document| doc! { "n": user.get("n").cloned() };
     let submit = || {
-        let params = |user: &Document| doc! { "n": user.get("n").cloned() };
-        store.submit_tasks_for_once(queue, ("users", doc! { "n": { "$lt": 10 } }), params, &options, &once)
+        store.submit_tasks_for_once(queue, ("users", doc! { "n": { "$lt": 10 } }), &params, &options, &once)
     };
     let whole = submit().await?.ids;
     assert_eq!(whole.len(), 5);

@@ -6,6 +6,7 @@
 //! Who notes the end has the task for [`ENDING`]. Output comes before the task that refers to it, so what a dead process has
 //! begun to store is noted in `uploads` before, and whoever ends the task in its place removes it.
 
+use disbatch_operation::operation;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -85,7 +86,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(task = %task.id), err(level = "debug"))]
+    #[operation(task = %task.id)]
     pub async fn end_lapsed_external(&self, task: &Task) -> Result<bool, StoreError> {
         let Ok(external) = task.rest.get_document(EXTERNAL) else { return Ok(false) };
         let mut lapsed = doc! {

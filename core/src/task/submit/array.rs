@@ -1,5 +1,6 @@
 //! An array is submitted as one: its document first, which has all that its tasks are made of, then the tasks.
 
+use disbatch_operation::operation;
 use std::slice;
 
 use bson::oid::ObjectId;
@@ -28,7 +29,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`SubmitError`].
-    #[tracing::instrument(skip_all, fields(queue = %queue, elements = array.items.count()), err(level = "debug"))]
+    #[operation(queue = %queue, elements = array.items.count())]
     pub async fn submit_array(
         &self,
         queue: QueueId,

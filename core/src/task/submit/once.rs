@@ -6,6 +6,7 @@
 //!
 //! Each queue has keys of its own: who submits to one neither meets the keys of others nor learns of their tasks.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
@@ -79,7 +80,7 @@ impl Store {
     ///
     /// # Errors
     /// See [`SubmitError`].
-    #[tracing::instrument(skip_all, fields(queue = %queue, tasks = params.len()), err(level = "debug"))]
+    #[operation(queue = %queue, tasks = params.len())]
     pub async fn submit_tasks_once(
         &self,
         queue: QueueId,
@@ -120,12 +121,12 @@ impl Store {
     ///
     /// # Errors
     /// See [`SubmitError`].
-    #[tracing::instrument(skip_all, fields(queue = %queue, collection), err(level = "debug"))]
+    #[operation(queue = %queue, collection)]
     pub async fn submit_tasks_for_once(
         &self,
         queue: QueueId,
         (collection, filter): (&str, Document),
-        params: impl Fn(&Document) -> Document,
+        params: &(dyn Fn(&Document) -> Document + Sync),
         options: &TaskOptions,
         once: &Once,
     ) -> Result<Submitted, SubmitError> {
@@ -191,7 +192,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached.
-    #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
+    #[operation(queue = %queue)]
     pub async fn has_submission(&self, queue: QueueId, once: &Once) -> Result<bool, StoreError> {
         let note = noted(queue, &once.key);
         let found = self.submissions().find_one(note).projection(doc! { "hash": 1 }).await?;

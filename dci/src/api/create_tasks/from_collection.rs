@@ -53,9 +53,9 @@ pub async fn submit(
         let submitted = match &once {
             Some(once) => {
                 let from = (source.as_str(), filter);
-                store.submit_tasks_for_once(queue, from, params, &options, once).await
+                store.submit_tasks_for_once(queue, from, &params, &options, once).await
             }
-            None => store.submit_tasks_for(queue, &source, filter, params, &options).await,
+            None => store.submit_tasks_for(queue, &source, filter, &params, &options).await,
         };
         submitted.map_err(|error| match error {
             SubmitError::Store(error) => HttpError::from_search(error),
