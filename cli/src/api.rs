@@ -14,6 +14,7 @@ use serde_json::Value;
 pub use credentials::Shown;
 
 use crate::args::ConnectionOptions;
+use crate::output;
 use credentials::Credentials;
 
 /// Where a DCI is expected when nothing says otherwise.
@@ -293,7 +294,14 @@ impl Client {
         let url = format!("{}{path}", self.url);
         let request = self.credentials.show(self.http.request(method, &url));
         match with_body(request).send().await {
-            Ok(response) => Ok((url, response)),
+            Ok(response) => {
+                let warning =
+                    response.headers().get("disbatch-warning").and_then(|value| value.to_str().ok());
+                if let Some(warning) = warning {
+                    output::say(&format!("warning: {warning}"));
+                }
+                Ok((url, response))
+            }
             Err(error) => Err(ApiError::broken_off(action, url.clone(), &error)),
         }
     }

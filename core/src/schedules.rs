@@ -148,9 +148,11 @@ pub struct Last {
     pub task: Option<TaskId>,
     /// When that was decided, by the server's clock.
     pub at: DateTime,
-    /// `fired`, `skipped` (an earlier task had not ended), `missed` (nobody was there in time), and after the end of the task a word
+    /// `fired`, `skipped` (an earlier task had not ended), `missed` (nobody was there in time), `wrong params`, and after the end of the task a word
     /// for its status: `succeeded`, `failed`, `cancelled` and so on.
     pub outcome: String,
+    /// More about that, where there is more to say.
+    pub why: Option<String>,
 }
 
 /// A run that succeeded.

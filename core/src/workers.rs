@@ -31,6 +31,7 @@ pub use manage::{SetWorker, WorkerUpdated};
 
 use crate::model::{PluginName, PluginNameError, to_document, whole_number};
 use crate::plugin::{Manifest, ManifestError, Plugins};
+use crate::schema::Schema;
 use crate::store::{Store, StoreError, Stored};
 
 /// The collection of definitions.
@@ -218,6 +219,11 @@ impl NewWorker {
         }
         let new = Self { name, definition };
         let manifest = new.manifest()?;
+        if let Some(Err(error)) = manifest.params.as_ref().map(Schema::compile) {
+            return Err(
+                ManifestError::Invalid { path: "params".to_owned(), message: error.to_string() }.into()
+            );
+        }
         if let Some(unknown) = manifest.unknown_keys.first() {
             let message = "is unknown".to_owned();
             return Err(ManifestError::Invalid { path: unknown.clone(), message }.into());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bson::Bson;
 use disbatch_core::model::PluginName;
 use disbatch_core::plugin::{Manifest, Plugins};
+use disbatch_core::schema::Schemas;
 use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::Mutex;
 
@@ -19,6 +20,7 @@ pub struct Catalogue {
     host: Arc<Plugins>,
     /// What is defined in the database. Whether a node can run it is for that node to know.
     workers: BTreeMap<PluginName, Manifest>,
+    schemas: Schemas,
     /// Those that queues may be created with.
     names: Vec<String>,
 }
@@ -36,7 +38,8 @@ impl Catalogue {
             !is_allowed && !host.defines(name) && !Plugins::is_shipped(name)
         };
         names.extend(workers.keys().filter(is_new).map(ToString::to_string));
-        Self { host, workers, names }
+        let schemas = schemas(&host, &workers);
+        Self { host, workers, schemas, names }
     }
 
     /// The names of those that queues may be created with.
@@ -59,10 +62,26 @@ impl Catalogue {
         &self.workers
     }
 
+    /// What all of them want of parameters.
+    pub fn schemas(&self) -> &Schemas {
+        &self.schemas
+    }
+
     /// What is known of a plugin. One of this host comes before one of the database.
     pub fn manifest(&self, name: &PluginName) -> Option<&Manifest> {
         self.host.get(name).map(|plugin| &plugin.manifest).or_else(|| self.workers.get(name))
     }
+}
+
+/// What these plugins want of parameters. Those of this host come before those of the database.
+pub fn schemas(host: &Plugins, workers: &BTreeMap<PluginName, Manifest>) -> Schemas {
+    let of_host = host.names().filter_map(|name| host.get(name)).map(|plugin| &plugin.manifest);
+    let others = workers.values().filter(|manifest| host.get(&manifest.name).is_none());
+    let schemas = Schemas::of(of_host.chain(others));
+    for (plugin, error) in schemas.unusable() {
+        tracing::warn!(%plugin, %error, "params of this plugin are not checked");
+    }
+    schemas
 }
 
 /// The catalogue as it was read last.

@@ -126,6 +126,11 @@ impl HttpError {
         self.status.is_server_error() && self.body.get(REJECTED).is_none()
     }
 
+    /// What its response has for programs.
+    pub fn body(&self) -> &Value {
+        &self.body
+    }
+
     /// The message.
     pub fn message(&self) -> &str {
         self.body

@@ -26,6 +26,7 @@ pub mod input;
 mod json;
 mod legacy;
 mod openapi;
+mod options;
 mod origin;
 mod output;
 mod params;

@@ -12,7 +12,7 @@ use disbatch_core::secrets;
 use serde_json::{Map, Value};
 
 use crate::error::HttpError;
-use crate::{arrays, incoming, legacy};
+use crate::{arrays, incoming, legacy, options};
 
 /// The longest body in bytes.
 pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
@@ -137,7 +137,11 @@ impl FromRequest for Params {
     fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
         let body = whole_body(request, payload);
         let request = request.clone();
-        Box::pin(async move { Self::read(media_type(&request), &body.await?, request.query_string()) })
+        Box::pin(async move {
+            let params = Self::read(media_type(&request), &body.await?, request.query_string())?;
+            options::check(&request, &params)?;
+            Ok(params)
+        })
     }
 }
 
@@ -155,29 +159,37 @@ impl FromRequest for AnyJson {
         let request = request.clone();
         Box::pin(async move {
             let body = body.await?;
-            Self::read(media_type(&request), &body, request.query_string())
+            let (json, ignored) = Self::read(media_type(&request), &body, request.query_string())?;
+            options::check(&request, &ignored)?;
+            Ok(json)
         })
     }
 }
 
 impl AnyJson {
-    fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
+    /// The body, and the options, which are ignored.
+    fn read(media_type: &str, body: &[u8], query: &str) -> Result<(Self, Params), HttpError> {
+        let split = |params: Params| {
+            let ignored = Params { options: params.options, ..Params::default() };
+            (Self(Value::Object(params.fields)), ignored)
+        };
         if !is_json(media_type) {
             let params = Params::read(media_type, body, query)?;
             params.refuse_options()?;
-            return Ok(Self(Value::Object(params.fields)));
+            return Ok(split(params));
         }
         let in_address = Params::from_form(query);
         refuse_in_address(&in_address)?;
         // A list has no other place for options.
-        in_address.map_or(Ok(()), |params| arrays::refuse(&params))?;
+        let in_address = in_address.unwrap_or_default();
+        arrays::refuse(&in_address)?;
         match json_value(body)? {
             Value::Object(object) => {
                 let params = Params::from_map(object);
                 params.refuse_options()?;
-                Ok(Self(Value::Object(params.fields)))
+                Ok(split(params))
             }
-            other => Ok(Self(other)),
+            other => Ok((Self(other), in_address)),
         }
     }
 }
@@ -286,7 +298,7 @@ mod tests {
             }
         }
         let array = AnyJson::read("application/json", b"[{\"secure_params\":1}]", "").unwrap();
-        assert_eq!(array.0, json!([{ "secure_params": 1 }]));
+        assert_eq!(array.0.0, json!([{ "secure_params": 1 }]));
         assert_eq!(Params::default().refuse_options(), Ok(()));
     }
 

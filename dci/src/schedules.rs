@@ -13,7 +13,7 @@ pub use given::{Given, list, moment};
 pub use view::{offset, preview, view};
 
 use crate::access::{NamedSchedule, Who, no_such_schedule};
-use crate::api::create_tasks::{files, steps};
+use crate::api::create_tasks::{files, fit, steps};
 use crate::error::HttpError;
 use crate::legacy;
 use crate::params::Params;
@@ -67,6 +67,7 @@ pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(
     steps::check(state, who, &queue, &options.steps).await?;
     files::check(who, options.files.as_ref(), queue.tenant())?;
     let settings = given.settings(None, (Some(&queue), options), who.name.as_deref())?;
+    fit::check_schedule(state, &queue, &settings).await?;
     Ok((settings, given.paused()?.unwrap_or(false)))
 }
 
@@ -89,16 +90,17 @@ pub async fn changed_settings(
     let queue = queue(state, who, &given).await?;
     let id = queue.as_ref().map_or(schedule.settings.queue, |queue| queue.id);
     let options = given.options(params, id, &state.keys, Some(&schedule.settings.options))?;
+    let known = match &queue {
+        Some(queue) => Some(queue.clone()),
+        None => state.store.find_queue(&Selector::Id(id.0)).await?,
+    };
+    let known = known.unwrap_or_else(|| Queue::without_document(id));
     if !options.steps.is_empty() || options.files.is_some() {
-        let known = match &queue {
-            Some(queue) => Some(queue.clone()),
-            None => state.store.find_queue(&Selector::Id(id.0)).await?,
-        };
-        let known = known.unwrap_or_else(|| Queue::without_document(id));
         steps::check(state, who, &known, &options.steps).await?;
         files::check(who, options.files.as_ref(), known.tenant())?;
     }
     let settings = given.settings(Some(&schedule.settings), (queue.as_ref(), options), None)?;
+    fit::check_schedule(state, &known, &settings).await?;
     Ok((Some(settings), paused))
 }
 

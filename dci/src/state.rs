@@ -1,17 +1,20 @@
 //! What every handler may use.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config, HostNames};
+use disbatch_core::model::PluginName;
 use disbatch_core::plugin::Plugins;
+use disbatch_core::schema::Schemas;
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::{Store, StoreError};
 use tokio::runtime::Handle;
 
 use crate::access::{Access, Door};
-use crate::catalogue::{Catalogue, KeptCatalogue};
+use crate::catalogue::{self, Catalogue, KeptCatalogue};
 use crate::counts::QueueCounts;
 use crate::files::Checks;
 use crate::ui::about::Sizes;
@@ -46,6 +49,8 @@ pub struct State {
     plugins: Vec<String>,
     /// What this host knows of plugins.
     manifests: Arc<Plugins>,
+    /// What those that this host knows want of parameters.
+    schemas: Schemas,
     /// The plugins that there are.
     catalogue: Arc<KeptCatalogue>,
     /// How large collections are, for a while.
@@ -113,6 +118,7 @@ impl State {
             overview: Arc::default(),
             checks: Arc::default(),
             plugins,
+            schemas: catalogue::schemas(&manifests, &BTreeMap::new()),
             manifests: Arc::new(manifests),
             catalogue: Arc::default(),
             sizes: Arc::default(),
@@ -140,6 +146,17 @@ impl State {
             Ok::<Catalogue, StoreError>(Catalogue::new(Arc::clone(&self.manifests), &self.plugins, &workers))
         };
         self.catalogue.get(mark, read).await
+    }
+
+    /// What plugins want of parameters, these among them. The database is asked only where this host does not know one of them.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn schemas(&self, named: &[&PluginName]) -> Result<Schemas, StoreError> {
+        if named.iter().all(|plugin| self.manifests.get(plugin).is_some()) {
+            return Ok(self.schemas.clone());
+        }
+        Ok(self.catalogue().await?.schemas().clone())
     }
 
     /// Whether queues may be created with `plugin` whatever the database defines.

@@ -2,10 +2,11 @@
 //! The node sees with each of its looks whether there is any of it. Every DEN has one, and they need not agree: each
 //! step is a conditional update.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -21,6 +22,7 @@ pub struct Clockwork {
     /// It may not work with schedules.
     ended: Arc<AtomicBool>,
     arrays: Arc<Notify>,
+    schemas: Arc<Mutex<Schemas>>,
 }
 
 impl Clockwork {
@@ -28,6 +30,15 @@ impl Clockwork {
     pub fn look(&self) -> bool {
         self.wake.notify_one();
         !self.ended.load(Ordering::Relaxed)
+    }
+
+    /// This is known now of what plugins want of parameters.
+    pub fn knows(&self, schemas: Schemas) {
+        *self.schemas.lock().unwrap_or_else(PoisonError::into_inner) = schemas;
+    }
+
+    fn schemas(&self) -> Schemas {
+        self.schemas.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Has it looked what there is to do about arrays, which is done by [`crate::arrays`].
@@ -54,7 +65,7 @@ async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = clockwork.wake.notified() => {}
         }
-        match work(&store).await {
+        match work(&store, &clockwork.schemas()).await {
             Ok(true) => clockwork.wake.notify_one(),
             Ok(false) => {}
             Err(error) if error.is_forbidden() => {
@@ -69,9 +80,9 @@ async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
 }
 
 /// Does what there is to do. Returns whether there may be more.
-async fn work(store: &Store) -> Result<bool, StoreError> {
+async fn work(store: &Store, schemas: &Schemas) -> Result<bool, StoreError> {
     let (settled, more) = store.settle_scheduled().await?;
-    let fired = Box::pin(store.fire_schedules()).await?;
+    let fired = Box::pin(store.fire_schedules(schemas)).await?;
     if fired.fired + fired.skipped + fired.completed > 0 {
         tracing::info!(
             fired = fired.fired,

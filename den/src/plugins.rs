@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use disbatch_core::config::Config;
 use disbatch_core::model::{PluginName, Queue, QueueId};
 use disbatch_core::plugin::{Engine, Manifest, Plugin, Plugins, Problem};
+use disbatch_core::schema::Schemas;
 use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
@@ -22,6 +23,8 @@ pub struct Availability {
     plugins: Plugins,
     /// What the database defines besides.
     workers: Vec<Manifest>,
+    /// What all of them want of parameters, if it may be other than when it was asked for last.
+    schemas: Option<Schemas>,
     looked: Instant,
     /// What a look that is under way will have found.
     under_way: Option<oneshot::Receiver<Plugins>>,
@@ -39,6 +42,7 @@ impl Availability {
         let names: Vec<&str> = plugins.names().map(PluginName::as_str).collect();
         tracing::info!(plugins = names.join(" "), "plugins of this node");
         Self {
+            schemas: Some(schemas_of(&plugins)),
             plugins,
             workers: Vec::new(),
             looked: Instant::now(),
@@ -65,6 +69,7 @@ impl Availability {
                 Ok(mut found) => {
                     found.remember(&self.plugins);
                     found.with_workers(&self.workers);
+                    self.schemas = Some(schemas_of(&found));
                     self.plugins = found;
                 }
                 Err(TryRecvError::Empty) => return,
@@ -85,8 +90,14 @@ impl Availability {
     pub fn define(&mut self, workers: &[Worker]) {
         self.workers = manifests(workers);
         self.plugins.with_workers(&self.workers);
+        self.schemas = Some(schemas_of(&self.plugins));
         let names: Vec<&str> = self.workers.iter().map(|manifest| manifest.name.as_str()).collect();
         tracing::info!(workers = names.join(" "), "plugins that the database defines");
+    }
+
+    /// What the plugins want of parameters, if that may have changed since it was asked for last.
+    pub fn new_schemas(&mut self) -> Option<Schemas> {
+        self.schemas.take()
     }
 
     /// Forgets queues that are gone.
@@ -145,6 +156,16 @@ impl Availability {
     }
 }
 
+/// What these plugins want of parameters. A schema that cannot be used checks nothing.
+fn schemas_of(plugins: &Plugins) -> Schemas {
+    let known = plugins.names().filter_map(|name| plugins.get(name));
+    let schemas = Schemas::of(known.map(|plugin| &plugin.manifest));
+    for (plugin, error) in schemas.unusable() {
+        tracing::debug!(%plugin, %error, "params of this plugin are not checked");
+    }
+    schemas
+}
+
 /// Looks in a thread of its own. `None`: there can be none now.
 fn look_beside(config: &Config) -> Option<oneshot::Receiver<Plugins>> {
     let (tell, found) = oneshot::channel();
@@ -184,6 +205,7 @@ mod tests {
         Availability {
             plugins: Plugins::default(),
             workers: Vec::new(),
+            schemas: None,
             looked: Instant::now().checked_sub(LOOK_AGAIN).unwrap(),
             under_way: None,
             missing: BTreeMap::new(),

@@ -31,6 +31,12 @@ impl Node {
         }
         let mut again = self.sweep(&outlook).await?;
         if outlook.schedules || outlook.unsettled {
+            if self.workers.refresh(&self.store).await? {
+                self.availability.define(self.workers.all());
+            }
+            if let Some(schemas) = self.availability.new_schemas() {
+                self.clockwork.knows(schemas);
+            }
             // When the next time of a schedule comes is known only when it has fired.
             again |= self.clockwork.look() && outlook.schedules;
         }

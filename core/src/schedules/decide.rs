@@ -23,6 +23,9 @@ pub(super) const MOST_QUEUED: usize = 100;
 /// So many times that are passed over are counted at once: nobody was there for a long time.
 const MOST_COUNTED: usize = 1_000;
 
+/// The outcome of a time whose task would have parameters that its plugin's schema does not allow.
+pub(super) const WRONG_PARAMS: &str = "wrong params";
+
 /// What is known of the tasks of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Situation {
@@ -32,6 +35,8 @@ pub(super) struct Situation {
     pub live: usize,
     /// Whether its queue exists.
     pub queue: bool,
+    /// Whether its parameters fit the schema of the plugin, as far as that is known.
+    pub fits: bool,
 }
 
 /// What is to be done.
@@ -73,7 +78,7 @@ pub(super) fn decide(schedule: &Schedule, calendars: &Calendars, situation: Situ
         return Decision { fire: Vec::new(), skipped: 0, newest: None, next: spec.next(calendars, before) };
     };
     let room = match schedule.settings.overlap {
-        _ if !situation.queue => 0,
+        _ if !situation.queue || !situation.fits => 0,
         Overlap::Allow | Overlap::Cancel => usize::MAX,
         Overlap::Skip => usize::from(situation.live == 0),
         Overlap::Queue => MOST_QUEUED.saturating_sub(situation.live),
@@ -81,9 +86,10 @@ pub(super) fn decide(schedule: &Schedule, calendars: &Calendars, situation: Situ
     let found = times.len();
     // The oldest have been waiting longest.
     times.truncate(room);
-    let why = match (found, situation.queue) {
+    let why = match (found, situation) {
         (0, _) => "missed",
-        (_, false) => "no queue",
+        (_, Situation { queue: false, .. }) => "no queue",
+        (_, Situation { fits: false, .. }) => WRONG_PARAMS,
         _ => "skipped",
     };
     let passed_over = (times.last() != Some(&newest)).then_some((newest, why));
@@ -167,7 +173,7 @@ mod tests {
     }
 
     fn at(second: i64) -> Situation {
-        Situation { now: time(BEGIN + second), live: 0, queue: true }
+        Situation { now: time(BEGIN + second), live: 0, queue: true, fits: true }
     }
 
     /// The times that fire and the next one, in seconds since the beginning, how many are passed over, and why the newest.
@@ -243,6 +249,8 @@ mod tests {
         assert_eq!(of("queue", MOST_QUEUED + 5), (vec![], 3, Some("skipped"), Some(180)));
         let without = Situation { queue: false, ..at(5) };
         assert_eq!(decided(&schedule(doc! {}), without), (vec![], 1, Some("no queue"), Some(60)));
+        let unfit = Situation { fits: false, ..at(5) };
+        assert_eq!(decided(&schedule(doc! {}), unfit), (vec![], 1, Some("wrong params"), Some(60)));
     }
 
     #[test]

@@ -8,10 +8,11 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::{StreamExt, TryStreamExt};
 
-use super::decide::{Decision, Situation, decide};
+use super::decide::{Decision, Situation, WRONG_PARAMS, decide};
 use super::stored::{firing_document, understood};
 use super::{Firing, Overlap, Schedule};
-use crate::model::{Status, TaskId};
+use crate::model::{Queue, Selector, Status, TaskId};
+use crate::schema::{self, OfTask, Schemas};
 use crate::store::{Store, StoreError, Stored};
 
 /// So many schedules are looked at in a round.
@@ -25,6 +26,9 @@ const ROUNDS: usize = 20;
 
 /// What is left in `firing` for so long is completed by anybody. Whoever comes so late to it leaves it to them.
 const LEFT_AFTER: Duration = Duration::from_secs(20);
+
+/// So long the parameters of a schedule may take to be checked.
+const CHECKING: Duration = Duration::from_secs(1);
 
 /// A schedule that cannot fire is looked at again after so long, in milliseconds.
 const PUT_OFF: i64 = 60_000;
@@ -72,16 +76,17 @@ fn left_over() -> Document {
 
 impl Store {
     /// Fires the schedules whose time has come, and makes the tasks that others have left to be made. Any number of
-    /// processes may do so at once. It does so much at most; whether there may be more is told.
+    /// processes may do so at once. It does so much at most; whether there may be more is told. `schemas`: what plugins want of
+    /// parameters, as far as that is known here. A schedule whose parameters do not fit does not fire.
     ///
     /// # Errors
     /// The database cannot be reached, or this user has no right to schedules. What was done by then is done.
     #[operation]
-    pub async fn fire_schedules(&self) -> Result<Fired, StoreError> {
+    pub async fn fire_schedules(&self, schemas: &Schemas) -> Result<Fired, StoreError> {
         let mut all = Fired::default();
         for _ in 0..ROUNDS {
             let mut round = self.complete_left_over().await?;
-            round.add(self.fire_due().await?);
+            round.add(self.fire_due(schemas).await?);
             all.add(Fired { more: false, ..round });
             if !round.more {
                 return Ok(all);
@@ -90,14 +95,15 @@ impl Store {
         Ok(Fired { more: true, ..all })
     }
 
-    async fn fire_due(&self) -> Result<Fired, StoreError> {
+    async fn fire_due(&self, schemas: &Schemas) -> Result<Fired, StoreError> {
         let mut found = self.schedules_with_time(due(), "next").await?;
         if !found.is_empty() {
             // Whoever looks at the same moment begins with another one.
             let first = usize::try_from(crate::clock::random() % found.len() as u64).unwrap_or_default();
             found.rotate_left(first);
         }
-        let fired = futures::stream::iter(found).map(|(found, now)| self.fire_or_put_off(found, now));
+        let fired =
+            futures::stream::iter(found).map(|(found, now)| self.fire_or_put_off(found, now, schemas));
         let mut fired = fired.buffer_unordered(IN_PARALLEL);
         let mut all = Fired::default();
         while let Some(one) = fired.try_next().await? {
@@ -107,9 +113,14 @@ impl Store {
     }
 
     /// One that cannot fire must not keep others from it.
-    async fn fire_or_put_off(&self, found: Document, now: DateTime) -> Result<Fired, StoreError> {
+    async fn fire_or_put_off(
+        &self,
+        found: Document,
+        now: DateTime,
+        schemas: &Schemas,
+    ) -> Result<Fired, StoreError> {
         let (id, next) = (found.get_object_id("_id").ok(), found.get("next").cloned());
-        match Box::pin(self.fire(found, now)).await {
+        match Box::pin(self.fire(found, now, schemas)).await {
             Err(error) if !error.is_transient() && !error.is_forbidden() => {
                 tracing::error!(schedule = ?id, %error, "a schedule cannot fire; it is tried again in a minute");
                 self.put_off(id, next, now).await?;
@@ -143,24 +154,27 @@ impl Store {
     }
 
     /// Decides about a schedule that is due, and makes its tasks if nobody else has decided.
-    async fn fire(&self, found: Document, now: DateTime) -> Result<Fired, StoreError> {
+    async fn fire(&self, found: Document, now: DateTime, schemas: &Schemas) -> Result<Fired, StoreError> {
         let began = Instant::now();
         let schedule = understood(found)?;
         let calendars = self.calendars_of(&schedule.settings.spec).await?;
+        let queue = self.find_queue(&Selector::Id(schedule.settings.queue.0)).await?;
+        let misfit = queue.as_ref().and_then(|queue| misfit(&schedule, queue, schemas));
         let situation = Situation {
             now,
             live: self.live_tasks_of(&schedule).await?,
-            queue: self.has_queue_of(&schedule).await?,
+            queue: queue.is_some(),
+            fits: misfit.is_none(),
         };
         let decision = decide(&schedule, &calendars, situation);
         let firing: Vec<Firing> =
             decision.fire.iter().map(|time| Firing { time: *time, task: TaskId(ObjectId::new()) }).collect();
-        let update = decided(&schedule, &decision, &firing, now);
+        let update = decided(&schedule, &decision, misfit.as_deref(), &firing, now);
         if self.schedules().update_one(schedule.unchanged(), update).await?.matched_count == 0 {
             return Ok(Fired { more: true, ..Fired::default() }); // Somebody else has decided.
         }
         if let Some((time, why)) = decision.newest {
-            tracing::info!(schedule = %schedule.settings.name, %time, why, "a schedule did not fire");
+            tracing::info!(schedule = %schedule.settings.name, %time, why, misfit, "a schedule did not fire");
         }
         for firing in &firing {
             if began.elapsed() >= LEFT_AFTER {
@@ -196,11 +210,6 @@ impl Store {
         let live = doc! { "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() } };
         let live = self.tasks().count_documents(live).limit(most).await?;
         Ok(schedule.firing.len().saturating_add(usize::try_from(live).unwrap_or(usize::MAX)))
-    }
-
-    async fn has_queue_of(&self, schedule: &Schedule) -> Result<bool, StoreError> {
-        let queue = doc! { "_id": schedule.settings.queue };
-        Ok(self.queues().find_one(queue).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
     /// Makes the tasks that somebody has left to be made. Who takes a schedule on has it for a while.
@@ -243,8 +252,23 @@ impl Store {
     }
 }
 
+/// Why the tasks of a schedule would have parameters that the plugin of its queue does not take, if they would.
+fn misfit(schedule: &Schedule, queue: &Queue, schemas: &Schemas) -> Option<String> {
+    let plugin = queue.plugin_name().ok().flatten();
+    let of = OfTask { plugin: plugin.as_ref(), steps: &schedule.settings.options.steps };
+    let params = schema::as_plugins_get(&schedule.settings.params);
+    let until = Instant::now() + CHECKING;
+    schema::check_task(schemas, of, &params, until).err().map(|misfit| misfit.to_string())
+}
+
 /// What was decided, as one update.
-fn decided(schedule: &Schedule, decision: &Decision, firing: &[Firing], now: DateTime) -> Document {
+fn decided(
+    schedule: &Schedule,
+    decision: &Decision,
+    misfit: Option<&str>,
+    firing: &[Firing],
+    now: DateTime,
+) -> Document {
     let mut set = Document::new();
     let mut update = Document::new();
     match decision.next {
@@ -256,7 +280,11 @@ fn decided(schedule: &Schedule, decision: &Decision, firing: &[Firing], now: Dat
     }
     match (decision.newest, firing.last()) {
         (Some((time, why)), _) => {
-            set.insert("last", doc! { "for": time, "at": now, "outcome": why });
+            let mut last = doc! { "for": time, "at": now, "outcome": why };
+            if let Some(misfit) = misfit.filter(|_| why == WRONG_PARAMS) {
+                last.insert("why", misfit);
+            }
+            set.insert("last", last);
         }
         (None, Some(last)) => {
             set.insert("last", doc! { "for": last.time, "task": last.task, "at": now, "outcome": "fired" });
@@ -302,7 +330,7 @@ mod tests {
         let (now, time) = (DateTime::from_millis(1_795_305_600_500), schedule.next.unwrap());
         let next = DateTime::from_millis(1_795_309_200_000);
         let decision = Decision { fire: vec![time], skipped: 3, newest: None, next: Some(next) };
-        let update = decided(&schedule, &decision, &[Firing { time, task }], now);
+        let update = decided(&schedule, &decision, None, &[Firing { time, task }], now);
         let expected = doc! {
             "$set": {
                 "next": next, "next_for": next,
@@ -319,6 +347,10 @@ mod tests {
             "$set": { "last": { "for": time, "at": now, "outcome": "skipped" } },
             "$inc": { "counts.fired": 0_i64, "counts.skipped": 1_i64 },
         };
-        assert_eq!(decided(&schedule, &decision, &[], now), expected);
+        assert_eq!(decided(&schedule, &decision, None, &[], now), expected);
+        let unfit = Decision { newest: Some((time, WRONG_PARAMS)), ..decision };
+        let update = decided(&schedule, &unfit, Some("/n must be given"), &[], now);
+        let last = doc! { "for": time, "at": now, "outcome": "wrong params", "why": "/n must be given" };
+        assert_eq!(update.get_document("$set").unwrap(), &doc! { "last": last });
     }
 }

@@ -245,6 +245,7 @@ fn last_of(last: &Document) -> Option<Last> {
         task: last.get_object_id("task").ok().map(TaskId),
         at: *last.get_datetime("at").ok()?,
         outcome: last.get_str("outcome").unwrap_or_default().to_owned(),
+        why: last.get_str("why").ok().map(str::to_owned),
     })
 }
 

@@ -19,7 +19,7 @@ mod make;
 use disbatch_operation::operation;
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
 use super::Run;
@@ -73,8 +73,8 @@ pub enum Detached {
 
 impl Store {
     /// Notes that the plugin of `run` is about to give its task to a web service: which token that will show (the SHA-256
-    /// sum of it in hexadecimal), and for how long nothing may be heard of it. Returns whether the run has the task. May
-    /// be repeated with the same values, however late: what a service has said meanwhile stays.
+    /// sum of it in hexadecimal), and for how long nothing may be heard of it where neither the task nor its queue has a timeout.
+    /// Returns whether the run has the task. May be repeated with the same values, however late: what a service has said meanwhile stays.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -91,14 +91,16 @@ impl Store {
         };
         let task: Task = typed("tasks", found)?;
         let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;
+        let rules = Rules::of(&task, queue.as_ref());
+        // What the task says comes before what its plugin says. Both count from when something was heard last.
+        let timeout = rules.timeout.unwrap_or(timeout);
         let external = doc! {
             "token": token_sha256, "attempt": run.attempt, "detached": false,
             "timeout": timeout.min(LONGEST_SILENCE).as_secs_f64(), "log": 0_i64, "bytes": 0_i64,
         };
         let mut computed = doc! { "heard": "$$NOW", "earlier": earlier_tokens(token_sha256) };
-        let ends = self.hard_ends(&task, &Rules::of(&task, queue.as_ref()));
-        if !ends.is_empty() {
-            computed.insert("until", doc! { "$min": ends });
+        if let Some(deadline) = rules.deadline {
+            computed.insert("until", deadline);
         }
         // In place of what an earlier attempt has left.
         let whole = doc! { "$mergeObjects": [{ "$literal": external }, computed] };
@@ -232,20 +234,6 @@ impl Store {
                 Ok(true)
             }
         }
-    }
-
-    /// Until when the task may run, whatever is heard of it, as expressions: its deadline, and its timeout counted from
-    /// its start.
-    fn hard_ends(&self, task: &Task, rules: &Rules) -> Vec<Bson> {
-        let mut ends: Vec<Bson> = rules.deadline.map(Bson::from).into_iter().collect();
-        if let Some(timeout) = rules.timeout {
-            // Both times are this host's, which the server need not share.
-            let begun = task.rest.get_datetime("started").copied().unwrap_or_else(|_| self.now());
-            let passed = self.now().timestamp_millis().saturating_sub(begun.timestamp_millis());
-            let passed = Duration::from_millis(u64::try_from(passed).unwrap_or(0));
-            ends.push(server_time_in(timeout.saturating_sub(passed)).into());
-        }
-        ends
     }
 }
 

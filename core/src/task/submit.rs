@@ -255,6 +255,29 @@ impl Store {
         Ok(Submitted::now(ids))
     }
 
+    /// Shows the documents that [`Store::submit_tasks_for`] would make tasks of, one after the other, as long as `goes_on` wants more.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or finds them too slowly.
+    #[operation(collection)]
+    pub async fn look_at_source(
+        &self,
+        collection: &str,
+        filter: Document,
+        goes_on: &mut (dyn FnMut(&Document) -> bool + Send),
+    ) -> Result<(), StoreError> {
+        let filter = self.without_new_tasks(collection, filter);
+        let documents = self.database().collection::<Stored>(collection);
+        let mut found = documents.find(filter).max_time(FINDING).await?;
+        while let Some(document) = found.try_next().await? {
+            if !goes_on(&document.into()) {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
     /// Tasks made of tasks must not be found by the same search.
     fn without_new_tasks(&self, collection: &str, filter: Document) -> Document {
         let before = (collection == self.tasks().name()).then(|| doc! { "_id": { "$lt": ObjectId::new() } });

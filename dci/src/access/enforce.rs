@@ -17,6 +17,7 @@ use super::viewer::Viewer;
 use super::who::no_such_queue;
 use super::{Need, Via, Who, form, identify, refusal, schedules, streams};
 use crate::error::HttpError;
+use crate::options;
 use crate::state::State;
 
 /// Lets through who may, and refuses all others.
@@ -54,6 +55,7 @@ pub async fn enforce(
     request.extensions_mut().insert(who.clone());
     let response = viewer.look(next.call(request)).await?.map_into_boxed_body();
     let mut response = streams::limit(response, &who, &state);
+    options::tell(&mut response);
     if who.via != Via::OpenDoor {
         // What one may see is not for the next who uses the same browser or proxy.
         let headers = response.headers_mut();

@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 use crate::access::Who;
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
-use crate::json;
 use crate::openapi::{BatchAnswer, ErrorBody, NewBatch, OfWrite};
 use crate::params::Params;
 use crate::state::State;
+use crate::{json, options};
 
 /// So many entries may come at once.
 const MOST: usize = 1_000;
@@ -72,6 +72,7 @@ async fn submit(
         return Err(HttpError::bad_request("an entry of a batch has its own params, and no collection"));
     }
     let mut params = Params::from_map(entry.clone());
+    options::check_task(&params)?;
     if let Some(after) = params.options.get_mut("after") {
         name_earlier(after, made)?;
     }

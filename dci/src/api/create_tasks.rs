@@ -2,6 +2,7 @@
 
 pub mod array;
 pub mod files;
+pub mod fit;
 pub mod from_collection;
 pub mod gates;
 pub mod options;
@@ -92,10 +93,10 @@ pub async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<Tas
     match names[..] {
         ["params", "queue"] => {
             let tasks = task_params(&params.fields["params"])?;
-            submit(state, who, queue, tasks, (options, once)).await
+            submit(state, who, &queue, tasks, (options, once)).await
         }
         ["collection", "filter", "params", "queue"] => {
-            from_collection::submit(state, who, queue, &params.fields, (options, once)).await
+            from_collection::submit(state, who, &queue, &params.fields, (options, once)).await
         }
         _ => Err(invalid()),
     }
@@ -104,7 +105,7 @@ pub async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<Tas
 /// What is known of a submission before its tasks are looked at.
 pub struct Prepared {
     /// The queue, which accepts tasks.
-    pub queue: QueueId,
+    pub queue: Queue,
     /// What applies to all tasks.
     pub options: TaskOptions,
     /// What makes the submission one that may be repeated.
@@ -136,21 +137,26 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
         }
         gates::check(state, who, &options).await?;
     }
-    Ok(Prepared { queue: queue.id, options, once })
+    Ok(Prepared { queue, options, once })
 }
 
 /// Creates a task of `queue` for each of `tasks`, once if there is a key.
 ///
 /// # Errors
-/// An option cannot be kept, or the database cannot be reached.
+/// Parameters do not fit the schema of the plugin, an option cannot be kept, or the database cannot be reached.
 pub async fn submit(
     state: &State,
     who: &Who,
-    queue: QueueId,
+    queue: &Queue,
     tasks: Vec<Document>,
     (options, once): (TaskOptions, Option<Once>),
 ) -> Result<Vec<TaskId>, HttpError> {
-    let store = state.store.clone();
+    // What was submitted before is answered the same, whatever the schema is by now.
+    let (tasks, checked) = fit::check(state, queue, &options.steps, tasks).await?;
+    if checked.is_err() && !is_repetition(state, queue.id, once.as_ref()).await? {
+        return checked.map(|()| Vec::new());
+    }
+    let (store, queue) = (state.store.clone(), queue.id);
     let options = TaskOptions { owner: who.name.clone(), ..options };
     let submission = async move {
         match &once {
@@ -196,7 +202,10 @@ fn parts(ids: Vec<TaskId>) -> impl Iterator<Item = Result<Bytes, HttpError>> {
 }
 
 /// What was submitted before is answered the same, whatever the queue accepts now.
-async fn is_repetition(state: &State, queue: QueueId, once: Option<&Once>) -> Result<bool, HttpError> {
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn is_repetition(state: &State, queue: QueueId, once: Option<&Once>) -> Result<bool, HttpError> {
     match once {
         Some(once) => Ok(state.store.has_submission(queue, once).await?),
         None => Ok(false),
@@ -213,7 +222,7 @@ pub fn accepts_nothing(queue: &Queue) -> HttpError {
 ///
 /// # Errors
 /// There is none, it does not, or the database cannot be reached.
-pub async fn queue(state: &State, value: Option<&Value>) -> Result<QueueId, HttpError> {
+pub async fn queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpError> {
     open(find_queue(state, value).await?)
 }
 
@@ -221,12 +230,12 @@ pub async fn queue(state: &State, value: Option<&Value>) -> Result<QueueId, Http
 ///
 /// # Errors
 /// There is none, it does not, or the database cannot be reached.
-pub async fn open_queue(state: &State, selector: &Selector) -> Result<QueueId, HttpError> {
+pub async fn open_queue(state: &State, selector: &Selector) -> Result<Queue, HttpError> {
     open(state.store.find_queue(selector).await?.ok_or_else(queue_not_found)?)
 }
 
-fn open(queue: Queue) -> Result<QueueId, HttpError> {
-    if queue.is_accepting() { Ok(queue.id) } else { Err(accepts_nothing(&queue)) }
+fn open(queue: Queue) -> Result<Queue, HttpError> {
+    if queue.is_accepting() { Ok(queue) } else { Err(accepts_nothing(&queue)) }
 }
 
 /// The queue that `value` names, by name or id.

@@ -18,7 +18,13 @@ use crate::state::State;
 /// There is no such task, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/attempts", tag = "tasks", operation_id = "listAttempts",
-    params(("id" = String, Path, description = "The task's id.")),
+    params(
+        ("id" = String, Path, description = "The task's id."),
+        (".full" = Option<bool>, Query, description = "With large output as text."),
+        (".terse" = Option<bool>, Query, description = "Without output."),
+        (".epoch" = Option<bool>, Query, description = "Times as seconds since 1970."),
+        (".pretty" = Option<bool>, Query, description = "Over many lines."),
+    ),
     responses(
         (status = 200, description = "The attempts; none if it was tried once.", body = Vec<Attempt>),
         (status = 404, description = "There is no such task.", body = ErrorBody),

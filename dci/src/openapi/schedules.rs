@@ -177,8 +177,10 @@ pub struct LastTime {
     task: Option<String>,
     /// When that was decided.
     at: String,
-    /// `fired`, `skipped`, `missed`, `no queue` or `refused`, and after the end of the task a word for its status.
+    /// `fired`, `skipped`, `missed`, `no queue`, `wrong params` or `refused`, and after the end of the task a word for its status.
     outcome: String,
+    /// What is wrong with the parameters, if that is the outcome.
+    why: Option<String>,
 }
 
 /// How many times there were.

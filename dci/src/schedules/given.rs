@@ -1,6 +1,8 @@
 //! What a request says of a schedule: a value for each field, as JSON or as forms have them.
 
+use actix_web::http::StatusCode;
 use bson::{Bson, DateTime, Document};
+use disbatch_core::closest::closest;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::schedules::{Overlap, Settings, Spec};
 use disbatch_core::secrets::{self, Keys};
@@ -201,7 +203,13 @@ impl Given {
 
     fn option(&mut self, name: &str, value: &Value) -> Result<(), HttpError> {
         if !OPTIONS.contains(&name) {
-            return Err(HttpError::bad_param("unknown param in options", name));
+            let body = match closest(name, OPTIONS) {
+                None => json!({ "error": "unknown param in options", "param": name }),
+                Some(meant) => {
+                    json!({ "error": format!("unknown param in options: did you mean {meant}?"), "param": name })
+                }
+            };
+            return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
         }
         let value = match (name, unless_unset(value)) {
             // Forms have them as lines.

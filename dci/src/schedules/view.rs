@@ -91,12 +91,16 @@ fn occurrence(one: &Occurrence) -> Value {
 
 fn last(schedule: &Schedule) -> Value {
     schedule.last.as_ref().map_or(Value::Null, |last| {
-        json!({
+        let mut told = json!({
             "for": time(Some(last.time)),
             "task": last.task.map(|task| task.to_string()),
             "at": time(Some(last.at)),
             "outcome": last.outcome,
-        })
+        });
+        if let Some(why) = &last.why {
+            told["why"] = Value::from(why.as_str());
+        }
+        told
     })
 }
 

@@ -11,6 +11,7 @@ use super::all_routes;
 use super::route::Declared;
 use crate::access::Door;
 use crate::openapi::description;
+use crate::options::plain;
 use crate::state::State;
 
 type Route = (String, String);
@@ -25,26 +26,6 @@ fn described() -> BTreeSet<Route> {
         operations.as_object().unwrap().keys().map(|method| (path.clone(), method.to_uppercase())).collect()
     };
     paths.iter().flat_map(of_path).collect()
-}
-
-/// `/a/{b}` for `/a/{b:.+}`. The part behind the colon may have braces inside.
-fn plain(pattern: &str) -> String {
-    let (mut out, mut depth, mut in_expression) = (String::new(), 0, false);
-    for c in pattern.chars() {
-        match c {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ':' if depth == 1 => in_expression = true,
-            _ => {} // Part of the text or of a parameter.
-        }
-        if depth == 0 {
-            in_expression = false;
-        }
-        if !in_expression {
-            out.push(c);
-        }
-    }
-    out
 }
 
 /// All routes with all web extensions, as they are declared when a server starts.
@@ -93,11 +74,4 @@ async fn the_documented_needs_are_those_of_the_routes() {
         return;
     }
     assert_eq!(documented, table, "run this test with DISBATCH_RENEW=1, and read the difference");
-}
-
-#[test]
-fn parameters_are_named_without_their_expressions() {
-    assert_eq!(plain("/tasks/{id:[0-9a-f]{24}}/cancel"), "/tasks/{id}/cancel");
-    assert_eq!(plain("/tasks/{queue:[^/]+}/{collection:.+}"), "/tasks/{queue}/{collection}");
-    assert_eq!(plain("/tasks"), "/tasks");
 }

@@ -11,6 +11,7 @@ mod files;
 mod gates;
 mod matrix;
 mod others;
+mod params;
 mod sessions;
 mod steps;
 mod workers;

@@ -13,6 +13,7 @@ use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{QueueId, TaskId, whole_number};
+use disbatch_core::task::TaskOptions;
 use disbatch_tests::{Dci, World, always, eventually};
 use serde_json::{Value, json};
 
@@ -382,28 +383,28 @@ async fn a_service_that_falls_silent_is_not_waited_for() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_timeout_of_the_task_holds_whatever_is_heard() -> anyhow::Result<()> {
-    let mut scene = Scene::new(1).await?;
+async fn a_timeout_of_the_task_counts_silence_and_its_deadline_does_not_move() -> anyhow::Result<()> {
+    let mut scene = Scene::new(2).await?;
     scene.world.update_queue(scene.queue, doc! { "timeout": 300 }).await?;
     let _den = scene.world.den("n1")?;
     let (task, order) = scene.given().await?;
-    for _ in 0..2 {
-        order.log(&scene.dci, "x").await?;
-    }
-    let running = scene.world.task(task).await?;
-    let until = *external(&running).get_datetime("until")?;
-    assert_eq!(*running.get_datetime("lease_until")?, until, "its plugin would wait longer");
-    // Now that time is over.
-    scene.world.set(task, doc! { "external.until": scene.world.store().now() }).await?;
-    let ended = eventually("its end", || async {
-        // Nobody may hear of it any more when it has ended.
-        let _heard = order.call(&scene.dci, "log", "x").await?;
-        let task = scene.world.task(task).await?;
-        Ok((task.get_i32("status")? == -3).then_some(task))
-    })
-    .await?;
-    assert_eq!(note(&ended), "it took longer than its timeout");
-    assert_eq!(ended.get_document("exit")?.get_str("reason")?, "timeout");
-    assert!(ended.get_str("stdout")?.starts_with("xx"));
+    let until = async |task| anyhow::Ok(*scene.world.task(task).await?.get_datetime("lease_until")?);
+    let before = until(task).await?;
+    order.log(&scene.dci, "x").await?;
+    assert!(until(task).await? > before, "what is heard starts the time anew");
+    let running = external(&scene.world.task(task).await?);
+    assert_eq!(running.get_f64("timeout")?, 300.0, "in place of that of the plugin");
+    assert!(!running.contains_key("until"), "{running}");
+    fall_silent(&scene.world, task).await?;
+    let ended = scene.world.until_status(task, -3).await?;
+    assert_eq!(note(&ended), "nothing was heard from its web service for 300 s");
+
+    let deadline = DateTime::from_millis(scene.world.store().now().timestamp_millis() + 120_000);
+    let options = TaskOptions { deadline: Some(deadline), ..TaskOptions::default() };
+    let made = scene.world.store().submit_tasks(scene.queue, vec![doc! { "rows": 3 }], &options).await?;
+    let (task, order) = (made.ids[0], scene.service.next().await?);
+    until_detached(&scene.world, task).await?;
+    order.log(&scene.dci, "x").await?;
+    assert_eq!(until(task).await?, deadline, "its timeout would be later");
     scene.world.end().await
 }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use disbatch_core::config::Config;
 use disbatch_core::plugin::{Engine, Manifest, Plugin, Plugins, Problem};
+use disbatch_core::schema::Schema;
 use serde_json::json;
 
 use super::schema;
@@ -175,7 +176,12 @@ fn look_at_params(manifest: &Manifest, found: &mut Findings) {
         found.odd.push("plugin.json: without params, nobody is told which parameters it takes".to_owned());
         return;
     };
-    let mistakes = schema::mistakes(params);
+    let mut mistakes = schema::mistakes(params);
+    if mistakes.is_empty()
+        && let Err(error) = Schema::compile(params)
+    {
+        mistakes.push(format!("params: {error}"));
+    }
     if mistakes.is_empty() {
         found.right.push("params: a schema".to_owned());
     }

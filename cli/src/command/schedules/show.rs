@@ -58,7 +58,7 @@ fn text(schedule: &Value) -> String {
 
 fn told_last(schedule: &Value) -> String {
     let part = |name: &str| plain(schedule.get("last").and_then(|last| last.get(name)));
-    let parts = [("", last(schedule)), ("for ", part("for")), ("task ", part("task"))];
+    let parts = [("", last(schedule)), ("for ", part("for")), ("task ", part("task")), ("", part("why"))];
     let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
     parts.map(|(before, text)| format!("{before}{text}")).collect::<Vec<_>>().join(", ")
 }

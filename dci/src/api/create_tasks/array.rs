@@ -3,7 +3,7 @@
 use disbatch_core::arrays::NewArray;
 use serde_json::{Value, json};
 
-use super::{Prepared, invalid, prepared};
+use super::{Prepared, fit, invalid, is_repetition, prepared};
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
@@ -22,7 +22,13 @@ pub async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     }
     let array: NewArray = arrays::parse(params)?;
     let Prepared { queue, options, once } = prepared(state, who, params).await?;
-    let made = changes::submit_array(state, who, queue, array, (options, once)).await?;
+    let (array, checked) = fit::check_array(state, &queue, &options.steps, array).await?;
+    if let Err(error) = checked
+        && !is_repetition(state, queue.id, once.as_ref()).await?
+    {
+        return Err(error);
+    }
+    let made = changes::submit_array(state, who, queue.id, array, (options, once)).await?;
     let body: Value = json!({ "array": arrays::view(&made.array, None) });
     Ok(json::ok(&body))
 }

@@ -2,13 +2,13 @@
 //! document's field `a.b`.
 
 use bson::{Bson, Document};
-use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::model::{Queue, TaskId};
 use disbatch_core::protected::is_protected;
 use disbatch_core::secrets;
 use disbatch_core::task::{Once, SubmitError, TaskOptions};
 use serde_json::{Map, Value};
 
-use super::{check_keys, invalid};
+use super::{check_keys, fit, invalid, is_repetition};
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::query::collection_filter;
@@ -25,7 +25,7 @@ const PLACEHOLDER: &str = "document.";
 pub async fn submit(
     state: &State,
     who: &Who,
-    queue: QueueId,
+    queue: &Queue,
     fields: &Map<String, Value>,
     (options, once): (TaskOptions, Option<Once>),
 ) -> Result<Vec<TaskId>, HttpError> {
@@ -46,7 +46,20 @@ pub async fn submit(
     }
     let filter = collection_filter(filter)?;
     let pattern = json::to_document(pattern);
-    let (store, source) = (state.store.clone(), collection.clone());
+    if let Some(fit) = fit::of(state, queue, &options.steps).await?
+        && !is_repetition(state, queue.id, once.as_ref()).await?
+    {
+        let mut stream = fit::Stream::new(fit);
+        let mut checked = Ok(());
+        let mut goes_on = |document: &Document| {
+            checked = stream.check(&fill(&pattern, document));
+            checked.is_ok()
+        };
+        let looked = state.store.look_at_source(collection, filter.clone(), &mut goes_on).await;
+        looked.map_err(HttpError::from_search)?;
+        checked?;
+    }
+    let (store, source, queue) = (state.store.clone(), collection.clone(), queue.id);
     let options = TaskOptions { owner: who.name.clone(), ..options };
     let submission = async move {
         let params = |document: &Document| fill(&pattern, document);

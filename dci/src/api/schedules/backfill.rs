@@ -92,7 +92,8 @@ async fn backfill(state: &State, who: &Who, named: &NamedSchedule, params: &Para
         let times: Vec<Value> = missing.iter().map(|time| told(&schedule, *time)).collect();
         return Ok(js::ok(&json!({ "count": times.len(), "times": times })));
     }
-    create_tasks::open_queue(state, &Selector::Id(schedule.settings.queue.0)).await?;
+    let queue = create_tasks::open_queue(state, &Selector::Id(schedule.settings.queue.0)).await?;
+    create_tasks::fit::check_schedule(state, &queue, &schedule.settings).await?;
     let made =
         changes::backfill_schedule(state, who, &schedule, (wanted.from, wanted.to), wanted.limit).await?;
     let made = made.ok_or_else(|| no_such_schedule(&named.name))?;

@@ -44,6 +44,10 @@ pub async fn handle(state: Data<State>, named: NamedSchedule, params: Params) ->
 /// A field is wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/schedules/preview", tag = "schedules", operation_id = "previewNewSchedule",
+    params(
+        (".after" = Option<String>, Query, description = "The times after this one, in place of now; in the body, too."),
+        (".limit" = Option<i64>, Query, description = "At most so many, up to 1000; 20 by default; in the body, too."),
+    ),
     request_body(content(
         (NewSchedule = "application/json"),
         (NewSchedule = "application/x-www-form-urlencoded"),

@@ -32,7 +32,8 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedSchedule, params: 
 async fn run(state: &State, who: &Who, named: &NamedSchedule, params: &Params) -> Answer {
     params.only(&[])?;
     let schedule = schedules::find(state, named).await?;
-    create_tasks::open_queue(state, &Selector::Id(schedule.settings.queue.0)).await?;
+    let queue = create_tasks::open_queue(state, &Selector::Id(schedule.settings.queue.0)).await?;
+    create_tasks::fit::check_schedule(state, &queue, &schedule.settings).await?;
     let task = changes::run_schedule(state, who, &schedule).await?;
     let task = task.ok_or_else(|| no_such_schedule(&named.name))?;
     let result = json!({ "id": schedule.id.to_string(), "task": task.to_string() });

@@ -2,7 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
-use disbatch_core::model::{QueueId, Selector, TaskId};
+use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use disbatch_core::task::TaskOptions;
 use serde_json::{Value, json};
 
@@ -48,7 +48,8 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
         return answer(&[]);
     }
     let tasks = create_tasks::task_params(&object).map_err(in_array)?;
-    answer(&create_tasks::submit(&state, &who, queue, tasks, (TaskOptions::default(), None)).await?)
+    let wishes = (TaskOptions::default(), None);
+    answer(&create_tasks::submit(&state, &who, &queue, tasks, wishes).await.map_err(in_array)?)
 }
 
 /// The queue of that name, or of that id, which need not exist: tasks may be created for a queue that is
@@ -56,7 +57,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 ///
 /// # Errors
 /// It accepts no tasks, or the database cannot be reached.
-pub async fn find_queue(state: &State, value: &Value) -> Result<Option<QueueId>, HttpError> {
+pub async fn find_queue(state: &State, value: &Value) -> Result<Option<Queue>, HttpError> {
     let name = match value {
         Value::String(name) => name.clone(),
         Value::Number(number) => number.to_string(),
@@ -65,8 +66,8 @@ pub async fn find_queue(state: &State, value: &Value) -> Result<Option<QueueId>,
     let selector = Selector::parse(&name);
     match (state.store.find_queue(&selector).await?, selector) {
         (Some(queue), _) if !queue.is_accepting() => Err(in_array(create_tasks::accepts_nothing(&queue))),
-        (Some(queue), _) => Ok(Some(queue.id)),
-        (None, Selector::Id(id)) => Ok(Some(QueueId(id))),
+        (Some(queue), _) => Ok(Some(queue)),
+        (None, Selector::Id(id)) => Ok(Some(Queue::without_document(QueueId(id)))),
         (None, Selector::Name(_)) => Ok(None),
     }
 }

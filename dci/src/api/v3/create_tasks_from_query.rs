@@ -53,6 +53,6 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     .into_iter()
     .collect();
     let wishes = (TaskOptions::default(), None);
-    let ids = from_collection::submit(&state, &who, queue, &fields, wishes).await.map_err(in_array)?;
+    let ids = from_collection::submit(&state, &who, &queue, &fields, wishes).await.map_err(in_array)?;
     Ok(json::ok(&json!([1, ids.len()])))
 }

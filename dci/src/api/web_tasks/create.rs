@@ -33,5 +33,5 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, body: AnyJs
     }
     let tasks = create_tasks::task_params(&body.0)?;
     let wishes = (TaskOptions::default(), None);
-    create_tasks::answer(create_tasks::submit(&state, &who, queue, tasks, wishes).await?)
+    create_tasks::answer(create_tasks::submit(&state, &who, &queue, tasks, wishes).await?)
 }

@@ -46,5 +46,5 @@ pub async fn handle(state: Data<State>, who: Who, path: Path<(String, String)>, 
     let mut fields = params.fields;
     fields.insert("collection".to_owned(), collection.into());
     let wishes = (TaskOptions::default(), None);
-    create_tasks::answer(from_collection::submit(&state, &who, queue, &fields, wishes).await?)
+    create_tasks::answer(from_collection::submit(&state, &who, &queue, &fields, wishes).await?)
 }

@@ -66,12 +66,15 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         let own = arrays::key_of(params)?;
         let of_all = wanted(state, &queue, params, Some(&own)).await?;
         let array = wanted_array(params, of_all)?;
+        let (array, checked) = create_tasks::fit::check_array(state, &queue, &options.steps, array).await?;
+        checked.map_err(create_tasks::fit::for_form)?;
         let made = changes::submit_array(state, who, queue.id, array, (options, None)).await?;
         return Ok(answer_of_array(&made.array, then::is_form(params)));
     }
     arrays::refuse(params)?;
     let tasks = create_tasks::task_params(&Value::Array(wanted(state, &queue, params, None).await?))?;
-    let ids = create_tasks::submit(state, who, queue.id, tasks, (options, None)).await?;
+    let ids = create_tasks::submit(state, who, &queue, tasks, (options, None)).await;
+    let ids = ids.map_err(create_tasks::fit::for_form)?;
     Ok(answer(&queue, &ids, then::is_form(params)))
 }
 

@@ -23,7 +23,7 @@ pub fn there(zone: &Zone, at: DateTime) -> String {
 
 /// What became of a time, as a symbol and a word.
 pub fn outcome(outcome: &str) -> Pill {
-    const WORDS: [(&str, &str); 11] = [
+    const WORDS: [(&str, &str); 12] = [
         ("succeeded", "succeeded"),
         ("failed", "failed"),
         ("cancelled", "cancelled"),
@@ -36,6 +36,7 @@ pub fn outcome(outcome: &str) -> Pill {
         ("missed", "bad"),
         ("no queue", "bad"),
         ("refused", "bad"),
+        ("wrong params", "bad"),
     ];
     let known = WORDS.into_iter().find(|(word, _)| *word == outcome);
     known.map_or(Pill { tone: "ended", word: "ended" }, |(word, tone)| Pill { tone, word })

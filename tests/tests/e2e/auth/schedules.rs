@@ -9,6 +9,7 @@ use disbatch_core::clock::SystemClock;
 use disbatch_core::model::{Task, TaskId};
 use disbatch_core::queue::new_queue_id;
 use disbatch_core::schedules::{Calendar, CronExpr, Overlap, Settings, Spec};
+use disbatch_core::schema::Schemas;
 use disbatch_core::store::Store;
 use disbatch_core::task::{CancelRequest, TaskOptions};
 use serde_json::json;
@@ -47,7 +48,7 @@ async fn schedules_are_made_fired_and_read_by_those_who_have_to() -> anyhow::Res
     let due = doc! { "$set": { "next": minute, "next_for": minute } };
     let schedules = secured.world.database().collection::<Document>("schedules");
     schedules.update_one(doc! { "_id": schedule.id }, due).await?;
-    assert_eq!(den.fire_schedules().await?.fired, 1);
+    assert_eq!(den.fire_schedules(&Schemas::default()).await?.fired, 1);
     let task = secured.world.tasks().find_one(doc! { "schedule": schedule.id }).await?;
     let task = task.context("it has not been made")?;
     let id = TaskId(task.get_object_id("_id")?);

@@ -6,7 +6,9 @@ use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::model::{QueueId, Selector, TaskId};
+use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::{Firing, Overlap, Settings};
+use disbatch_core::schema::Schemas;
 use disbatch_core::store::Store;
 use disbatch_tests::eventually;
 use futures::future::try_join_all;
@@ -19,7 +21,8 @@ async fn a_time_fires_once_however_many_look_at_the_same_moment() -> anyhow::Res
     let scene = Scene::new(|_| {}).await?;
     let newest = scene.away(30).await?;
     let stores: Vec<Store> = (0..8).map(|_| scene.world.store()).collect();
-    let fired = try_join_all(stores.iter().map(Store::fire_schedules)).await?;
+    let none = Schemas::default();
+    let fired = try_join_all(stores.iter().map(|store| store.fire_schedules(&none))).await?;
     let fired: u64 = fired.iter().map(|fired| fired.fired).sum();
     let times = scene.times().await?;
     let expected: Vec<DateTime> = (-30..=0).map(|minutes| later(newest, minutes)).collect();
@@ -75,14 +78,15 @@ async fn what_was_left_is_completed_once_and_never_by_who_comes_late() -> anyhow
     let firing = Firing { time, task: TaskId(ObjectId::new()) };
     let left = |at: DateTime| doc! { "firing": [{ "for": time, "task": firing.task }], "firing_at": at };
     scene.set(left(now)).await?;
-    assert_eq!(scene.store.fire_schedules().await?.completed, 0, "somebody may be at it");
+    assert_eq!(scene.store.fire_schedules(&Schemas::default()).await?.completed, 0, "somebody may be at it");
     assert!(scene.times().await?.is_empty());
     let late = scene.current().await?;
     assert_eq!(late.firing, [firing]);
 
     scene.set(left(later(now, -1))).await?;
     let stores: Vec<Store> = (0..4).map(|_| scene.world.store()).collect();
-    try_join_all(stores.iter().map(Store::fire_schedules)).await?;
+    let none = Schemas::default();
+    try_join_all(stores.iter().map(|store| store.fire_schedules(&none))).await?;
     assert_eq!(scene.times().await?, [time]);
     assert_eq!(scene.task_for(time).await?, firing.task);
     assert!(scene.current().await?.firing.is_empty());
@@ -113,19 +117,19 @@ async fn what_was_left_is_completed_once_and_never_by_who_comes_late() -> anyhow
 async fn a_time_is_passed_over_while_an_earlier_task_has_not_ended() -> anyhow::Result<()> {
     let scene = Scene::new(|settings| settings.overlap = Overlap::Skip).await?;
     let newest = scene.away(3).await?;
-    scene.store.fire_schedules().await?;
+    scene.store.fire_schedules(&Schemas::default()).await?;
     assert_eq!(scene.times().await?, [newest], "one of those that were missed together");
     assert_eq!(scene.current().await?.counts.skipped, 3);
     let first = scene.task_for(newest).await?;
     scene.set(doc! { "next_for": later(newest, -1), "next": later(newest, -1) }).await?;
-    scene.store.fire_schedules().await?;
+    scene.store.fire_schedules(&Schemas::default()).await?;
     assert_eq!(scene.times().await?, [newest]);
     let last = scene.current().await?.last.context("nothing is noted")?;
     assert_eq!((last.outcome.as_str(), last.task), ("skipped", None));
     scene.end(first, 2, doc! {}).await?;
     let before = later(newest, -10);
     scene.set(doc! { "next_for": before, "next": before, "end": before }).await?;
-    scene.store.fire_schedules().await?;
+    scene.store.fire_schedules(&Schemas::default()).await?;
     assert_eq!(scene.times().await?, [before, newest]);
     assert_eq!(scene.current().await?.next, None, "its end has come");
     scene.world.end().await
@@ -135,7 +139,7 @@ async fn a_time_is_passed_over_while_an_earlier_task_has_not_ended() -> anyhow::
 async fn a_task_waits_for_those_before_it() -> anyhow::Result<()> {
     let scene = Scene::new(|settings| settings.overlap = Overlap::Queue).await?;
     let newest = scene.away(2).await?;
-    scene.store.fire_schedules().await?;
+    scene.store.fire_schedules(&Schemas::default()).await?;
     let times: Vec<DateTime> = (-2..=0).map(|minutes| later(newest, minutes)).collect();
     assert_eq!(scene.times().await?, times);
     for n in 0..times.len() {
@@ -157,7 +161,7 @@ async fn a_task_waits_for_those_before_it() -> anyhow::Result<()> {
 async fn earlier_tasks_are_cancelled_and_later_ones_are_not() -> anyhow::Result<()> {
     let scene = Scene::new(|settings| settings.overlap = Overlap::Cancel).await?;
     let newest = scene.away(0).await?;
-    scene.store.fire_schedules().await?;
+    scene.store.fire_schedules(&Schemas::default()).await?;
     scene.store.pass_gates().await?;
     let first = scene.task_for(newest).await?;
     let now = scene.store.run_schedule(scene.schedule.id, None).await?.context("no schedule")?;
@@ -185,7 +189,7 @@ async fn what_was_missed_is_caught_up_as_far_as_is_wanted() -> anyhow::Result<()
     for (catch_up, fired) in [(86_400, 11), (305, 6), (0, 1)] {
         let scene = Scene::new(|settings| settings.catch_up = Duration::from_secs(catch_up)).await?;
         let newest = scene.away(10).await?;
-        scene.store.fire_schedules().await?;
+        scene.store.fire_schedules(&Schemas::default()).await?;
         let expected: Vec<DateTime> = (1 - fired..=0).map(|minutes| later(newest, minutes)).collect();
         assert_eq!(scene.times().await?, expected, "{catch_up}");
         let counts = scene.current().await?.counts;
@@ -212,11 +216,39 @@ async fn a_schedule_that_cannot_fire_keeps_no_other_from_it() -> anyhow::Result<
     let before = later(minute(newest), -1);
     let due = doc! { "$set": { "next": before, "next_for": before } };
     schedules.update_one(doc! { "_id": lost.id }, due).await?;
-    assert!(!scene.store.fire_schedules().await?.more);
+    assert!(!scene.store.fire_schedules(&Schemas::default()).await?.more);
     assert_eq!(scene.times().await?, [newest]);
     let lost = scene.store.find_schedule(&Selector::Id(lost.id.0)).await?.context("it is there")?;
     assert_eq!(lost.last.map(|last| last.outcome), Some("no queue".to_owned()));
     let odd = schedules.find_one(doc! { "name": "odd" }).await?.context("it is there")?;
     assert!(*odd.get_datetime("next")? > newest, "it is looked at again later");
+    scene.world.end().await
+}
+
+#[tokio::test]
+async fn a_schedule_whose_parameters_fit_no_more_does_not_fire_and_says_why() -> anyhow::Result<()> {
+    let scene = Scene::new(|_| {}).await?;
+    let newest = scene.away(0).await?;
+    let manifest = |schema: serde_json::Value| {
+        let manifest =
+            serde_json::json!({ "name": "Disbatch::Plugin::Demo", "command": ["demo"], "params": schema });
+        Manifest::from_value(manifest)
+    };
+    let stricter = manifest(serde_json::json!({ "properties": { "a": { "minimum": 5 } } }))?;
+    let fired = scene.store.fire_schedules(&Schemas::of([&stricter])).await?;
+    assert_eq!((fired.fired, fired.skipped), (0, 1));
+    let schedule = scene.current().await?;
+    let last = schedule.last.context("nothing came")?;
+    assert_eq!((last.outcome.as_str(), last.time), ("wrong params", newest));
+    let expected = "params do not fit the schema of the plugin Disbatch::Plugin::Demo: /a must be at least 5";
+    assert_eq!(last.why.as_deref(), Some(expected));
+    assert!(schedule.next.is_some_and(|next| next > newest), "it goes on");
+    assert!(scene.times().await?.is_empty());
+
+    scene.away(0).await?;
+    let right = manifest(serde_json::json!({ "properties": { "a": { "minimum": 1 } } }))?;
+    assert_eq!(scene.store.fire_schedules(&Schemas::of([&right])).await?.fired, 1);
+    let last = scene.current().await?.last.context("nothing came")?;
+    assert_eq!((last.outcome.as_str(), last.why), ("fired", None));
     scene.world.end().await
 }

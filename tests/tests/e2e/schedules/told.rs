@@ -7,6 +7,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, Selector, Task};
 use disbatch_core::schedules::{ForRun, Overlap};
+use disbatch_core::schema::Schemas;
 use disbatch_core::task::{Question, Retried};
 use disbatch_tests::{Script, Server, World, eventually};
 
@@ -19,7 +20,7 @@ const QUICK: Script<'_> = Script { name: "Quick", text: "#!/bin/sh\nread -r line
 async fn a_schedule_is_told_how_its_tasks_ended_and_the_newest_counts() -> anyhow::Result<()> {
     let scene = Scene::new(|_| {}).await?;
     let newest = scene.away(2).await?;
-    scene.store.fire_schedules().await?;
+    scene.store.fire_schedules(&Schemas::default()).await?;
     let mut tasks = Vec::new();
     for minutes in -2..=0 {
         tasks.push(scene.task_for(later(newest, minutes)).await?);
@@ -58,7 +59,7 @@ async fn a_schedule_is_told_how_its_tasks_ended_and_the_newest_counts() -> anyho
 async fn nothing_that_a_schedule_has_to_be_told_is_lost_with_its_task() -> anyhow::Result<()> {
     let scene = Scene::new(|_| {}).await?;
     let newest = scene.away(1).await?;
-    scene.store.fire_schedules().await?;
+    scene.store.fire_schedules(&Schemas::default()).await?;
     let (first, second) = (scene.task_for(later(newest, -1)).await?, scene.task_for(newest).await?);
     scene.end(first, 1, doc! { "storage": 1 }).await?;
     assert_eq!(scene.store.archive_tasks(&[first]).await?.moved, 1);

@@ -1,0 +1,414 @@
+//! Whether a value fits a schema.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use serde_json::{Map, Number, Value};
+
+use super::compile::below;
+use super::{Bound, Extent, MOST_PROBLEMS, NodeId, Pattern, Problem, Properties, Rule, Schema, Wrong, words};
+use crate::closest::closest;
+
+/// Schemas are followed so deep. One that refers to itself, about the same value, ends here.
+const DEEPEST: usize = 300;
+
+/// The clock is looked at after so many steps.
+const STEPS: u32 = 128;
+
+/// The longest text that is compared with a pattern, in bytes.
+const LONGEST_TEXT: usize = 64 * 1024;
+
+pub(super) fn check(schema: &Schema, value: &Value, until: Instant) -> Result<(), Wrong> {
+    let mut run =
+        Run { schema, until, steps: 0, depth: 0, is_over: false, place: Vec::new(), problems: Vec::new() };
+    let fits = run.node(0, value, false);
+    match (run.is_over, fits) {
+        (true, _) => Err(Wrong::TooLong),
+        (false, true) => Ok(()),
+        (false, false) => Err(Wrong::Problems(run.problems)),
+    }
+}
+
+/// A part of the way to the value that is looked at.
+#[derive(Clone, Copy)]
+enum Part<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+struct Run<'a> {
+    schema: &'a Schema,
+    until: Instant,
+    steps: u32,
+    depth: usize,
+    /// Nothing that is told counts any more.
+    is_over: bool,
+    place: Vec<Part<'a>>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Run<'a> {
+    /// Whether `value` fits. Quietly: nobody is told why not.
+    fn node(&mut self, id: NodeId, value: &'a Value, quiet: bool) -> bool {
+        let schema = self.schema;
+        let Some(rules) = schema.nodes.get(id) else { return true };
+        self.depth += 1;
+        self.is_over |= self.depth > DEEPEST;
+        let mut fits = true;
+        for rule in rules {
+            if self.is_over() || (!fits && (quiet || self.problems.len() >= MOST_PROBLEMS)) {
+                break;
+            }
+            fits &= self.rule(rule, value, quiet);
+        }
+        self.depth -= 1;
+        fits
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.steps += 1;
+        if self.steps >= STEPS {
+            self.steps = 0;
+            self.is_over |= Instant::now() >= self.until;
+        }
+        self.is_over
+    }
+
+    fn rule(&mut self, rule: &'a Rule, value: &'a Value, quiet: bool) -> bool {
+        match (rule, value) {
+            (Rule::Never, _) => self.problem(quiet, || "is not allowed".to_owned()),
+            (Rule::Types(bits), value) => {
+                words::bits_of(value) & bits != 0
+                    || self.problem(quiet, || {
+                        format!("must be of type {}, and is {}", words::types(*bits), words::type_of(value))
+                    })
+            }
+            (Rule::Values(values), value) => {
+                values.iter().any(|one| self.same(one, value))
+                    || self.problem(quiet, || format!("must be one of {}", words::values(values)))
+            }
+            (Rule::Bound(bound, limit), Value::Number(number)) => {
+                is_within(*bound, number, limit)
+                    || self.problem(quiet, || format!("must be {} {limit}", bound_word(*bound)))
+            }
+            (Rule::MultipleOf(step), Value::Number(number)) => {
+                is_multiple(number, step) || self.problem(quiet, || format!("must be a multiple of {step}"))
+            }
+            (Rule::Length(extent), Value::String(text)) => {
+                extent.has(text.chars().count())
+                    || self.problem(quiet, || must_have(*extent, "character", "characters"))
+            }
+            (Rule::Pattern(pattern), Value::String(text)) => self.pattern(pattern, text, quiet),
+            (_, Value::Array(items)) => {
+                self.of_array(rule, items, quiet) && self.of_schemas(rule, value, quiet)
+            }
+            (_, Value::Object(object)) => {
+                self.of_object(rule, object, quiet) && self.of_schemas(rule, value, quiet)
+            }
+            _ => self.of_schemas(rule, value, quiet),
+        }
+    }
+
+    fn of_array(&mut self, rule: &'a Rule, items: &'a [Value], quiet: bool) -> bool {
+        match rule {
+            Rule::Items { first, others } => {
+                let mut fits = true;
+                for (index, item) in items.iter().enumerate() {
+                    let Some(id) = first.get(index).copied().or(*others) else { break };
+                    fits &= self.within(Part::Index(index), |run| run.node(id, item, quiet));
+                    if self.is_over() || self.is_told(fits, quiet) {
+                        break;
+                    }
+                }
+                fits
+            }
+            Rule::Contains(what, extent) => {
+                let found = items.iter().filter(|item| self.node(*what, item, true)).count();
+                extent.has(found)
+                    || self.problem(quiet, || {
+                        format!("{} that fit contains", must_have(*extent, "item", "items"))
+                    })
+            }
+            Rule::Count(extent) => {
+                extent.has(items.len()) || self.problem(quiet, || must_have(*extent, "item", "items"))
+            }
+            Rule::Unique => {
+                let mut seen = BTreeSet::new();
+                let is_new = |item: &Value| !self.is_over() && seen.insert(canonical(item));
+                items.iter().all(is_new)
+                    || self.problem(quiet, || "must not have the same item twice".to_owned())
+            }
+            _ => true, // It is about something else, or about all values.
+        }
+    }
+
+    fn of_object(&mut self, rule: &'a Rule, object: &'a Map<String, Value>, quiet: bool) -> bool {
+        match rule {
+            Rule::Required(names) => {
+                let mut fits = true;
+                for name in names.iter().filter(|name| !object.contains_key(*name)) {
+                    fits =
+                        self.within(Part::Key(name), |run| run.problem(quiet, || "must be given".to_owned()));
+                    if self.is_told(fits, quiet) {
+                        break;
+                    }
+                }
+                fits
+            }
+            Rule::Properties(properties) => self.properties(properties, object, quiet),
+            Rule::Keys(extent) => {
+                extent.has(object.len())
+                    || self.problem(quiet, || must_have(*extent, "property", "properties"))
+            }
+            Rule::Dependent(name, others) if object.contains_key(name) => {
+                match others.iter().find(|other| !object.contains_key(*other)) {
+                    None => true,
+                    Some(other) => self.within(Part::Key(other), |run| {
+                        run.problem(quiet, || format!("must be given where {name} is"))
+                    }),
+                }
+            }
+            _ => true, // It is about something else, or about all values.
+        }
+    }
+
+    fn properties(&mut self, rules: &'a Properties, object: &'a Map<String, Value>, quiet: bool) -> bool {
+        let mut fits = true;
+        for (name, value) in object {
+            let named = rules.named.get(name);
+            let mut is_known = named.is_some();
+            if let Some(id) = named {
+                fits &= self.within(Part::Key(name), |run| run.node(*id, value, quiet));
+            }
+            for (pattern, id) in &rules.patterned {
+                if pattern.matches(name) {
+                    is_known = true;
+                    fits &= self.within(Part::Key(name), |run| run.node(*id, value, quiet));
+                }
+            }
+            if let Some(id) = rules.others.filter(|_| !is_known) {
+                fits &= self.within(Part::Key(name), |run| run.other(id, (name, value), rules, quiet));
+            }
+            if self.is_over() || self.is_told(fits, quiet) {
+                break;
+            }
+        }
+        fits
+    }
+
+    /// A property that has no schema of its own.
+    fn other(
+        &mut self,
+        id: NodeId,
+        (name, value): (&str, &'a Value),
+        rules: &'a Properties,
+        quiet: bool,
+    ) -> bool {
+        if !matches!(self.schema.nodes.get(id).map(Vec::as_slice), Some([Rule::Never])) {
+            return self.node(id, value, quiet);
+        }
+        let known = rules.named.keys().map(String::as_str);
+        self.problem(quiet, || match closest(name, known) {
+            Some(meant) => format!("is unknown: did you mean {meant}?"),
+            None => "is unknown".to_owned(),
+        })
+    }
+
+    /// What schemas that are put together ask of a value of any type.
+    fn of_schemas(&mut self, rule: &'a Rule, value: &'a Value, quiet: bool) -> bool {
+        match rule {
+            Rule::All(all) => {
+                let mut fits = true;
+                for id in all {
+                    fits &= self.node(*id, value, quiet);
+                    if self.is_told(fits, quiet) {
+                        break;
+                    }
+                }
+                fits
+            }
+            Rule::Any(any) => {
+                any.iter().any(|id| self.node(*id, value, true))
+                    || self.problem(quiet, || format!("must fit one of the {} schemas of anyOf", any.len()))
+            }
+            Rule::One(one) => match one.iter().filter(|id| self.node(**id, value, true)).take(2).count() {
+                1 => true,
+                found => self.problem(quiet, || {
+                    let found = if found == 0 { "none" } else { "more than one" };
+                    format!("must fit one of the {} schemas of oneOf, and fits {found}", one.len())
+                }),
+            },
+            Rule::Not(id) => {
+                !self.node(*id, value, true)
+                    || self.problem(quiet, || "must not fit the schema of not".to_owned())
+            }
+            Rule::If { test, then, otherwise } => {
+                let branch = if self.node(*test, value, true) { then } else { otherwise };
+                branch.is_none_or(|id| self.node(id, value, quiet))
+            }
+            Rule::DependentSchema(name, id) if value.get(name).is_some() => self.node(*id, value, quiet),
+            Rule::Names(id) => self.names(*id, value, quiet),
+            _ => true, // It is about a type that the value has not got.
+        }
+    }
+
+    fn names(&mut self, id: NodeId, value: &'a Value, quiet: bool) -> bool {
+        let Value::Object(object) = value else { return true };
+        let mut fits = true;
+        for name in object.keys() {
+            // Names are no values of the parameters, so they are looked at by themselves.
+            let wrong = check_name(self.schema, id, name, self.until);
+            if let Some(text) = wrong {
+                fits = self
+                    .within(Part::Key(name), |run| run.problem(quiet, || format!("has a name that {text}")));
+            }
+            if self.is_over() || self.is_told(fits, quiet) {
+                break;
+            }
+        }
+        fits
+    }
+
+    fn pattern(&mut self, pattern: &Pattern, text: &str, quiet: bool) -> bool {
+        if text.len() > LONGEST_TEXT {
+            return self.problem(quiet, || {
+                format!("must have at most {LONGEST_TEXT} bytes to be compared with its pattern")
+            });
+        }
+        pattern.matches(text)
+            || self.problem(quiet, || format!("must match the pattern {}", words::short(&pattern.text)))
+    }
+
+    fn within<T>(&mut self, part: Part<'a>, look: impl FnOnce(&mut Self) -> T) -> T {
+        self.place.push(part);
+        let seen = look(self);
+        self.place.pop();
+        seen
+    }
+
+    /// Whether nobody wants to know more.
+    fn is_told(&self, fits: bool, quiet: bool) -> bool {
+        !fits && (quiet || self.problems.len() >= MOST_PROBLEMS)
+    }
+
+    /// It does not fit, which is told unless quietly.
+    fn problem(&mut self, quiet: bool, text: impl FnOnce() -> String) -> bool {
+        if !quiet && self.problems.len() < MOST_PROBLEMS {
+            let pointer = self.place.iter().fold(String::new(), |at, part| match part {
+                Part::Key(key) => below(&at, key),
+                Part::Index(index) => format!("{at}/{index}"),
+            });
+            self.problems.push(Problem { pointer, text: text() });
+        }
+        false
+    }
+
+    fn same(&mut self, one: &Value, other: &Value) -> bool {
+        match (one, other) {
+            _ if self.is_over() => false,
+            (Value::Number(one), Value::Number(other)) => compare(one, other) == Some(Ordering::Equal),
+            (Value::Array(one), Value::Array(other)) => {
+                one.len() == other.len() && one.iter().zip(other).all(|(one, other)| self.same(one, other))
+            }
+            (Value::Object(one), Value::Object(other)) => {
+                let is_there = |(key, value): (&String, &Value)| {
+                    other.get(key).is_some_and(|other| self.same(value, other))
+                };
+                one.len() == other.len() && one.iter().all(is_there)
+            }
+            (one, other) => one == other,
+        }
+    }
+}
+
+/// What is wrong with the name of a property.
+fn check_name(schema: &Schema, id: NodeId, name: &str, until: Instant) -> Option<String> {
+    let value = Value::from(name);
+    let mut run =
+        Run { schema, until, steps: 0, depth: 0, is_over: false, place: Vec::new(), problems: Vec::new() };
+    match run.node(id, &value, false) {
+        true => None,
+        false => run.problems.pop().map(|problem| problem.text),
+    }
+}
+
+impl Pattern {
+    fn matches(&self, text: &str) -> bool {
+        self.regex.as_ref().is_none_or(|regex| regex.is_match(text))
+    }
+}
+
+fn compare(one: &Number, other: &Number) -> Option<Ordering> {
+    match (integer(one), integer(other)) {
+        (Some(one), Some(other)) => Some(one.cmp(&other)),
+        _ => one.as_f64()?.partial_cmp(&other.as_f64()?),
+    }
+}
+
+fn integer(number: &Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
+}
+
+fn is_within(bound: Bound, number: &Number, limit: &Number) -> bool {
+    let Some(order) = compare(number, limit) else { return true };
+    match bound {
+        Bound::Least => order != Ordering::Less,
+        Bound::Above => order == Ordering::Greater,
+        Bound::Most => order != Ordering::Greater,
+        Bound::Below => order == Ordering::Less,
+    }
+}
+
+const fn bound_word(bound: Bound) -> &'static str {
+    match bound {
+        Bound::Least => "at least",
+        Bound::Above => "more than",
+        Bound::Most => "at most",
+        Bound::Below => "less than",
+    }
+}
+
+fn is_multiple(number: &Number, step: &Number) -> bool {
+    if let (Some(number), Some(step)) = (integer(number), integer(step)) {
+        return number.checked_rem(step) == Some(0);
+    }
+    let (Some(number), Some(step)) = (number.as_f64(), step.as_f64()) else { return true };
+    let times = number / step;
+    // 0.3 is a multiple of 0.1, although not to the last bit.
+    (times - times.round()).abs() <= f64::EPSILON * times.abs().max(1.0) * 4.0
+}
+
+fn must_have(extent: Extent, one: &str, many: &str) -> String {
+    let word = |number: u64| if number == 1 { one } else { many };
+    match (extent.least, extent.most) {
+        (Some(least), Some(most)) if least == most => format!("must have {least} {}", word(least)),
+        (Some(least), Some(most)) => format!("must have from {least} to {most} {}", word(most)),
+        (Some(least), None) => format!("must have at least {least} {}", word(least)),
+        (None, most) => {
+            let most = most.unwrap_or_default();
+            format!("must have at most {most} {}", word(most))
+        }
+    }
+}
+
+/// The same text for values that are the same.
+fn canonical(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match (integer(number), number.as_f64()) {
+            (Some(integer), _) => integer.to_string(),
+            (None, Some(float)) if float.fract() == 0.0 && float.abs() < 1e15 => format!("{float:.0}"),
+            _ => number.to_string(),
+        },
+        Value::Array(items) => format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(",")),
+        Value::Object(object) => {
+            let mut fields: Vec<String> = object
+                .iter()
+                .map(|(key, value)| format!("{}:{}", Value::from(key.as_str()), canonical(value)))
+                .collect();
+            fields.sort_unstable();
+            format!("{{{}}}", fields.join(","))
+        }
+        other => other.to_string(),
+    }
+}
