@@ -94,6 +94,9 @@ pub struct Config {
     /// Archiving and deleting by the policy of queues.
     #[serde(default)]
     pub janitor: Janitor,
+    /// Whether schedules fire from this node.
+    #[serde(default = "Flag::on")]
+    pub schedules: Flag,
     /// Comparing counters with tasks.
     #[serde(default)]
     pub auditor: Auditor,

@@ -47,6 +47,8 @@ pub struct Beat {
     pub workers: Vec<String>,
     /// The queues that its configuration restricts it to, and those that it leaves out.
     pub serves: Document,
+    /// Whether its operator has others fire schedules.
+    pub fires_no_schedules: bool,
     /// What its host is like.
     pub stats: Stats,
 }
@@ -94,6 +96,14 @@ impl Stats {
     }
 }
 
+/// An update that removes these fields, too.
+fn with_unset(mut update: Document, unset: Document) -> Document {
+    if !unset.is_empty() {
+        update.insert("$unset", unset);
+    }
+    update
+}
+
 impl Store {
     /// Records that the DEN of `node` is alive, and reads its entry, limit included, in the same operation.
     ///
@@ -112,6 +122,12 @@ impl Store {
             "workers": &beat.workers,
             "serves": &beat.serves,
         };
+        let mut unset = Document::new();
+        if beat.fires_no_schedules {
+            fields.insert("schedules", false);
+        } else {
+            unset.insert("schedules", "");
+        }
         let stats = beat.stats.document();
         if !stats.is_empty() {
             fields.insert("stats", stats);
@@ -121,7 +137,7 @@ impl Store {
             // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
             .find_one_and_update(
                 doc! { "node": node },
-                doc! { "$set": fields, "$currentDate": { "seen": true } },
+                with_unset(doc! { "$set": fields, "$currentDate": { "seen": true } }, unset),
             )
             .upsert(true)
             .return_document(mongodb::options::ReturnDocument::After)

@@ -18,8 +18,8 @@ use serde_json::Value;
 pub use engine::{Engine, EngineError};
 pub use find::adapter_program;
 pub use manifest::{
-    Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl, Program, ProgramType,
-    Pull, Template, Warm,
+    CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl,
+    Program, ProgramType, Pull, Template, Warm,
 };
 
 use crate::config::{AllowedPlugins, Config, Engines, PluginEntry};

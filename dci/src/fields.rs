@@ -37,13 +37,14 @@ const OF_TASK: [&str; 23] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 13] = [
+const OF_NODE: [&str; 14] = [
     "attention",
     "draining",
     "instance",
     "lease_ms",
     "plugins",
     "running",
+    "schedules",
     "seen",
     "serves",
     "started",

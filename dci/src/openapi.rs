@@ -134,6 +134,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::schedules::pause::pause,
         api::schedules::pause::resume,
         api::schedules::run::handle,
+        api::schedules::runs::handle,
         api::schedules::backfill::handle,
         api::schedules::preview::handle,
         api::schedules::preview::of_fields,

@@ -123,7 +123,7 @@ impl Listing {
             .collect();
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let indexes = indexes::for_display(index_fields);
-        let invalid = indexes::not_covered(&names, &indexes);
+        let invalid = indexes::not_covered(&names, &indexes::with_ours(&indexes));
         if !invalid.is_empty() {
             return Err(Refusal::NotIndexed { indexes, invalid });
         }

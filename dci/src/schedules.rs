@@ -13,7 +13,7 @@ pub use given::{Given, list, moment};
 pub use view::{offset, preview, view};
 
 use crate::access::{NamedSchedule, Who, no_such_schedule};
-use crate::api::create_tasks::{files, fit, steps};
+use crate::api::create_tasks::{files, fit, steps, whose};
 use crate::error::HttpError;
 use crate::legacy;
 use crate::params::Params;
@@ -65,8 +65,9 @@ pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(
     let queue = queue.ok_or_else(|| HttpError::bad_request("queue must be given"))?;
     let options = given.options(params, queue.id, &state.keys, None)?;
     steps::check(state, who, &queue, &options.steps).await?;
-    files::check(who, options.files.as_ref(), queue.tenant())?;
     let settings = given.settings(None, (Some(&queue), options), who.name.as_deref())?;
+    check_tenant(who, &queue, &settings)?;
+    files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
     fit::check_schedule(state, &queue, &settings).await?;
     Ok((settings, given.paused()?.unwrap_or(false)))
 }
@@ -95,13 +96,25 @@ pub async fn changed_settings(
         None => state.store.find_queue(&Selector::Id(id.0)).await?,
     };
     let known = known.unwrap_or_else(|| Queue::without_document(id));
-    if !options.steps.is_empty() || options.files.is_some() {
+    if !options.steps.is_empty() {
         steps::check(state, who, &known, &options.steps).await?;
-        files::check(who, options.files.as_ref(), known.tenant())?;
     }
-    let settings = given.settings(Some(&schedule.settings), (queue.as_ref(), options), None)?;
+    let settings = given.settings(Some(&schedule.settings), (Some(&known), options), None)?;
+    check_tenant(who, &known, &settings)?;
+    files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
     fit::check_schedule(state, &known, &settings).await?;
     Ok((Some(settings), paused))
+}
+
+/// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.
+///
+/// # Errors
+/// They have no such role.
+pub fn check_tenant(who: &Who, queue: &Queue, settings: &Settings) -> Result<(), HttpError> {
+    match settings.tenant.as_deref().filter(|tenant| queue.tenant() != Some(*tenant)) {
+        Some(tenant) => whose::check(who, tenant),
+        None => Ok(()), // Who may submit to the queue may do so for its tenant.
+    }
 }
 
 /// The queue that a request gives, by name or id, if whoever asks may submit tasks to it.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use clap::builder::FalseyValueParser;
 use disbatch_core::config::DEFAULT_PATH;
 
 const EXIT_CODES: &str = "\
@@ -29,6 +30,10 @@ pub struct Args {
     /// At the first signal, stay until every task of this node has ended; claim nothing more
     #[arg(long)]
     pub drain: bool,
+
+    /// Fire no schedules from here: `schedules: false` of the configuration
+    #[arg(long, env = "DISBATCH_DISABLE_CRON", value_parser = FalseyValueParser::new())]
+    pub disable_cron: bool,
 
     /// Run QueueBalance too, if `balance.enabled` is set; any number of nodes may, and one at a time works
     #[arg(long)]

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use disbatch_core::schedules::Fired;
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::Notify;
@@ -23,13 +24,15 @@ pub struct Clockwork {
     ended: Arc<AtomicBool>,
     arrays: Arc<Notify>,
     schemas: Arc<Mutex<Schemas>>,
+    /// The operator has others fire schedules.
+    fires_not: bool,
 }
 
 impl Clockwork {
     /// Has it look what there is to do. Returns whether it does.
     pub fn look(&self) -> bool {
         self.wake.notify_one();
-        !self.ended.load(Ordering::Relaxed)
+        !self.fires_not && !self.ended.load(Ordering::Relaxed)
     }
 
     /// This is known now of what plugins want of parameters.
@@ -53,8 +56,10 @@ impl Clockwork {
 }
 
 /// Starts it.
-pub fn start(store: &Store, stop: &CancellationToken) -> (Clockwork, JoinHandle<()>) {
-    let clockwork = Clockwork::default();
+///
+/// `fires`: whether schedules fire from here. They are told of the ends of tasks in any case.
+pub fn start(store: &Store, fires: bool, stop: &CancellationToken) -> (Clockwork, JoinHandle<()>) {
+    let clockwork = Clockwork { fires_not: !fires, ..Clockwork::default() };
     let worker = run(clockwork.clone(), store.clone(), stop.clone());
     (clockwork, tokio::spawn(worker))
 }
@@ -65,7 +70,7 @@ async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = clockwork.wake.notified() => {}
         }
-        match work(&store, &clockwork.schemas()).await {
+        match work(&store, &clockwork).await {
             Ok(true) => clockwork.wake.notify_one(),
             Ok(false) => {}
             Err(error) if error.is_forbidden() => {
@@ -80,9 +85,12 @@ async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
 }
 
 /// Does what there is to do. Returns whether there may be more.
-async fn work(store: &Store, schemas: &Schemas) -> Result<bool, StoreError> {
+async fn work(store: &Store, clockwork: &Clockwork) -> Result<bool, StoreError> {
     let (settled, more) = store.settle_scheduled().await?;
-    let fired = Box::pin(store.fire_schedules(schemas)).await?;
+    let fired = match clockwork.fires_not {
+        true => Fired::default(),
+        false => Box::pin(store.fire_schedules(&clockwork.schemas())).await?,
+    };
     if fired.fired + fired.skipped + fired.completed > 0 {
         tracing::info!(
             fired = fired.fired,

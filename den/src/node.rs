@@ -367,6 +367,7 @@ impl Node {
             plugins: self.availability.names(),
             workers: self.availability.names_of_workers(),
             serves,
+            fires_no_schedules: !self.config.schedules.0,
             stats: crate::stats::read(),
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;

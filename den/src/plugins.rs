@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
 use disbatch_core::model::{PluginName, Queue, QueueId};
-use disbatch_core::plugin::{Engine, Manifest, Plugin, Plugins, Problem};
+use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Problem};
 use disbatch_core::schema::Schemas;
 use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -39,6 +39,9 @@ impl Availability {
         for problem in &plugins.problems {
             tracing::warn!("{problem}");
         }
+        warn_of_open_callbacks(
+            plugins.names().filter_map(|name| plugins.get(name)).map(|plugin| &plugin.manifest),
+        );
         let names: Vec<&str> = plugins.names().map(PluginName::as_str).collect();
         tracing::info!(plugins = names.join(" "), "plugins of this node");
         Self {
@@ -89,6 +92,7 @@ impl Availability {
     /// [`Plugins::with_workers`].
     pub fn define(&mut self, workers: &[Worker]) {
         self.workers = manifests(workers);
+        warn_of_open_callbacks(&self.workers);
         self.plugins.with_workers(&self.workers);
         self.schemas = Some(schemas_of(&self.plugins));
         let names: Vec<&str> = self.workers.iter().map(|manifest| manifest.name.as_str()).collect();
@@ -153,6 +157,18 @@ impl Availability {
             Some(problem) => format!("plugin {name} is not available on this node: {problem}"),
             None => format!("plugin {name} is not available on this node"),
         })
+    }
+}
+
+/// Says which web services show no token when they call back.
+fn warn_of_open_callbacks<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) {
+    for manifest in manifests {
+        if manifest.http.as_ref().is_some_and(Http::shows_no_token) {
+            tracing::warn!(
+                plugin = %manifest.name,
+                "callback_auth is none: whoever learns the callback address of a task may write its log and end it"
+            );
+        }
     }
 }
 

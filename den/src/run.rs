@@ -55,7 +55,8 @@ impl Failure {
 /// # Errors
 /// See [`Failure`]. An unreachable database is not among them: it is waited for.
 pub async fn run(args: Args) -> Result<(), Failure> {
-    let config = Config::load(&args.config)?;
+    let mut config = Config::load(&args.config)?;
+    config.schedules.0 &= !args.disable_cron;
     telemetry::init(&config.log)?;
     config.log_unknown_keys();
     config.log_exposure();
@@ -86,7 +87,11 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let follower = tokio::spawn(wake::follow_changes(store.clone(), hints.clone(), stop.clone()));
     let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
     let gatekeeper = gates::start(&store, &hints, &name, &stop);
-    let (clockwork, of_schedules) = clockwork::start(&store, &stop);
+    let fires = config.schedules.0;
+    if !fires {
+        tracing::info!("schedules do not fire from here: others have to see to that");
+    }
+    let (clockwork, of_schedules) = clockwork::start(&store, fires, &stop);
     let of_arrays = arrays::start(&store, &clockwork, &name, &stop);
     let janitor = janitor::start(config.janitor, &store, &name, &stop);
     let auditor = auditor::start(config.auditor, &store, &name, &stop);

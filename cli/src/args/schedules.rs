@@ -27,6 +27,8 @@ pub enum ScheduleCommand {
     Resume(OneSchedule),
     /// Have it make a task now, whatever else of it runs
     Run(OneSchedule),
+    /// Show its runs, the latest first, archived ones among them
+    Runs(RunsOptions),
     /// Have it make the tasks that are missing between two times
     Backfill(BackfillOptions),
     /// Show when it makes its next tasks, or when one would
@@ -72,6 +74,16 @@ pub struct OneSchedule {
     pub schedule: String,
 }
 
+/// Which runs of a schedule.
+#[derive(Debug, Args)]
+pub struct RunsOptions {
+    /// The schedule's name or id
+    pub schedule: String,
+    /// Those for times before this: ISO 8601, or seconds since 1970
+    #[arg(long, value_name = "WHEN")]
+    pub before: Option<String>,
+}
+
 /// A schedule that is to be made.
 #[derive(Debug, Args)]
 pub struct NewSchedule {
@@ -113,7 +125,7 @@ pub struct ScheduleSettings {
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// When: five fields (minute, hour, day, month, day of the week), six with seconds first, or @daily and such;
-    /// repeated for others
+    /// repeated for others. Without it, only `schedule run` makes tasks
     #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     pub cron: Vec<String>,
     /// The time zone that this is meant in, as Europe/Berlin [default: UTC]
@@ -131,6 +143,9 @@ pub struct ScheduleSettings {
     /// What it is for
     #[arg(long, value_name = "TEXT")]
     pub description: Option<String>,
+    /// For whom its tasks are, if the queue is nobody's
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
     /// What to do at a time that the clock skips: skip, or after it [default: after]
     #[arg(long, value_name = "WORD")]
     pub gap: Option<String>,

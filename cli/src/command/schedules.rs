@@ -5,6 +5,7 @@ mod fields;
 mod import;
 mod list;
 mod preview;
+mod runs;
 mod show;
 
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ pub async fn run(
         ScheduleCommand::Delete(which) => delete(client, &which.schedule).await?,
         ScheduleCommand::Pause(which) => pause(client, &which.schedule, true).await?,
         ScheduleCommand::Resume(which) => pause(client, &which.schedule, false).await?,
+        ScheduleCommand::Runs(options) => runs::run(client, &options, listing).await?,
         ScheduleCommand::Run(which) => run_now(client, &which.schedule).await?,
         ScheduleCommand::Backfill(options) => return backfill::run(client, &options, listing).await,
         ScheduleCommand::Preview(options) => preview::run(client, &options, listing).await?,
@@ -103,6 +105,7 @@ fn next(schedule: &Value) -> String {
 /// What is said of when a schedule makes tasks, as one line.
 fn cron(schedule: &Value) -> String {
     match schedule.get("cron") {
+        Some(Value::Array(all)) if all.is_empty() => "manual".to_owned(),
         Some(Value::Array(all)) => all.iter().map(|one| plain(Some(one))).collect::<Vec<_>>().join("; "),
         one => plain(one),
     }

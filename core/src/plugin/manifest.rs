@@ -10,7 +10,9 @@ mod warm;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-pub use sections::{Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull};
+pub use sections::{
+    CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull,
+};
 pub use template::Template;
 pub use warm::Warm;
 

@@ -21,7 +21,7 @@ const LONGEST_JITTER: i64 = 86_400;
 /// When a schedule fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
-    /// At the times of any of these.
+    /// At the times of any of these. None: it makes no tasks by itself, only when somebody asks for one.
     pub cron: Vec<CronExpr>,
     /// By the clocks of this zone.
     pub zone: Zone,
@@ -103,7 +103,7 @@ impl Spec {
         }
     }
 
-    /// Reads the fields `cron`, `zone`, `gap`, `fold`, `jitter`, `start`, `end` and `calendars`; of these only `cron` must be there. Fields that
+    /// Reads the fields `cron`, `zone`, `gap`, `fold`, `jitter`, `start`, `end` and `calendars`. None of them must be there. Fields that
     /// are null count as if they were not; other fields are not looked at. Times are dates or RFC 3339 text.
     ///
     /// # Errors
@@ -138,10 +138,15 @@ impl Spec {
     pub fn document(&self) -> Document {
         let mut expressions: Vec<Bson> = self.cron.iter().map(|expr| Bson::from(expr.text())).collect();
         let cron = match expressions.len() {
-            1 => expressions.remove(0),
-            _ => Bson::Array(expressions),
+            0 => None,
+            1 => Some(expressions.remove(0)),
+            _ => Some(Bson::Array(expressions)),
         };
-        let mut document = doc! { "cron": cron, "zone": self.zone.name() };
+        let mut document = Document::new();
+        if let Some(cron) = cron {
+            document.insert("cron", cron);
+        }
+        document.insert("zone", self.zone.name());
         if self.gap != Gap::default() {
             document.insert("gap", self.gap.as_str());
         }
@@ -161,6 +166,11 @@ impl Spec {
             document.insert("calendars", self.calendars.iter().map(one).collect::<Vec<_>>());
         }
         document
+    }
+
+    /// Whether it fires only when somebody asks for it.
+    pub fn is_manual(&self) -> bool {
+        self.cron.is_empty()
     }
 
     /// By how much the schedule fires later than at `time`.
@@ -229,11 +239,12 @@ fn moment(fields: &Document, name: &'static str) -> Result<Option<DateTime>, Spe
 
 fn cron(value: Option<&Bson>) -> Result<Vec<CronExpr>, SpecError> {
     let texts: Option<Vec<&str>> = match value {
+        None => return Ok(Vec::new()),
         Some(Bson::String(text)) => Some(vec![text]),
         Some(Bson::Array(list)) => list.iter().map(Bson::as_str).collect(),
         _ => None, // Nothing else is an expression.
     };
-    let texts = texts.filter(|texts| (1..=MOST_EXPRESSIONS).contains(&texts.len()));
+    let texts = texts.filter(|texts| texts.len() <= MOST_EXPRESSIONS);
     let wrong = || {
         let reason = format!("expected a cron expression, or a list of at most {MOST_EXPRESSIONS}");
         SpecError::new("cron", reason)
@@ -293,6 +304,12 @@ mod tests {
         let mut stored = full;
         stored.insert("end", end);
         assert_eq!(spec.document(), stored);
+        for manual in [doc! {}, doc! { "cron": null }, doc! { "cron": [] }] {
+            let spec = Spec::read(&manual).unwrap();
+            assert_eq!((spec.is_manual(), spec.document()), (true, doc! { "zone": "UTC" }));
+            let next = spec.next(&super::super::Calendars::default(), start);
+            assert_eq!(next, None, "it never comes by itself");
+        }
         let short = doc! { "cron": "0 8 * * *", "zone": "UTC" };
         let spec = Spec::read(&doc! { "cron": "0 8 * * *", "zone": null, "name": 5 }).unwrap();
         assert_eq!((&spec, spec.document()), (&Spec::new(spec.cron.clone()), short.clone()));
@@ -302,8 +319,6 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (fields, error) in [
-            (doc! {}, "cron: expected a cron expression, or a list of at most 20"),
-            (doc! { "cron": [] }, "cron: expected a cron expression, or a list of at most 20"),
             (doc! { "cron": [5] }, "cron: expected a cron expression, or a list of at most 20"),
             (doc! { "cron": "61 * * * *" }, "cron: the field minute: '61' is not from 0 to 59"),
             (doc! { "cron": "@daily", "zone": "Mars" }, "zone: 'Mars' is no time zone"),

@@ -5,6 +5,8 @@ pub mod job_storage;
 pub mod log;
 pub mod status;
 
+use std::net::IpAddr;
+
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
@@ -12,6 +14,7 @@ use disbatch_core::callbacks::{Heard, MOST_CALLS, MOST_LOG, Token};
 use disbatch_core::model::TaskId;
 use serde_json::{Value, json};
 
+use crate::access::address;
 use crate::api::{Answer, task_action};
 use crate::error::HttpError;
 use crate::json;
@@ -31,7 +34,13 @@ pub struct Caller {
 /// # Errors
 /// There is no such task, the token is not its token, or the database cannot be reached.
 async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Caller, Heard), HttpError> {
-    let token = shown(request).ok_or_else(unknown)?;
+    let (id, token) = match id.split_once('-') {
+        // Who shows nothing else must not come from everywhere.
+        Some((id, token)) if is_near(request, state) => (id, Token::parse(token).map(Token::in_address)),
+        Some((id, _)) => (id, None),
+        None => (id, shown(request)),
+    };
+    let token = token.ok_or_else(unknown)?;
     let task = task_action::id(id)?;
     let heard = state.store.callback_bearer(task, &token).await?;
     let caller = Caller { task, token };
@@ -81,6 +90,18 @@ fn unknown() -> HttpError {
     HttpError::unauthorized("this needs the header 'Authorization: Bearer TOKEN' with the token of the task")
 }
 
+/// Whether a request comes from this host or a private network.
+fn is_near(request: &HttpRequest, state: &State) -> bool {
+    address::of(request, state.access.proxy.as_ref()).is_some_and(is_private)
+}
+
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_loopback() || v4.is_private() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
 /// The token that a request shows.
 fn shown(request: &HttpRequest) -> Option<Token> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
@@ -120,6 +141,18 @@ mod tests {
             assert!(with(wrong).is_none(), "{wrong}");
         }
         assert!(shown(&TestRequest::post().to_http_request()).is_none());
+    }
+
+    #[test]
+    fn only_private_networks_are_near() {
+        for near in
+            ["127.0.0.1", "10.9.8.7", "172.31.0.1", "192.168.1.1", "169.254.1.1", "::1", "fd00::1", "fe80::1"]
+        {
+            assert!(is_private(near.parse().unwrap()), "{near}");
+        }
+        for far in ["8.8.8.8", "172.32.0.1", "100.64.0.1", "0.0.0.0", "2001:db8::1", "::"] {
+            assert!(!is_private(far.parse().unwrap()), "{far}");
+        }
     }
 
     #[test]

@@ -8,4 +8,5 @@ pub mod list;
 pub mod pause;
 pub mod preview;
 pub mod run;
+pub mod runs;
 pub mod update;

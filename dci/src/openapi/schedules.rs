@@ -15,8 +15,8 @@ pub struct NewSchedule {
     name: String,
     /// The queue of its tasks, by name or id.
     queue: String,
-    /// When it makes tasks: an expression, or several.
-    cron: Expressions,
+    /// When it makes tasks: an expression, or several. Without it, only when somebody asks for one.
+    cron: Option<Expressions>,
     /// The time zone that this is meant in; `UTC` by default.
     zone: Option<String>,
     /// What becomes of times that the clock skips: `after` it, the default, or `skip`.
@@ -50,6 +50,8 @@ pub struct NewSchedule {
     /// What it is for.
     #[schema(max_length = 10000)]
     description: Option<String>,
+    /// For whom its tasks are, if the queue is nobody's.
+    tenant: Option<String>,
     /// Whether it makes no tasks by itself yet.
     paused: Option<bool>,
 }
@@ -78,6 +80,7 @@ pub struct ScheduleChange {
     #[schema(rename = ".secure_params", value_type = Option<Object>)]
     secure_params: Option<Map<String, Value>>,
     description: Option<String>,
+    tenant: Option<String>,
     paused: Option<bool>,
     /// Only if it has this revision.
     #[schema(rename = ".rev")]
@@ -335,4 +338,44 @@ pub struct CalendarDays {
     dates: Option<Vec<String>>,
     recurring: Option<Vec<String>>,
     zone: Option<String>,
+}
+
+/// Runs of a schedule, the latest first.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "runs": [{
+        "task": "6b0003bb686c8275d8013333", "for": "2026-11-20T02:00:00Z", "status": 1, "word": "succeeded",
+        "queue": "6b0003bb686c8275d70dc2f1", "node": "worker1", "started": "2026-11-20T02:00:01",
+        "ended": "2026-11-20T02:03:10", "asked_for": false,
+    }],
+    "next": null,
+}))]
+pub struct RunsOfSchedule {
+    runs: Vec<RunOfSchedule>,
+    /// What `.before` has to be for those before them; null if there are none.
+    next: Option<String>,
+}
+
+/// A task of a schedule.
+#[derive(ToSchema)]
+pub struct RunOfSchedule {
+    /// Its id.
+    task: String,
+    /// The time that it is for.
+    #[schema(rename = "for")]
+    time: String,
+    /// Its status.
+    status: Option<i64>,
+    /// The word for that.
+    word: Option<String>,
+    /// Its queue.
+    queue: Option<String>,
+    /// Where it runs or has run.
+    node: Option<String>,
+    /// When it started.
+    started: Option<String>,
+    /// When it ended; null if it has not.
+    ended: Option<String>,
+    /// Whether somebody has asked for it, and not its time has come.
+    asked_for: bool,
 }

@@ -58,6 +58,8 @@ pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
         let (key, value) = match *name {
             "id" => ("_id", id(value)?),
             "queue" => ("queue", id(value)?),
+            // No task has another value, and its index has no others.
+            "schedule" => ("schedule", id(value)?),
             "status" => ("status", any_of(value, status)?),
             other => (other, any_of(value, to_bson)?),
         };

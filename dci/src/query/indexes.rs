@@ -10,6 +10,13 @@ pub fn for_display(indexes: &BTreeSet<Vec<String>>) -> Vec<Vec<String>> {
     indexes.iter().filter(|index| !contained(index)).map(|index| index.iter().map(shown).collect()).collect()
 }
 
+/// The same with indexes that only have some tasks, and serve a search for certain values: tasks of a schedule. They are not shown, as Perl
+/// Disbatch has none of them.
+pub fn with_ours(indexes: &[Vec<String>]) -> Vec<Vec<String>> {
+    let of_schedules = ["schedule", "status"].map(str::to_owned).to_vec();
+    indexes.iter().cloned().chain([of_schedules]).collect()
+}
+
 /// Those of `names` that no index covers. A field is covered if all fields before it in an index are given.
 pub fn not_covered(names: &[&str], indexes: &[Vec<String>]) -> Vec<String> {
     let given = |field: &String| names.contains(&field.as_str());
@@ -47,6 +54,8 @@ mod tests {
             assert!(not_covered(covered, &indexes).is_empty(), "{covered:?}");
         }
         assert_eq!(not_covered(&["status"], &indexes), ["status"]);
+        assert_eq!(not_covered(&["schedule"], &indexes), ["schedule"]);
+        assert!(not_covered(&["schedule", "status"], &with_ours(&indexes)).is_empty());
         assert_eq!(not_covered(&["$where"], &indexes), ["$where"]);
         assert_eq!(not_covered(&["_id"], &indexes), ["_id"]);
         assert_eq!(not_covered(&["params.commands", "queue"], &indexes), ["params.commands"]);

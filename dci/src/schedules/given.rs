@@ -19,7 +19,8 @@ use crate::{arrays, json as js, legacy, values};
 const TIMES: [&str; 8] = ["cron", "zone", "gap", "fold", "jitter", "start", "end", "calendars"];
 
 /// The others.
-const OTHERS: [&str; 7] = ["name", "description", "queue", "params", "overlap", "catch_up", "paused"];
+const OTHERS: [&str; 8] =
+    ["name", "description", "queue", "params", "overlap", "catch_up", "tenant", "paused"];
 
 /// What its tasks can have besides.
 const OPTIONS: [&str; 9] =
@@ -147,8 +148,7 @@ impl Given {
         Ok(all)
     }
 
-    /// All settings: as they were before, with what is given. `owner` is that of a new schedule; its tenant is that of the
-    /// queue.
+    /// All settings: as they were before, with what is given, for tasks of `queue`. `owner` is that of a new schedule.
     ///
     /// # Errors
     /// A field is wrong, or is missing. The message names it.
@@ -190,15 +190,27 @@ impl Given {
                 (None | Some(Value::Null), _) => std::time::Duration::ZERO,
                 (Some(value), _) => whole_seconds("catch_up", value)?,
             },
-            tenant: match queue {
-                Some(queue) => queue.tenant().map(str::to_owned),
-                None => before.and_then(|before| before.tenant.clone()),
-            },
+            tenant: self.tenant(before, queue)?,
             owner: match before {
                 Some(before) => before.owner.clone(),
                 None => owner.map(str::to_owned),
             },
         })
+    }
+
+    /// For whom its tasks are: that of the queue, if it has one. Of a queue that is nobody's it is as given, or as before.
+    fn tenant(&self, before: Option<&Settings>, queue: Option<&Queue>) -> Result<Option<String>, HttpError> {
+        let given = self.field("tenant").map(|value| values::text("tenant", value)).transpose()?;
+        let before = before.and_then(|before| before.tenant.clone());
+        match (given, queue.and_then(Queue::tenant)) {
+            (Some(given), Some(own)) if given != own => {
+                Err(HttpError::bad_request("tenant: the queue is that of another tenant"))
+            }
+            (_, Some(own)) => Ok(Some(own.to_owned())),
+            (Some(given), None) => Ok(Some(given)),
+            (None, None) if self.fields.contains_key("tenant") => Ok(None),
+            (None, None) => Ok(before),
+        }
     }
 
     fn option(&mut self, name: &str, value: &Value) -> Result<(), HttpError> {

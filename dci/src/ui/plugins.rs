@@ -7,7 +7,7 @@ use askama::Template;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{PluginName, Queue};
-use disbatch_core::plugin::Warm;
+use disbatch_core::plugin::{Http, Warm};
 
 use crate::access::Who;
 use crate::catalogue::Catalogue;
@@ -47,6 +47,8 @@ struct Described {
     /// How it is run.
     engine: &'static str,
     warm: Option<String>,
+    /// Whether its web service shows no token.
+    shows_no_token: bool,
     /// None: the manifest does not describe them.
     params: Option<Vec<Row>>,
 }
@@ -134,6 +136,7 @@ fn described(known: &Catalogue, name: &str) -> Option<Described> {
     Some(Described {
         engine: manifest.engine.as_str(),
         about: manifest.description.clone(),
+        shows_no_token: manifest.http.as_ref().is_some_and(Http::shows_no_token),
         version: manifest.version.clone(),
         warm: manifest.warm.as_ref().map(kept),
         params: manifest.params.as_ref().map(|schema| Form::of(schema).rows()),

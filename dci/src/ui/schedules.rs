@@ -215,6 +215,7 @@ impl Row {
 /// Whether it makes tasks by itself.
 fn state_of(schedule: &Schedule) -> Pill {
     match (schedule.paused, schedule.next) {
+        _ if schedule.settings.spec.is_manual() => Pill { tone: "held", word: "manual" },
         (true, _) => Pill { tone: "paused", word: "paused" },
         (false, Some(_)) => Pill { tone: "alive", word: "active" },
         (false, None) => Pill { tone: "ended", word: "over" },
@@ -223,7 +224,11 @@ fn state_of(schedule: &Schedule) -> Pill {
 
 /// Its expressions on one line.
 fn cron(schedule: &Schedule) -> String {
-    schedule.settings.spec.cron.iter().map(CronExpr::text).collect::<Vec<_>>().join("; ")
+    let spec = &schedule.settings.spec;
+    if spec.is_manual() {
+        return "only when somebody asks".to_owned();
+    }
+    spec.cron.iter().map(CronExpr::text).collect::<Vec<_>>().join("; ")
 }
 
 /// What its queue is called.

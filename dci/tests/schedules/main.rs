@@ -4,6 +4,7 @@ mod calendars;
 mod calls;
 mod pages;
 mod roles;
+mod runs;
 #[path = "../replay/server.rs"]
 mod server;
 

@@ -30,7 +30,8 @@ pub struct Adapter {
 /// With what a web service calls back.
 #[derive(Clone, Serialize)]
 pub struct Callback {
-    token: String,
+    /// What it shows; none if its addresses say enough.
+    token: Option<String>,
     url: String,
 }
 
@@ -62,15 +63,18 @@ impl fmt::Debug for Adapter {
 
 impl fmt::Debug for Callback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Callback({}, not shown)", self.url)
+        write!(f, "Callback(not shown)")
     }
 }
 
 impl Callback {
     /// To the web server at `server`, about `task`.
     pub fn new(token: &Token, server: &str, task: TaskId) -> Self {
-        let url = format!("{}/callbacks/{task}", server.trim_end_matches('/'));
-        Self { token: token.text().to_owned(), url }
+        let server = server.trim_end_matches('/');
+        match token.is_in_address() {
+            true => Self { token: None, url: format!("{server}/callbacks/{task}-{}", token.text()) },
+            false => Self { token: Some(token.text().to_owned()), url: format!("{server}/callbacks/{task}") },
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bson::{Bson, doc};
 use disbatch_core::callbacks::Token;
 use disbatch_core::model::{Queue, Status, Step, Task};
-use disbatch_core::plugin::{Engine, ProgramType};
+use disbatch_core::plugin::{CallbackAuth, Engine, ProgramType};
 use disbatch_core::secrets::SecureParams;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::STORAGE;
@@ -254,8 +254,12 @@ impl Stage<'_> {
             && let Some(server) =
                 setup.config.engines.http.as_ref().and_then(|http| http.callback_url.as_deref())
         {
-            let token = Token::new()?;
-            let silence = Duration::from_secs(manifest.http.clone().unwrap_or_default().timeout);
+            let http = manifest.http.clone().unwrap_or_default();
+            let token = match http.callback_auth {
+                CallbackAuth::Token => Token::new()?,
+                CallbackAuth::None => Token::new()?.in_address(),
+            };
+            let silence = Duration::from_secs(http.timeout);
             if !ledger.register(&begun.run, &token.fingerprint(), silence).await.map_err(failed)? {
                 let why = "the task has been taken away".to_owned();
                 return Err(NotBegun::ToEnd { reason: Reason::LeaseLost, why });

@@ -70,8 +70,8 @@ struct EngineConfig {
 /// How the service calls back.
 #[derive(Clone, Deserialize)]
 pub struct Callback {
-    /// What it shows.
-    pub token: String,
+    /// What it shows; null if its addresses say enough.
+    pub token: Option<String>,
     /// Where it says things about the task.
     pub url: String,
 }
@@ -158,7 +158,7 @@ mod tests {
         }));
         assert_eq!((told.id(), told.variable("TENANT_ID")), (Some("r"), None));
         assert_eq!((told.params(), told.storage()), (&json!({ "x": 1 }), json!({ "n": 1 })));
-        assert_eq!(told.callback().unwrap().token, "t");
+        assert_eq!(told.callback().unwrap().token.as_deref(), Some("t"));
     }
 
     #[test]

@@ -408,3 +408,47 @@ async fn a_timeout_of_the_task_counts_silence_and_its_deadline_does_not_move() -
     assert_eq!(until(task).await?, deadline, "its timeout would be later");
     scene.world.end().await
 }
+
+#[tokio::test]
+async fn a_service_that_shows_no_token_is_known_by_the_address_that_it_was_told() -> anyhow::Result<()> {
+    let mut scene = Scene::with(1, Manner::Takes, &json!({ "callback_auth": "none" })).await?;
+    let den = scene.world.den("n1")?;
+    let (task, order) = scene.given().await?;
+    assert_eq!(order.body["token"], Value::Null);
+    let url = order.body["callbacks"]["log"].as_str().context("no address")?.to_owned();
+    let (_, path) = url.split_once("/callbacks/").context("no callback")?;
+    let secret = path.trim_end_matches("/log").strip_prefix(&format!("{task}-")).context("no secret")?;
+    assert!(secret.len() == 64 && !scene.world.task(task).await?.to_string().contains(secret));
+    let call = async |path: &str, token: Option<&str>, from: Option<&str>| {
+        let mut request = scene.dci.request(reqwest::Method::POST, path).body("x");
+        request = token.into_iter().fold(request, reqwest::RequestBuilder::bearer_auth);
+        request = from.into_iter().fold(request, |request, from| request.header("x-forwarded-for", from));
+        anyhow::Ok(request.send().await?.status().as_u16())
+    };
+    let own = format!("/callbacks/{path}");
+    assert_eq!(call(&own, None, None).await?, 200);
+    for wrong in [format!("/callbacks/{task}/log"), format!("/callbacks/{task}-{}/log", "0".repeat(64))] {
+        assert_eq!(call(&wrong, None, None).await?, 401, "{wrong}");
+        assert_eq!(
+            call(&wrong, Some(secret), None).await?,
+            401,
+            "what is in the address is no header: {wrong}"
+        );
+    }
+    assert_eq!(order.call(&scene.dci, "status", json!({ "status": "FINISHED" }).to_string()).await?, 200);
+    let ended = scene.world.until_status(task, 1).await?;
+    assert_eq!(ended.get_str("stdout")?, "x");
+    drop(den);
+    let log = std::fs::read_to_string(scene.world.path().join("n1.log")).unwrap_or_default();
+    assert!(log.contains("callback_auth is none") && !log.contains(secret), "{log}");
+
+    // The other kind of token does not do in an address.
+    let mut usual = Scene::new(1).await?;
+    let _den = usual.world.den("n1")?;
+    let (task, order) = usual.given().await?;
+    let request =
+        usual.dci.request(reqwest::Method::POST, &format!("/callbacks/{task}-{}/log", order.token()));
+    assert_eq!(request.send().await?.status(), 401);
+    usual.world.end().await?;
+    scene.world.end().await
+}

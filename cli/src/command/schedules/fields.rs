@@ -11,7 +11,7 @@ use super::given;
 use crate::args::{ScheduleSettings, seconds, secure};
 
 /// What a schedule is shown with, and cannot be made with.
-const TOLD: [&str; 15] = [
+const TOLD: [&str; 14] = [
     "id",
     "rev",
     "next",
@@ -20,7 +20,6 @@ const TOLD: [&str; 15] = [
     "created",
     "changed",
     "owner",
-    "tenant",
     "queue_name",
     "has_secure_params",
     "last_success",
@@ -42,6 +41,7 @@ pub fn of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
         ("zone", text(&settings.zone)),
         ("params", params(settings)?),
         ("description", text(&settings.description)),
+        ("tenant", text(&settings.tenant)),
         ("gap", text(&settings.gap)),
         ("fold", text(&settings.fold)),
         ("jitter", settings.jitter.map(seconds::value)),

@@ -37,8 +37,10 @@ struct Job {
 #[derive(Debug, PartialEq)]
 struct New {
     name: String,
-    /// The schedule; none if nothing but people start the job.
-    body: Option<Value>,
+    /// The schedule.
+    body: Value,
+    /// Nothing but people start it.
+    is_manual: bool,
     /// It had parameters that are secret.
     had_secrets: bool,
 }
@@ -49,7 +51,6 @@ struct Outcome<'a> {
     /// With the ids of their schedules.
     made: Vec<(&'a New, String)>,
     left: Vec<&'a New>,
-    manual: Vec<&'a New>,
 }
 
 /// Makes a schedule of each job. If one of them makes no sense, nothing is made. All are paused until the last of them is there; if
@@ -63,11 +64,7 @@ pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> 
     let new = schedules(&jobs, queues.as_array().map_or(&[][..], Vec::as_slice), options.queue.as_deref())?;
     let mut outcome = Outcome::default();
     for schedule in &new {
-        let Some(body) = &schedule.body else {
-            outcome.manual.push(schedule);
-            continue;
-        };
-        match client.post("/schedules", body).await {
+        match client.post("/schedules", &schedule.body).await {
             Ok(made) => outcome.made.push((schedule, plain(made.get("id")))),
             Err(ApiError::Refused { status: StatusCode::CONFLICT, .. }) => outcome.left.push(schedule),
             Err(error) => {
@@ -121,14 +118,13 @@ fn schedule(document: &Value, queues: &[Value], queue: Option<&str>) -> anyhow::
     let job = Job::deserialize(given_job).context("job")?;
     let id = document.get("_id").and_then(Value::as_str);
     let name = job.name.as_deref().or(id).filter(|name| !name.is_empty()).context("job.name is missing")?;
-    let Some(cron) = job.cron.as_deref().filter(|cron| !cron.is_empty()) else {
-        return Ok(New { name: name.to_owned(), body: None, had_secrets: false });
-    };
+    let cron = job.cron.as_deref().filter(|cron| !cron.is_empty());
+    let tenant = job.tenant.as_deref().filter(|tenant| !tenant.is_empty());
     let queue = match queue {
         Some(queue) => queue.to_owned(),
         None => {
             let worker = job.worker.as_deref().context("job.worker is missing")?;
-            queue_of(worker, job.tenant.as_deref(), queues)?
+            queue_of(worker, tenant, queues)?
         }
     };
     let mut params = match job.parameters.clone() {
@@ -144,14 +140,16 @@ fn schedule(document: &Value, queues: &[Value], queue: Option<&str>) -> anyhow::
     body.extend(given(vec![
         ("name", Some(name.into())),
         ("queue", Some(queue.into())),
-        ("cron", Some(cron.into())),
+        ("cron", cron.map(Value::from)),
+        // A queue of another tenant is refused, and in one of nobody its tasks are for this one.
+        ("tenant", tenant.map(Value::from)),
         ("paused", Some(true.into())),
         ("params", Some(params.into())),
         ("options", job.timeout.map(|timeout| json!({ "timeout": timeout }))),
     ]));
     let is_secret = |key: &String| key.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("secure"));
     let had_secrets = given_job.as_object().is_some_and(|job| job.keys().any(is_secret));
-    Ok(New { name: name.to_owned(), body: Some(body.into()), had_secrets })
+    Ok(New { name: name.to_owned(), body: body.into(), is_manual: cron.is_none(), had_secrets })
 }
 
 /// The queue of a plugin: that of the tenant, or else one of no tenant.
@@ -174,6 +172,7 @@ fn queue_of(plugin: &str, tenant: Option<&str>, queues: &[Value]) -> anyhow::Res
 impl Outcome<'_> {
     fn text(&self) -> String {
         let made: Vec<&New> = self.made.iter().map(|(schedule, _)| *schedule).collect();
+        let manual: Vec<&New> = made.iter().copied().filter(|schedule| schedule.is_manual).collect();
         let secret: Vec<&New> = made.iter().copied().filter(|schedule| schedule.had_secrets).collect();
         let line = |words: &str, schedules: &[&New]| {
             let names: Vec<String> = schedules.iter().map(|schedule| shown_name(&schedule.name)).collect();
@@ -182,7 +181,7 @@ impl Outcome<'_> {
         [
             line("Created", &made),
             line("Left alone, as another schedule has the name", &self.left),
-            line("Left out, as they have no cron and nothing starts them by itself", &self.manual),
+            line("Without cron, so that only `schedule run` starts them", &manual),
             line(
                 "Paused until they have their secure parameters (`schedule update --secure-params-file`)",
                 &secret,
@@ -215,8 +214,11 @@ mod tests {
     fn a_job_becomes_a_schedule_of_its_workers_queue() {
         let job = json!({ "tenant": "ibm", "name": "CSV upload", "worker": "csv", "cron": "0 10 * * *" });
         let made = of(job.clone()).unwrap();
-        let body = json!({ "name": "CSV upload", "queue": "q2", "cron": "0 10 * * *", "params": {}, "paused": true });
-        assert_eq!(made, New { name: "CSV upload".to_owned(), body: Some(body), had_secrets: false });
+        let body = json!({
+            "name": "CSV upload", "queue": "q2", "cron": "0 10 * * *", "params": {}, "paused": true, "tenant": "ibm",
+        });
+        let name = "CSV upload".to_owned();
+        assert_eq!(made, New { name, body, is_manual: false, had_secrets: false });
         let more = json!({
             "worker": "csv", "cron": "@daily", "description": "All of them", "parameters": { "rows": 5 }, "timeout": 90,
             "url": "https://x/", "httpHeaders": { "X-A": "b" }, "secureParameters": "BASE64", "tenant": "unknown",
@@ -226,14 +228,16 @@ mod tests {
         let expected = json!({
             "name": "c33d", "queue": "q1", "cron": "@daily", "description": "All of them", "options": { "timeout": 90 },
             "paused": true, "params": { "rows": 5, "url": "https://x/", "httpHeaders": { "X-A": "b" } },
+            "tenant": "unknown",
         });
-        assert_eq!(made.body, Some(expected));
+        assert_eq!(made.body, expected, "the tenant is kept where no queue is theirs");
         let text = of(json!({ "worker": "csv", "cron": "@daily", "parameters": "a,b" })).unwrap();
-        assert_eq!(text.body.unwrap()["params"], json!({ "parameters": "a,b" }));
+        assert_eq!(text.body["params"], json!({ "parameters": "a,b" }));
         let elsewhere = json!({ "job": job });
-        assert_eq!(schedule(&elsewhere, &queues(), Some("mine")).unwrap().body.unwrap()["queue"], "mine");
-        let manual = of(json!({ "name": "by hand", "worker": "none" })).unwrap();
-        assert_eq!((manual.name.as_str(), manual.body), ("by hand", None));
+        assert_eq!(schedule(&elsewhere, &queues(), Some("mine")).unwrap().body["queue"], "mine");
+        let manual = of(json!({ "name": "by hand", "worker": "csv" })).unwrap();
+        let expected = json!({ "name": "by hand", "queue": "q1", "params": {}, "paused": true });
+        assert_eq!((manual.is_manual, manual.body), (true, expected));
     }
 
     #[test]
@@ -263,12 +267,17 @@ mod tests {
 
     #[test]
     fn what_became_of_jobs_is_told() {
-        let new = |name: &str, had_secrets| New { name: name.to_owned(), body: None, had_secrets };
+        let new = |name: &str, had_secrets| New {
+            name: name.to_owned(),
+            body: Value::Null,
+            is_manual: had_secrets,
+            had_secrets,
+        };
         let (open, secret) = (new("a", false), new("b", true));
         let made = vec![(&open, "1".to_owned()), (&secret, "2".to_owned())];
         let text = Outcome { made, ..Outcome::default() }.text();
-        assert!(text.starts_with("Created: a, b\nPaused until ") && text.ends_with(": b\n"), "{text}");
-        let text = Outcome { left: vec![&secret], manual: vec![&open], ..Outcome::default() }.text();
-        assert!(text.starts_with("Left alone, as another schedule has the name: b\nLeft out, "), "{text}");
+        assert!(text.starts_with("Created: a, b\nWithout cron, ") && text.ends_with(": b\n"), "{text}");
+        let text = Outcome { left: vec![&secret], ..Outcome::default() }.text();
+        assert_eq!(text, "Left alone, as another schedule has the name: b\n");
     }
 }

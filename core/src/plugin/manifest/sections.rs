@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub use container::{Container, ContainerLimits, Mount, Pull};
-pub use http::Http;
+pub use http::{CallbackAuth, Http};
 pub use kubernetes::Kubernetes;
 pub use perl::Perl;
 pub use program::{Program, ProgramType};

@@ -23,15 +23,24 @@ pub fn of(options: TaskOptions, params: &Params, who: &Who, queue: &Queue) -> Re
         }
         (_, Some(own)) => Some(own.to_owned()),
         (Some(given), None) => {
-            if who.rights.on_tenant(&given) < Some(Role::Submitter) {
-                let message = format!("this needs the role {} on the tenant {given}", Role::Submitter);
-                return Err(HttpError::forbidden(message));
-            }
+            check(who, &given)?;
             Some(given)
         }
         (None, None) => None,
     };
     Ok(TaskOptions { tenant, owner: who.name.clone(), ..options })
+}
+
+/// Sees to it that somebody may submit tasks for a tenant.
+///
+/// # Errors
+/// They have no such role.
+pub fn check(who: &Who, tenant: &str) -> Result<(), HttpError> {
+    if who.rights.on_tenant(tenant) < Some(Role::Submitter) {
+        let message = format!("this needs the role {} on the tenant {tenant}", Role::Submitter);
+        return Err(HttpError::forbidden(message));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -93,6 +93,7 @@ async fn backfill(state: &State, who: &Who, named: &NamedSchedule, params: &Para
         return Ok(js::ok(&json!({ "count": times.len(), "times": times })));
     }
     let queue = create_tasks::open_queue(state, &Selector::Id(schedule.settings.queue.0)).await?;
+    schedules::check_tenant(who, &queue, &schedule.settings)?;
     create_tasks::fit::check_schedule(state, &queue, &schedule.settings).await?;
     let made =
         changes::backfill_schedule(state, who, &schedule, (wanted.from, wanted.to), wanted.limit).await?;

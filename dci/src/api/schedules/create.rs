@@ -14,7 +14,7 @@ use crate::params::Params;
 use crate::state::State;
 use crate::{changes, json, schedules, ui};
 
-/// Makes a schedule. It needs `name`, `queue` and `cron`. Its secure parameters come as `.secure_params`, as those of tasks.
+/// Makes a schedule. It needs `name` and `queue`; without `cron` it makes tasks only when somebody asks for one. Its secure parameters come as `.secure_params`, as those of tasks.
 ///
 /// # Errors
 /// A parameter is missing or wrong, the name is taken, or the database cannot be reached.

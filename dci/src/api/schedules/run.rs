@@ -33,6 +33,7 @@ async fn run(state: &State, who: &Who, named: &NamedSchedule, params: &Params) -
     params.only(&[])?;
     let schedule = schedules::find(state, named).await?;
     let queue = create_tasks::open_queue(state, &Selector::Id(schedule.settings.queue.0)).await?;
+    schedules::check_tenant(who, &queue, &schedule.settings)?;
     create_tasks::fit::check_schedule(state, &queue, &schedule.settings).await?;
     let task = changes::run_schedule(state, who, &schedule).await?;
     let task = task.ok_or_else(|| no_such_schedule(&named.name))?;

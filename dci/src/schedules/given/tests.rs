@@ -85,6 +85,44 @@ fn a_change_leaves_what_is_not_given_and_null_takes_back() {
 }
 
 #[test]
+fn a_schedule_without_times_is_started_by_people_alone() {
+    for nothing in
+        [json!({ "name": "a" }), json!({ "name": "a", "cron": "\n" }), json!({ "name": "a", "cron": null })]
+    {
+        assert!(of(None, nothing).unwrap().spec.is_manual());
+    }
+    let before = of(None, json!({ "name": "a", "cron": "@daily" })).unwrap();
+    assert!(of(Some(&before), json!({ "cron": "" })).unwrap().spec.is_manual());
+}
+
+#[test]
+fn a_schedule_is_that_of_its_queues_tenant_or_of_its_own() {
+    let nobodys: Queue =
+        bson::deserialize_from_document(doc! { "_id": ObjectId::from_bytes([2; 12]), "name": "shared" })
+            .unwrap();
+    let of = |before: Option<&Settings>, queue: Option<&Queue>, fields: Value| {
+        let given = Given::read(&params(fields, json!({}))).unwrap();
+        given
+            .settings(before, (queue, TaskOptions::default()), None)
+            .map(|settings| (settings.tenant.clone(), settings))
+    };
+    let (tenant, own) = of(None, Some(&nobodys), json!({ "name": "a", "tenant": "ibm" })).unwrap();
+    assert_eq!(tenant.as_deref(), Some("ibm"));
+    assert_eq!(of(Some(&own), None, json!({ "description": "x" })).unwrap().0.as_deref(), Some("ibm"));
+    assert_eq!(of(Some(&own), None, json!({ "tenant": null })).unwrap().0, None);
+    let theirs = queue();
+    assert_eq!(of(Some(&own), Some(&theirs), json!({})).unwrap().0.as_deref(), Some("acme"));
+    let (_, moved) = of(Some(&own), Some(&theirs), json!({})).unwrap();
+    assert_eq!(
+        of(Some(&moved), Some(&nobodys), json!({})).unwrap().0.as_deref(),
+        Some("acme"),
+        "it stays theirs"
+    );
+    let error = of(None, Some(&theirs), json!({ "name": "a", "tenant": "ibm" })).unwrap_err();
+    assert_eq!(error.to_string(), "tenant: the queue is that of another tenant");
+}
+
+#[test]
 fn what_is_wrong_is_named() {
     let base = |more: Value| {
         let mut fields = json!({ "name": "a", "cron": "@daily" });
@@ -93,8 +131,8 @@ fn what_is_wrong_is_named() {
     };
     for (more, part) in [
         (json!({ "cron": "61 * * * *" }), "cron: the field minute: '61'"),
-        (json!({ "cron": null }), "cron: "),
-        (json!({ "cron": "\n" }), "cron: "),
+        (json!({ "cron": 5 }), "cron: "),
+        (json!({ "tenant": 5 }), "tenant must be text"),
         (json!({ "zone": "Mars" }), "zone: 'Mars'"),
         (json!({ "jitter": "soon" }), "jitter: expected whole seconds"),
         (json!({ "start": "soon" }), "start must be a time"),

@@ -29,7 +29,7 @@ fn schedules(routes: &mut Routes<'_>) {
 }
 
 fn of_one(routes: &mut Routes<'_>) {
-    use api::schedules::{backfill, delete, get, pause, preview, run, update};
+    use api::schedules::{backfill, delete, get, pause, preview, run, runs, update};
     use ui::schedules::{form, one, remove};
     routes
         .add(at("/schedules/{id:[^/]+}/pause").post(Schedule(Submitter), pause::pause))
@@ -37,6 +37,7 @@ fn of_one(routes: &mut Routes<'_>) {
         .add(at("/schedules/{id:[^/]+}/run").post(Schedule(Submitter), run::handle))
         .add(at("/schedules/{id:[^/]+}/backfill").post(Schedule(Submitter), backfill::handle))
         .add(at("/schedules/{id:[^/]+}/preview").get(Schedule(Viewer), preview::handle))
+        .add(at("/schedules/{id:[^/]+}/runs").get(Schedule(Viewer), runs::handle))
         .add(at("/schedules/{id:[^/]+}/edit").get(Schedule(Submitter), form::edit))
         .add(
             at("/schedules/{id:[^/]+}")

@@ -72,6 +72,8 @@ pub(super) struct FactList {
     memory: Option<Memory>,
     version: String,
     serves: Option<String>,
+    /// Whether schedules fire from there.
+    fires: bool,
 }
 
 #[derive(Template)]
@@ -147,6 +149,7 @@ impl Shown {
                 memory: Memory::of(&stats),
                 version: plain(document.get("version")),
                 serves: serves(document),
+                fires: document.get("schedules") != Some(&Bson::Boolean(false)),
             },
             tasks: tasks(facts),
         }

@@ -252,3 +252,32 @@ async fn a_schedule_whose_parameters_fit_no_more_does_not_fire_and_says_why() ->
     assert_eq!((last.outcome.as_str(), last.why), ("fired", None));
     scene.world.end().await
 }
+
+#[tokio::test]
+async fn a_node_that_is_told_so_fires_nothing_and_others_do() -> anyhow::Result<()> {
+    let scene = Scene::new(|_| {}).await?;
+    let newest = scene.away(0).await?;
+    let _silent = scene.world.den_in("silent", &[], &[("DISBATCH_DISABLE_CRON", "true")])?;
+    let nodes = scene.world.database().collection::<Document>("nodes");
+    eventually("its heartbeat", || async {
+        Ok(nodes.find_one(doc! { "node": "silent", "schedules": false }).await?)
+    })
+    .await?;
+    // It tells schedules of the ends of tasks as others do.
+    let told = doc! {
+        "queue": scene.queue.0, "schedule": scene.schedule.id, "scheduled_for": later(newest, -5), "status": 1,
+        "params": {}, "unsettled": true, "mtime": scene.store.now(), "ctime": scene.store.now(),
+    };
+    scene.world.tasks().insert_one(told).await?;
+    let settled = doc! { "scheduled_for": later(newest, -5), "unsettled": { "$exists": false } };
+    eventually("the end to be told", || async { Ok(scene.world.tasks().find_one(settled.clone()).await?) })
+        .await?;
+    assert_eq!(scene.times().await?, [later(newest, -5)], "its own time has not come");
+
+    let _other = scene.world.den("other")?;
+    eventually("the time to come", || async { Ok(scene.times().await?.contains(&newest).then_some(())) })
+        .await?;
+    let other = nodes.find_one(doc! { "node": "other" }).await?.context("it has no heartbeat")?;
+    assert!(!other.contains_key("schedules"), "{other}");
+    scene.world.end().await
+}

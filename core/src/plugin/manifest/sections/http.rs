@@ -29,14 +29,40 @@ pub struct Http {
     /// How long it may be silent, in seconds.
     #[serde(skip_serializing_if = "is_usual_timeout")]
     pub timeout: u64,
+    /// What it shows when it calls back.
+    #[serde(skip_serializing_if = "CallbackAuth::is_default")]
+    pub callback_auth: CallbackAuth,
     /// How often a connection that cannot be made is tried again.
     #[serde(skip_serializing_if = "is_usual_number_of_retries")]
     pub connect_retries: u32,
 }
 
+/// What a web service shows when it calls back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CallbackAuth {
+    /// The token of the task, in a header.
+    #[default]
+    Token,
+    /// Nothing but the addresses that it was told, which have a secret in them. It is heard on private networks only.
+    None,
+}
+
+impl CallbackAuth {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Default for Http {
     fn default() -> Self {
-        Self { url: None, headers: BTreeMap::new(), timeout: TIMEOUT, connect_retries: CONNECT_RETRIES }
+        Self {
+            url: None,
+            headers: BTreeMap::new(),
+            timeout: TIMEOUT,
+            callback_auth: CallbackAuth::default(),
+            connect_retries: CONNECT_RETRIES,
+        }
     }
 }
 
@@ -49,6 +75,11 @@ fn is_usual_number_of_retries(retries: &u32) -> bool {
 }
 
 impl Http {
+    /// Whether the service shows no token when it calls back: its addresses are all that keeps others out.
+    pub fn shows_no_token(&self) -> bool {
+        self.callback_auth == CallbackAuth::None
+    }
+
     pub(in super::super) fn check(&self) -> Result<(), Wrong> {
         let is_address = |url: &str| url.starts_with("http://") || url.starts_with("https://");
         if let Some(url) = self.url.as_deref().filter(|url| !is_address(url)) {
