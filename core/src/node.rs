@@ -1,5 +1,8 @@
 //! Nodes: the heartbeat of a DEN and the limit that operators put on it.
 
+pub(crate) mod peers;
+pub mod shares;
+
 use disbatch_operation::operation;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,9 +11,11 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
-use crate::model::{Node, NodeName, Selector, number, whole_number};
+use crate::model::{Node, NodeName, QueueId, Selector, number, whole_number};
 use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError};
+
+pub use peers::Peer;
 
 /// What an update found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct Beat {
     pub serves: Document,
     /// Whether its operator has others fire schedules.
     pub fires_no_schedules: bool,
+    /// The queues of which it would run more at once if there were a free slot.
+    pub wants: Vec<QueueId>,
     /// What its host is like.
     pub stats: Stats,
 }
@@ -121,6 +128,7 @@ impl Store {
             "plugins": &beat.plugins,
             "workers": &beat.workers,
             "serves": &beat.serves,
+            "wants": beat.wants.iter().map(|queue| Bson::from(queue.0)).collect::<Vec<_>>(),
         };
         let mut unset = Document::new();
         if beat.fires_no_schedules {

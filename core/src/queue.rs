@@ -121,7 +121,10 @@ impl Store {
         };
         let pipeline = [
             doc! { "$match": { "queue": { "$in": &ids }, "status": { "$in": [-1, 0] } } },
-            doc! { "$group": { "_id": "$queue", "running": { "$sum": 1 }, "slots": { "$push": "$slot" } } },
+            doc! { "$group": {
+                "_id": { "queue": "$queue", "node": "$node" },
+                "running": { "$sum": 1 }, "slots": { "$push": "$slot" },
+            } },
         ];
         let taken = async {
             let found = self.tasks().aggregate(pipeline).await?;
@@ -131,7 +134,7 @@ impl Store {
         let mut looks = HashMap::new();
         for document in stored {
             let Ok(queue) = typed::<Queue>("queues", document) else { continue };
-            looks.insert(queue.id, Look { queue, running: 0, slots: Vec::new(), groups: HashMap::new() });
+            looks.insert(queue.id, Look::without_tasks(queue));
         }
         for group in taken {
             if let Some(look) = group_id(&group).and_then(|id| looks.get_mut(&id)) {
@@ -156,6 +159,8 @@ pub struct Look {
     pub queue: Queue,
     /// How many tasks are claimed or running.
     pub running: u64,
+    /// How many of them each node has.
+    pub nodes: HashMap<String, u64>,
     /// The places that they have. Fewer than `running` if other programs claimed some.
     pub slots: Vec<u64>,
     /// How many of them each group has, where groups of a fair queue are limited.
@@ -163,6 +168,10 @@ pub struct Look {
 }
 
 impl Look {
+    fn without_tasks(queue: Queue) -> Self {
+        Self { queue, running: 0, nodes: HashMap::new(), slots: Vec::new(), groups: HashMap::new() }
+    }
+
     /// How many of `running` a group may have.
     fn group_limit(&self) -> Option<u64> {
         let is_fair = self.queue.policy() == Policy::Fair;
@@ -177,10 +186,14 @@ impl Look {
 
     fn count(&mut self, group: &Document) {
         let count = group.get("running").and_then(whole_number);
-        self.running = count.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        let count = count.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        self.running += count;
+        if let Some(node) = group.get_document("_id").ok().and_then(|id| id.get_str("node").ok()) {
+            self.nodes.insert(node.to_owned(), count);
+        }
         let slots = group.get_array("slots").map(Vec::as_slice).unwrap_or_default();
-        self.slots =
-            slots.iter().filter_map(whole_number).filter_map(|slot| u64::try_from(slot).ok()).collect();
+        let slots = slots.iter().filter_map(whole_number).filter_map(|slot| u64::try_from(slot).ok());
+        self.slots.extend(slots);
     }
 }
 
@@ -192,7 +205,7 @@ pub(crate) fn readable(document: impl Into<Document>) -> Option<Queue> {
 }
 
 fn group_id(group: &Document) -> Option<QueueId> {
-    group.get_object_id("_id").ok().map(QueueId)
+    group.get_document("_id").ok()?.get_object_id("queue").ok().map(QueueId)
 }
 
 /// An update that sets fields, and removes those whose new value is null. MongoDB refuses an empty `$set`.

@@ -51,6 +51,7 @@ const OF_NODE: [&str; 14] = [
     "state",
     "stats",
     "version",
+    "wants",
     "workers",
 ];
 

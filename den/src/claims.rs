@@ -7,7 +7,8 @@
 //! What is known of the places of others comes from the last confirmation and may be old. That costs time at most:
 //! a place that is taken after all is not given twice, and what is too much is given back.
 //!
-//! How many tasks may be started at all is looked at before a claim (`starts.rs`).
+//! How many tasks may be started at all is looked at before a claim (`starts.rs`), and so is how many of them other nodes
+//! should have (`sharing.rs`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use bson::RawDocumentBuf;
 use disbatch_core::fair::Stay;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::model::{NodeName, Queue, QueueId};
 use disbatch_core::queue::Look;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Claim, Claimant};
@@ -24,6 +25,7 @@ use crate::launch::Known;
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
 use crate::scheduled::OfSchedule;
+use crate::sharing::View;
 
 /// So many claims are confirmed together.
 const BATCH: usize = 64;
@@ -36,14 +38,21 @@ const FRESH: Duration = Duration::from_secs(1);
 pub struct Others {
     seen: Instant,
     running: u64,
+    /// How many each node has.
+    nodes: HashMap<String, u64>,
     slots: Vec<u64>,
 }
 
 impl Others {
     /// What is seen of a queue, without what is our own.
-    fn of(look: &Look, own: &BTreeSet<u64>) -> Self {
+    fn of(look: &Look, own: &BTreeSet<u64>, node: &NodeName) -> Self {
         let (ours, slots): (Vec<u64>, Vec<u64>) = look.slots.iter().partition(|slot| own.contains(slot));
-        Self { seen: Instant::now(), running: look.running.saturating_sub(ours.len() as u64), slots }
+        let ours = ours.len() as u64;
+        let mut nodes = look.nodes.clone();
+        if let Some(here) = nodes.get_mut(node.as_str()) {
+            *here = here.saturating_sub(ours);
+        }
+        Self { seen: Instant::now(), running: look.running.saturating_sub(ours), nodes, slots }
     }
 
     fn is_fresh(&self) -> bool {
@@ -58,6 +67,7 @@ impl Node {
         let now = Instant::now();
         self.revive_queues(now);
         queues.retain(|queue| !self.dry.contains(&queue.id) && self.starts.room_of(queue.id, now) > 0);
+        self.sharing.keep_only(|id| queues.iter().any(|queue| queue.id == id), now);
         if queues.is_empty() || self.maxthreads == Some(0) || self.starts.room(now) == 0 {
             return Ok(());
         }
@@ -90,33 +100,36 @@ impl Node {
 
     /// What may be claimed, as far as it is known now.
     async fn round(&mut self, queues: &[Queue]) -> Result<Round, StoreError> {
-        let unknown: Vec<QueueId> = queues
-            .iter()
-            .map(|queue| queue.id)
-            .filter(|id| !self.others.get(id).is_some_and(Others::is_fresh))
-            .collect();
+        let now = Instant::now();
+        let is_known = |id: &QueueId| {
+            let others = self.others.get(id).filter(|others| others.is_fresh());
+            others.is_some_and(|others| !self.sharing.must_look(*id, others.seen, now))
+        };
+        let unknown: Vec<QueueId> = queues.iter().map(|queue| queue.id).filter(|id| !is_known(id)).collect();
         if !unknown.is_empty() {
             let looks = self.store.look_at_queues(&unknown).await?;
             self.note(&looks, &[]);
         }
-        let now = Instant::now();
-        let demand = |queue: &Queue| {
-            let (mut running, mut taken) = self.launcher.places(queue.id);
-            if let Some(others) = self.others.get(&queue.id) {
-                running += others.running;
-                taken.extend(&others.slots);
-            }
-            let starts = self.starts.room_of(queue.id, now);
-            Demand { queue: queue.id, threads: queue.claim_limit(), running, taken, starts }
-        };
-        let demands: Vec<Demand> = queues.iter().map(demand).collect();
-        let on_node = match self.maxthreads {
-            Some(_) => self.launcher.running() as u64 + self.inherited,
-            None => 0,
-        };
+        let on_node = self.launcher.running() as u64 + self.inherited;
+        let demands: Vec<Demand> = queues.iter().map(|queue| self.demand(queue, on_node)).collect();
         self.turn = self.turn.wrapping_add(1);
         let round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
         Ok(round.of_at_most(self.starts.room(now)))
+    }
+
+    /// What may be claimed of a queue. `on_node`: how many tasks this node has.
+    fn demand(&mut self, queue: &Queue, on_node: u64) -> Demand {
+        let now = Instant::now();
+        let (mut running, mut taken) = self.launcher.places(queue.id);
+        let mut starts = self.starts.room_of(queue.id, now);
+        if let Some(others) = self.others.get(&queue.id) {
+            let mine = running + others.nodes.get(self.name.as_str()).copied().unwrap_or(0);
+            running += others.running;
+            taken.extend(&others.slots);
+            let view = View { seen: others.seen, mine, on_node, running, nodes: &others.nodes };
+            starts = starts.min(self.sharing.allowance(&self.name, queue, &view, now));
+        }
+        Demand { queue: queue.id, threads: queue.claim_limit(), running, taken, starts }
     }
 
     /// Remembers what others have of queues. `batch`: claims of ours that no runner has yet.
@@ -124,7 +137,7 @@ impl Node {
         for (id, look) in looks {
             let of_batch = batch.iter().filter(|claim| claim.queue == *id).filter_map(Claim::slot);
             let own = self.launcher.places(*id).1.into_iter().chain(of_batch).collect();
-            self.others.insert(*id, Others::of(look, &own));
+            self.others.insert(*id, Others::of(look, &own, &self.name));
         }
     }
 

@@ -25,6 +25,7 @@ mod runner;
 mod schedule;
 mod scheduled;
 mod scribe;
+mod sharing;
 mod starts;
 mod stats;
 mod supervise;

@@ -29,6 +29,7 @@ use crate::plugins::Availability;
 use crate::processes::Ours;
 use crate::queues::Queues;
 use crate::runner::{Event, Exit};
+use crate::sharing::Sharing;
 use crate::starts::Starts;
 use crate::supervise::Continuity;
 use crate::tidy::Tidier;
@@ -75,6 +76,8 @@ pub struct Node {
     pub(crate) turn: usize,
     /// Where to begin among the free places of a queue: another number for each DEN.
     pub(crate) spread: u64,
+    /// What is left to other nodes.
+    pub(crate) sharing: Sharing,
     /// What was started lately, and what rates allow.
     pub(crate) starts: Starts,
     /// What looks after schedules.
@@ -140,6 +143,7 @@ impl Node {
             freed: false,
             turn: 0,
             spread: random_part(instance),
+            sharing: Sharing::default(),
             starts,
             clockwork: Clockwork::default(),
             launches: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
@@ -368,6 +372,7 @@ impl Node {
             workers: self.availability.names_of_workers(),
             serves,
             fires_no_schedules: !self.config.schedules.0,
+            wants: self.sharing.wants(Instant::now()),
             stats: crate::stats::read(),
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;

@@ -141,7 +141,11 @@ impl Pace {
     }
 
     fn next_beat(&self) -> Option<Instant> {
-        let every = if self.situation.hints || self.situation.occupied { INTERVAL } else { SLOW };
+        let every = if self.situation.hints || self.situation.occupied || self.situation.waiting {
+            INTERVAL
+        } else {
+            SLOW
+        };
         Some(self.beat? + every.min(self.lease / BEATS))
     }
 

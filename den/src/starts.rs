@@ -140,7 +140,10 @@ impl Node {
     /// Sees to it that the node wakes when something may be started that may not be now.
     pub(crate) fn plan_starts(&mut self) {
         let now = Instant::now();
-        let next = if self.revive_queues(now) { Some(now) } else { self.starts.next(now) };
+        let next = match self.revive_queues(now) {
+            true => Some(now),
+            false => [self.starts.next(now), self.sharing.next(now)].into_iter().flatten().min(),
+        };
         self.pace.starts_at(next);
     }
 

@@ -23,8 +23,12 @@ impl Node {
             lease: self.config.lease(),
             claim_from: &ids,
             queues: self.queues.are_old(Instant::now(), hints),
+            peers: self.sharing.wants_peers(Instant::now()),
         };
-        let outlook = self.store.look_around(&question).await?;
+        let mut outlook = self.store.look_around(&question).await?;
+        if let Some(peers) = outlook.peers.take() {
+            self.sharing.set_peers(peers, Instant::now());
+        }
         if let Some(queues) = &outlook.queues {
             self.queues.set(queues.clone(), Instant::now());
             self.workers.marked(outlook.workers.clone());

@@ -6,6 +6,8 @@ use super::facts::name;
 use super::words::{list, moment};
 use super::{Facts, Gate, Reader};
 use crate::model::{Node, PluginName};
+use crate::node::Peer;
+use crate::node::shares::{Contender, PATIENCE, shares};
 
 /// The name of the gates of single nodes, of which one that is open is enough.
 pub(super) const ONE: &str = "node";
@@ -50,8 +52,40 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
         format!("No node can claim it. {}.", each.collect::<Vec<_>>().join("; "))
     };
     gates.push(Gate::new("nodes_able", open, text));
-    gates.extend(living.iter().zip(&against).map(|(node, against)| of_node(node, against)));
+    let able: Vec<&Node> = living
+        .iter()
+        .zip(&against)
+        .filter(|(_, against)| against.is_empty())
+        .map(|(node, _)| *node)
+        .collect();
+    let at_their_share = at_their_share(facts, &able);
+    let each = living.iter().zip(&against);
+    gates.extend(each.map(|(node, against)| of_node(node, against, &at_their_share)));
     gates
+}
+
+/// The nodes that have their shares of the queue's slots, and leave those that are free to others for a moment.
+fn at_their_share(facts: &Facts, able: &[&Node]) -> Vec<(String, u64)> {
+    let Some(queue) = &facts.queue else { return Vec::new() };
+    let running =
+        |node: &str| facts.shares.iter().find(|share| share.node == node).map_or(0, |share| share.tasks);
+    let peers: Vec<(Peer, u64)> = able
+        .iter()
+        .filter_map(|node| Peer::of(node))
+        .map(|peer| {
+            let running = running(&peer.name);
+            (peer, running)
+        })
+        .collect();
+    let contenders: Vec<Contender> = peers.iter().map(|(peer, running)| peer.contender(*running)).collect();
+    let shares = shares(queue.claim_limit(), &contenders);
+    let all = || peers.iter().zip(&shares);
+    let is_free = facts.shares.iter().map(|share| share.tasks).sum::<u64>() < queue.claim_limit();
+    if !is_free || !all().any(|((_, running), share)| running < share) {
+        return Vec::new();
+    }
+    let full = all().filter(|((_, running), share)| running >= share);
+    full.map(|((peer, _), share)| (peer.name.clone(), *share)).collect()
 }
 
 fn nobody(facts: &Facts) -> String {
@@ -85,12 +119,19 @@ fn against(facts: &Facts, node: &Node) -> Vec<String> {
     against
 }
 
-fn of_node(node: &Node, against: &[String]) -> Gate {
+fn of_node(node: &Node, against: &[String], at_their_share: &[(String, u64)]) -> Gate {
     let this = name(Some(&node.node));
     if !against.is_empty() {
         return Gate::new(ONE, false, format!("{this} cannot claim it: {}.", list(against)));
     }
-    let text = if node.is_ours() {
+    let share = at_their_share.iter().find(|(name, _)| *name == this).map(|(_, share)| *share);
+    let text = if let Some(share) = share {
+        let seconds = PATIENCE.as_secs();
+        format!(
+            "{this} can claim it, but has its share of the slots, {share}: \
+             those that are free are left for other nodes for up to {seconds} s."
+        )
+    } else if node.is_ours() {
         format!("{this} can claim it.")
     } else {
         format!(

@@ -451,3 +451,24 @@ fn an_ended_task_tells_how() {
     let limited = explain(&facts(limited, doc! {}));
     assert_eq!(limited.gates[1].text, "Its plugin was ended by the signal 24, by its limit cpu_seconds.");
 }
+
+#[test]
+fn a_node_that_has_its_share_leaves_the_rest_to_others_for_a_moment() {
+    let mut facts = facts(doc! {}, doc! { "threads": 10 });
+    facts.nodes.push(node("n2", doc! {}));
+    let share = |node: &str, tasks| Share { node: node.to_owned(), tasks, of_others: 0 };
+    let of_n1 = |facts: &Facts| {
+        let gates = explain(facts).gates.into_iter().filter(|gate| gate.name == "node" && gate.open);
+        gates.map(|gate| gate.text).find(|text| text.starts_with("n1")).unwrap()
+    };
+    facts.shares = vec![share("n1", 5), share("n2", 4)];
+    assert_eq!(
+        of_n1(&facts),
+        "n1 can claim it, but has its share of the slots, 5: those that are free are left for other nodes for up to 1 s."
+    );
+    facts.shares = vec![share("n1", 4), share("n2", 4)];
+    assert_eq!(of_n1(&facts), "n1 can claim it.");
+    facts.shares = vec![share("n1", 5), share("n2", 4)];
+    facts.nodes[1] = node("n2", doc! { "plugins": ["Other"] });
+    assert_eq!(of_n1(&facts), "n1 can claim it.", "nobody else could take it");
+}

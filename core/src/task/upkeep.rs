@@ -16,7 +16,7 @@ use super::orphan::stale_claims;
 use super::sweep::{stale_slots, waiting};
 use super::transition::millis;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
-use crate::node::silent_nodes_to_find;
+use crate::node::{Peer, peers, silent_nodes_to_find};
 use crate::queue::readable;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -36,6 +36,8 @@ pub struct Question<'a> {
     pub claim_from: &'a [QueueId],
     /// Whether to bring the queues.
     pub queues: bool,
+    /// Whether to bring the nodes that are at work.
+    pub peers: bool,
 }
 
 /// What there is to do.
@@ -69,11 +71,17 @@ pub struct Outlook {
     pub queues: Option<Vec<Queue>>,
     /// If queues were asked for: what is another value when a worker has changed. None: there are no workers.
     pub workers: Option<Bson>,
+    /// The nodes whose DENs have been heard of a moment ago, if they were asked for.
+    pub peers: Option<Vec<Peer>>,
 }
 
 impl Outlook {
     fn of(question: &Question<'_>, found: Vec<Document>) -> Self {
-        let mut outlook = Self { queues: question.queues.then(Vec::new), ..Self::default() };
+        let mut outlook = Self {
+            queues: question.queues.then(Vec::new),
+            peers: question.peers.then(Vec::new),
+            ..Self::default()
+        };
         for mut part in found {
             let left = part.get("in").and_then(whole_number);
             match part.get_str("what").unwrap_or_default() {
@@ -98,6 +106,13 @@ impl Outlook {
                         _ => None,
                     };
                     outlook.queues.get_or_insert_default().extend(queue);
+                }
+                "peer" => {
+                    let peer = match part.remove("peer") {
+                        Some(Bson::Document(node)) => peers::peer(node),
+                        _ => None,
+                    };
+                    outlook.peers.get_or_insert_default().extend(peer);
                 }
                 crate::workers::COLLECTION => outlook.workers = part.remove("mark"),
                 // There are no other parts.
@@ -218,6 +233,11 @@ impl Store {
             parts.push(Part { collection: "queues", pipeline: vec![as_they_are] });
             parts.push(Part { collection: crate::workers::COLLECTION, pipeline: Worker::mark() });
         }
+        if question.peers {
+            let mut pipeline = peers::pipeline();
+            pipeline.push(doc! { "$project": { "_id": 0, "what": "peer", "peer": "$$ROOT" } });
+            parts.push(Part { collection: "nodes", pipeline });
+        }
         parts
     }
 }
@@ -277,8 +297,13 @@ mod tests {
     #[test]
     fn the_next_time_is_the_nearest_that_is_not_past() {
         let node = NodeName::new("n");
-        let question =
-            Question { node: &node, lease: Duration::from_secs(30), claim_from: &[], queues: false };
+        let question = Question {
+            node: &node,
+            lease: Duration::from_secs(30),
+            claim_from: &[],
+            queues: false,
+            peers: false,
+        };
         let outlook = |parts: &[(&str, i64)]| {
             let parts = parts.iter().map(|(what, left)| doc! { "what": *what, "in": *left }).collect();
             Outlook::of(&question, parts)
@@ -301,8 +326,13 @@ mod tests {
     #[test]
     fn a_queue_that_cannot_be_read_is_left_out() {
         let node = NodeName::new("n");
-        let question =
-            Question { node: &node, lease: Duration::from_secs(30), claim_from: &[], queues: true };
+        let question = Question {
+            node: &node,
+            lease: Duration::from_secs(30),
+            claim_from: &[],
+            queues: true,
+            peers: false,
+        };
         let id = ObjectId::new();
         let found = vec![
             doc! { "what": "queue", "queue": { "_id": "no id", "name": "a" } },

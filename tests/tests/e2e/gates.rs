@@ -74,6 +74,12 @@ fn last_note(task: &Document) -> String {
 /// Whether a DEN that looks around finds something to do at the gates.
 pub async fn is_found(world: &World) -> anyhow::Result<bool> {
     let node = NodeName::new("n1");
-    let question = Question { node: &node, lease: Duration::from_secs(30), claim_from: &[], queues: false };
+    let question = Question {
+        node: &node,
+        lease: Duration::from_secs(30),
+        claim_from: &[],
+        queues: false,
+        peers: false,
+    };
     Ok(world.store().look_around(&question).await?.gates)
 }

@@ -49,6 +49,7 @@ mod schedules;
 mod secrets;
 mod series;
 mod slow;
+mod spread;
 mod starting;
 mod steps;
 mod storage;
