@@ -37,7 +37,7 @@ const OF_TASK: [&str; 23] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 14] = [
+const OF_NODE: [&str; 15] = [
     "attention",
     "draining",
     "instance",

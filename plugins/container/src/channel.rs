@@ -19,9 +19,6 @@ pub const NAME: &str = ".disbatch-control";
 /// The variable by which a container finds it.
 pub const VARIABLE: &str = "DISBATCH_CONTROL";
 
-/// The variable by which this process finds its own, which is a descriptor.
-pub const DESCRIPTOR_VARIABLE: &str = "DISBATCH_CONTROL_FD";
-
 /// Whoever the container runs as may write. Nobody else gets to the private folder.
 const MODE: u32 = 0o666;
 
@@ -47,7 +44,7 @@ impl Channel {
     /// # Errors
     /// There can be none in that folder.
     pub fn open(folder: &Path) -> Result<Self, String> {
-        Self::between(folder, runner())
+        Self::between(folder, disbatch_adapter::runner().map(File::from_std))
     }
 
     fn between(folder: &Path, target: Option<File>) -> Result<Self, String> {
@@ -136,13 +133,6 @@ fn make(path: &Path) -> io::Result<()> {
     let made = mkfifo(path, Mode::from_bits_truncate(MODE));
     umask(before);
     Ok(made?)
-}
-
-/// The descriptor that the environment names, opened again by its name: that needs no unsafe code.
-fn runner() -> Option<File> {
-    let number: u32 = std::env::var(DESCRIPTOR_VARIABLE).ok()?.parse().ok()?;
-    let opened = fs::OpenOptions::new().append(true).open(format!("/proc/self/fd/{number}"));
-    opened.map(File::from_std).ok()
 }
 
 #[cfg(test)]

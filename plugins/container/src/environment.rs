@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use disbatch_adapter::{CONTROL_VARIABLE, fill};
 use serde_json::Value;
 
 use crate::channel;
 use crate::told::Told;
-
-/// What begins the name of a secret in a value, and what ends it.
-const SECRET: (&str, &str) = ("{{secret:", "}}");
 
 /// All of them, as Docker's interface has them. Of the same name, what a runner sets comes before what the task brings, and
 /// that before what the manifest says: secrets stand only where that names them.
@@ -16,15 +14,15 @@ const SECRET: (&str, &str) = ("{{secret:", "}}");
 /// # Errors
 /// What was given is no list of variables, or a secret is not there.
 pub fn variables(told: &Told, of_config: Option<&Value>) -> Result<Vec<String>, String> {
-    let settings = &told.worker.settings;
+    let (settings, secrets) = (&told.worker.settings, &told.worker.secrets);
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in entries("container.config.Env", of_config)? {
-        let value = resolve("container.config.Env", &value, told)?;
-        all.insert(name, value);
+        let value = fill("container.config.Env", &value, secrets)?;
+        all.insert(name, value.text.to_string());
     }
     for (name, value) in &settings.env {
-        let value = resolve(&format!("container.env.{name}"), value, told)?;
-        all.insert(name.clone(), value);
+        let value = fill(&format!("container.env.{name}"), value, secrets)?;
+        all.insert(name.clone(), value.text.to_string());
     }
     let brought = told.brought.as_ref().and_then(|brought| brought.get("Env"));
     all.extend(entries("params.Container.Config.Env", brought)?);
@@ -33,7 +31,7 @@ pub fn variables(told: &Told, of_config: Option<&Value>) -> Result<Vec<String>, 
     all.insert("DISBATCH_WORK_DIR".to_owned(), folder.to_owned());
     all.insert(channel::VARIABLE.to_owned(), format!("{folder}/{}", channel::NAME));
     // There is no such descriptor in it.
-    all.remove(channel::DESCRIPTOR_VARIABLE);
+    all.remove(CONTROL_VARIABLE);
     Ok(all.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
 }
 
@@ -55,24 +53,6 @@ fn entries(of: &str, list: Option<&Value>) -> Result<Vec<(String, String)>, Stri
         Ok((name.to_owned(), value.to_owned()))
     };
     list.iter().map(split).collect()
-}
-
-/// A value with the secrets that it names.
-fn resolve(of: &str, value: &str, told: &Told) -> Result<String, String> {
-    let mut resolved = String::new();
-    let mut rest = value;
-    while let Some((before, after)) = rest.split_once(SECRET.0) {
-        let (name, after) =
-            after.split_once(SECRET.1).ok_or_else(|| format!("{of}: {} without {}", SECRET.0, SECRET.1))?;
-        let secret = told.worker.secrets.get(name.trim());
-        let secret =
-            secret.ok_or_else(|| format!("{of}: the plugin has no secret '{}' here", name.trim()))?;
-        resolved.push_str(before);
-        resolved.push_str(secret);
-        rest = after;
-    }
-    resolved.push_str(rest);
-    Ok(resolved)
 }
 
 #[cfg(test)]

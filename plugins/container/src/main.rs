@@ -22,17 +22,16 @@ mod process;
 mod request;
 mod run;
 mod settings;
-mod stop;
 mod tidy;
 mod told;
 
-use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use args::{Args, Command};
 use clap::Parser;
+use disbatch_adapter::note;
 
 /// The exit code where no container has run, as Docker's own client has it.
 const CANNOT_RUN: u8 = 125;
@@ -55,10 +54,4 @@ fn main() -> ExitCode {
     };
     runtime.shutdown_timeout(LAST_MOMENT);
     ExitCode::from(code)
-}
-
-/// Says something on standard error, as a line that is not the container's.
-fn note(what: &dyn Display) {
-    // Nobody is left to tell when standard error is closed.
-    let _nobody_reads = writeln!(io::stderr(), "disbatch: {what}");
 }

@@ -18,9 +18,9 @@ use crate::channel::Channel;
 use crate::output::{self, Targets};
 use crate::process::Process;
 use crate::request::Create;
-use crate::stop::Stop;
 use crate::told::Told;
-use crate::{CANNOT_RUN, image, labels, memory, note, tidy};
+use crate::{CANNOT_RUN, image, labels, memory, tidy};
+use disbatch_adapter::{Stop, note};
 
 /// The exit code when the task was to end before there was a container: that of a process that SIGTERM ends.
 const TOLD_TO_END: u8 = 128 + 15;
@@ -170,7 +170,7 @@ impl Container<'_> {
         let mut targets = Targets::own().map_err(|error| format!("cannot pass on output: {error}"))?;
         let feed = async {
             // A container need not read its standard input.
-            let _unread = to.write_all(&self.told.task).await;
+            let _unread = to.write_all(self.told.task.as_bytes()).await;
             let _closed = to.shutdown().await;
             std::future::pending::<io::Result<()>>().await
         };

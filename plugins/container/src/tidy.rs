@@ -10,9 +10,9 @@ use crate::address::{Signposts, is_usable};
 use crate::api::{Engine, Error, Listed};
 use crate::args::TidyOptions;
 use crate::labels;
-use crate::note;
 use crate::process::{Process, namespace};
 use crate::told::Told;
+use disbatch_adapter::note;
 
 /// How often it is tried to remove the container of an earlier attempt: engines that are busy refuse what they do the next
 /// time.

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
+use disbatch_adapter::{note, with_causes};
 use reqwest::header::RETRY_AFTER;
 use reqwest::{Client, Response, StatusCode, redirect};
 
-use crate::describe::describe;
-use crate::note;
 use crate::request::Request;
 
 /// How long a connection may take.
@@ -44,7 +43,7 @@ impl Failure {
 /// It has not, or that is not known.
 pub async fn ask(request: &Request, retries: u32) -> Result<(), Failure> {
     let client = client(request)
-        .map_err(|error| Failure::of(format!("cannot ask the web service: {}", describe(error))))?;
+        .map_err(|error| Failure::of(format!("cannot ask the web service: {}", without_address(error))))?;
     let mut tried = 0;
     loop {
         let (failure, pause) = match once(&client, request).await {
@@ -101,13 +100,13 @@ async fn once(client: &Client, request: &Request) -> Result<(), Attempt> {
     let response = match sent {
         Ok(response) => response,
         Err(error) if error.is_connect() => {
-            let why = format!("the web service cannot be reached: {}", describe(error));
+            let why = format!("the web service cannot be reached: {}", without_address(error));
             return Err(Attempt::Again(Failure::of(why), None));
         }
         Err(error) => {
             let why = format!(
                 "the web service has not answered, and may have begun with the task: {}",
-                describe(error)
+                without_address(error)
             );
             return Err(Attempt::Over(Failure::of(why)));
         }
@@ -140,6 +139,11 @@ async fn refusal(mut response: Response) -> Failure {
         why = format!("{why}:\n{}", body.trim_end());
     }
     Failure { why, status: Some(status.as_u16()) }
+}
+
+/// An error in one line. The address may have in it what is nobody's business.
+fn without_address(error: reqwest::Error) -> String {
+    with_causes(&error.without_url())
 }
 
 /// What `Retry-After` says in seconds.

@@ -6,18 +6,14 @@
 
 mod allow;
 mod ask;
-mod control;
-mod describe;
 mod request;
 mod told;
 
-use std::fmt::Display;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
+use disbatch_adapter::{Control, note};
 use serde_json::json;
-
-use control::Control;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -47,10 +43,4 @@ async fn run() -> Result<(), ask::Failure> {
     let told = told::Told::parse(&line).map_err(ask::Failure::of)?;
     let request = request::Request::of(&told).map_err(ask::Failure::of)?;
     ask::ask(&request, told.worker.settings.connect_retries).await
-}
-
-/// Says something on standard error.
-fn note(what: &dyn Display) {
-    // Nobody is left to tell when standard error is closed.
-    let _nobody_reads = writeln!(io::stderr(), "disbatch: {what}");
 }

@@ -3,7 +3,6 @@
 mod changes;
 mod claim;
 mod cluster;
-mod control;
 mod environment;
 mod follow;
 mod job;
@@ -11,7 +10,6 @@ mod log;
 mod names;
 mod pod;
 mod settings;
-mod stop;
 mod told;
 mod verdict;
 
@@ -22,13 +20,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
-use crate::note;
 use claim::Claimed;
 use cluster::{Cluster, Pauses, Removal, describe, is_passing};
-use control::Control;
+use disbatch_adapter::{Control, Stop, note};
 use follow::{Following, Outcome};
 use job::Wanted;
-use stop::Stop;
 use told::Told;
 
 /// The exit code where no container has run, as Docker's own client has it.
@@ -158,7 +154,9 @@ fn report(outcome: &Outcome, control: &mut Control, facts: &Value) {
     let last_words = outcome.ended.last_words.as_deref().unwrap_or_default();
     for line in last_words.lines().map(str::trim).filter(|line| line.starts_with('{')) {
         match serde_json::from_str::<Map<String, Value>>(line) {
-            Ok(message) => control.send(&Value::Object(message)),
+            Ok(message) => {
+                control.send(&Value::Object(message));
+            }
             // Kubernetes keeps no more than 4096 bytes.
             Err(_) => {
                 note(&"a line that the container has written for its runner is no JSON object, or is cut off")

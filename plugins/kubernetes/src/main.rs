@@ -8,16 +8,8 @@
 
 mod adapter;
 
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     adapter::main()
-}
-
-/// Says something on standard error, as a line that is not the container's.
-fn note(what: &dyn Display) {
-    // Nobody is left to tell when standard error is closed.
-    let _nobody_reads = writeln!(io::stderr(), "disbatch: {what}");
 }

@@ -15,10 +15,10 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::cluster::{Cluster, Known, Pauses, Removal, Removed, describe, is_passing, patiently, soon};
-use super::control::Control;
 use super::job::Wanted;
-use crate::note;
 use choice::{Choice, choose};
+use disbatch_adapter::Control;
+use disbatch_adapter::note;
 
 /// How long it takes at least until the jobs of the task are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

@@ -1,9 +1,9 @@
 //! The cluster: how it is reached, and what is asked of it.
 
-use std::error::Error as _;
 use std::path::Path;
 use std::time::Duration;
 
+use disbatch_adapter::with_causes;
 use futures::FutureExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -254,17 +254,7 @@ pub fn describe(error: &Error) -> String {
         let message = if status.message.is_empty() { &status.reason } else { &status.message };
         return format!("{message} ({})", status.code);
     }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // Most say what their cause says.
-        if !text.contains(&next) {
-            text = format!("{text}: {next}");
-        }
-        cause = error.source();
-    }
-    text
+    with_causes(error)
 }
 
 /// Pauses that grow.

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use disbatch_adapter::{CONTROL_VARIABLE, fill};
 use serde_json::{Value, json};
 
 use super::told::Told;
-
-/// What begins the name of a secret in a value, and what ends it.
-const SECRET: (&str, &str) = ("{{secret:", "}}");
 
 /// The variable with secure parameters.
 const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
@@ -72,11 +70,12 @@ pub fn environment(told: &Told, name: &str, of_pod: &[Value]) -> Result<Environm
 fn given(told: &Told) -> Result<BTreeMap<String, Given>, String> {
     let mut given = BTreeMap::new();
     for (name, value) in &told.worker.settings.env {
-        let value = resolve(&format!("kubernetes.env.{name}"), value, told)?;
-        given.insert(name.clone(), value);
+        let filled = fill(&format!("kubernetes.env.{name}"), value, &told.worker.secrets)?;
+        let text = filled.text.to_string();
+        given.insert(name.clone(), if filled.is_secret { Given::Secret(text) } else { Given::Plain(text) });
     }
     // Not those: they are about this node.
-    let own: BTreeSet<&str> = ["DISBATCH_CONTROL_FD", "DISBATCH_WORK_DIR", SECURE_PARAMS].into();
+    let own: BTreeSet<&str> = [CONTROL_VARIABLE, "DISBATCH_WORK_DIR", SECURE_PARAMS].into();
     for (name, value) in &told.worker.variables {
         if !own.contains(name.as_str()) {
             given.insert(name.clone(), Given::Plain(value.clone()));
@@ -90,27 +89,6 @@ fn given(told: &Told) -> Result<BTreeMap<String, Given>, String> {
     given.insert("DISBATCH_TASK_FILE".to_owned(), Given::Plain(format!("{FOLDER}/{TASK_KEY}")));
     given.insert("DISBATCH_CONTROL".to_owned(), Given::Plain(LAST_WORDS.to_owned()));
     Ok(given)
-}
-
-/// A value with the secrets that it names.
-fn resolve(of: &str, value: &str, told: &Told) -> Result<Given, String> {
-    let mut resolved = String::new();
-    let mut rest = value;
-    while let Some((before, after)) = rest.split_once(SECRET.0) {
-        let (name, after) =
-            after.split_once(SECRET.1).ok_or_else(|| format!("{of}: {} without {}", SECRET.0, SECRET.1))?;
-        let secret = told.worker.secrets.get(name.trim());
-        let secret =
-            secret.ok_or_else(|| format!("{of}: the plugin has no secret '{}' here", name.trim()))?;
-        resolved.push_str(before);
-        resolved.push_str(secret);
-        rest = after;
-    }
-    if rest.len() == value.len() {
-        return Ok(Given::Plain(value.to_owned()));
-    }
-    resolved.push_str(rest);
-    Ok(Given::Secret(resolved))
 }
 
 /// Kubernetes would put the value of another variable in the place of `$(NAME)`.

@@ -12,11 +12,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::changes::{Change, Selection, changes};
 use super::cluster::{Cluster, Known, Pauses, Removal, Removed, describe, is_passing};
-use super::control::Control;
 use super::log::{self, Heard};
-use super::stop::Stop;
 use super::verdict::{self, Ended, Seen, Stage, Trouble};
-use crate::note;
+use disbatch_adapter::Control;
+use disbatch_adapter::Stop;
+use disbatch_adapter::note;
 
 /// How long something is tried again that should not be in the way, as an image that cannot be fetched.
 const TROUBLE_TAKES: Duration = Duration::from_secs(300);

@@ -41,7 +41,7 @@ pub fn labels(told: &Told) -> BTreeMap<&'static str, String> {
         (MANAGED_BY, "disbatch".to_owned()),
         (TASK, told.task_id.clone()),
         (ATTEMPT, told.attempt.to_string()),
-        (NODE, value(told.variable("DISBATCH_NODE").unwrap_or_default())),
+        (NODE, value(told.worker.variable("DISBATCH_NODE").unwrap_or_default())),
         (PLUGIN, value(&told.worker.name)),
     ]);
     if let Some(step) = told.step {
@@ -78,7 +78,7 @@ pub fn namespace(told: &Told) -> Result<Option<String>, String> {
     if let Some(own) = &told.worker.settings.namespace {
         return checked("kubernetes.namespace of the plugin", own.clone()).map(Some);
     }
-    let of_tenant = match (told.variable(TENANT), &of_node.tenant_namespaces) {
+    let of_tenant = match (told.worker.variable(TENANT), &of_node.tenant_namespaces) {
         (Some(tenant), Some(TenantNamespaces::Named(template))) => Some(template.replace(PLACE, tenant)),
         (Some(tenant), Some(TenantNamespaces::Each(each))) => each.get(tenant).cloned(),
         _ => None,
