@@ -73,7 +73,9 @@ impl std::fmt::Display for ApiError {
         match self {
             Self::Refused { action, url, status, body, shown } => {
                 let reason = status.canonical_reason().unwrap_or_default();
-                write!(f, "Error {action} {url} ({} {reason}): {}", status.as_u16(), body.trim_end())?;
+                let said = sentence(body);
+                let said = said.unwrap_or_else(|| body.trim_end());
+                write!(f, "Error {action} {url} ({} {reason}): {said}", status.as_u16())?;
                 let advice = shown.advice(*status).filter(|_| !self.is_about_tasks());
                 advice.map_or(Ok(()), |advice| write!(f, "\n{advice}"))
             }
@@ -129,6 +131,9 @@ impl ApiError {
     /// What the DCI says is wrong, in its words; the whole error if it says nothing.
     pub fn reason(&self) -> String {
         let Self::Refused { body, .. } = self else { return self.to_string() };
+        if let Some(sentence) = sentence(body) {
+            return sentence.to_owned();
+        }
         let body: Option<Value> = serde_json::from_str(body).ok();
         let field = |name: &str| body.as_ref().and_then(|body| body.get(name)?.as_str());
         match (field("error"), field("param")) {
@@ -307,6 +312,17 @@ impl Client {
     }
 }
 
+/// What the answers mean in which a DCI, as Perl's, has structures of MongoDB's driver in place of a sentence.
+fn sentence(body: &str) -> Option<&'static str> {
+    let body: Value = serde_json::from_str(body).ok()?;
+    if body.get("MongoDB::DuplicateKeyError").is_some() {
+        return Some("there is a queue with this name already");
+    }
+    let matched = body.get("MongoDB::UpdateResult")?.get("matched_count")?.as_u64()?;
+    // Queues have a sentence.
+    (matched == 0 && !body.get("error")?.is_string()).then_some("there is no node with this name or id")
+}
+
 /// The cause of a failed connection in the Perl client's words.
 fn describe(error: &reqwest::Error, url: &str) -> String {
     let mut cause: &dyn Error = error;
@@ -380,6 +396,18 @@ mod tests {
         assert_eq!(query([("a", None), ("b", None)]), "");
         let pairs = [("a", Some("1 2".to_owned())), ("b", None), (".c", Some("é".to_owned()))];
         assert_eq!(query(pairs), "?a=1%202&.c=%C3%A9");
+    }
+
+    #[test]
+    fn structures_of_the_driver_become_sentences() {
+        let result = r#"{"matched_count":0,"modified_count":0}"#;
+        let of = |body: &str| sentence(body).unwrap_or_default().to_owned();
+        let node = format!("{{\"MongoDB::UpdateResult\":{result},\"error\":{result}}}");
+        assert_eq!(of(&node), "there is no node with this name or id");
+        let queue = format!("{{\"MongoDB::UpdateResult\":{result},\"error\":\"no queue 'x'\"}}");
+        assert_eq!(of(&queue), "");
+        assert_eq!(of(r#"{"MongoDB::DuplicateKeyError":{}}"#), "there is a queue with this name already");
+        assert_eq!(of("<html>"), "");
     }
 
     #[test]

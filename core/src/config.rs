@@ -199,20 +199,20 @@ pub struct Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read configuration {path}: {source}", path = path.display())]
+    #[error("cannot read configuration {path}: {why}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        why: std::io::Error,
     },
     /// The file is not JSON, even relaxed.
-    #[error("cannot parse configuration {path}: {source}", path = path.display())]
+    #[error("cannot parse configuration {path}: {why}", path = path.display())]
     Parse {
         /// The file.
         path: PathBuf,
         /// Where and why.
-        source: serde_json::Error,
+        why: serde_json::Error,
     },
     /// A value is wrong.
     #[error("invalid configuration {path}: {key}: {message}", path = path.display())]
@@ -232,7 +232,7 @@ impl Config {
     /// # Errors
     /// See [`ConfigError`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let read_error = |source| ConfigError::Read { path: path.to_owned(), source };
+        let read_error = |why| ConfigError::Read { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(read_error)?;
         let absolute = std::path::absolute(path).map_err(read_error)?;
         let config = Self::parse(&text, &absolute)?;
@@ -244,7 +244,7 @@ impl Config {
     /// # Errors
     /// See [`ConfigError`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let parse_error = |source| ConfigError::Parse { path: path.to_owned(), source };
+        let parse_error = |why| ConfigError::Parse { path: path.to_owned(), why };
         let strict = relaxed::to_strict(text);
         let value: serde_json::Value = serde_json::from_str(&strict).map_err(parse_error)?;
         let invalid =

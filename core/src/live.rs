@@ -146,6 +146,17 @@ impl Store {
         Ok(extent)
     }
 
+    /// How many bytes of a stream were written so far.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation(task = %of.task)]
+    pub async fn live_end(&self, of: LiveStream) -> Result<u64, StoreError> {
+        let only = doc! { "_id": 0, "end": 1 };
+        let newest = self.live().find_one(key(of)).sort(doc! { "offset": -1 }).projection(only).await?;
+        Ok(newest.and_then(|chunk| count(&chunk, "end")).unwrap_or(0))
+    }
+
     /// Removes of a stream that has been written up to `end` what is older than the newest [`KEPT_BYTES`].
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
 pub use changes::has_no_change_streams;
-pub use fields::Chosen;
+pub use fields::{Chosen, Watched};
 
 /// Where a task stands, without what may be large.
 #[derive(Debug, Clone, PartialEq)]

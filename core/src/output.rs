@@ -28,7 +28,7 @@ pub const CHUNK_SIZE: usize = 261_120;
 const BATCH_BYTES: usize = 2 * 1024 * 1024;
 
 /// Which of a task's two streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamName {
     /// Standard output.
@@ -38,6 +38,9 @@ pub enum StreamName {
 }
 
 impl StreamName {
+    /// Each of them.
+    pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
+
     /// The GridFS file name and the task's field.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -16,11 +16,11 @@ use crate::store::{Altered, Store, StoreError, Stored};
 /// How many tasks a queue has in each [`crate::model::Phase`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// `status <= -2`.
+    /// Those that wait.
     pub queued: u64,
-    /// -1 and 0.
+    /// Those that are claimed or running.
     pub running: u64,
-    /// `status >= 1`.
+    /// Those that have ended with a result.
     pub completed: u64,
 }
 
@@ -88,23 +88,6 @@ impl Store {
     #[operation]
     pub async fn delete_queue(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
         Ok(self.queues().find_one_and_delete(queue_filter(selector)).await?.map(Document::from))
-    }
-
-    /// How many tasks a queue has, by phase.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
-    #[operation]
-    pub async fn count_queue(&self, queue: QueueId) -> Result<Counts, StoreError> {
-        let tasks = self.tasks();
-        let count =
-            |status: Document| tasks.count_documents(doc! { "queue": queue, "status": status }).into_future();
-        let (queued, running, completed) = futures::try_join!(
-            count(doc! { "$lte": -2 }),
-            count(doc! { "$in": [-1, 0] }),
-            count(doc! { "$gte": 1 }),
-        )?;
-        Ok(Counts { queued, running, completed })
     }
 
     /// What limits the claims of each of `queues` now, and which places are taken, over all DENs: to choose what

@@ -199,10 +199,9 @@ pub async fn about(store: &Store, query: TaskQuery) -> Result<String, StoreError
 async fn counted(store: &Store, queue: QueueId, statuses: Option<&[i64]>) -> Result<Option<u64>, StoreError> {
     let Some(totals) = store.read_counters().await? else { return Ok(None) };
     let Some(statuses) = statuses else {
-        let long = LONG.map(|phase| totals.of_phase(queue, phase));
-        let [Some(queued), Some(completed)] = long else { return Ok(None) };
+        let Some(others) = totals.of_queue(queue) else { return Ok(None) };
         let running = store.count_running(&[queue]).await?;
-        return Ok(Some(queued + completed + running.get(&queue).copied().unwrap_or(0)));
+        return Ok(Some(others + running.get(&queue).copied().unwrap_or(0)));
     };
     Ok(totals.of_statuses(queue, statuses))
 }

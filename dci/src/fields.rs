@@ -5,6 +5,7 @@ use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
 use disbatch_core::model::{FILES, OnLostLease, OnOrphan, Policy, Queue, Rules, Sort};
 use disbatch_core::rate::limit;
+use disbatch_core::task::history;
 use serde_json::{Map, Value, json};
 
 use crate::json::{Dates, from_bson};
@@ -55,10 +56,12 @@ const OF_NODE: [&str; 15] = [
     "workers",
 ];
 
-/// What of a task is shown.
+/// What of a task is shown. Its history begins with its submission.
 pub fn of_task(mut task: Document, details: bool) -> Document {
     if !details {
         without(&mut task, &OF_TASK);
+    } else if let Some(history) = history(&task) {
+        task.insert("history", history);
     }
     task
 }

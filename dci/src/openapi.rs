@@ -68,7 +68,9 @@ pub use schedules::{
     Backfill, Backfilled, Calendar, CalendarDays, Deleted, NewCalendar, NewSchedule, PreviewOptions,
     Schedule, ScheduleChange, SchedulePreview, ScheduleRun, ScheduleSearch,
 };
-pub use schema::{Details, ErrorBody, Node, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions};
+pub use schema::{
+    Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
+};
 pub use workers::{
     NewWorker, Worker, WorkerCheck, WorkerDefinition, WorkerDeleted, WorkersImport, WorkersImported,
 };

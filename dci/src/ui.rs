@@ -122,6 +122,16 @@ impl StatusView {
     fn from_code(code: i64) -> Self {
         Self { code: code.to_string(), word: Status::from_code(code).word() }
     }
+
+    /// What it looks like: as its word says, if that is one.
+    fn class(&self) -> &'static str {
+        if self.word.contains(' ') { "unknown" } else { self.word }
+    }
+}
+
+/// A percentage for people, with one decimal place if it needs one.
+fn percent_text(percent: &f64) -> String {
+    format!("{} %", (percent * 10.0).round() / 10.0)
 }
 
 /// A value for people: text as it is, null as nothing.

@@ -1,9 +1,10 @@
 //! The queues as the node knows them. What is known may be old: a limit is read again with each confirmation
 //! (`Store::look_at_queues`), so an old one delays a claim and never exceeds a limit.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use disbatch_core::model::Queue;
+use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::store::{Store, StoreError};
 
 /// They are read again after so long, also when nothing tells of a change.
@@ -14,6 +15,8 @@ const KEPT: Duration = Duration::from_secs(4);
 pub struct Queues {
     all: Vec<Queue>,
     read: Option<Instant>,
+    /// Orders that nobody knows, which have been warned about.
+    unknown_sorts: HashMap<QueueId, String>,
 }
 
 impl Queues {
@@ -29,8 +32,22 @@ impl Queues {
 
     /// They have been read.
     pub fn set(&mut self, all: Vec<Queue>, now: Instant) {
+        for queue in self.with_new_unknown_sorts(&all) {
+            let (queue, sort) = (queue.display_name(), queue.unknown_sort());
+            tracing::warn!(queue, sort, "the queue's order (sort) is unknown: its default order is used");
+        }
         self.all = all;
         self.read = Some(now);
+    }
+
+    /// Those whose order is unknown and was not so when they were read before.
+    fn with_new_unknown_sorts<'a>(&mut self, all: &'a [Queue]) -> Vec<&'a Queue> {
+        let unknown = all.iter().filter_map(|queue| Some((queue, queue.unknown_sort()?)));
+        let unknown: Vec<(&Queue, String)> = unknown.collect();
+        let sorts = unknown.iter().map(|(queue, sort)| (queue.id, sort.clone())).collect();
+        let before = std::mem::replace(&mut self.unknown_sorts, sorts);
+        let is_new = |(queue, sort): &(&Queue, String)| before.get(&queue.id) != Some(sort);
+        unknown.into_iter().filter(is_new).map(|(queue, _)| queue).collect()
     }
 
     /// All queues, as they were read last.
@@ -54,6 +71,16 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_unknown_order_is_warned_about_once() {
+        let id = disbatch_core::queue::new_queue_id();
+        let queue = |sort: &str| Queue { sort: Some(sort.into()), ..Queue::without_document(id) };
+        let mut queues = Queues::default();
+        let mut warned = |sort| queues.with_new_unknown_sorts(&[queue(sort)]).len();
+        assert_eq!([warned("weird"), warned("weird"), warned("odd")], [1, 0, 1]);
+        assert_eq!([warned("fifo"), warned("odd")], [0, 1]);
+    }
 
     #[test]
     fn queues_are_kept_while_hints_would_tell_of_a_change() {

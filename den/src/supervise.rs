@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bson::Bson;
 use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, unleased_limit};
+use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
 
 use crate::boot_time::boot_time;
 use crate::node::Node;
@@ -162,10 +162,14 @@ impl Node {
     /// Runs that other programs started, where the operator has said how long one may take.
     pub(crate) async fn inspect_unleased(&self) -> Result<(), StoreError> {
         for queue in self.queues.known() {
-            let Some(limit) = unleased_limit(queue, self.store.now()) else { continue };
-            for task in self.store.unleased_runs(queue.id, limit).await? {
+            // What was to be stored during an outage may still be.
+            let Some(limit) = unleased_limit(queue).filter(|limit| self.has_worked_for(*limit)) else {
+                continue;
+            };
+            let oldest = long_ago(self.store.now(), limit);
+            for task in self.store.unleased_runs(queue.id, oldest).await? {
                 let why = "it ran for longer than the queue's unleased_limit without a sign of life";
-                report(task.id, self.store.bury(&task, Evidence::TooOld(limit), why).await?, why);
+                report(task.id, self.store.bury(&task, Evidence::TooOld(oldest), why).await?, why);
             }
         }
         Ok(())

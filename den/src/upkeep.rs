@@ -54,9 +54,7 @@ impl Node {
         if self.inspected.elapsed() >= self.inspection_interval() {
             self.inspected = Instant::now();
             self.remove_left_folders().await?;
-            if self.may_judge() {
-                self.inspect_unleased().await?;
-            }
+            self.inspect_unleased().await?;
         }
         if outlook.claimable {
             self.dry.clear();
@@ -133,6 +131,11 @@ impl Node {
     /// After an outage every runner and DEN must have had the chance to show that it lives.
     fn may_judge(&self) -> bool {
         self.continuity.lasts(self.config.lease())
+    }
+
+    /// Whether it has worked without an outage for so long, or for as long as a lease.
+    pub(crate) fn has_worked_for(&self, time: Duration) -> bool {
+        self.continuity.lasts(time.min(self.config.lease()))
     }
 
     /// Dead nodes, and runs whose lease has run out.

@@ -17,7 +17,7 @@ use crate::guard;
 use crate::guard::protocol::Settings;
 
 /// The variables that a runner sets for its plugins. They come from nowhere else, whatever is configured.
-const SET_HERE: [&str; 22] = [
+const SET_HERE: [&str; 25] = [
     guard::TASK_VARIABLE,
     guard::RUNNER_VARIABLE,
     "DISBATCH_QUEUE_ID",
@@ -32,6 +32,9 @@ const SET_HERE: [&str; 22] = [
     "DISBATCH_STEP",
     "DISBATCH_STEPS",
     "DISBATCH_STEP_NAME",
+    "DISBATCH_ARRAY_ID",
+    "DISBATCH_ARRAY_INDEX",
+    "DISBATCH_ARRAY_VALUE",
     "JOB_ID",
     "RUN_ID",
     "TENANT_ID",

@@ -48,7 +48,7 @@ pub struct WorkerFile {
 /// A definition that is to be looked at.
 #[derive(Debug, Args)]
 pub struct CheckedFile {
-    /// A file with a manifest as JSON, and its name as `_id` or `name`; `-` for standard input
+    /// A file with a manifest as JSON, and its name as `_id` or `name`, or with several as `workers import` takes them; `-` for standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 }

@@ -58,7 +58,9 @@ pub async fn run(options: Options, config: Option<&Path>) -> anyhow::Result<Exit
             .with_context(|| format!("cannot create user '{}'", options.root_user))?;
         print(&format!("Created user '{}' in database 'admin'.\n", options.root_user))?;
     }
-    let administrator = Administrator::connect(&config, &options.root_user, &password).await?;
+    let administrator = Administrator::connect(&config, &options.root_user, &password)
+        .await
+        .with_context(|| format!("cannot work as the MongoDB user '{}'", options.root_user))?;
     if options.drop_roles {
         for role in Role::ALL {
             let dropped = administrator.drop_user(role).await;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::api::{Client, segment};
+use crate::command::life::advise;
 use crate::command::pairs;
 use crate::output::print;
 
@@ -17,7 +18,7 @@ pub async fn run(client: &Client, node: Option<String>, fields: Vec<String>) -> 
     let fields: BTreeMap<String, Value> =
         pairs(fields)?.into_iter().map(|(field, text)| (field, value(text))).collect();
     let body = serde_json::to_value(fields)?;
-    client.post(&format!("/nodes/{}", segment(&node)), &body).await?;
+    client.post(&format!("/nodes/{}", segment(&node)), &body).await.map_err(advise)?;
     print(&format!("Updated node {node}: {body}\n"))
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use disbatch_core::config::relaxed;
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
@@ -68,15 +68,39 @@ async fn set(client: &Client, file: &WorkerFile) -> anyhow::Result<()> {
 }
 
 async fn check(client: &Client, file: &CheckedFile) -> anyhow::Result<ExitCode> {
-    let body = Value::Object(object(&file.file)?);
-    let told = client.post("/workers/validate", &body).await.map_err(advise)?;
-    if told.get("valid") == Some(&Value::Bool(true)) {
-        let (name, engine) = (plain(told.get("name")), plain(told.get("engine")));
-        print(&format!("{} is right: a plugin with the engine {}\n", shown_name(&name), visible(&engine)))?;
-        return Ok(ExitCode::SUCCESS);
+    let mut code = ExitCode::SUCCESS;
+    for definition in definitions(&file.file)? {
+        let told = client.post("/workers/validate", &definition).await.map_err(advise)?;
+        if told.get("valid") == Some(&Value::Bool(true)) {
+            let (name, engine) = (plain(told.get("name")), plain(told.get("engine")));
+            let (name, engine) = (shown_name(&name), visible(&engine));
+            print(&format!("{name} is right: a plugin with the engine {engine}\n"))?;
+            continue;
+        }
+        let name = definition.get("_id").or_else(|| definition.get("name")).map(|name| plain(Some(name)));
+        let name = name.map(|name| format!("{name}: ")).unwrap_or_default();
+        say(&format!("{name}{}", plain(told.get("error"))));
+        code = ExitCode::from(FAILED);
     }
-    say(&plain(told.get("error")));
-    Ok(ExitCode::from(FAILED))
+    Ok(code)
+}
+
+/// The definitions of a file: one, as configurations may be written, or what an import takes.
+fn definitions(path: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = documents::read(path)?;
+    let parsed = match serde_json::from_str(&relaxed::to_strict(&text)) {
+        Ok(whole) => whole,
+        Err(error) => {
+            documents::parse(&text).map_err(|_| anyhow!("{} is no JSON: {error}", path.display()))?
+        }
+    };
+    let is_wrapping = |fields: &Map<String, Value>| {
+        ["documents", "docs", "rows"].iter().any(|key| fields.contains_key(*key))
+    };
+    match parsed {
+        Value::Object(one) if !is_wrapping(&one) => Ok(vec![Value::Object(one)]),
+        other => documents::list(other),
+    }
 }
 
 async fn import(client: &Client, file: &ImportFile) -> anyhow::Result<()> {

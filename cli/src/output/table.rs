@@ -45,6 +45,15 @@ pub enum Cut {
 impl Table {
     /// The items as lines. Only on a terminal that is too narrow are names cut.
     pub fn render(&self, items: &[Value], screen: Screen) -> String {
+        format!("{}\n{} total {}.\n", self.lines(items, screen), items.len(), self.noun)
+    }
+
+    /// The same for the first items of more.
+    pub fn render_some(&self, items: &[Value], screen: Screen) -> String {
+        format!("{}\n{} {} of more.\n", self.lines(items, screen), items.len(), self.noun)
+    }
+
+    fn lines(&self, items: &[Value], screen: Screen) -> String {
         let titles: Vec<String> = self.columns.iter().map(|column| column.title.to_owned()).collect();
         let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item, screen)).collect();
         let mut widths: Vec<usize> = (0..self.columns.len())
@@ -62,7 +71,7 @@ impl Table {
         let rule: String = widths.iter().map(|width| format!("{}-+-", "-".repeat(*width))).collect();
         let body: String = rows.iter().map(|row| format!("{}\n", line(row, &widths, screen))).collect();
         let titles = screen.bold(&line(&titles, &widths, screen));
-        format!("{titles}\n{rule}\n{body}\n{} total {}.\n", items.len(), self.noun)
+        format!("{titles}\n{rule}\n{body}")
     }
 
     fn row(&self, item: &Value, screen: Screen) -> Vec<String> {

@@ -54,6 +54,30 @@ async fn workers_are_shown_set_and_removed() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn what_can_be_imported_can_be_checked() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (one, two) = (value!({ "_id": "a", "worker": {} }), value!({ "_id": "b", "worker": {} }));
+    let wrapped = value!({ "rows": [{ "doc": one.clone() }, { "doc": two.clone() }] }).to_string();
+    for text in [format!("[{one}, {two}]"), format!("{one}\n{two}\n"), wrapped] {
+        let file = folder.path().join("workers.json");
+        std::fs::write(&file, &text)?;
+        let answers = [
+            value!({ "valid": true, "name": "a", "engine": "http" }),
+            value!({ "valid": false, "error": "it has no engine" }),
+        ];
+        let server = Server::start(vec![("POST /workers/validate", answers.map(json).to_vec())]).await?;
+        let outcome = server.expect(&["workers", "check", &file.to_string_lossy()], 255).await?;
+        ensure!(
+            outcome.text() == "a is right: a plugin with the engine http\n",
+            "{text}: {}",
+            outcome.text()
+        );
+        ensure!(outcome.stderr == "b: it has no engine\n", "{text}: {}", outcome.stderr);
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn definitions_from_elsewhere_are_imported_or_all_mistakes_told() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("workers.ndjson");

@@ -4,13 +4,13 @@
 //! [`super::lease`]). A round ends well before the lease does, so no two rounds overlap.
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use tokio::time::MissedTickBehavior;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::plan::{Demand, Settings, WeekMinute, allot};
@@ -38,17 +38,19 @@ pub struct Report {
 
 /// Balances until `stop`, whenever it has the lease. `instance` tells this loop from all others.
 pub async fn run(store: Store, settings: Balance, instance: String, stop: CancellationToken) {
-    let mut looks = tokio::time::interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let turns = Turns::default();
     let mut balancer =
-        Balancer { store, settings, instance, leads: false, due: None, failing: false, last: None };
+        Balancer { store, settings, instance, leads: false, turns, failing: false, last: None };
+    let mut next = Instant::now();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = looks.tick() => {}
+            () = tokio::time::sleep_until(next) => {}
         }
-        let looked = balancer.look().await;
+        let began = Instant::now();
+        let looked = balancer.look(began).await;
         balancer.note(looked);
+        next = balancer.turns.next_look(began);
     }
     if let Err(error) = balancer.store.release_balance_lease(&balancer.instance).await {
         tracing::debug!(%error, "cannot give the lease of QueueBalance back: it will run out");
@@ -60,26 +62,53 @@ struct Balancer {
     settings: Balance,
     instance: String,
     leads: bool,
-    /// When the next round is due; at once if `None`.
-    due: Option<Instant>,
+    turns: Turns,
     failing: bool,
     /// How the last round went, so that the same is not said every time.
     last: Option<Report>,
 }
 
+/// When rounds begin.
+#[derive(Debug, Default)]
+struct Turns {
+    /// When the next one is due; at once if `None`.
+    due: Option<Instant>,
+}
+
+impl Turns {
+    fn is_due(&self, now: Instant) -> bool {
+        self.due.is_none_or(|due| due <= now)
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.due = Some(now + INTERVAL);
+    }
+
+    fn at_once(&mut self) {
+        self.due = None;
+    }
+
+    /// The time of the look after one that began at `now`: no later than a round is due.
+    fn next_look(&self, now: Instant) -> Instant {
+        let look = now + LOOK;
+        self.due.filter(|due| now < *due).map_or(look, |due| due.min(look))
+    }
+}
+
 impl Balancer {
-    async fn look(&mut self) -> Result<(), StoreError> {
+    /// Looks at `now`, which is the time before it asks for anything.
+    async fn look(&mut self, now: Instant) -> Result<(), StoreError> {
         // The lease is counted from before it was asked for: the answer may have taken its time.
-        let end = tokio::time::Instant::now() + ROUND;
+        let end = now + ROUND;
         let leads = self.store.take_balance_lease(&self.instance).await?;
         if leads != std::mem::replace(&mut self.leads, leads) {
             let what = if leads { "QueueBalance works here" } else { "QueueBalance works elsewhere" };
             tracing::info!(instance = self.instance, "{what}");
         }
-        if !leads || self.due.is_some_and(|due| Instant::now() < due) {
+        if !leads || !self.turns.is_due(now) {
             return Ok(());
         }
-        self.due = Some(Instant::now() + INTERVAL);
+        self.turns.begin(now);
         match tokio::time::timeout_at(end, round(&self.store, self.settings, &TimeZone::system())).await {
             Ok(result) => {
                 let report = result?;
@@ -101,7 +130,7 @@ impl Balancer {
             }
             Ok(()) => {}
             Err(error) => {
-                self.due = None;
+                self.turns.at_once();
                 if std::mem::replace(&mut self.failing, true) {
                     tracing::debug!(%error, "QueueBalance still cannot work with the database");
                 } else {
@@ -159,7 +188,7 @@ async fn balance(store: &Store, config: Balance, zone: &TimeZone) -> Result<Repo
     }
     let allotted = allot(limit, &demands);
     if config.verbose.0 {
-        tracing::info!(limit, ?demands, ?allotted, "QueueBalance: queued and running, and what they get");
+        tracing::info!(limit, "QueueBalance: {}", summary(&tiers, &demands, &allotted));
     }
     apply(store, config, &tiers, &allotted).await?;
     Ok(match unknown.as_slice() {
@@ -223,6 +252,17 @@ impl Store {
     }
 }
 
+/// What each queue has to do, and what it gets.
+fn summary(tiers: &[Vec<Queue>], demands: &[Vec<Demand>], allotted: &[Vec<u64>]) -> String {
+    let queues = tiers.iter().flatten().zip(demands.iter().flatten()).zip(allotted.iter().flatten());
+    let of = |((queue, demand), threads): ((&Queue, &Demand), &u64)| {
+        let Demand { queued, running } = demand;
+        format!("{} has {queued} queued and {running} running, and gets {threads}", queue.display_name())
+    };
+    let all: Vec<String> = queues.map(of).collect();
+    if all.is_empty() { "no queue is in its tiers".to_owned() } else { all.join("; ") }
+}
+
 fn report(status: &'static str, message: String) -> Report {
     Report { status, message }
 }
@@ -276,6 +316,7 @@ fn number(threads: u64) -> Bson {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queue::new_queue_id;
 
     #[test]
     fn limits_go_by_the_local_time_of_the_zone() {
@@ -284,6 +325,37 @@ mod tests {
         let berlin = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
         assert_eq!(week_minute(&local(now, &TimeZone::UTC)), WeekMinute::new(5, 23, 30));
         assert_eq!(week_minute(&local(now, &berlin)), WeekMinute::new(6, 0, 30));
+    }
+
+    #[test]
+    fn what_queues_get_is_said_in_words() {
+        let queue = |name: &str| Queue { name: Some(name.into()), ..Queue::without_document(new_queue_id()) };
+        let tiers = [vec![queue("mail")], vec![queue("video")]];
+        let demand = |queued, running| vec![Demand { queued, running }];
+        assert_eq!(
+            summary(&tiers, &[demand(4, 0), demand(1, 2)], &[vec![3], vec![1]]),
+            "mail has 4 queued and 0 running, and gets 3; video has 1 queued and 2 running, and gets 1"
+        );
+        assert_eq!(summary(&[], &[], &[]), "no queue is in its tiers");
+    }
+
+    #[test]
+    fn a_round_begins_every_thirty_seconds() {
+        let begin = tokio::time::Instant::now();
+        let mut turns = Turns::default();
+        let (mut now, mut rounds) = (begin, Vec::new());
+        while now < begin + 3 * INTERVAL {
+            if turns.is_due(now) {
+                turns.begin(now);
+                rounds.push((now - begin).as_secs());
+            }
+            // Each look takes its time.
+            now = turns.next_look(now).max(now + Duration::from_millis(20));
+            assert!(now - begin <= 3 * INTERVAL);
+        }
+        assert_eq!(rounds, [0, 30, 60]);
+        turns.at_once();
+        assert!(turns.is_due(now));
     }
 
     #[test]

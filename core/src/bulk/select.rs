@@ -268,7 +268,7 @@ impl BulkJob {
         BulkFilter::from_document(&self.filter).ok_or_else(|| StoreError::Document {
             collection: "bulk",
             id: self.id.to_hex(),
-            source: Box::new(<bson::error::Error as serde::de::Error>::custom("its filter is none")),
+            why: Box::new(<bson::error::Error as serde::de::Error>::custom("its filter is none")),
         })
     }
 

@@ -22,7 +22,7 @@ pub enum PluginEntry {
     Module,
     /// It is a program with the arguments and the answers of Disbatch 4.4.
     Program(Program),
-    /// It is not to be run as a Perl module.
+    /// It is switched off.
     Off,
     /// What cannot be understood, and why.
     Wrong(String),
@@ -31,12 +31,12 @@ pub enum PluginEntry {
 impl AllowedPlugins {
     /// Whether a queue may be created with `plugin`.
     pub fn allows(&self, plugin: &str) -> bool {
-        self.entries.iter().any(|(name, _)| name == plugin)
+        self.names().any(|name| name == plugin)
     }
 
-    /// All names, in order.
+    /// All names in order, without those that are switched off.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|(name, _)| name.as_str())
+        self.entries().filter(|(_, entry)| **entry != PluginEntry::Off).map(|(name, _)| name)
     }
 
     /// What is said of each.
@@ -148,7 +148,8 @@ mod tests {
             "E": { "type": "nomongo", "command": ["x", "-a"], "args": ["-b"], "timeout": 5 },
             "F": { "type": "mongo", "path": "./x" }, "G": { "type": "later" }, "H": [], "I": { "command": [5] },
         }));
-        assert!(plugins.allows("C") && !plugins.allows("Z"));
+        assert!(plugins.allows("B") && !plugins.allows("C") && !plugins.allows("Z"));
+        assert!(!plugins.names().any(|name| name == "C"), "it is switched off");
         let mut wrong = Vec::new();
         let mut right = Vec::new();
         for (name, entry) in plugins.entries() {

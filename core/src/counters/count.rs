@@ -11,7 +11,7 @@ use bson::oid::ObjectId;
 use bson::{Document, doc};
 use futures::TryStreamExt;
 
-use crate::model::{Phase, QueueId, whole_number};
+use crate::model::{Phase, QueueId, Status, whole_number};
 use crate::store::{Store, StoreError};
 use crate::task::TaskQuery;
 
@@ -202,7 +202,7 @@ fn counting(collection: &str, filter: Document, bound: Option<u64>) -> Document 
 
 fn of_phase(queue: QueueId, phase: Phase) -> Document {
     let statuses = match phase {
-        Phase::Queued => doc! { "$lte": -2 },
+        Phase::Queued => doc! { "$lte": -2, "$nin": Status::STOPPED.to_vec() },
         Phase::Running => doc! { "$in": [-1, 0] },
         Phase::Completed => doc! { "$gte": 1 },
     };

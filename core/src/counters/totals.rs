@@ -73,7 +73,12 @@ impl Totals {
     /// How many tasks `queue` has in a phase. `None`: nothing is known, as no audit has come to it yet. The phase
     /// of those that run is never known.
     pub fn of_phase(&self, queue: QueueId, phase: Phase) -> Option<u64> {
-        self.sum(queue, |status| phase != Phase::Running && Status::from_code(status).phase() == phase)
+        self.sum(queue, |status| phase != Phase::Running && Status::from_code(status).phase() == Some(phase))
+    }
+
+    /// How many tasks `queue` has that do not run. `None`: that is not known.
+    pub fn of_queue(&self, queue: QueueId) -> Option<u64> {
+        self.sum(queue, |_| true)
     }
 
     /// How many tasks `queue` has with one of `statuses`. `None`: that is not known, or one of these has no counter
@@ -195,13 +200,14 @@ mod tests {
         let totals = Totals::of(&[part(5, 2), part(-3, 9)]);
         assert_eq!(totals.of_phase(id, Phase::Queued), None, "nobody knows where they count from");
         let base = doc! {
-            "_id": "base", "version": 3, "q": { &hex: { "n": { "-2": 1_i64, "2": 4_i64 }, "at": at } },
+            "_id": "base", "version": 3, "q": { &hex: { "n": { "-2": 1_i64, "-5": 7_i64, "2": 4_i64 }, "at": at } },
             "audit": { "at": at, "corrected": 5_i64, "queues": 1, "counting_ms": 2_i64 },
         };
         let totals = Totals::of(&[part(5, 2), base, part(-3, 9)]);
         assert_eq!(totals.of_phase(id, Phase::Queued), Some(3));
         assert_eq!(totals.of_phase(id, Phase::Completed), Some(15));
         assert_eq!(totals.of_phase(id, Phase::Running), Some(0));
+        assert_eq!(totals.of_queue(id), Some(25), "with those that were cancelled");
         assert_eq!(totals.of_statuses(id, &[2, 1]), Some(15));
         assert_eq!(totals.of_statuses(id, &[0]), None, "those that run have none");
         assert_eq!(totals.of_statuses(id, &[400]), None, "it shares one with others");

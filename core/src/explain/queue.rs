@@ -24,6 +24,12 @@ pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
         threads(queue, &name),
         limit(facts, queue, &name, reader),
     ];
+    gates.extend(queue.unknown_sort().map(|sort| {
+        let text = format!(
+            "The queue {name} has the unknown order \"{sort}\" (sort), so that it has the default one."
+        );
+        Gate::new("queue_sort", true, text)
+    }));
     gates.extend(rates(facts, &name));
     gates
 }

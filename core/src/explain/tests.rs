@@ -98,6 +98,13 @@ fn a_task_that_nothing_keeps_waits_for_a_moment() {
 }
 
 #[test]
+fn an_unknown_order_of_the_queue_is_told_and_keeps_nothing() {
+    let explanation = explain(&facts(doc! {}, doc! { "sort": "weird" }));
+    let gate = explanation.gates.iter().find(|gate| gate.name == "queue_sort").unwrap();
+    assert!(gate.open && gate.text.contains("unknown order \"weird\""), "{gate:?}");
+}
+
+#[test]
 fn the_status_may_keep_it() {
     let text = |task| summary(&facts(task, doc! { "max_attempts": 4 }));
     assert_eq!(

@@ -80,7 +80,9 @@ impl Search {
         let mut edges = Vec::new();
         for (place, (_, found)) in all.iter().enumerate() {
             let Some(task) = &found.task else { continue };
-            let waiting = ids_in(task, "waiting_for");
+            // One that was cancelled waits for nothing any more.
+            let waits = status(task).is_none_or(|status| !status.has_ended());
+            let waiting = if waits { ids_in(task, "waiting_for") } else { Vec::new() };
             for parent in ids_in(task, "after") {
                 if let Some(before) = places.get(&parent) {
                     edges.push((*before, place, waiting.contains(&parent)));
@@ -97,9 +99,13 @@ fn neighbour(id: ObjectId, found: &Found) -> Neighbour {
     Neighbour {
         id: TaskId(id),
         queue: task.and_then(|task| task.get_object_id("queue").ok()).map(QueueId),
-        status: task.and_then(|task| task.get("status")).and_then(whole_number).map(Status::from_code),
+        status: task.and_then(status),
         distance: found.distance,
     }
+}
+
+fn status(task: &Document) -> Option<Status> {
+    task.get("status").and_then(whole_number).map(Status::from_code)
 }
 
 fn ids_in(task: &Document, field: &str) -> Vec<ObjectId> {
@@ -214,10 +220,12 @@ mod tests {
         );
         search.add(id(1), -1, None);
         search.add(id(7), 1, Some(doc! { "status": -4, "after": [id(5), id(8)], "waiting_for": [] }));
+        search.add(id(6), 1, Some(doc! { "status": -5, "after": [id(5)], "waiting_for": [id(5)] }));
         let neighbours = search.neighbours();
         let ids: Vec<TaskId> = neighbours.tasks.iter().map(|task| task.id).collect();
-        assert_eq!(ids, [TaskId(id(1)), TaskId(id(5)), TaskId(id(7))]);
-        assert_eq!(neighbours.edges, [(0, 1, true), (1, 2, false)]);
+        assert_eq!(ids, [1, 5, 6, 7].map(|number| TaskId(id(number))));
+        let expected = [(0, 1, true), (1, 2, false), (1, 3, false)];
+        assert_eq!(neighbours.edges, expected, "what was cancelled does not wait");
         assert_eq!((neighbours.tasks[0].status, neighbours.tasks[1].queue), (None, Some(QueueId(queue))));
     }
 

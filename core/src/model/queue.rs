@@ -135,6 +135,13 @@ impl Queue {
         }
     }
 
+    /// What `sort` says, where it would decide and nobody knows it.
+    pub fn unknown_sort(&self) -> Option<String> {
+        let decides = matches!(self.policy(), Policy::Sorted(Sort::Default));
+        let unknown = self.sort_order().err().filter(|_| decides)?;
+        Some(unknown.as_str().map_or_else(|| unknown.to_string(), str::to_owned))
+    }
+
     /// Whether a new task may come before those that wait already.
     pub fn may_prefer_new_tasks(&self) -> bool {
         !matches!(self.policy(), Policy::Sorted(Sort::Fifo | Sort::Default))
@@ -173,5 +180,14 @@ mod tests {
         assert_eq!(policy(doc! { "sort": "lifo", "policy": "fair" }), (Policy::Fair, true));
         assert_eq!(policy(doc! { "policy": "priority" }), (Policy::Priority, true));
         assert_eq!(policy(doc! { "sort": 7, "policy": ["fair"] }), (Policy::Sorted(Sort::Default), false));
+        let unknown = |fields: Document| {
+            let mut queue = doc! { "_id": ObjectId::new(), "name": "q" };
+            queue.extend(fields);
+            deserialize_from_document::<Queue>(queue).unwrap().unknown_sort()
+        };
+        assert_eq!(unknown(doc! { "sort": "weird" }).as_deref(), Some("weird"));
+        assert_eq!(unknown(doc! { "sort": 7 }).as_deref(), Some("7"));
+        assert_eq!(unknown(doc! { "sort": "weird", "policy": "fair" }), None, "it decides nothing");
+        assert_eq!(unknown(doc! { "sort": "default" }), None);
     }
 }

@@ -38,7 +38,7 @@ pub enum Status {
 /// The three groups in which Disbatch reports tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// `status <= -2`.
+    /// What waits: `status <= -2`, unless the task has ended ([`Status::STOPPED`]).
     Queued,
     /// -1 and 0.
     Running,
@@ -49,6 +49,9 @@ pub enum Phase {
 impl Status {
     /// What a task has that has not ended.
     pub const LIVE: [Self; 5] = [Self::Deferred, Self::Blocked, Self::Queued, Self::Claimed, Self::Running];
+
+    /// What a task has that has ended without a result.
+    pub const STOPPED: [Self; 3] = [Self::Orphaned, Self::Cancelled, Self::Terminated];
 
     /// The number in the database.
     pub const fn code(self) -> i64 {
@@ -84,12 +87,13 @@ impl Status {
         }
     }
 
-    /// The group in which the task is reported.
-    pub const fn phase(self) -> Phase {
-        match self.code() {
-            ..=-2 => Phase::Queued,
-            -1 | 0 => Phase::Running,
-            1.. => Phase::Completed,
+    /// The group in which the task is reported. `None`: it has ended without a result, which is in no group.
+    pub const fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Orphaned | Self::Cancelled | Self::Terminated => None,
+            Self::Claimed | Self::Running => Some(Phase::Running),
+            other if other.code() >= 1 => Some(Phase::Completed),
+            _ => Some(Phase::Queued), // Whatever else is negative waits.
         }
     }
 
@@ -100,7 +104,7 @@ impl Status {
 
     /// Whether the task is over: nothing happens to it any more unless someone wants it.
     pub const fn has_ended(self) -> bool {
-        matches!(self, Self::Terminated | Self::Cancelled | Self::Orphaned) || self.code() >= 1
+        matches!(self.phase(), None | Some(Phase::Completed))
     }
 
     /// Whether a plugin may end a task with this status: any positive number.
@@ -175,9 +179,16 @@ mod tests {
         }
 
         #[test]
-        fn phases_are_the_ranges_of_the_design(code in -20i64..20) {
-            let expected = if code <= -2 { Phase::Queued } else if code <= 0 { Phase::Running } else { Phase::Completed };
-            prop_assert_eq!(Status::from_code(code).phase(), expected);
+        fn phases_are_the_ranges_of_the_design_without_what_has_stopped(code in -20i64..20) {
+            let expected = match code {
+                -6 | -5 | -3 => None,
+                ..=-2 => Some(Phase::Queued),
+                -1 | 0 => Some(Phase::Running),
+                1.. => Some(Phase::Completed),
+            };
+            let status = Status::from_code(code);
+            prop_assert_eq!(status.phase(), expected);
+            prop_assert_eq!(Status::STOPPED.contains(&status), expected.is_none());
         }
     }
 

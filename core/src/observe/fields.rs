@@ -1,13 +1,16 @@
 //! Chosen fields of tasks, and whether they have changed since somebody has seen them.
 
 use disbatch_operation::operation;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 
+use super::Observed;
+use crate::live::LiveStream;
 use crate::model::TaskId;
+use crate::output::StreamName;
 use crate::store::{Store, StoreError};
 use crate::task::TaskQuery;
 
@@ -39,22 +42,60 @@ impl Chosen {
             names.into_iter().filter_map(|name| task.remove(&name).map(|value| (name, value))).collect();
         // What is no document cannot be stored, so this does not fail.
         let bytes = bson::serialize_to_vec(&fields).unwrap_or_default();
-        let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        (Self { fields, seen: hash.chars().take(DIGITS).collect() }, bytes.len())
+        (Self { fields, seen: digits(&bytes) }, bytes.len())
     }
 }
 
+/// Chosen fields of a task, and what is not in its document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// The fields. Other output that has come while it runs is another `seen`.
+    pub chosen: Chosen,
+    /// Whether the task is over.
+    pub ended: bool,
+    /// While it runs, how many bytes there are so far of each stream of output among the fields.
+    pub live: BTreeMap<StreamName, u64>,
+}
+
+impl Watched {
+    fn of(task: Document, seen: &Observed, live: BTreeMap<StreamName, u64>) -> Self {
+        let mut chosen = Chosen::of(task);
+        if live.values().any(|bytes| *bytes > 0) {
+            let told = format!("{} {} {live:?}", chosen.seen, seen.attempt());
+            chosen.seen = digits(told.as_bytes());
+        }
+        Self { chosen, ended: seen.task.status.has_ended(), live }
+    }
+}
+
+/// Tells some bytes from others.
+fn digits(bytes: &[u8]) -> String {
+    let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    hash.chars().take(DIGITS).collect()
+}
+
 impl Store {
-    /// Chosen fields of a task, also of one in the archive. `None`: there is no such task.
+    /// Chosen fields of a task, also of one in the archive, with the output that comes while it runs. `None`: there is no such
+    /// task.
     ///
     /// # Errors
     /// The database cannot be reached, or refuses the fields.
-    pub async fn chosen_fields(
+    #[operation(task = %id)]
+    pub async fn watch_fields(
         &self,
         id: TaskId,
         projection: &Document,
-    ) -> Result<Option<Chosen>, StoreError> {
-        Ok(self.find_task_fields(id, projection.clone()).await?.map(Chosen::of))
+    ) -> Result<Option<Watched>, StoreError> {
+        let Some(seen) = self.observe_task(id).await? else { return Ok(None) };
+        let mut live = BTreeMap::new();
+        for stream in StreamName::BOTH {
+            if seen.is_running() && projection.contains_key(stream.as_str()) {
+                let of = LiveStream { task: id, attempt: seen.attempt(), stream };
+                live.insert(stream, self.live_end(of).await?);
+            }
+        }
+        let task = self.find_task_fields(id, projection.clone()).await?;
+        Ok(task.map(|task| Watched::of(task, &seen, live)))
     }
 
     /// Chosen fields of those of `tasks` that `filter` finds, also of those in the archive. `None`: they have more than

@@ -169,7 +169,7 @@ pub(super) fn understood(document: Document) -> Result<Schedule, StoreError> {
     read(document).map_err(|error| StoreError::Document {
         collection: COLLECTION,
         id,
-        source: Box::new(serde::de::Error::custom(error)),
+        why: Box::new(serde::de::Error::custom(error)),
     })
 }
 

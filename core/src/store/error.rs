@@ -1,4 +1,5 @@
-//! What can go wrong with the database, in one line each.
+//! What can go wrong with the database, in one line each. A message has its cause in it, so no error has a `source`: who prints
+//! a chain would print the cause twice.
 
 use bson::Document;
 use mongodb::error::{ErrorKind, WriteFailure as DriverWriteFailure};
@@ -15,16 +16,12 @@ pub enum StoreError {
     Unreachable {
         /// What the driver found.
         reason: String,
-        /// The driver's error.
-        source: mongodb::error::Error,
     },
     /// The server does not let us in.
     #[error("MongoDB refused the credentials: {reason}")]
     Refused {
         /// What the server said.
         reason: String,
-        /// The driver's error.
-        source: mongodb::error::Error,
     },
     /// The server has not confirmed writes: it is no primary any more, or has not heard from a majority. They may
     /// have been made.
@@ -35,16 +32,16 @@ pub enum StoreError {
     },
     /// The server rejected the operation.
     #[error("{}", describe(.0))]
-    Database(#[source] mongodb::error::Error),
+    Database(mongodb::error::Error),
     /// A document cannot be understood.
-    #[error("cannot read document {id} of {collection}: {source}")]
+    #[error("cannot read document {id} of {collection}: {why}")]
     Document {
         /// The collection.
         collection: &'static str,
         /// The document's id.
         id: String,
         /// What is wrong with it.
-        source: Box<bson::error::Error>,
+        why: Box<bson::error::Error>,
     },
     /// A file of task output is incomplete.
     #[error("output file {id} is damaged: {reason}")]
@@ -64,7 +61,7 @@ pub enum StoreError {
     },
     /// Reading captured output from disk failed.
     #[error("cannot read captured output: {0}")]
-    Spool(#[source] std::io::Error),
+    Spool(std::io::Error),
 }
 
 /// How the server rejected a write.
@@ -166,18 +163,16 @@ impl StoreError {
 impl From<mongodb::error::Error> for StoreError {
     fn from(source: mongodb::error::Error) -> Self {
         match source.kind.as_ref() {
-            ErrorKind::ServerSelection { message, .. } => {
-                Self::Unreachable { reason: shorten(message), source }
-            }
-            ErrorKind::Io(error) => Self::Unreachable { reason: error.to_string(), source },
+            ErrorKind::ServerSelection { message, .. } => Self::Unreachable { reason: shorten(message) },
+            ErrorKind::Io(error) => Self::Unreachable { reason: error.to_string() },
             ErrorKind::ConnectionPoolCleared { message, .. } => {
-                Self::Unreachable { reason: shorten(message), source }
+                Self::Unreachable { reason: shorten(message) }
             }
-            ErrorKind::DnsResolve { message, .. } => Self::Unreachable { reason: shorten(message), source },
-            ErrorKind::Authentication { message, .. } => Self::Refused { reason: shorten(message), source },
+            ErrorKind::DnsResolve { message, .. } => Self::Unreachable { reason: shorten(message) },
+            ErrorKind::Authentication { message, .. } => Self::Refused { reason: shorten(message) },
             // 13 Unauthorized, 18 AuthenticationFailed
             ErrorKind::Command(command) if matches!(command.code, 13 | 18) => {
-                Self::Refused { reason: command.message.clone(), source }
+                Self::Refused { reason: command.message.clone() }
             }
             _ => Self::Database(source),
         }
@@ -224,5 +219,5 @@ pub(crate) fn typed<T: serde::de::DeserializeOwned>(
     // As bytes, so that what looks like extended JSON can be read as it is.
     bson::serialize_to_vec(&document)
         .and_then(|bytes| bson::deserialize_from_slice(&bytes))
-        .map_err(|source| StoreError::Document { collection, id, source: Box::new(source) })
+        .map_err(|why| StoreError::Document { collection, id, why: Box::new(why) })
 }

@@ -232,11 +232,10 @@ impl Store {
     }
 }
 
-/// The oldest `mtime` that a run without a lease may have in `queue`, if the operator has set a limit.
-pub fn unleased_limit(queue: &Queue, now: DateTime) -> Option<DateTime> {
+/// How long a run without a lease may take in `queue`, if the operator has set a limit.
+pub fn unleased_limit(queue: &Queue) -> Option<Duration> {
     let seconds = queue.rest.get("unleased_limit").and_then(crate::model::number)?;
-    let limit = Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())?;
-    Some(long_ago(now, limit))
+    Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())
 }
 
 /// Tasks that were claimed for `node` without a lease, long ago.
@@ -284,7 +283,8 @@ fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {
     format!("{why}; given up after {} failed attempts", failures + 1)
 }
 
-fn long_ago(now: DateTime, duration: Duration) -> DateTime {
+/// The time so long before `now`.
+pub fn long_ago(now: DateTime, duration: Duration) -> DateTime {
     DateTime::from_millis(now.timestamp_millis().saturating_sub(super::transition::millis(duration)))
 }
 

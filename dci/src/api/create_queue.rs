@@ -37,6 +37,9 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     then::or_page(then::is_form(&params), create(&state, &who, &params).await)
 }
 
+/// What people are told where programs get the structures of Perl's driver.
+pub const NAME_TAKEN: &str = "there is a queue with this name already";
+
 async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     let (name, plugin) = checked(&*state.catalogue().await?, params)?;
     let id = new_queue_id();
@@ -47,6 +50,9 @@ async fn create(state: &State, who: &Who, params: &Params) -> Answer {
             then::answer(params, json::ok(&result))
         }
         Err(error) => match error.write_failure() {
+            Some(failure) if failure.is_duplicate_key() && then::is_form(params) => {
+                Err(HttpError::bad_request(NAME_TAKEN))
+            }
             Some(failure) if failure.is_duplicate_key() => {
                 let body = legacy::duplicate_on_insert(&failure, id.0, name, plugin);
                 Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(body, "id", Value::Null)))

@@ -102,6 +102,10 @@ pub async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<Tas
     }
 }
 
+/// Why there are no new tasks where nothing is wrong.
+const NOTHING: &str =
+    "no tasks were made: 'params' is an empty list, or the filter finds no document of the collection";
+
 /// What is known of a submission before its tasks are looked at.
 pub struct Prepared {
     /// The queue, which accepts tasks.
@@ -130,12 +134,13 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
     steps::check(state, who, &queue, &options.steps).await?;
     files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
     let once = options::once(params, queue.id, &state.keys)?;
-    let wants_a_look = !queue.is_accepting() || !options.after.is_empty();
+    let wants_a_look = !queue.is_accepting() || !options.after.is_empty() || options.files.is_some();
     if wants_a_look && !is_repetition(state, queue.id, once.as_ref()).await? {
         if !queue.is_accepting() {
             return Err(accepts_nothing(&queue));
         }
         gates::check(state, who, &options).await?;
+        files::check_input(state, who, &options).await?;
     }
     Ok(Prepared { queue, options, once })
 }
@@ -174,7 +179,7 @@ pub async fn submit(
 /// There are none.
 pub fn answer(ids: Vec<TaskId>) -> Answer {
     if ids.is_empty() {
-        let body = legacy::with(legacy::insert_many_result(&ids), "error", "Unknown error");
+        let body = legacy::with(legacy::insert_many_result(&ids), "error", NOTHING);
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
     if ids.len() <= AT_ONCE {

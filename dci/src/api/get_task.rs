@@ -4,25 +4,25 @@ use actix_web::HttpRequest;
 use actix_web::web::{Data, Path};
 use bson::Document;
 use disbatch_core::model::TaskId;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::json::{self, Dates};
-use crate::openapi::{Details, ErrorBody, OfRead, Task};
-use crate::params::{Params, wants_details};
+use crate::openapi::{ErrorBody, OfRead, OneTask, Task};
+use crate::params::Params;
+use crate::query::Shape;
 use crate::state::State;
-use crate::{accept, fields, ui};
+use crate::{accept, json, rows, ui};
 
-/// One task, also if it is in the archive: JSON for people, or a page. With the option `.details`, JSON has also
-/// how it was run.
+/// One task, also if it is in the archive: JSON over many lines, or a page. The options `.full`, `.terse` and `.epoch` say how it is written;
+/// with `.details`, JSON has also how it was run.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}", tag = "tasks", operation_id = "getTask",
-    params(("id" = String, Path, description = "Its id."), Details),
+    params(("id" = String, Path, description = "Its id."), OneTask),
     responses(
         (
             status = 200, content((Task = "application/json"), (String = "text/html")),
@@ -45,11 +45,10 @@ pub async fn handle(
     if accept::wants_html(&request) {
         return Ok(ui::task::respond(&state, &who, &id).await);
     }
+    // Options that cannot be read are as good as none, as to Perl's DCI.
+    let shape = Shape::of(&params.unwrap_or_default());
     Ok(match find(&state, &id).await {
-        Ok(task) => {
-            let task = fields::of_task(task, wants_details(params));
-            json::ok_pretty(&Value::Object(json::from_document(&task, Dates::Text)))
-        }
+        Ok(task) => json::ok_pretty(&rows::view(&state.store, task, shape).await?),
         Err(error) => {
             let body = json::pretty(&json!({ "error": error.message() }));
             error.response().content_type(json::CONTENT_TYPE).body(body)

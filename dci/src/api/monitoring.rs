@@ -90,7 +90,10 @@ fn queuebalance(found: BalanceDocument, now: DateTime) -> Value {
     if found.status.as_deref() == Some("CRITICAL") {
         return check("CRITICAL", &message);
     }
-    let age = age(found.timestamp, now);
+    let Some(last) = found.timestamp else {
+        return check("CRITICAL", "queuebalanced not running: it has not run yet");
+    };
+    let age = age(Some(last), now);
     if age > STALE_SECONDS {
         return check("CRITICAL", &format!("queuebalanced not running for {age}s"));
     }
@@ -156,7 +159,7 @@ mod tests {
         assert_eq!(of(doc! { "status": "CRITICAL", "message": "m" }), check("CRITICAL", "m"));
         let gone = check("CRITICAL", "queuebalanced not running for 61s");
         assert_eq!(of(doc! { "status": "OK", "message": "runs", "timestamp": ago(61) }), gone);
-        let never = check("CRITICAL", "queuebalanced not running for 1795163076s");
+        let never = check("CRITICAL", "queuebalanced not running: it has not run yet");
         assert_eq!(of(doc! {}), never);
         assert_eq!(of(doc! { "status": "odd", "timestamp": at })["status"], "CRITICAL");
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
-use bson::{Bson, Document};
+use bson::{Bson, DateTime, Document};
+use disbatch_core::model::whole_number;
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
@@ -15,7 +16,8 @@ use crate::params::Params;
 use crate::state::State;
 use crate::{changes, json, legacy};
 
-/// Sets `max_tasks`, `queues` and, if given, `disabled` of the document of `QueueBalance`.
+/// Sets `max_tasks`, `queues` and, if given, `disabled` of the document of `QueueBalance`: until when it does nothing, in seconds
+/// since 1970.
 ///
 /// # Errors
 /// A parameter is missing or wrong, or the database cannot be reached.
@@ -41,8 +43,17 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
     };
     let known = get_balance::known_queues(&state).await?.into_iter().collect();
     let fields = checked(&params.fields, Some(&known)).map_err(|message| failed(&message))?;
+    if has_passed(&fields, state.store.now()) {
+        return Err(failed("'disabled' is a time that has passed already"));
+    }
     changes::save_balance(&state, &who, fields).await?;
     Ok(json::ok(&json!({ "status": "success: queuebalance modified" })))
+}
+
+/// Whether it was to be disabled until a time before `now`. 0 is no time: it stands for null.
+fn has_passed(fields: &Document, now: DateTime) -> bool {
+    let until = fields.get("disabled").and_then(whole_number).filter(|until| *until != 0);
+    until.is_some_and(|until| until < now.timestamp_millis() / 1000)
 }
 
 fn failed(message: &str) -> HttpError {
@@ -150,6 +161,16 @@ mod tests {
         assert_eq!(check(fields).unwrap(), stored);
         let empty = json!({"max_tasks": {}, "queues": [], "disabled": null});
         assert_eq!(check(empty).unwrap(), doc! { "max_tasks": {}, "queues": [], "disabled": Bson::Null });
+    }
+
+    #[test]
+    fn it_is_not_disabled_until_a_time_that_has_passed() {
+        let now = DateTime::from_millis(1_795_163_067_344);
+        let of = |until: Bson| has_passed(&doc! { "disabled": until }, now);
+        assert!(of(Bson::Int32(1000)) && of(Bson::Int64(1_795_163_066)));
+        assert!(!of(Bson::Int64(1_795_163_067)) && !of(Bson::Int64(4_102_444_800)));
+        assert!(!of(Bson::Int32(0)) && !of(Bson::Null), "nothing is meant");
+        assert!(!has_passed(&doc! {}, now));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use disbatch_core::model::{FILES, Policy};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
+use crate::api::create_queue::NAME_TAKEN;
 use crate::api::{Answer, create_tasks, then};
 use crate::catalogue::Catalogue;
 use crate::error::HttpError;
@@ -109,6 +110,9 @@ async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         Ok(updated) => updated,
         Err(error) => {
             return Err(match error.write_failure() {
+                Some(failure) if failure.is_duplicate_key() && then::is_form(params) => {
+                    HttpError::bad_request(NAME_TAKEN)
+                }
                 Some(failure) if failure.is_duplicate_key() => {
                     HttpError::with_body(StatusCode::BAD_REQUEST, legacy::duplicate_on_update(&failure))
                 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actix_web::web::{Data, Path};
 use bson::{Bson, Document};
 use disbatch_core::model::{Status, TaskId};
-use disbatch_core::observe::Observed;
+use disbatch_core::observe::{Observed, Watched};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -28,7 +28,8 @@ const LONGEST: i64 = 600;
 ///
 /// With `.fields`: waits until one of these fields is not what it was when `.since` was told as `seen`, here or by
 /// `GET /tasks/query` with the same fields, and tells the fields and the next `seen`. No change in between is missed; of several
-/// the last one is told. Without `.since` the answer comes at once.
+/// the last one is told. Without `.since` the answer comes at once. With `stdout` or `stderr` among the fields, output that comes
+/// while the task runs is a change, too: `live` tells how many bytes there are, which `GET /tasks/{id}/stdout` has.
 ///
 /// The answer comes at the timeout at the latest; `changed` tells whether what was waited for has happened. It may
 /// come earlier if this server stops.
@@ -78,13 +79,18 @@ async fn wait_for_fields(
     let mut waiter = state.watch.wait_for(task, &state.store);
     loop {
         waiter.mark();
-        let now = state.store.chosen_fields(task, fields).await.map_err(HttpError::from_search)?;
-        let now = now.ok_or_else(|| task_action::not_found(&task.to_string()))?;
-        let changed = since.as_ref() != Some(&now.seen);
+        let now = state.store.watch_fields(task, fields).await.map_err(HttpError::from_search)?;
+        let Watched { chosen, ended, live } = now.ok_or_else(|| task_action::not_found(&task.to_string()))?;
+        let changed = since.as_ref() != Some(&chosen.seen);
         let left = end.saturating_duration_since(Instant::now());
         if changed || left.is_zero() || !waiter.change(left).await {
-            let mut answer = query_tasks::view(task, &now);
+            let mut answer = query_tasks::view(task, &chosen);
             answer["changed"] = changed.into();
+            answer["ended"] = ended.into();
+            if !live.is_empty() {
+                let live = live.into_iter().map(|(stream, bytes)| (stream.as_str().to_owned(), bytes.into()));
+                answer["live"] = Value::Object(live.collect());
+            }
             return Ok(json::ok(&answer));
         }
     }

@@ -1,5 +1,7 @@
 //! What rules of admission and tenants look like, and chosen fields of tasks. These types are never made: they only describe.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr};
@@ -211,6 +213,10 @@ pub struct ChosenTask {
     seen: String,
     /// Whether they are not what they were; only where that was waited for.
     changed: Option<bool>,
+    /// Whether the task is over; only where a change was waited for.
+    ended: Option<bool>,
+    /// How many bytes of `stdout` and `stderr` there are so far; only where a change of these was waited for, while the task runs.
+    live: Option<BTreeMap<String, u64>>,
 }
 
 /// One for each id, or null.

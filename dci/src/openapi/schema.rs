@@ -175,6 +175,24 @@ pub struct Details {
     details: Option<String>,
 }
 
+/// How a task is written.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct OneTask {
+    /// With all fields. On unless empty or 0, as all switches.
+    #[param(rename = ".details")]
+    details: Option<String>,
+    /// Output that is in `GridFS` as text.
+    #[param(rename = ".full")]
+    full: Option<String>,
+    /// `[terse mode]` in place of output.
+    #[param(rename = ".terse")]
+    terse: Option<String>,
+    /// Times as seconds since 1970.
+    #[param(rename = ".epoch")]
+    epoch: Option<String>,
+}
+
 /// Which tasks, and how they are written. Other fields of an index of `tasks` may be given too.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -59,7 +59,15 @@ impl Exchange<'_> {
             if let Committed::Done(done) = self.ask("completing the output files", commit).await? {
                 let (files, bytes) = (done.count, done.bytes);
                 tracing::info!(set = %output.name, version = done.version, files, bytes, "output files are stored");
-                return Ok(notes.lines("things that are not stored").collect());
+                let mut lines: Vec<String> = notes.lines("things that are not stored").collect();
+                if files == 0 && !output.patterns.is_empty() {
+                    let patterns = output.patterns.join(", ");
+                    let (name, version) = (&output.name, done.version);
+                    lines.push(format!(
+                        "disbatch: no file matches {patterns}: version {version} of the file set {name} is empty\n"
+                    ));
+                }
+                return Ok(lines);
             }
         }
         Err(Trouble::Busy)

@@ -1,6 +1,7 @@
 //! The variables that tell a plugin about its task.
 
 use bson::{Bson, DateTime};
+use disbatch_core::model::whole_number;
 use disbatch_core::secrets::SecureParams;
 use disbatch_core::task::STORAGE;
 use zeroize::Zeroizing;
@@ -43,6 +44,17 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
             ("DISBATCH_STEPS", step.of.to_string()),
             ("DISBATCH_STEP_NAME", without_end(&step.name)),
         ]);
+    }
+    if let Some(array) = task.rest.get("array").and_then(Bson::as_document) {
+        let index = array.get("index").and_then(whole_number).unwrap_or_default().to_string();
+        let value = match array.get("value") {
+            None => index.clone(),
+            Some(Bson::String(text)) => without_end(text),
+            Some(other) => json(other),
+        };
+        let id = array.get_object_id("id").map(|id| id.to_hex()).unwrap_or_default();
+        variables.extend([("DISBATCH_ARRAY_ID", id), ("DISBATCH_ARRAY_INDEX", index)]);
+        variables.extend(Some(("DISBATCH_ARRAY_VALUE", value)).filter(|(_, value)| value.len() <= LONGEST));
     }
     let storage = task.rest.get(STORAGE).filter(|storage| **storage != Bson::Null);
     let long = [("JOB_PARAMS", json(task.params())), ("JOB_STORAGE", storage.map_or_else(String::new, json))];
@@ -175,6 +187,25 @@ mod tests {
         assert_eq!((named("DISBATCH_STEP"), named("DISBATCH_STEPS")), ("2", "3"));
         assert_eq!(named("DISBATCH_STEP_NAME"), "convert");
         assert_eq!(named("JOB_SECURE_PARAMS"), r#"{"password":"horse"}"#);
+    }
+
+    #[test]
+    fn an_element_of_an_array_knows_which_it_is() {
+        let of_array = |array: Document| {
+            let variables = of(doc! { "array": array }, doc! {}, &About::default());
+            ["ID", "INDEX", "VALUE"].map(|name| variables.get(&*format!("DISBATCH_ARRAY_{name}")).cloned())
+        };
+        let id = ObjectId::from_bytes([9; 12]);
+        let expected = |value: &str| [id.to_hex().as_str(), "3", value].map(|text| Some(text.to_owned()));
+        assert_eq!(of_array(doc! { "id": id, "index": 3_i64 }), expected("3"));
+        assert_eq!(of_array(doc! { "id": id, "index": 3_i64, "value": "a b.tif" }), expected("a b.tif"));
+        assert_eq!(of_array(doc! { "id": id, "index": 3_i64, "value": 7_i64 }), expected("7"));
+        assert_eq!(
+            of_array(doc! { "id": id, "index": 3_i64, "value": { "a": [1] } }),
+            expected(r#"{"a":[1]}"#)
+        );
+        let long = doc! { "id": id, "index": 3_i64, "value": "x".repeat(LONGEST + 1) };
+        assert_eq!(of_array(long)[2], None);
     }
 
     #[test]

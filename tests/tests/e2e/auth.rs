@@ -359,7 +359,14 @@ async fn users_are_brought_up_to_date_and_replaced() -> anyhow::Result<()> {
     let secured = Secured::new(json!({})).await?;
     let (code, text) = secured.create_users(&[]).await?;
     assert_eq!(code, Some(255), "there is no root yet: {text}");
-    assert!(text.contains("MongoDB refused the credentials"), "{text}");
+    assert!(
+        text.contains("cannot work as the MongoDB user 'root': MongoDB refused the credentials"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("Kind:") && !text.contains("labels"),
+        "a sentence, and nothing of the driver: {text}"
+    );
     assert_eq!(secured.create_users(&["--create_root"]).await?.0, Some(0));
     let (code, text) = secured.create_users(&["--create_root"]).await?;
     assert_eq!(code, Some(255), "{text}");
@@ -388,4 +395,14 @@ async fn users_are_brought_up_to_date_and_replaced() -> anyhow::Result<()> {
     refused(&plugin, vec![find("mail")]).await?;
     refused(&secured.database_as("task_runner", "t").await?, vec![update("queues")]).await?;
     secured.server.stop().await
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_not_there_is_told_once() -> anyhow::Result<()> {
+    let arguments = ["create-users", "--config", "/does/not/exist"];
+    let output = Command::new(binary("disbatch")?).args(arguments).output().await?;
+    let text = String::from_utf8(output.stderr)?;
+    assert_eq!(text, "cannot read configuration /does/not/exist: No such file or directory (os error 2)\n");
+    assert_eq!(output.status.code(), Some(255));
+    Ok(())
 }

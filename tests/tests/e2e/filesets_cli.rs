@@ -63,7 +63,8 @@ fn read(folder: &Path, path: &str) -> anyhow::Result<String> {
 #[tokio::test]
 async fn a_task_gets_what_was_put_there_and_leaves_what_is_got() -> anyhow::Result<()> {
     let world = world().await?;
-    let queue = world.script_queue(DOUBLE, 1).await?.to_string();
+    let queue_id = world.script_queue(DOUBLE, 1).await?;
+    let queue = queue_id.to_string();
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
     let _den = world.den("n1")?;
     let folder = tempfile::tempdir()?;
@@ -121,10 +122,20 @@ async fn a_task_gets_what_was_put_there_and_leaves_what_is_got() -> anyhow::Resu
     expect(&dci, folder, &run, "").await?;
     expect(&dci, folder, &["files", "get", "result", "second"], "Got version 2 of result: 1 file").await?;
     ensure!(read(folder, "second/numbers/a.txt")? == "4\n8\n");
-    // A set that is not there is said, and nothing is run.
+    // A set that is not there is said at once, and there is no task.
+    let before = world.count(queue_id, doc! {}).await?;
     let missing = disbatch(&dci, folder, &["run", &queue, "n=1", "--files-in", "nosuch"])?.output().await?;
     let text = String::from_utf8(missing.stderr)?;
-    ensure!(missing.status.code() == Some(102) && text.contains("nosuch"), "{:?} {text}", missing.status);
+    ensure!(
+        missing.status.code() == Some(255) && text.contains("no file set 'nosuch'"),
+        "{:?} {text}",
+        missing.status
+    );
+    ensure!(world.count(queue_id, doc! {}).await? == before, "nothing is made");
+    // It may be there by the time that a task starts later, or after another one.
+    let later = ["create-task", &queue, "n", "1", "--files-in", "nosuch@7", "--delay", "3600"];
+    let delayed = disbatch(&dci, folder, &later)?.output().await?;
+    ensure!(delayed.status.success(), "{}", String::from_utf8_lossy(&delayed.stderr));
     world.end().await
 }
 

@@ -153,6 +153,21 @@ async fn runs_without_a_lease_are_left_alone_unless_the_operator_sets_a_limit() 
     world.end().await
 }
 
+#[tokio::test]
+async fn a_limit_without_a_lease_is_kept_soon_after_a_den_has_started() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    // After so long a lease nobody would see it.
+    world.configure(json!({ "lease": 3600 }))?;
+    let queue = world.script_queue(ENDLESS, 5).await?;
+    world.update_queue(queue, doc! { "unleased_limit": 1 }).await?;
+    let perls = world.claimed(queue, doc! {}, "perl").await?;
+    let hour_ago = DateTime::from_millis(world.store().now().timestamp_millis() - 3_600_000);
+    world.set(perls, doc! { "status": 0, "mtime": hour_ago }).await?;
+    let _den = world.den("n1")?;
+    world.until_status(perls, -6).await?;
+    world.end().await
+}
+
 /// A task that runs under `den`, its first output written, and the process of its runner.
 async fn running(world: &World, queue: QueueId) -> anyhow::Result<(TaskId, Pid)> {
     let ids = world.submit(queue, vec![doc! {}]).await?;

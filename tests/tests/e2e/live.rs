@@ -9,11 +9,12 @@ use disbatch_core::live::{CHUNK_BYTES, KEPT_BYTES, LiveStream};
 use disbatch_core::model::TaskId;
 use disbatch_core::output::StreamName;
 use disbatch_core::store::Store;
-use disbatch_tests::{PATIENCE, Script, World, binary, eventually};
+use disbatch_tests::{Dci, PATIENCE, Script, World, binary, eventually};
 use futures::TryStreamExt;
 use mongodb::Collection;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -326,5 +327,47 @@ async fn a_dci_that_stops_does_not_wait_for_its_followers() -> anyhow::Result<()
     assert!(began.elapsed().as_secs() < 25, "it waited for those who follow");
     let followed = timeout(PATIENCE, follower.wait_with_output()).await??;
     assert!(!followed.status.success(), "what is not complete does not look as if it were");
+    world.end().await
+}
+
+#[tokio::test]
+async fn who_waits_for_output_hears_of_it_while_it_comes() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.script_queue(Script { name: "Printer", text: PRINTER }, 1).await?;
+    let _den = world.den("n1")?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let task = world.submit(queue, vec![printer(&world, doc! {})]).await?[0];
+    world.until_status(task, 0).await?;
+    let wait = format!("/tasks/{task}/wait?.fields=stdout");
+    let before = dci.get(&wait).await?;
+    assert_eq!((&before["ended"], &before["live"]), (&json!(false), &json!({ "stdout": 0 })));
+    let seen = |answer: &Value| answer["seen"].as_str().map(str::to_owned).context("no seen");
+    let since = seen(&before)?;
+    let same = dci.get(&format!("{wait}&.since={since}&.timeout=0")).await?;
+    assert_eq!((&same["changed"], &same["seen"]), (&json!(false), &json!(since)));
+
+    // Nothing of the task's document changes.
+    let write = async { world.store().append_live(stdout(task, 1), 0, b"one line\n").await };
+    let address = format!("{wait}&.since={since}&.timeout=60");
+    let (answer, wrote) = tokio::join!(dci.get(&address), write);
+    wrote?;
+    let answer = answer?;
+    assert_eq!((&answer["changed"], &answer["live"]), (&json!(true), &json!({ "stdout": 9 })));
+    assert_eq!(answer["fields"], json!({ "stdout": null }), "the task holds none yet");
+    // Who asks for other fields is not woken by it.
+    let other = dci.get(&format!("/tasks/{task}/wait?.fields=node")).await?;
+    assert!(other.get("live").is_none() && other["ended"] == false, "{other}");
+
+    go(&world)?;
+    let mut since = seen(&answer)?;
+    let ended = eventually("the end of the task", || async {
+        let answer = dci.get(&format!("{wait}&.since={since}&.timeout=10")).await?;
+        Ok((answer["ended"] == true).then_some(answer))
+    })
+    .await?;
+    assert_eq!(ended["fields"], json!({ "stdout": "the end\n" }));
+    assert!(ended.get("live").is_none(), "{ended}");
+    since = seen(&ended)?;
+    assert_eq!(dci.get(&format!("{wait}&.since={since}&.timeout=0")).await?["changed"], false);
     world.end().await
 }

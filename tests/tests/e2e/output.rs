@@ -8,10 +8,10 @@ use bson::{Bson, Document, doc};
 use disbatch_core::model::TaskId;
 use disbatch_core::output::{CHUNK_SIZE, Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_tests::{Script, Server, World};
+use disbatch_tests::{Dci, Script, Server, World};
 use futures::TryStreamExt;
 use nix::sys::resource::{UsageWho, getrusage};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Does in an exec plugin what the recorded plugin did in Perl. Modes that return something other than
 /// a hash, or that die in Perl's way, have no counterpart.
@@ -295,5 +295,25 @@ async fn a_flood_of_output_does_not_take_the_runner_over_64_mib() -> anyhow::Res
     }
     let peak_kib = getrusage(UsageWho::RUSAGE_CHILDREN)?.max_rss();
     assert!(peak_kib < 64 * 1024, "the runner took {peak_kib} KiB");
+    world.end().await
+}
+
+#[tokio::test]
+async fn one_task_is_written_as_its_options_say() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.queue("NoSuchPlugin", doc! {}).await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    let id = put(&world.store(), Encoding::Text, b"large").await?;
+    world.set(task, doc! { "status": 1, "stdout": id, "stderr": "small" }).await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let get = async |options: &str| dci.get(&format!("/tasks/{task}{options}")).await;
+    let plain = get("").await?;
+    assert_eq!(plain["stdout"]["$oid"], id.to_hex());
+    let full = get("?.full=1").await?;
+    assert_eq!((&full["stdout"], &full["stderr"]), (&json!("large"), &json!("small")));
+    let terse = get("?.terse=1").await?;
+    assert_eq!((&terse["stdout"], &terse["stderr"]), (&plain["stdout"], &json!("[terse mode]")));
+    assert!(plain["ctime"].is_string() && get("?.epoch=1").await?["ctime"].is_f64());
+    assert!(plain.get("history").is_none() && get("?.details=1&.pretty=1").await?["history"].is_array());
     world.end().await
 }

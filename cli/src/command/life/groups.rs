@@ -43,10 +43,10 @@ fn asked(which: &GroupsOptions, options: &ListingOptions) -> Value {
 
 fn text(page: &Value, screen: Screen) -> String {
     let groups = page.get("groups").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let table = TABLE.render(groups, screen);
-    let next = page.get("next").and_then(Value::as_str);
-    let next = next.map(|next| format!("There are more: --after '{next}'\n")).unwrap_or_default();
-    table + &next
+    match page.get("next").and_then(Value::as_str) {
+        Some(next) => format!("{}The next ones: --after '{next}'\n", TABLE.render_some(groups, screen)),
+        None => TABLE.render(groups, screen),
+    }
 }
 
 fn name(group: &Value) -> String {
@@ -81,7 +81,7 @@ mod tests {
             text.contains("ann        | 1000+   | 2       | 40  | 1.3      | 3      | its turn is next |"),
             "{text}"
         );
-        assert!(text.ends_with("There are more: --after 'ann'\n"), "{text}");
+        assert!(text.ends_with("\n2 groups of more.\nThe next ones: --after 'ann'\n"), "{text}");
     }
 
     #[test]

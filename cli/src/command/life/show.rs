@@ -1,5 +1,6 @@
 //! `disbatch show ID`
 
+use disbatch_core::model::Status;
 use serde_json::Value;
 
 use crate::api::Client;
@@ -55,11 +56,15 @@ fn text(task: &Value) -> String {
 
 /// How far each step is: `convert (My::Convert): failed, code 1, 3.2 s`.
 fn steps(task: &Value) -> impl Iterator<Item = (String, String)> {
+    let code = |of: &Value| of.get("status").and_then(Value::as_i64);
+    let is_over = code(task).is_some_and(status::has_ended);
     let steps = task.get("steps").and_then(Value::as_array).into_iter().flatten();
-    steps.enumerate().map(|(index, step)| {
+    steps.enumerate().map(move |(index, step)| {
         let plugin = Some(plain(step.get("plugin"))).filter(|plugin| !plugin.is_empty());
         let plugin = plugin.map(|plugin| format!(" ({plugin})")).unwrap_or_default();
-        let facts = [status::of(step), exit(step.get("exit")), plain(step.get("message"))];
+        let never_ran = is_over && code(step) == Some(Status::Queued.code());
+        let status = if never_ran { "not run".to_owned() } else { status::of(step) };
+        let facts = [status, exit(step.get("exit")), plain(step.get("message"))];
         let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
         (format!("Step {}", index + 1), format!("{}{plugin}: {}", plain(step.get("name")), facts.join(", ")))
     })
@@ -122,7 +127,7 @@ mod tests {
         let expected = "Task        6b0003bb686c8275d8013333\n\
                         Queue       6b0003bb686c8275d70dc2f1\n\
                         Status      terminated (-3)\n\
-                        Progress    40%\n\
+                        Progress    40 %\n\
                         Attempt     2 of 3, 1 failed\n\
                         Node        vm\n\
                         Created     2026-11-20T08:24:26\n\
@@ -145,7 +150,7 @@ mod tests {
         let expected = "Status      failed (2)\n\
                         Step 1      get: succeeded, code 0, 5 s\n\
                         Step 2      use\u{fffd}it (My::Use): failed, no disk\n\
-                        Step 3      send: queued\n";
+                        Step 3      send: not run\n";
         assert_eq!(text(&task), expected);
     }
 }

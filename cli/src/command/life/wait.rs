@@ -13,7 +13,7 @@ use crate::api::{ApiError, Client};
 use crate::args::WaitOptions;
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{plain, print, visible};
+use crate::output::{percent_text, plain, print, visible};
 use crate::status;
 
 /// So many requests wait at a time.
@@ -114,10 +114,9 @@ impl Waiting<'_> {
     }
 }
 
-/// How far a plugin says it is: `40% halfway there`.
+/// How far a plugin says it is: `33.3 % one file of three`.
 pub fn progress_text(progress: &Value) -> String {
-    let percent = progress.get("percent").filter(|percent| !percent.is_null());
-    let percent = percent.map(|percent| format!("{percent}%")).unwrap_or_default();
+    let percent = progress.get("percent").and_then(Value::as_f64).map(percent_text).unwrap_or_default();
     let message = plain(progress.get("message"));
     let text = format!("{percent} {message}");
     visible(text.trim())
@@ -131,7 +130,11 @@ mod tests {
 
     #[test]
     fn progress_is_a_line() {
-        assert_eq!(progress_text(&json!({"percent": 40, "message": "half\u{1b}[2J"})), "40% half\u{fffd}[2J");
+        assert_eq!(
+            progress_text(&json!({"percent": 40, "message": "half\u{1b}[2J"})),
+            "40 % half\u{fffd}[2J"
+        );
+        assert_eq!(progress_text(&json!({"percent": 33.333_333_333})), "33.3 %");
         assert_eq!(progress_text(&json!({"message": "x"})), "x");
         assert_eq!(progress_text(&Value::Null), "");
     }

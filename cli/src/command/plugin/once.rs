@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::check;
 use crate::args::{RunOnce, secure};
-use crate::output::say;
+use crate::output::{percent_text, say};
 use crate::status;
 
 /// Runs a plugin as a runner does, shows what it says, and tells what would come of its task.
@@ -103,7 +103,7 @@ fn write(target: &mut impl Write, bytes: &[u8]) {
 }
 
 fn in_words(progress: &Value) -> String {
-    let percent = progress.get("percent").and_then(Value::as_f64).map(|percent| format!("{percent} %"));
+    let percent = progress.get("percent").and_then(Value::as_f64).map(percent_text);
     let message = progress.get("message").and_then(Value::as_str).map(str::to_owned);
     percent.into_iter().chain(message).collect::<Vec<_>>().join(" ")
 }

@@ -1,13 +1,16 @@
 //! The option `.files`: which file sets tasks get, and which they leave.
 
+use actix_web::http::StatusCode;
 use bson::Bson;
 use disbatch_core::accounts::Role;
-use disbatch_core::model::{FILES, TaskFiles};
+use disbatch_core::model::{FILES, FileInput, TaskFiles};
+use disbatch_core::task::TaskOptions;
 use serde_json::Value;
 
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::params::Params;
+use crate::state::State;
 use crate::{files, json, values};
 
 /// The file sets of a submission; none if it says nothing of them.
@@ -69,6 +72,21 @@ pub fn check(who: &Who, wanted: Option<&TaskFiles>, tenant: Option<&str>) -> Res
         files::check(who, Role::Submitter, tenant)?;
     }
     Ok(())
+}
+
+/// Sees to it that the files are there that new tasks are to get. Those of tasks that start later may still come.
+///
+/// # Errors
+/// There is no such set or version, or not for whoever asks, or the database cannot be reached.
+pub async fn check_input(state: &State, who: &Who, options: &TaskOptions) -> Result<(), HttpError> {
+    let starts_later = !options.after.is_empty() || options.chain || options.start.is_some();
+    let input = options.files.as_ref().and_then(|files| files.input.as_ref());
+    let Some(FileInput { name, version, .. }) = input.filter(|_| !starts_later) else { return Ok(()) };
+    let found = files::find(state, who, (name.as_str(), *version), Role::Viewer).await;
+    found.map(drop).map_err(|error| match error.status() {
+        StatusCode::NOT_FOUND => HttpError::bad_request(format!(".files.input: {}", error.message())),
+        _ => error, // It is there, or nobody knows.
+    })
 }
 
 /// The same of what a queue says. Where its tasks may say what they like, whoever decides that must be allowed all of it.

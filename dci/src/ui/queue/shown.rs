@@ -137,6 +137,10 @@ fn notices(facts: &Facts) -> Vec<(bool, String)> {
     if !queue.is_accepting() {
         notices.push((true, format!("It accepts no tasks{because}")));
     }
+    notices.extend(queue.unknown_sort().map(|sort| {
+        let text = format!("Its order (sort), \"{sort}\", is unknown: the default order is used.");
+        (false, text)
+    }));
     notices.extend(lacks(facts).map(|text| (false, text)));
     notices
 }

@@ -62,6 +62,7 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
     create_tasks::steps::check(state, who, &queue, &options.steps).await?;
     let options = create_tasks::whose::of(options, params, who, &queue)?;
     create_tasks::files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
+    create_tasks::files::check_input(state, who, &options).await?;
     if arrays::is_asked(params) {
         let own = arrays::key_of(params)?;
         let of_all = wanted(state, &queue, params, Some(&own)).await?;

@@ -57,6 +57,12 @@ fn form() -> Form {
 }
 
 #[test]
+fn an_unknown_order_is_told() {
+    let html = html(&facts(doc! { "name": "mail", "sort": "<weird>" }), None);
+    assert!(html.contains("Its order (sort), &#34;&#60;weird&#62;&#34;, is unknown"), "{html}");
+}
+
+#[test]
 fn the_page_shows_what_the_queue_has_to_do() {
     let html = html(
         &facts(

@@ -268,6 +268,8 @@ mod tests {
         let shown = |task: Document| Progress::of(&task).render().unwrap();
         let html = shown(doc! { "status": 0, "progress": { "percent": 12.5, "message": "a <b>" } });
         assert!(html.contains("value=\"12.5\"") && html.contains("a &#60;b&#62;"), "{html}");
+        let third = shown(doc! { "status": 0, "progress": { "percent": 100.0 / 3.0 } });
+        assert!(third.contains(" 33.3 %"), "{third}");
         assert!(!shown(doc! { "status": 1, "progress": { "percent": 12.5 } }).contains("<progress"));
         assert!(!shown(doc! { "status": 0, "progress": { "percent": f64::NAN } }).contains("<progress"));
         assert!(!shown(doc! { "status": -7 }).contains("<progress"));

@@ -50,6 +50,7 @@ impl Steps {
             task.get_array(STEPS).into_iter().flatten().filter_map(Bson::as_document).collect();
         let count = i64::try_from(steps.len()).unwrap_or(i64::MAX).max(1);
         let edge = |index: usize| i64::try_from(index).unwrap_or(i64::MAX).saturating_mul(WIDTH) / count;
+        let is_over = status(task).is_some_and(Status::has_ended);
         let row = |(index, step): (usize, &&Document)| Row {
             number: index + 1,
             left: edge(index),
@@ -58,7 +59,10 @@ impl Steps {
             name: plain(step.get("name")),
             plugin: plain(step.get("plugin")),
             params: params(step),
-            status: StatusView::of(step),
+            status: match status(step) {
+                Some(Status::Queued) if is_over => StatusView { word: "not run", ..StatusView::of(step) },
+                _ => StatusView::of(step),
+            },
             lasted: lasted(step, now),
             how: how(step),
             output_at: step.get_document("output_at").map(|at| plain(at.get("stdout"))).unwrap_or_default(),
@@ -165,6 +169,17 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("<png>") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn steps_that_never_ran_are_not_queued_when_their_task_has_ended() {
+        let steps = [doc! { "name": "a", "status": 2 }, doc! { "name": "b", "status": -2 }];
+        let words = |status: i32| {
+            let steps = Steps::of(&doc! { "status": status, "steps": steps.to_vec() }, at(0));
+            steps.rows.iter().map(|row| row.status.word).collect::<Vec<_>>()
+        };
+        assert_eq!(words(2), ["failed", "not run"]);
+        assert_eq!(words(-7), ["failed", "queued"], "they follow with the next attempt");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Moment, Status, whole_number};
+use disbatch_core::task::Submission;
 
 use crate::ui::spans::precise;
 use crate::ui::{StatusView, plain, time};
@@ -39,7 +40,7 @@ struct Stretch {
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     at: String,
-    /// None: the task was made, and what it was then is not known.
+    /// None: nobody knows which.
     status: Option<StatusView>,
     lasted: String,
     attempt: String,
@@ -63,7 +64,9 @@ impl Timeline {
         let end = (!has_ended).then_some(now.timestamp_millis());
         let mut lasted: Vec<Option<i64>> = Vec::new();
         for (place, change) in changes.iter().enumerate() {
-            let until = changes.get(place + 1).map_or(end, |next| next.at);
+            // How long it was what it was before a change that nobody has noted, nobody knows.
+            let next = changes.get(place + 1);
+            let until = next.map_or(end, |next| next.at.filter(|_| next.entry.is_some()));
             lasted.push(change.at.zip(until).map(|(from, until)| until.saturating_sub(from).max(0)));
         }
         let pairs: Vec<(&Change<'_>, Option<i64>)> = changes.iter().zip(lasted).collect();
@@ -80,21 +83,18 @@ fn changes(task: &Document) -> Vec<Change<'_>> {
     let history = task.get_array("history").map(Vec::as_slice).unwrap_or_default();
     let entry = |entry| Change { at: millis(entry, "at"), code: code(entry), entry: Some(entry) };
     let mut changes: Vec<Change<'_>> = history.iter().filter_map(Bson::as_document).map(entry).collect();
-    let first = changes.first().map(|first| (first.at, first.code));
-    if let Some(made) = millis(task, "ctime") {
-        let born = match first {
-            // Who has had no other status was born with it.
-            None => code(task).filter(|code| !Status::from_code(*code).has_ended() && *code < -1),
-            Some((_, Some(-2))) => Some(Status::Deferred.code()),
-            Some((_, Some(-1))) => Some(Status::Queued.code()),
-            Some(_) => None, // It may have been anything.
-        };
-        if first.is_none_or(|(at, _)| at.is_none_or(|at| at >= made)) {
-            changes.insert(0, Change { at: Some(made), code: born, entry: None });
-        }
+    let has_history = !changes.is_empty();
+    let submission = Submission::of(task);
+    if let Some(Submission { at, status }) = submission {
+        let at = Some(at.timestamp_millis());
+        changes.insert(0, Change { at, code: Some(status.code()), entry: None });
     }
-    let has_more = first.is_none() && changes.first().is_none_or(|born| born.code.is_none());
-    if has_more && let (Some(at), Some(code)) = (millis(task, "mtime"), code(task)) {
+    let now = code(task).map(Status::from_code);
+    let has_more = now.is_some() && now != submission.map(|submission| submission.status);
+    if !has_history
+        && has_more
+        && let (Some(at), Some(code)) = (millis(task, "mtime"), code(task))
+    {
         changes.push(Change { at: Some(at), code: Some(code), entry: None });
     }
     changes
@@ -111,7 +111,7 @@ fn code(document: &Document) -> Option<i64> {
 
 fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
     let field = |name: &str| plain(change.entry.and_then(|entry| entry.get(name)));
-    let made = change.entry.is_none() && change.at == millis(task, "ctime");
+    let is_first = change.entry.is_none() && change.at == millis(task, "ctime");
     Step {
         at: match change.entry {
             Some(entry) => time(entry.get("at")),
@@ -125,7 +125,7 @@ fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
         lasted: lasted.map(precise).unwrap_or_default(),
         attempt: field("attempt"),
         node: field("node"),
-        note: if made { "it was made".to_owned() } else { field("note") },
+        note: if is_first { Submission::NOTE.to_owned() } else { field("note") },
     }
 }
 
@@ -143,7 +143,7 @@ fn stretches(pairs: &[(&Change<'_>, Option<i64>)]) -> Vec<Stretch> {
     for (tone, lasted) in all {
         let share = i128::from(lasted) * free / total.max(1);
         let width = i64::try_from(share).unwrap_or(WIDTH) + LEAST;
-        let title = format!("{}, {}", if tone.is_empty() { "made" } else { tone }, precise(lasted));
+        let title = format!("{}, {}", if tone.is_empty() { "unknown" } else { tone }, precise(lasted));
         found.push(Stretch { left, width, tone, title });
         left += width;
     }
@@ -212,7 +212,7 @@ mod tests {
             [("queued", "12.0 s"), ("claimed", "0.00 s"), ("running", "1 min 5 s"), ("failed", "")];
         assert_eq!(states(&timeline), expected);
         assert_eq!(timeline.words, "It waited 12.0 s, was claimed for 0.00 s, ran 1 min 5 s.");
-        assert_eq!((timeline.steps[0].note.as_str(), timeline.steps[1].node.as_str()), ("it was made", "vm"));
+        assert_eq!((timeline.steps[0].note.as_str(), timeline.steps[1].node.as_str()), ("submitted", "vm"));
         assert_eq!(timeline.steps[0].at, "2026-11-20 08:24:27");
         let html = timeline.render().unwrap();
         for part in [
@@ -231,7 +231,7 @@ mod tests {
         let waiting = of(doc! { "ctime": at(0), "mtime": at(0), "status": -2 });
         assert_eq!(states(&waiting), [("queued", "16 min 40 s")]);
         let history = doc! { "at": at(900), "status": -2, "note": "its time has come" };
-        let due = of(doc! { "ctime": at(0), "status": -2, "history": [history] });
+        let due = of(doc! { "ctime": at(0), "status": -2, "run_at": at(900), "history": [history] });
         assert_eq!(states(&due), [("deferred", "15 min 0 s"), ("queued", "1 min 40 s")]);
         assert_eq!(due.words, "It was deferred for 15 min 0 s, waited 1 min 40 s.");
     }
@@ -239,9 +239,9 @@ mod tests {
     #[test]
     fn tasks_without_a_history_have_a_beginning_and_an_end() {
         let perl = of(doc! { "ctime": 1_795_163_067_i64, "mtime": 1_795_163_069_i64, "status": 1 });
-        assert_eq!(states(&perl), [("", "2.0 s"), ("succeeded", "")]);
+        assert_eq!(states(&perl), [("queued", ""), ("succeeded", "")]);
         assert_eq!(perl.words, "");
-        assert_eq!(perl.stretches.len(), 1);
+        assert_eq!(perl.stretches.len(), 0, "how long it waited, and how long it ran, is not known");
     }
 
     #[test]

@@ -110,6 +110,12 @@ async fn without_patterns_a_task_leaves_what_it_has_made_or_changed() -> anyhow:
     assert_eq!(texts(&world, "logs").await?, pairs([("log", "x")]));
     let expected = doc! { "output": { "name": "logs", "version": 1_i64 }, "of_queue": true };
     assert_eq!(ended.get_document("files")?, &expected);
+    // Patterns that match nothing are told.
+    let files = doc! { "output": { "name": "none", "patterns": ["*.dat", "out/*"] } };
+    let task = submit(&world, queue, doc! { "write": [["note.txt", "x"]] }, files).await?;
+    let ended = world.until_status(task, 1).await?;
+    let told = "disbatch: no file matches *.dat, out/*: version 1 of the file set none is empty\n";
+    assert_eq!(text(&ended, "stderr"), told);
     // A task that has failed leaves nothing.
     let failing = world.submit(queue, vec![doc! { "write": [["log", "y"]], "exit": 3 }]).await?[0];
     world.until_status(failing, 2).await?;
