@@ -56,6 +56,8 @@ pub enum ApiError {
         url: String,
         /// Why, as one line.
         reason: String,
+        /// Whether there was a connection.
+        connected: bool,
     },
     /// The answer is no JSON: this is no DCI.
     NotJson {
@@ -79,7 +81,7 @@ impl std::fmt::Display for ApiError {
                 let advice = shown.advice(*status).filter(|_| !self.is_about_tasks());
                 advice.map_or(Ok(()), |advice| write!(f, "\n{advice}"))
             }
-            Self::Unreachable { action, url, reason } => {
+            Self::Unreachable { action, url, reason, .. } => {
                 write!(f, "Error {action} {url} (500 {reason}): {reason}")
             }
             Self::NotJson { action, url, reason } => {
@@ -117,7 +119,15 @@ impl ApiError {
     /// An answer that ended before it was complete.
     pub fn broken_off(action: &'static str, url: String, error: &reqwest::Error) -> Self {
         let reason = describe(error, &url);
-        Self::Unreachable { action, url, reason }
+        Self::Unreachable { action, url, reason, connected: !error.is_connect() }
+    }
+
+    /// Whether there is a server at the address.
+    pub fn has_reached(&self) -> bool {
+        match self {
+            Self::Unreachable { connected, .. } => *connected,
+            Self::Refused { .. } | Self::NotJson { .. } => true,
+        }
     }
 
     /// The status of the answer, if there was one.

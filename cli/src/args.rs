@@ -4,6 +4,7 @@ mod accounts;
 mod arrays;
 mod connection;
 mod files;
+mod find;
 mod id;
 mod life;
 mod options;
@@ -28,12 +29,13 @@ pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, Us
 pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
+pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFilter, When};
 pub use life::{
     BulkAction, BulkWhich, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions,
 };
 pub use options::{FileOptions, Format, ListingOptions, Shell};
 pub use schedules::{
-    BackfillOptions, CalendarCommand, CalendarDays, ImportedJobs, NewSchedule, PreviewOptions,
+    BackfillOptions, CalendarCommand, CalendarDays, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
     ScheduleChange, ScheduleCommand, ScheduleFilter, ScheduleSettings,
 };
 pub use task::{TaskOptions, Tasks};
@@ -49,7 +51,7 @@ const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong 
      `disbatch COMMAND --help` has examples.";
 
 /// The exit status of a wrong option.
-const USAGE: u8 = 2;
+pub const USAGE: u8 = 2;
 
 /// Submits tasks to Disbatch, shows them, and manages queues, through the REST API of a DCI.
 #[derive(Debug, Parser)]
@@ -64,6 +66,17 @@ pub struct Arguments {
     /// What to do.
     #[command(subcommand)]
     pub command: Option<Command>,
+}
+
+/// What can be done with a node.
+#[derive(Debug, Subcommand)]
+pub enum NodesCommand {
+    /// Remove a node whose DEN is not alive; it comes back when that starts again
+    #[command(visible_alias = "remove")]
+    Rm {
+        /// The node's name or id
+        node: String,
+    },
 }
 
 /// The commands.
@@ -85,6 +98,12 @@ pub enum Command {
         name: Option<String>,
         /// The plugin that runs its tasks
         plugin: Option<String>,
+        /// Run so many of its tasks at once, over all nodes [default: none, until `update-queue` says]
+        #[arg(long, value_name = "N")]
+        threads: Option<u32>,
+        /// Start the oldest task first (fifo), the newest (lifo), or any
+        #[arg(long, value_name = "ORDER", value_parser = ["fifo", "lifo", "default"])]
+        sort: Option<String>,
     },
     /// Change a queue: its name, plugin or threads
     UpdateQueue {
@@ -124,18 +143,26 @@ pub enum Command {
         #[command(flatten)]
         options: TaskOptions,
     },
-    /// Show tasks
+    /// Show tasks, of one queue or all
     Tasks {
         /// A JSON object of indexed fields: `{"queue":"<id>","status":-2}`
+        #[arg(conflicts_with_all = ["queue", "status", "node", "since", "until", "text", "after"])]
         filter: Option<String>,
+        /// Which tasks otherwise.
+        #[command(flatten)]
+        which: Box<TaskFilter>,
     },
     /// Search tasks by any field; needs a DCI with the extension Disbatch::Web::Tasks
     Search {
         /// A JSON object of fields: `{"params.user":"ashley"}`
         filter: Option<String>,
     },
-    /// Show all nodes
-    Nodes,
+    /// Show all nodes: how they are doing, what they run, where they are; or remove one that is gone
+    Nodes {
+        /// What to do with one.
+        #[command(subcommand)]
+        command: Option<NodesCommand>,
+    },
     /// Change a node: how many tasks may run on it at once
     UpdateNode {
         /// The node's name or id
@@ -187,6 +214,27 @@ pub enum Command {
     Dev(crate::dev::Args),
 }
 
+impl Command {
+    /// Whether the Perl client has nothing like it: an option that nobody knows may be the one that limits what is done.
+    fn is_ours(&self) -> bool {
+        match self {
+            Self::Life(_)
+            | Self::User(_)
+            | Self::Token(_)
+            | Self::Schedule(_)
+            | Self::Calendar(_)
+            | Self::Tenant(_)
+            | Self::Array(_)
+            | Self::Files(_)
+            | Self::Workers(_)
+            | Self::Plugin(_) => true,
+            Self::Tasks { which, .. } => which.is_given(),
+            Self::CreateQueue { threads, sort, .. } => threads.is_some() || sort.is_some(),
+            _ => false, // As in Perl.
+        }
+    }
+}
+
 /// The definition of the command line.
 pub fn command() -> clap::Command {
     shape::arrange(Arguments::command())
@@ -210,22 +258,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
     loop {
         let matches = command().try_get_matches_from(&arguments);
         let error = match matches.and_then(|matches| read(&matches)) {
-            Ok(Arguments {
-                command:
-                    Some(
-                        Command::Life(_)
-                        | Command::User(_)
-                        | Command::Token(_)
-                        | Command::Schedule(_)
-                        | Command::Calendar(_)
-                        | Command::Tenant(_)
-                        | Command::Array(_)
-                        | Command::Files(_)
-                        | Command::Workers(_)
-                        | Command::Plugin(_),
-                    ),
-                ..
-            }) if left_out => {
+            Ok(Arguments { command: Some(command), .. }) if left_out && command.is_ours() => {
                 eprintln!("Nothing was done.");
                 return Err(ExitCode::from(USAGE));
             }
@@ -302,7 +335,7 @@ mod tests {
         for words in ["disbatch --skip 3 --limit 2 tasks {}", "disbatch tasks {} --limit 2 --skip 3"] {
             let arguments = parse_words(words);
             assert_eq!((arguments.listing.limit, arguments.listing.skip), (Some(2), Some(3)), "{words}");
-            assert!(matches!(arguments.command, Some(Command::Tasks { filter: Some(_) })), "{words}");
+            assert!(matches!(arguments.command, Some(Command::Tasks { filter: Some(_), .. })), "{words}");
         }
         let arguments = parse_words("disbatch create-tasks q --collection users {}");
         assert_eq!(arguments.listing.collection.as_deref(), Some("users"));
@@ -317,14 +350,30 @@ mod tests {
 
     #[test]
     fn commands_that_perl_does_not_have_stand_no_unknown_options() {
-        for words in
-            ["disbatch bulk delete --queue q --oldr-than=7d", "disbatch --bogus pause q", "disbatch cancel x"]
-        {
+        for words in [
+            "disbatch bulk delete --queue q --oldr-than=7d",
+            "disbatch --bogus pause q",
+            "disbatch cancel x",
+            "disbatch tasks --status failed --sinse 1h",
+            "disbatch tasks {} --status failed",
+            "disbatch set-task 6b0003bb686c8275d8013333",
+            "disbatch locks db --prefix d",
+        ] {
             assert!(parse(words.split(' ').map(OsString::from)).is_err(), "{words}");
         }
         let arguments = parse_words("disbatch bulk delete --status -5,failed --queue q --older-than 7d");
         let Some(Command::Life(LifeCommand::Bulk(bulk))) = arguments.command else { panic!() };
         assert_eq!(bulk.which.status, [-5, 2]);
+    }
+
+    #[test]
+    fn tasks_are_named_by_a_filter_or_by_options() {
+        let arguments = parse_words("disbatch tasks --status failed,-6 --since 1h --limit 5 --format table");
+        let Some(Command::Tasks { filter: None, which }) = arguments.command else { panic!() };
+        assert_eq!((which.status.as_slice(), which.since.is_some()), (&[2, -6][..], true));
+        assert_eq!((arguments.listing.format, arguments.listing.limit), (Some(Format::Table), Some(5)));
+        let arguments = parse_words("disbatch tasks {} --bogus");
+        assert!(matches!(arguments.command, Some(Command::Tasks { filter: Some(_), .. })), "as in Perl");
     }
 
     #[test]
@@ -351,7 +400,7 @@ mod tests {
         let arguments = parse_words("disbatch user --config c.json list --format json");
         assert!(matches!(arguments.command, Some(Command::User(UserCommand::List))));
         assert_eq!(arguments.connection.config.as_deref(), Some(std::path::Path::new("c.json")));
-        assert_eq!(arguments.listing.format, Format::Json);
+        assert_eq!(arguments.listing.format(), Format::Json);
     }
 
     #[test]

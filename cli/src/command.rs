@@ -81,7 +81,9 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
     match command {
         Command::Plugins => plugins::run(client, listing).await?,
         Command::Queues { watch } => queues::run(client, watch, listing).await?,
-        Command::CreateQueue { name, plugin } => create_queue::run(client, name, plugin).await?,
+        Command::CreateQueue { name, plugin, threads, sort } => {
+            create_queue::run(client, name, plugin, (threads, sort)).await?;
+        }
         Command::UpdateQueue { queue, fields } => update_queue::run(client, queue, fields).await?,
         Command::DeleteQueue { queue } => delete_queue::run(client, queue).await?,
         Command::CreateTask { queue, params, options } => {
@@ -98,9 +100,9 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
         Command::Array(command) => return Box::pin(arrays::run(client, command, listing)).await,
         Command::Workers(command) => return workers::run(client, command, listing).await,
         Command::Files(command) => return Box::pin(files::run(client, command, listing)).await,
-        Command::Tasks { filter } => tasks::run(client, filter, listing).await?,
+        Command::Tasks { filter, which } => tasks::run(client, filter, &which, listing).await?,
         Command::Search { filter } => search::run(client, filter, listing).await?,
-        Command::Nodes => nodes::run(client, listing).await?,
+        Command::Nodes { command } => nodes::run(client, command.as_ref(), listing).await?,
         Command::UpdateNode { node, fields } => update_node::run(client, node, fields).await?,
         // Done without a client.
         Command::Completion { .. } | Command::SecretsKey | Command::Dev(_) => {}

@@ -57,7 +57,7 @@ pub fn document(
     options: &ListingOptions,
     as_text: impl FnOnce(&Value) -> String,
 ) -> anyhow::Result<String> {
-    Ok(match options.format {
+    Ok(match options.format() {
         Format::Table => as_text(document),
         Format::Json if options.pretty => shown_json(format!("{}\n", pretty(document)?)),
         Format::Json => shown_json(format!("{document}\n")),

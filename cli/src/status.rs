@@ -3,20 +3,6 @@
 use disbatch_core::model::Status;
 use serde_json::Value;
 
-/// The statuses that have a word.
-const NAMED: [Status; 10] = [
-    Status::Queued,
-    Status::Claimed,
-    Status::Running,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Deferred,
-    Status::Blocked,
-    Status::Cancelled,
-    Status::Terminated,
-    Status::Orphaned,
-];
-
 /// The exit status of a wait that took too long, as that of timeout(1).
 pub const TIMED_OUT: u8 = 124;
 
@@ -28,18 +14,17 @@ const TOO_LARGE: u8 = 100;
 
 /// All words.
 pub fn words() -> Vec<&'static str> {
-    NAMED.iter().map(|status| status.word()).collect()
+    Status::NAMED.iter().map(|status| status.word()).collect()
 }
 
 /// A status by its word or number.
 pub fn from_text(text: &str) -> Option<i64> {
-    let named = NAMED.iter().find(|status| status.word() == text);
-    named.map(|status| status.code()).or_else(|| text.parse().ok())
+    Status::from_word(text).map(Status::code).or_else(|| text.parse().ok())
 }
 
 /// A status for people: its word, or its number if it has none.
 pub fn word(code: i64) -> String {
-    match NAMED.iter().find(|status| status.code() == code) {
+    match Status::NAMED.iter().find(|status| status.code() == code) {
         Some(status) => status.word().to_owned(),
         None => format!("status {code}"),
     }

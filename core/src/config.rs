@@ -25,6 +25,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::model::Labels;
+
 pub use access::{Access, Network, Proxy};
 pub use audit::Audit;
 pub use engines::{ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, TenantNamespaces};
@@ -35,7 +37,7 @@ pub use log::{Level, Log};
 pub use plugins::{AllowedPlugins, PluginEntry};
 pub use secrets::{NamedSecret, SecretEnvironment, Secrets};
 pub use sections::{
-    Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Janitor, Lease, QueueIds, Role, Seconds, Ssl,
+    Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Hook, Janitor, Lease, QueueIds, Role, Seconds, Ssl,
     WebExtensions,
 };
 pub use tls::Tls;
@@ -175,6 +177,15 @@ pub struct Config {
     /// Queues that this DEN does not serve, unless `activequeues` is set.
     #[serde(default)]
     pub ignorequeues: Option<QueueIds>,
+    /// What this node is labelled with: queues choose nodes by it.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Where its host is to be reached, in place of what its interfaces tell.
+    #[serde(default)]
+    pub addresses: Option<Vec<String>>,
+    /// The command that a DEN runs when a node has died.
+    #[serde(default)]
+    pub on_dead_node: Option<Hook>,
     /// How many tasks this DEN starts in a second at most.
     #[serde(default)]
     pub node_increase: Option<Increase>,

@@ -51,7 +51,7 @@ use crate::store::{Store, StoreError};
 
 pub use commit::Committed;
 pub use content::{CHUNK_BYTES, ContentHasher, ContentId, ContentIdError, LONGEST, chunk_length, chunks_of};
-pub use paths::{EntryPath, PathError, SetName, SetNameError};
+pub use paths::{EntryPath, PathError, RESERVED_PREFIX, SetName, SetNameError};
 pub use patterns::{PatternError, Patterns};
 pub use read::Content;
 pub use sets::{NewSet, SetQuery, SetSummary};

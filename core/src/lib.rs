@@ -46,6 +46,7 @@ pub mod store;
 pub mod task;
 pub mod telemetry;
 pub mod tenants;
+pub mod text;
 pub mod users;
 pub mod wake;
 pub mod workers;

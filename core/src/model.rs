@@ -9,6 +9,7 @@ mod id;
 mod json;
 mod liberal;
 mod node;
+mod node_selector;
 mod queue;
 mod retention;
 mod rules;
@@ -24,6 +25,7 @@ pub use id::{
 pub use json::{to_bson, to_document};
 pub use liberal::{Count, Moment, integer as whole_number, number};
 pub use node::Node;
+pub use node_selector::{Labels, NODES, NodeSelector, SelectorError};
 pub use queue::{Policy, Queue, Sort};
 pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};

@@ -1,5 +1,7 @@
 //! Nodes: the heartbeat of a DEN and the limit that operators put on it.
 
+mod addresses;
+mod gone;
 pub(crate) mod peers;
 pub mod shares;
 
@@ -11,10 +13,12 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
-use crate::model::{Node, NodeName, QueueId, Selector, number, whole_number};
+use crate::model::{Labels, Node, NodeName, QueueId, Selector, number, whole_number};
 use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError};
 
+pub use addresses::Addresses;
+pub use gone::{Death, Removed};
 pub use peers::Peer;
 
 /// What an update found.
@@ -56,6 +60,12 @@ pub struct Beat {
     pub fires_no_schedules: bool,
     /// The queues of which it would run more at once if there were a free slot.
     pub wants: Vec<QueueId>,
+    /// What it is labelled with.
+    pub labels: Labels,
+    /// Where its host is to be reached.
+    pub addresses: Addresses,
+    /// Another DEN that uses its name, too.
+    pub rival: Option<String>,
     /// What its host is like.
     pub stats: Stats,
 }
@@ -112,7 +122,7 @@ fn with_unset(mut update: Document, unset: Document) -> Document {
 }
 
 impl Store {
-    /// Records that the DEN of `node` is alive, and reads its entry, limit included, in the same operation.
+    /// Records that the DEN of `node` is alive, and reads its entry as it was before, limit included, in the same operation.
     ///
     /// # Errors
     /// The database cannot be reached, or the entry cannot be understood.
@@ -128,30 +138,32 @@ impl Store {
             "plugins": &beat.plugins,
             "workers": &beat.workers,
             "serves": &beat.serves,
+            "labels": beat.labels.document(),
+            "addresses": beat.addresses.document(),
             "wants": beat.wants.iter().map(|queue| Bson::from(queue.0)).collect::<Vec<_>>(),
         };
         let mut unset = Document::new();
-        if beat.fires_no_schedules {
-            fields.insert("schedules", false);
-        } else {
-            unset.insert("schedules", "");
-        }
+        let mut only_if = |name: &str, value: Option<Bson>| match value {
+            Some(value) => drop(fields.insert(name, value)),
+            None => drop(unset.insert(name, "")),
+        };
+        only_if("schedules", beat.fires_no_schedules.then_some(Bson::from(false)));
+        only_if("rival", beat.rival.as_ref().map(Bson::from));
         let stats = beat.stats.document();
         if !stats.is_empty() {
             fields.insert("stats", stats);
         }
-        let entry = self
-            .nodes()
-            // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
-            .find_one_and_update(
-                doc! { "node": node },
-                with_unset(doc! { "$set": fields, "$currentDate": { "seen": true } }, unset),
-            )
-            .upsert(true)
-            .return_document(mongodb::options::ReturnDocument::After)
-            .await?;
+        // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
+        let update = with_unset(doc! { "$set": fields, "$currentDate": { "seen": true } }, unset);
+        let this = doc! { "node": node };
+        let before = self.nodes().find_one_and_update(this.clone(), update).upsert(true).await?;
+        let entry = match before {
+            Some(before) => Some(before),
+            // It is new.
+            None => self.nodes().find_one(this).await?,
+        };
         self.note_node(node, beat.running, &beat.stats);
-        // With `upsert` and `After` there always is one.
+        // Somebody may have removed it at once.
         let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node }.into());
         typed("nodes", entry)
     }

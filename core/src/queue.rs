@@ -59,9 +59,17 @@ impl Store {
     ///
     /// # Errors
     /// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
-    #[operation]
     pub async fn create_queue(&self, id: QueueId, name: Bson, plugin: Bson) -> Result<(), StoreError> {
-        self.queues().insert_one(Stored(doc! { "_id": id, "name": name, "plugin": plugin })).await?;
+        self.insert_queue(doc! { "_id": id, "name": name, "plugin": plugin }).await
+    }
+
+    /// Creates a queue with all that it is to have. The caller has validated that.
+    ///
+    /// # Errors
+    /// See [`Store::create_queue`].
+    #[operation]
+    pub async fn insert_queue(&self, queue: Document) -> Result<(), StoreError> {
+        self.queues().insert_one(Stored(queue)).await?;
         Ok(())
     }
 

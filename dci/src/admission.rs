@@ -6,7 +6,7 @@ use std::time::Duration;
 use bson::DateTime;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::admission::{Action, NewRule, Rule, Scope, Standing};
+use disbatch_core::admission::{Action, NewRule, Rule, Scope, Standing, Stranded};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId, Selector};
 use futures::{StreamExt, TryStreamExt};
@@ -36,6 +36,8 @@ pub struct Shown {
     pub name: Option<String>,
     /// What its tasks do. Nothing for a rule that accepts them, and for one about tasks that are not for whoever asks.
     pub standing: Option<Standing>,
+    /// Those of them that nodes have that are not alive, as far as they are told.
+    stranded: Vec<Stranded>,
     /// Whether it was made just now.
     is_recent: bool,
 }
@@ -155,7 +157,9 @@ async fn show(
         Scope::All | Scope::Tenant(_) | Scope::Owner(_) => None,
     };
     let age = now.checked_duration_since(rule.at);
-    Ok(Shown { name, standing, is_recent: age.is_none_or(|age| age < SETTLING), rule })
+    let runs = standing.is_some_and(|standing| standing.running != Some(Amount::Exactly(0)));
+    let stranded = if runs { state.store.stranded_tasks(&rule.scope).await? } else { Vec::new() };
+    Ok(Shown { name, standing, stranded, is_recent: age.is_none_or(|age| age < SETTLING), rule })
 }
 
 /// Whether a rule is about something that somebody may see.
@@ -197,7 +201,16 @@ impl Shown {
         let (Some(waiting), Some(running)) = (standing.waiting, standing.running) else {
             return "too many tasks to be counted".to_owned();
         };
-        format!("{} wait{held}, {} run", tasks(waiting), tasks(running))
+        format!("{} wait{held}, {} run{}", tasks(waiting), tasks(running), self.stranded_words())
+    }
+
+    /// Which tasks nobody may ever end.
+    fn stranded_words(&self) -> String {
+        if self.stranded.is_empty() {
+            return String::new();
+        }
+        let each = self.stranded.iter().map(|stranded| format!("{} on {}", stranded.task, stranded.node));
+        format!("; on nodes that are not alive: {}", each.collect::<Vec<_>>().join(", "))
     }
 
     /// As clients see it.
@@ -214,6 +227,9 @@ impl Shown {
             "waiting": number(|standing| standing.waiting),
             "held": number(|standing| standing.held),
             "running": number(|standing| standing.running),
+            "stranded": self.stranded.iter().map(|stranded| {
+                json!({ "task": stranded.task.to_string(), "node": stranded.node })
+            }).collect::<Vec<Value>>(),
             "safe": self.is_safe(),
             "text": self.words(),
         })
@@ -253,7 +269,7 @@ mod tests {
             held: exactly(held),
             running: exactly(running),
         });
-        Shown { rule, name: None, standing, is_recent }
+        Shown { rule, name: None, standing, stranded: Vec::new(), is_recent }
     }
 
     #[test]
@@ -264,6 +280,12 @@ mod tests {
         };
         let text = |text: &str, safe| (text.to_owned(), safe);
         assert_eq!(words(Some((0, 0, 0)), false), text("empty: safe to upgrade", true));
+        let left = Stranded { task: "6b0003bb686c8275d8013333".parse().unwrap(), node: "n9".to_owned() };
+        let left = Shown { stranded: vec![left], ..shown(Some((1, 0, 2)), false) };
+        assert_eq!(
+            left.words(),
+            "1 wait, 2 run; on nodes that are not alive: 6b0003bb686c8275d8013333 on n9"
+        );
         assert_eq!(words(Some((2, 2, 0)), false), text("empty, 2 held: safe to upgrade", true));
         assert_eq!(words(Some((0, 0, 0)), true), text("empty, and safe to upgrade in a few seconds", false));
         assert_eq!(words(Some((3, 1, 2)), false), text("3 wait, 1 held, 2 run", false));

@@ -124,7 +124,7 @@ fn items(value: &Value) -> Result<(Items, Option<u32>), HttpError> {
     let wrong = |error: &dyn std::fmt::Display| HttpError::bad_request(format!(".array: {error}"));
     let text = match value {
         Value::String(text) if text.trim_start().starts_with('[') => {
-            let parsed: Value = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+            let parsed: Value = crate::allowance::json(text).map_err(|error| wrong(&error))?;
             return items_of(&parsed).map(|items| (items, None));
         }
         Value::String(text) => text.clone(),
@@ -162,7 +162,7 @@ fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
         Value::Object(object) => object.clone(),
         // As tasks have it that are no array.
         Value::Array(items) if items.len() == 1 => items[0].as_object().cloned().ok_or_else(wrong)?,
-        Value::String(text) => serde_json::from_str(text).map_err(|_| wrong())?,
+        Value::String(text) => crate::allowance::json(text).map_err(|_| wrong())?,
         _ => return Err(wrong()),
     };
     create_tasks::check_value(&Value::Object(object.clone()))?;

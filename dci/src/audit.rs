@@ -3,6 +3,8 @@
 use bson::oid::ObjectId;
 use bson::{DateTime, Document};
 use disbatch_core::audit::{AuditKey, AuditPosition, AuditQuery, ObjectKind};
+use disbatch_core::model::Selector;
+use disbatch_core::store::Store;
 use serde_json::{Map, Value};
 
 use crate::error::HttpError;
@@ -51,6 +53,20 @@ pub fn query(params: &Params, limit: usize) -> Result<AuditQuery, HttpError> {
         },
         limit,
     })
+}
+
+/// Puts the id of the queue into the place of its name. One that is gone is found as the object of entries by its name.
+///
+/// # Errors
+/// There is none, or the database cannot be reached.
+pub async fn name_queue(store: &Store, params: &mut Params) -> Result<(), HttpError> {
+    let Some(name) = text(&params.fields, "queue")? else { return Ok(()) };
+    if let Selector::Name(_) = Selector::parse(&name) {
+        let queue = store.find_queue(&Selector::parse(&name)).await?;
+        let queue = queue.ok_or_else(|| HttpError::bad_request(format!("no queue '{name}'")))?;
+        params.fields.insert("queue".to_owned(), queue.id.to_string().into());
+    }
+    Ok(())
 }
 
 fn no_kind() -> HttpError {

@@ -24,6 +24,7 @@ use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use disbatch_core::store::StoreError;
 
 use crate::access::{self, Who};
+use crate::allowance;
 use crate::state::State;
 
 pub use accounts::{begin_session, create_token, end_session_of, log_out, revoke_token, set_password};
@@ -34,14 +35,14 @@ pub use balance::{change_balance, pause_balance, save_balance};
 pub use bulk::{cancel_bulk, create_bulk};
 pub use callbacks::{end_by_service, log_of_service, storage_of_service};
 pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};
-pub use nodes::update_node;
+pub use nodes::{delete_node, update_node};
 pub use queues::{create_queue, delete_queue, update_queue};
 pub use refusals::Refusals;
 pub use schedules::{
     backfill_schedule, create_schedule, delete_calendar, delete_schedule, pause_schedule, run_schedule,
     set_calendar, update_schedule,
 };
-pub use tasks::{cancel_task, retry_task, submit};
+pub use tasks::{cancel_task, retry_task, set_priority, submit};
 pub use tenants::{delete_tenant, set_tenant};
 pub use workers::{create_worker, delete_worker, import_workers, set_worker, update_worker};
 
@@ -78,6 +79,12 @@ where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
 {
+    let allowance = allowance::now();
+    let change = async move {
+        let done = change.await;
+        drop(allowance);
+        done
+    };
     match state.runtime.spawn(change).await {
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {

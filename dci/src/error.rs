@@ -83,6 +83,11 @@ impl HttpError {
         Self::new(StatusCode::CONFLICT, message)
     }
 
+    /// 403: somebody who may not know what there is may not use this name. Others may have it already, or not.
+    pub fn name_not_allowed() -> Self {
+        Self::forbidden("this name is not allowed: choose another")
+    }
+
     /// 413: the body is longer than `limit` bytes.
     pub fn too_large(limit: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))

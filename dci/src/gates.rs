@@ -161,10 +161,9 @@ fn node(key: usize, task: &Neighbour, sight: &Sight) -> Value {
     Value::Object(node)
 }
 
-/// Whether who asks may know which task it is. One that is gone has no queue; whoever may see what came after it has been told
-/// its id.
+/// Whether who asks may know which task it is. Of which queue one was that is gone is not known.
 pub fn is_seen(task: &Neighbour, sight: &Sight) -> bool {
-    task.status.is_none() || sight.sees(task.queue)
+    sight.sees(task.queue)
 }
 
 #[cfg(test)]
@@ -202,6 +201,7 @@ mod tests {
             (&shown["nodes"][2]["word"], &shown["nodes"][2]["status"]),
             (&json!("gone"), &Value::Null)
         );
+        assert_eq!(shown["nodes"][2]["hidden"], true, "it may have been of any queue");
         assert_eq!(shown["edges"][1], json!({ "from": 1, "to": 2, "waiting": true }));
         assert!(!shown.to_string().contains("0202"), "{shown}");
     }

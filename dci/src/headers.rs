@@ -5,6 +5,8 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 
+use crate::connections;
+
 /// Of all answers.
 const OF_ALL: [(&str, &str); 7] = [
     ("x-content-type-options", "nosniff"),
@@ -28,7 +30,7 @@ pub async fn protect(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    let encrypted = request.app_config().secure();
+    let encrypted = connections::is_encrypted(request.request());
     match next.call(request).await {
         Ok(mut response) => {
             complete(response.headers_mut(), encrypted);

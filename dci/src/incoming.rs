@@ -43,8 +43,10 @@ pub async fn in_time(
     Ok(match unread.take() {
         None => response.map_into_left_body(),
         Some(unread) => {
+            // The last answer on its connection: as long as the rest of the request is kept, the server knows that it
+            // cannot read the next one. It would read on without end if it were dropped.
             let response = response.map_into_boxed_body();
-            response.map_body(|_, body| Last { body, _unread: unread }).map_into_right_body()
+            response.map_body(|_, body| WithBody::new(body, unread)).map_into_right_body()
         }
     })
 }
@@ -102,14 +104,20 @@ fn arriving(incoming: Incoming) -> impl Stream<Item = Result<Bytes, PayloadError
     stream::unfold(incoming, async |mut incoming| Some((incoming.next().await?, incoming)))
 }
 
-/// The last answer on its connection: as long as the rest of the request is kept, the server knows that it cannot read the next
-/// one. It would read on without end if it were dropped.
-struct Last {
+/// The body of an answer, and what is kept until all of it has been sent.
+pub struct WithBody<T> {
     body: BoxBody,
-    _unread: Payload,
+    _kept: T,
 }
 
-impl MessageBody for Last {
+impl<T> WithBody<T> {
+    /// Both of them.
+    pub fn new(body: BoxBody, kept: T) -> Self {
+        Self { body, _kept: kept }
+    }
+}
+
+impl<T: Unpin> MessageBody for WithBody<T> {
     type Error = <BoxBody as MessageBody>::Error;
 
     fn size(&self) -> BodySize {

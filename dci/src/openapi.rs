@@ -16,6 +16,8 @@ mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod files;
 #[expect(dead_code, reason = "types that only describe are never made")]
+mod find;
+#[expect(dead_code, reason = "types that only describe are never made")]
 mod gates;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod groups;
@@ -54,19 +56,21 @@ pub use files::{
     ChunkLength, ChunkStored, ContentChunks, ContentFinished, FileSearch, FileSetDeleted, FileSetPage,
     FileSetSearch, FileSetSummary, FileSetVersion, FileVersion, FilesAdded, NewFileSet, NewFiles,
 };
+pub use find::{FoundTasks, TaskFind};
 pub use gates::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph};
 pub use groups::{GroupSearch, QueueGroups};
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange, Reason};
+pub use requests::{NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason};
 pub use results::{
-    Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, RetryResult, UpdateResult,
+    Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, PriorityResult,
+    RetryResult, UpdateResult,
 };
 pub use schedules::{
     Backfill, Backfilled, Calendar, CalendarDays, Deleted, NewCalendar, NewSchedule, PreviewOptions,
-    Schedule, ScheduleChange, SchedulePreview, ScheduleRun, ScheduleSearch,
+    RunsOfSchedule, Schedule, ScheduleChange, SchedulePreview, ScheduleRun, ScheduleSearch,
 };
 pub use schema::{
     Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
@@ -96,6 +100,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::list_nodes::handle,
         api::get_node::handle,
         api::update_node::handle,
+        api::delete_node::handle,
+        ui::node::remove,
         api::list_queues::handle,
         api::create_queue::handle,
         api::get_queue::handle,
@@ -105,6 +111,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::list_tasks::handle,
         api::create_tasks::handle,
         api::create_batch::handle,
+        api::find_tasks::handle,
         api::query_tasks::handle,
         api::archive_task::handle,
         api::archive_tasks::handle,
@@ -115,6 +122,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::get_stderr::handle,
         api::cancel_task::handle,
         api::retry_task::handle,
+        api::set_priority::handle,
         api::list_attempts::handle,
         api::explain_task::handle,
         api::get_graph::handle,

@@ -7,15 +7,15 @@ use std::pin::Pin;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
+use actix_web::web::{Bytes, BytesMut};
 use actix_web::{FromRequest, HttpRequest, dev, web};
 use disbatch_core::secrets;
+use futures::StreamExt;
 use serde_json::{Map, Value};
 
+use crate::allowance::weight::Weight;
 use crate::error::HttpError;
-use crate::{arrays, incoming, legacy, options};
-
-/// The longest body in bytes.
-pub const BODY_LIMIT: usize = 16 * 1024 * 1024;
+use crate::{allowance, arrays, incoming, legacy, options};
 
 /// The parameters and options of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -84,6 +84,7 @@ impl Params {
 
     /// Reads a form or a query string. A repeated key becomes an array.
     fn from_form(text: &str) -> Result<Self, HttpError> {
+        allowance::take_for(&Weight::of_form(text.as_bytes()))?;
         let pairs = web::Query::<Vec<(String, String)>>::from_query(text)
             .map_err(|_| HttpError::bad_request("the parameters cannot be decoded"))?;
         let mut map = Map::new();
@@ -206,32 +207,49 @@ fn refuse_in_address(query: &Result<Params, HttpError>) -> Result<(), HttpError>
 fn whole_body(
     request: &HttpRequest,
     payload: &mut dev::Payload,
-) -> impl Future<Output = Result<web::Bytes, HttpError>> + use<> {
+) -> impl Future<Output = Result<Bytes, HttpError>> + use<> {
     let body = web::Payload::from_request(request, payload);
     async move { read_body(body.await.map_err(|_| HttpError::bad_request("the body cannot be read"))?).await }
 }
 
-/// Reads a body to its end.
+/// Reads a body to its end, which may be as long as whoever sends it may send.
 ///
 /// # Errors
-/// It is too long, does not come in time, or is cut off.
-pub async fn read_body(body: web::Payload) -> Result<web::Bytes, HttpError> {
-    read_up_to(body, BODY_LIMIT).await
+/// It is too long, does not come in time, or is cut off; or this server has no memory for it at the moment.
+pub async fn read_body(body: web::Payload) -> Result<Bytes, HttpError> {
+    read_up_to(body, usize::MAX).await
 }
 
 /// Reads a body of at most `limit` bytes to its end.
 ///
 /// # Errors
 /// As those of [`read_body`].
-pub async fn read_up_to(body: web::Payload, limit: usize) -> Result<web::Bytes, HttpError> {
-    match body.to_bytes_limited(limit).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) if incoming::is_late(&error) => {
-            Err(HttpError::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time"))
+pub async fn read_up_to(mut body: web::Payload, limit: usize) -> Result<Bytes, HttpError> {
+    let limit = limit.min(allowance::limits().body);
+    let mut whole = Bytes::new();
+    let mut pieces = BytesMut::new();
+    while let Some(piece) = body.next().await {
+        let piece = piece.map_err(|error| broken(&error.into()))?;
+        if whole.len() + pieces.len() + piece.len() > limit {
+            return Err(HttpError::too_large(limit));
         }
-        Ok(Err(_)) => Err(HttpError::bad_request("the body cannot be read")),
-        Err(_) => Err(HttpError::too_large(limit)),
+        allowance::take(piece.len())?;
+        // Most have only one, which need not be copied.
+        if whole.is_empty() && pieces.is_empty() {
+            whole = piece;
+        } else {
+            pieces.extend_from_slice(&std::mem::take(&mut whole));
+            pieces.extend_from_slice(&piece);
+        }
     }
+    Ok(if pieces.is_empty() { whole } else { pieces.freeze() })
+}
+
+fn broken(error: &actix_web::Error) -> HttpError {
+    if incoming::is_late(error) {
+        return HttpError::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
+    }
+    HttpError::bad_request("the body cannot be read")
 }
 
 fn media_type(request: &HttpRequest) -> &str {
@@ -244,6 +262,7 @@ fn is_json(media_type: &str) -> bool {
 }
 
 fn json_value(body: &[u8]) -> Result<Value, HttpError> {
+    allowance::take_for(&Weight::of_json(body))?;
     serde_json::from_slice(body)
         .map_err(|error| HttpError::bad_request(format!("the body is not JSON: {error}")))
 }

@@ -5,6 +5,7 @@ mod filter;
 mod indexes;
 pub mod legacy;
 mod pages;
+pub mod several;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -193,7 +194,7 @@ fn projection(params: &Params) -> Result<Option<Document>, HttpError> {
     let value = match params.options.get("fields") {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) if text.is_empty() => return Ok(None),
-        Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong())?,
+        Some(Value::String(text)) => crate::allowance::json(text).map_err(|_| wrong())?,
         Some(value) => value.clone(),
     };
     match &value {

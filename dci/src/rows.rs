@@ -9,6 +9,7 @@ use disbatch_core::store::{Store, StoreError};
 use futures::{FutureExt, Stream, StreamExt, TryStreamExt, future, stream};
 use serde_json::Value;
 
+use crate::access::Sight;
 use crate::error::HttpError;
 use crate::query::Shape;
 use crate::raw::{PIECE, pieces};
@@ -60,11 +61,17 @@ fn item(number: usize, task: &Value, pretty: bool) -> String {
     text
 }
 
-/// A task as clients see it.
+/// A task as clients see it who see so much.
 ///
 /// # Errors
 /// The database cannot be reached.
-pub async fn view(store: &Store, mut task: Document, shape: Shape) -> Result<Value, StoreError> {
+pub async fn view(
+    store: &Store,
+    mut task: Document,
+    shape: Shape,
+    sight: &Sight,
+) -> Result<Value, StoreError> {
+    sight.conceal(store, &mut task).await?;
     for stream in ["stdout", "stderr"] {
         let shown = match task.get(stream) {
             Some(Bson::String(_)) if shape.terse => Some(Bson::from(TERSE)),

@@ -46,6 +46,14 @@ impl From<ScheduleError> for HttpError {
     }
 }
 
+/// Why a schedule is not as somebody wants it. Who may not see all of them is not told which names there are.
+pub fn refused(error: ScheduleError, who: &Who) -> HttpError {
+    match error {
+        ScheduleError::NameTaken(_) if !who.is_everywhere(Role::Viewer) => HttpError::name_not_allowed(),
+        other => other.into(),
+    }
+}
+
 /// The schedule that an address names.
 ///
 /// # Errors

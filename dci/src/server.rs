@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod described;
 mod extensions;
+mod listen;
 mod route;
 mod routes;
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use actix_web::dev::Server;
 use actix_web::middleware::{Compress, from_fn};
 use actix_web::web::{Data, ServiceConfig};
-use actix_web::{App, HttpRequest, HttpServer};
+use actix_web::{App, HttpRequest};
 use anyhow::anyhow;
 use clap::Parser;
 use disbatch_core::config::{Config, Role};
@@ -31,37 +31,12 @@ use crate::error::HttpError;
 use crate::hosts::{self, Hosts};
 use crate::state::State;
 use crate::tls::Certificate;
-use crate::{accept, headers, incoming, origin, static_files, ui};
+use crate::{accept, allowance, connections, headers, incoming, origin, static_files, ui};
 use route::{Declared, Routes};
 
 const USAGE: u8 = 2;
 const CONFIGURATION: u8 = 3;
 const CANNOT_LISTEN: u8 = 4;
-
-/// Requests that run when a signal comes have so many seconds to end.
-const GRACE_SECONDS: u64 = 30;
-
-/// So many threads answer requests, however many processors there are.
-const WORKERS: usize = 4;
-
-/// So many threads of each of them read files and compress.
-const BLOCKING: usize = 4;
-
-/// So many connections each of them has at most; who comes then has to wait.
-const CONNECTIONS: usize = 1_024;
-
-/// How long a connection is kept that nobody asks anything on. Proxies keep theirs for a minute, and should be those who
-/// close them.
-const KEEP_ALIVE: Duration = Duration::from_secs(75);
-
-/// How long the beginning of a connection's first request may take: its line and its headers.
-const HEAD: Duration = Duration::from_secs(10);
-
-/// How long agreeing on keys may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// How long a client may take to let go of a connection that is being closed.
-const GOODBYE: Duration = Duration::from_secs(5);
 
 /// How long the end waits for counters, and before that for entries of the audit, to be written.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
@@ -144,7 +119,7 @@ async fn serve(state: State, address: SocketAddr, certificate: Option<Certificat
     let (watch, feeds) = (Arc::clone(&state.watch), Arc::clone(&state.feeds));
     let (bulk, access) = (state.bulk.clone(), Arc::clone(&state.access));
     let store = state.store.clone();
-    let server = listen(state, address, certificate)?;
+    let server = listening(state, address, certificate)?;
     let followed = tokio::spawn(bulk::follow(bulk.clone()));
     let released = tokio::spawn(admission::follow(store));
     let handle = server.handle();
@@ -168,7 +143,7 @@ async fn serve(state: State, address: SocketAddr, certificate: Option<Certificat
     served
 }
 
-fn listen(state: State, address: SocketAddr, certificate: Option<Certificate>) -> io::Result<Server> {
+fn listening(state: State, address: SocketAddr, certificate: Option<Certificate>) -> io::Result<Server> {
     let hosts = Data::new(Hosts::new(state.hosts.as_ref(), address));
     let data = Data::new(state);
     let application = move || {
@@ -179,36 +154,15 @@ fn listen(state: State, address: SocketAddr, certificate: Option<Certificate>) -
             .wrap(Compress::default())
             .wrap(from_fn(hosts::refuse_other_names))
             .wrap(from_fn(incoming::in_time))
-            // Last, so that it sees every answer.
+            .wrap(from_fn(allowance::of_stranger))
+            // It sees every answer.
             .wrap(from_fn(headers::protect))
+            // Last, so that it sees the whole of it.
+            .wrap(from_fn(connections::note))
             .configure(|app| drop(all_routes(app, &data)))
     };
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let server = HttpServer::new(application)
-        // Each has memory of its own, and they mostly wait for the database.
-        .workers(processors.min(WORKERS))
-        .worker_max_blocking_threads(BLOCKING)
-        .disable_signals()
-        .shutdown_timeout(GRACE_SECONDS)
-        // Else the end of an answer that takes several packets waits for a client that delays its acknowledgement.
-        .tcp_nodelay(true)
-        // Else answers that go on for long would do so for clients that have gone.
-        .h1_allow_half_closed(false)
-        .max_connections(CONNECTIONS)
-        .keep_alive(KEEP_ALIVE)
-        .client_request_timeout(HEAD)
-        .client_disconnect_timeout(GOODBYE)
-        .tls_handshake_timeout(HANDSHAKE);
-    let tls = certificate.is_some();
-    let server = match certificate {
-        None => server.bind(address)?,
-        // It adds the protocols that it knows: HTTP/1.1 only.
-        Some(certificate) => server.bind_rustls_0_23(address, certificate.serve()?)?,
-    };
-    for address in server.addrs() {
-        tracing::info!(%address, tls, "listening");
-    }
-    Ok(server.run())
+    let tls = certificate.map(Certificate::serve).transpose()?;
+    listen::listen(application, address, tls)
 }
 
 /// Adds all routes.

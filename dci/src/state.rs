@@ -14,6 +14,7 @@ use disbatch_core::store::{Store, StoreError};
 use tokio::runtime::Handle;
 
 use crate::access::{Access, Door};
+use crate::allowance::Budget;
 use crate::catalogue::{self, Catalogue, KeptCatalogue};
 use crate::counts::QueueCounts;
 use crate::files::Checks;
@@ -29,6 +30,8 @@ pub struct State {
     pub store: Store,
     /// Who may do what.
     pub access: Arc<Access>,
+    /// What requests have taken of this server's memory.
+    pub budget: Arc<Budget>,
     /// How many tasks the queues have.
     pub counts: Arc<QueueCounts>,
     /// Who waits for which task.
@@ -112,6 +115,7 @@ impl State {
             runtime: Handle::current(),
             keys: Arc::default(),
             store,
+            budget: Arc::default(),
             counts: Arc::default(),
             watch: Arc::default(),
             feeds: Arc::default(),

@@ -5,7 +5,8 @@ mod fair;
 
 use std::time::Duration;
 
-use bson::{DateTime, Document};
+use bson::{Bson, DateTime, Document};
+use disbatch_core::model::NodeSelector;
 use disbatch_core::rate::limit;
 use serde_json::{Map, Value};
 
@@ -188,6 +189,23 @@ pub fn rate(name: &str, value: &Value) -> Result<Document, HttpError> {
     if is_whole { Ok(rate) } else { Err(wrong(name, "an object with n and per")) }
 }
 
+/// Which nodes may run the tasks of a queue: an object of `labels` and `names`. Null if it leaves none out.
+///
+/// # Errors
+/// It is something else.
+pub fn nodes(name: &str, value: &Value) -> Result<Bson, HttpError> {
+    let given = match value {
+        Value::String(text) => serde_json::from_str(text).unwrap_or_default(),
+        other => other.clone(),
+    };
+    let Bson::Document(given) = json::to_bson(&given) else {
+        return Err(wrong(name, "an object with labels and names"));
+    };
+    let selector = NodeSelector::read(&given)
+        .map_err(|error| wrong(name, &format!("an object with labels and names: {error}")))?;
+    Ok(if selector.is_empty() { Bson::Null } else { selector.document().into() })
+}
+
 /// An object of known keys, or its JSON as text.
 fn parts(
     name: &str,
@@ -198,7 +216,7 @@ fn parts(
     let expected = || wrong(name, &format!("an object with any of {}", known.join(", ")));
     let object: Map<String, Value> = match value {
         Value::Object(object) => object.clone(),
-        Value::String(text) => serde_json::from_str(text).map_err(|_| expected())?,
+        Value::String(text) => crate::allowance::json(text).map_err(|_| expected())?,
         _ => return Err(expected()), // Nothing else has keys.
     };
     if object.is_empty() || object.keys().any(|key| !known.contains(&key.as_str())) {

@@ -1,5 +1,6 @@
 //! `den`: the execution node. Claims tasks and has runners execute them.
 
+mod addresses;
 mod args;
 mod arrays;
 mod auditor;
@@ -8,6 +9,7 @@ mod balance;
 mod boot_time;
 mod claims;
 mod clockwork;
+mod deaths;
 mod external;
 mod folders;
 mod gates;
@@ -20,6 +22,7 @@ mod plugins;
 mod processes;
 mod queues;
 mod ramp;
+mod rivals;
 mod run;
 mod runner;
 mod schedule;

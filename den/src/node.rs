@@ -28,6 +28,7 @@ use crate::pace::{INTERVAL, Pace};
 use crate::plugins::Availability;
 use crate::processes::Ours;
 use crate::queues::Queues;
+use crate::rivals::Rivals;
 use crate::runner::{Event, Exit};
 use crate::sharing::Sharing;
 use crate::starts::Starts;
@@ -78,6 +79,8 @@ pub struct Node {
     pub(crate) spread: u64,
     /// What is left to other nodes.
     pub(crate) sharing: Sharing,
+    /// Other DENs with its name.
+    rivals: Rivals,
     /// What was started lately, and what rates allow.
     pub(crate) starts: Starts,
     /// What looks after schedules.
@@ -144,6 +147,7 @@ impl Node {
             turn: 0,
             spread: random_part(instance),
             sharing: Sharing::default(),
+            rivals: Rivals::default(),
             starts,
             clockwork: Clockwork::default(),
             launches: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
@@ -373,9 +377,13 @@ impl Node {
             serves,
             fires_no_schedules: !self.config.schedules.0,
             wants: self.sharing.wants(Instant::now()),
+            labels: self.config.labels.clone(),
+            addresses: crate::addresses::of(&self.config),
+            rival: self.rivals.now(Instant::now()),
             stats: crate::stats::read(),
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;
+        self.rivals.found(&self.instance, &entry, Instant::now());
         self.continuity.reached(self.config.lease() * 2 / 3);
         self.hints.set_node(entry.id);
         self.maxthreads = entry.thread_limit();

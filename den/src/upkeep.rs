@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use bson::Bson;
-use disbatch_core::model::{Queue, QueueId, Task};
+use disbatch_core::model::{NodeSelector, Queue, QueueId, Task};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Evidence, Outlook, Question, is_detached};
 
@@ -55,6 +55,9 @@ impl Node {
             self.inspected = Instant::now();
             self.remove_left_folders().await?;
             self.inspect_unleased().await?;
+            if self.may_judge() {
+                self.look_after_deaths().await?;
+            }
         }
         if outlook.claimable {
             self.dry.clear();
@@ -87,6 +90,10 @@ impl Node {
             (None, Some(ignored)) => queues.retain(|queue| !ignored.0.contains(&queue.id)),
             (None, None) => {}
         }
+        let is_admitted = |queue: &Queue| {
+            NodeSelector::of(queue).is_none_or(|nodes| nodes.admits(self.name.as_str(), &self.config.labels))
+        };
+        queues.retain(is_admitted);
         queues.retain(|queue| self.availability.serves(&self.config, queue));
         queues.retain(|queue| queue.claim_limit() > 0);
         Ok(queues)
@@ -147,6 +154,7 @@ impl Node {
             for node in self.store.mark_dead_nodes().await? {
                 tracing::warn!(node, "the node has been silent for longer than its lease: dead");
             }
+            self.look_after_deaths().await?;
         }
         if !outlook.lapsed {
             return Ok(());

@@ -19,7 +19,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bson::Bson;
-use disbatch_core::files::{FileSet, FilesError};
+use disbatch_core::files::{FileSet, FilesError, RESERVED_PREFIX};
 use disbatch_core::identity::Identity;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{Queue, Task, TaskFiles};
@@ -42,9 +42,6 @@ const CHUNKS_AT_ONCE: usize = 6;
 
 /// How long it is tried to take back a version that is not to stay. Nobody sees it, and it goes all the same.
 const WITHDRAWAL: Patience = Patience::Until(Duration::from_secs(30));
-
-/// At the top of a private folder, what begins so is between the runner and the plugin.
-const OWN_PREFIX: &str = ".disbatch-";
 
 /// What a run has to do with file sets.
 #[derive(Debug)]
@@ -181,7 +178,7 @@ async fn take_back(ledger: &Ledger, begun: &Begun, lifecycle: &Lifecycle) {
 }
 
 fn is_own(name: &str, task: &str) -> bool {
-    name.starts_with(OWN_PREFIX) || name.starts_with(task)
+    name.starts_with(RESERVED_PREFIX) || name.starts_with(task)
 }
 
 fn text<'a>(task: &'a Task, field: &str) -> Option<&'a str> {

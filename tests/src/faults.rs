@@ -7,6 +7,7 @@ pub mod moments;
 pub mod records;
 pub mod work;
 
+mod bodies;
 mod boxes;
 mod checks;
 mod fault;

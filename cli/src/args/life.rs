@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions};
 use crate::args::task::{OneTask, TaskOptions, Tasks};
 use crate::args::tenants::{DrainOptions, Drained};
 use crate::args::{id, seconds};
@@ -14,17 +15,17 @@ use crate::args::{id, seconds};
 pub enum LifeCommand {
     /// Create a task, show its output as it comes, and exit as the task ends
     Run(Box<RunOptions>),
-    /// Wait until tasks have ended
+    /// Wait until tasks or arrays have ended
     Wait(WaitOptions),
-    /// Print a task's output
+    /// Print the output of a task, or of all tasks of an array
     Logs(LogsOptions),
-    /// Cancel tasks: one that runs is ended
+    /// Cancel tasks or arrays: a task that runs is ended
     Cancel(Tasks),
-    /// Queue tasks that have ended once more
+    /// Queue tasks that have ended once more, and deferred ones before their time
     Retry(Tasks),
     /// Say why a task does not run, or what it does
     Explain(OneTask),
-    /// Show a task for people
+    /// Show a task or an array for people
     Show(OneTask),
     /// Show what came of each attempt of a task
     Attempts(OneTask),
@@ -32,8 +33,18 @@ pub enum LifeCommand {
     History(OneTask),
     /// Cancel, retry, archive or delete many tasks
     Bulk(BulkOptions),
-    /// Move many tasks that have ended to the archive; the same as `bulk archive`
-    Archive(BulkWhich),
+    /// Move tasks that have ended to the archive: these, or as `bulk archive` does
+    Archive(ArchiveOptions),
+    /// Show the locks that tasks hold or wait for
+    Locks(LocksOptions),
+    /// Show the tasks that a task comes after, and those that come after it
+    Graph(GraphOptions),
+    /// Show who has changed what
+    Audit(Box<AuditOptions>),
+    /// Submit tasks to several queues with one request
+    Batch(BatchOptions),
+    /// Change a task that waits: its priority
+    SetTask(SetTaskOptions),
     /// Show the bulk jobs, or cancel one
     BulkJobs {
         /// End this one; what it has done is not undone
@@ -91,7 +102,7 @@ pub struct RunOptions {
 /// Options of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitOptions {
-    /// Ids of tasks
+    /// Ids of tasks or arrays
     #[arg(required = true, value_name = "ID", value_parser = id::parse)]
     pub ids: Vec<String>,
     /// Give up after this time: 90, 90s, 5m, 2h, 7d
@@ -163,9 +174,9 @@ pub struct BulkOptions {
 /// With which tasks something is done, and how.
 #[derive(Debug, Args)]
 pub struct BulkWhich {
-    /// Tasks of this queue, by name or id; `*` for all queues
+    /// Tasks of this queue, by name or id; `*` for all queues. Needed, save for `archive ID`
     #[arg(long, value_name = "QUEUE")]
-    pub queue: String,
+    pub queue: Option<String>,
     /// Tasks in these statuses, by word or number, with commas between them [default: all that it can be done
     /// with; for retry, those that did not succeed]
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status,
@@ -186,6 +197,18 @@ pub struct BulkWhich {
     /// Print the id of the bulk job and do not wait for it
     #[arg(long)]
     pub detach: bool,
+}
+
+/// Options of `archive`.
+#[derive(Debug, Args)]
+pub struct ArchiveOptions {
+    /// Ids of tasks, in place of --queue
+    #[arg(value_name = "ID", value_parser = id::parse,
+        conflicts_with_all = ["queue", "status", "older_than", "reason", "preview", "yes", "detach"])]
+    pub ids: Vec<String>,
+    /// Which tasks otherwise.
+    #[command(flatten)]
+    pub which: BulkWhich,
 }
 
 /// A queue.
@@ -222,7 +245,7 @@ pub struct QueueAndReason {
 }
 
 /// Reads a status: its word or its number.
-fn status(text: &str) -> Result<i64, String> {
+pub(in crate::args) fn status(text: &str) -> Result<i64, String> {
     crate::status::from_text(text).ok_or_else(|| {
         format!("no status '{text}': give a number, or one of {}", crate::status::words().join(", "))
     })

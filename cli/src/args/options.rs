@@ -43,12 +43,19 @@ pub struct ListingOptions {
     /// Print JSON for people
     #[arg(long, global = true, hide = true)]
     pub pretty: bool,
-    /// How to print the list
-    #[arg(long, global = true, hide = true, value_enum, default_value_t)]
-    pub format: Format,
+    /// How to print the list [default: table; after a JSON object: json]
+    #[arg(long, global = true, hide = true, value_enum)]
+    pub format: Option<Format>,
     /// Take the parameters from the documents of this collection
     #[arg(long, global = true, hide = true, value_name = "NAME", help_heading = None::<&str>)]
     pub collection: Option<String>,
+}
+
+impl ListingOptions {
+    /// How to print the list, where nothing else was said.
+    pub fn format(&self) -> Format {
+        self.format.unwrap_or_default()
+    }
 }
 
 /// How to print a list.

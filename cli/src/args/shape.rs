@@ -47,14 +47,14 @@ const fn shape(name: &'static str, options: &'static [&'static str], examples: &
     Shape { name, options, connects: true, examples }
 }
 
-static SHAPES: [Shape; 15] = [
+static SHAPES: [Shape; 16] = [
     shape("plugins", &["format", "pretty"], "disbatch plugins\n  disbatch plugins --format json"),
     shape(
         "queues",
         &["format", "pretty"],
         "disbatch queues\n  disbatch queues --watch 5\n  disbatch queues --format json | jq '.[] | select(.queued > 0)'",
     ),
-    shape("create-queue", &[], "disbatch create-queue mail Disbatch::Plugin::Shell"),
+    shape("create-queue", &[], "disbatch create-queue mail Disbatch::Plugin::Shell --threads 4"),
     shape(
         "update-queue",
         &[],
@@ -79,17 +79,25 @@ static SHAPES: [Shape; 15] = [
     ),
     shape(
         "tasks",
-        &["count", "fields", "limit", "skip", "epoch", "terse", "noterse", "full", "pretty"],
-        "disbatch tasks '{\"queue\":\"6b0003bb686c8275d70dc2f1\",\"status\":-2}' --count\n  \
+        &["count", "fields", "limit", "skip", "epoch", "terse", "noterse", "full", "format", "pretty"],
+        "disbatch tasks --status failed,orphaned --since 1h\n  \
+         disbatch tasks --queue mail --status queued --limit 20 --format json\n  \
+         disbatch tasks --node node1.example.com --text ashley --until 2026-11-20\n  \
+         disbatch tasks '{\"queue\":\"6b0003bb686c8275d70dc2f1\",\"status\":-2}' --count\n  \
          disbatch tasks '{\"id\":\"6b0003bb686c8275d8013333\"}' --full --pretty",
     ),
     shape(
         "search",
-        &["options", "count", "terse", "noterse", "pretty"],
+        &["options", "count", "terse", "noterse", "format", "pretty"],
         "disbatch search '{\"params.user\":\"ashley\"}' --count\n  \
          disbatch search '{\"status\":2}' --options '{\"limit\":5,\"sort\":{\"_id\":-1}}' --noterse --pretty",
     ),
-    shape("nodes", &["format", "pretty"], "disbatch nodes\n  disbatch nodes --format yaml"),
+    shape(
+        "nodes",
+        &["format", "pretty"],
+        "disbatch nodes\n  disbatch nodes --format yaml\n  disbatch nodes rm node7.example.com",
+    ),
+    shape("nodes rm", &[], "disbatch nodes rm node7.example.com"),
     shape(
         "update-node",
         &[],

@@ -1,17 +1,20 @@
 //! `disbatch array ..`
 
 mod list;
-mod show;
+pub(super) mod show;
 mod strip;
 
 use std::process::ExitCode;
 
+use disbatch_core::model::Status;
+use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::api::Client;
+use crate::api::{ApiError, Client};
 use crate::args::{ArrayAct, ArrayCommand, BulkAction, ListingOptions};
 use crate::command::life::{carry_out, with_reason};
 use crate::output::plain;
+use crate::status;
 
 /// Does what the command asks for.
 ///
@@ -36,6 +39,53 @@ async fn act(client: &Client, action: BulkAction, which: &ArrayAct) -> anyhow::R
     let path = format!("/arrays/{}/{}", which.id, action.name());
     let body = with_reason(which.reason.as_deref());
     carry_out(client, (&path, body), action, which.detach).await
+}
+
+/// The array with this id, where `error` says that there is no task with it. `None`: there is no such array, either.
+///
+/// # Errors
+/// The DCI cannot be reached.
+pub(super) async fn in_place_of_task(
+    client: &Client,
+    id: &str,
+    error: &ApiError,
+) -> Result<Option<Value>, ApiError> {
+    if error.status() != Some(StatusCode::NOT_FOUND) {
+        return Ok(None);
+    }
+    match client.get(&format!("/arrays/{id}?.limit=1"), None).await {
+        Ok(array) => Ok(Some(array)),
+        Err(error) if error.status().is_some_and(|status| status.is_client_error()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What an id stands for that is that of an array.
+pub(super) fn what(array: &Value) -> String {
+    format!("an array of {} tasks", plain(array.get("count")))
+}
+
+/// How its tasks have ended: `3 succeeded, 1 failed`; its state where nobody can count them.
+pub(super) fn summary(array: &Value) -> String {
+    let counts = array.get("counts").and_then(Value::as_array);
+    let told = counts
+        .into_iter()
+        .flatten()
+        .map(|count| format!("{} {}", plain(count.get("tasks")), status::of(count)));
+    let told = told.collect::<Vec<_>>().join(", ");
+    if told.is_empty() { state(array) } else { told }
+}
+
+/// The status that tells how the whole array has ended: that of its first tasks that did not succeed.
+pub(super) fn worst(array: &Value) -> i64 {
+    if array.get("succeeded").and_then(Value::as_bool) == Some(true) {
+        return Status::Succeeded.code();
+    }
+    let counts = array.get("counts").and_then(Value::as_array).into_iter().flatten();
+    let statuses = counts.filter_map(|count| count.get("status").and_then(Value::as_i64));
+    let mut bad: Vec<i64> = statuses.filter(|status| *status != Status::Succeeded.code()).collect();
+    bad.sort_unstable_by_key(|status| (*status != Status::Failed.code(), *status));
+    bad.first().copied().unwrap_or(Status::Failed.code())
 }
 
 /// How many of the tasks have ended: `70 of 100`. Where there are too many to be counted, nobody knows.
@@ -64,6 +114,22 @@ mod tests {
     fn an_array_that_cannot_be_counted_has_no_number() {
         assert_eq!(ended(&json!({ "done": 70, "count": 100 })), "70 of 100");
         assert_eq!(ended(&json!({ "done": null, "count": 100_000 })), "? of 100000");
+    }
+
+    #[test]
+    fn an_array_ends_as_its_tasks_do() {
+        let array = |succeeded: Value, counts: Value| json!({ "state": "done", "succeeded": succeeded, "counts": counts });
+        let mixed = array(
+            json!(false),
+            json!([{ "status": -5, "tasks": 1 }, { "status": 1, "tasks": 3 }, { "status": 2, "tasks": 2 }]),
+        );
+        assert_eq!((summary(&mixed).as_str(), worst(&mixed)), ("1 cancelled, 3 succeeded, 2 failed", 2));
+        let good = array(json!(true), json!([{ "status": 1, "tasks": 3 }]));
+        assert_eq!((summary(&good).as_str(), worst(&good)), ("3 succeeded", 1));
+        let lost = array(json!(false), json!([{ "status": -6, "tasks": 1 }]));
+        assert_eq!(worst(&lost), -6);
+        let unknown = array(json!(false), Value::Null);
+        assert_eq!((summary(&unknown).as_str(), worst(&unknown)), ("done, not all succeeded", 2));
     }
 
     #[test]

@@ -10,8 +10,15 @@ use crate::output::print;
 ///
 /// # Errors
 /// The DCI refuses it (what is missing is for the DCI to say), or cannot be reached.
-pub async fn run(client: &Client, name: Option<String>, plugin: Option<String>) -> anyhow::Result<()> {
+pub async fn run(
+    client: &Client,
+    name: Option<String>,
+    plugin: Option<String>,
+    (threads, sort): (Option<u32>, Option<String>),
+) -> anyhow::Result<()> {
     let mut fields = BTreeMap::new();
+    fields.extend(threads.map(|threads| ("threads".to_owned(), threads.to_string())));
+    fields.extend(sort.map(|sort| ("sort".to_owned(), sort)));
     fields.extend(name.clone().map(|name| ("name".to_owned(), name)));
     fields.extend(plugin.map(|plugin| ("plugin".to_owned(), plugin)));
     let answer = client.post_form("/queues", &fields).await?;

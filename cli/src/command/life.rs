@@ -2,16 +2,21 @@
 
 mod act;
 mod attempts;
+mod audit;
+mod batch;
 mod bulk;
 mod bulk_jobs;
 pub(super) mod connection;
 mod explain;
 mod follow;
+mod graph;
 mod groups;
 mod history;
+mod locks;
 mod logs;
 mod run;
 mod set_queue;
+mod set_task;
 mod show;
 pub(super) mod steer;
 mod wait;
@@ -26,6 +31,7 @@ use crate::api::{ApiError, Client};
 use crate::args::{BulkAction, LifeCommand, ListingOptions};
 use crate::command::admission;
 
+use act::Act;
 pub(super) use bulk::{agreed, carry_out};
 
 /// Does what the command asks for.
@@ -41,14 +47,22 @@ pub async fn run(
         LifeCommand::Run(options) => return run::run(client, *options).await,
         LifeCommand::Wait(options) => return wait::run(client, &options).await,
         LifeCommand::Logs(options) => logs::run(client, &options).await?,
-        LifeCommand::Cancel(tasks) => return act::run(client, act::Act::Cancel, &tasks).await,
-        LifeCommand::Retry(tasks) => return act::run(client, act::Act::Retry, &tasks).await,
+        LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
+        LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
         LifeCommand::Explain(task) => explain::run(client, &task.id, listing).await?,
         LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,
         LifeCommand::Attempts(task) => attempts::run(client, &task.id, listing).await?,
         LifeCommand::History(task) => history::run(client, &task.id, listing).await?,
         LifeCommand::Bulk(options) => return bulk::run(client, options.action, &options.which).await,
-        LifeCommand::Archive(which) => return bulk::run(client, BulkAction::Archive, &which).await,
+        LifeCommand::Archive(options) if options.ids.is_empty() => {
+            return bulk::run(client, BulkAction::Archive, &options.which).await;
+        }
+        LifeCommand::Archive(options) => return act::archive(client, &options.ids).await,
+        LifeCommand::Locks(options) => locks::run(client, &options, listing).await?,
+        LifeCommand::Graph(options) => graph::run(client, &options, listing).await?,
+        LifeCommand::Audit(options) => audit::run(client, &options, listing).await?,
+        LifeCommand::Batch(options) => return batch::run(client, &options.file, listing).await,
+        LifeCommand::SetTask(options) => return set_task::run(client, &options).await,
         LifeCommand::BulkJobs { cancel } => bulk_jobs::run(client, cancel, listing).await?,
         LifeCommand::Pause(which) => steer::pause(client, &which).await?,
         LifeCommand::Resume(which) => steer::resume(client, &which.queue).await?,

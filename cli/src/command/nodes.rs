@@ -1,10 +1,11 @@
-//! `disbatch nodes`
+//! `disbatch nodes` and `disbatch nodes rm NODE`
 
 use serde_json::Value;
 
-use crate::api::Client;
-use crate::args::ListingOptions;
-use crate::output::{Column, Cut, Screen, Table, list, plain, print};
+use crate::api::{Client, segment};
+use crate::args::{ListingOptions, NodesCommand};
+use crate::command::life::advise;
+use crate::output::{Column, Cut, Screen, Table, list, plain, print, shown_name};
 
 const TABLE: Table = Table {
     columns: &[
@@ -12,17 +13,59 @@ const TABLE: Table = Table {
         Column { title: "Node", cell: |node| plain(node.get("node")), cut: Cut::Early },
         Column { title: "Maxthreads", cell: |node| plain(node.get("maxthreads")), cut: Cut::Never },
         Column { title: "Last seen (UTC)", cell: |node| date(node.get("timestamp")), cut: Cut::Never },
+        Column { title: "State", cell: state, cut: Cut::Never },
+        Column { title: "Running", cell: |node| plain(node.get("running")), cut: Cut::Never },
+        Column { title: "Load", cell: load, cut: Cut::Never },
+        Column { title: "Version", cell: |node| plain(node.get("version")), cut: Cut::Early },
+        Column { title: "Labels", cell: labels, cut: Cut::Early },
+        Column { title: "Addresses", cell: addresses, cut: Cut::Early },
     ],
     noun: "nodes",
 };
 
-/// Prints all nodes.
+/// Prints all nodes, or removes one.
 ///
 /// # Errors
-/// The DCI cannot be reached.
-pub async fn run(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
-    let nodes = client.get("/nodes", None).await?;
+/// The DCI cannot be reached; or there is no such node, or its DEN is alive.
+pub async fn run(
+    client: &Client,
+    command: Option<&NodesCommand>,
+    options: &ListingOptions,
+) -> anyhow::Result<()> {
+    if let Some(NodesCommand::Rm { node }) = command {
+        client.delete(&format!("/nodes/{}", segment(node))).await.map_err(advise)?;
+        return print(&format!("Removed node {}\n", shown_name(node)));
+    }
+    let nodes = client.get("/nodes?.details=1", None).await?;
     print(&list(&nodes, options, |nodes| TABLE.render(nodes, Screen::of_stdout()))?)
+}
+
+/// How it is doing, and whether another DEN uses its name.
+fn state(node: &Value) -> String {
+    let state = plain(node.get("state"));
+    if node.get("rival").is_some_and(|rival| !rival.is_null()) { format!("{state}, twice") } else { state }
+}
+
+/// `0.52 of 4`
+fn load(node: &Value) -> String {
+    let stats = |name| node.get("stats").and_then(|stats| stats.get(name));
+    match (stats("load").and_then(Value::as_f64), stats("cpus").and_then(Value::as_u64)) {
+        (Some(load), Some(cpus)) => format!("{load:.2} of {cpus}"),
+        (Some(load), None) => format!("{load:.2}"),
+        (None, _) => String::new(),
+    }
+}
+
+fn labels(node: &Value) -> String {
+    let labels = node.get("labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten().map(|(name, value)| format!("{name}={}", plain(Some(value))));
+    pairs.collect::<Vec<String>>().join(" ")
+}
+
+fn addresses(node: &Value) -> String {
+    let of = |kind| node.get("addresses").and_then(|all| all.get(kind)).and_then(Value::as_array);
+    let all = of("private").into_iter().flatten().chain(of("public").into_iter().flatten());
+    all.map(|address| plain(Some(address))).collect::<Vec<String>>().join(" ")
 }
 
 /// Milliseconds since 1970 as the DCI writes other times; anything else as it is.
@@ -67,13 +110,17 @@ mod tests {
     }
 
     #[test]
-    fn nodes_have_their_limit() {
-        let node = json!({"id": "6b", "node": "vm", "maxthreads": 4, "timestamp": 0});
-        assert_eq!(
-            TABLE.render(&[node], Screen::default()),
-            "ID | Node | Maxthreads | Last seen (UTC)     | \n\
-             ---+------+------------+---------------------+-\n\
-             6b | vm   | 4          | 1970-01-01T00:00:00 | \n\n1 total nodes.\n"
-        );
+    fn nodes_have_what_people_look_for() {
+        let node = json!({
+            "id": "6b", "node": "vm", "maxthreads": 4, "timestamp": 0, "state": "alive", "running": 2,
+            "stats": { "load": 0.5234, "cpus": 8 }, "version": "1.2", "labels": { "gpu": "yes", "zone": "a" },
+            "addresses": { "private": ["10.0.0.5"], "public": ["203.0.113.9"] }, "rival": "other",
+        });
+        let table = TABLE.render(&[node], Screen::default());
+        let line = "6b | vm   | 4          | 1970-01-01T00:00:00 | alive, twice | 2       | 0.52 of 8 | 1.2     \
+                    | gpu=yes zone=a | 10.0.0.5 203.0.113.9 | \n";
+        assert!(table.contains(line), "{table}");
+        let perl = json!({"id": "6b", "node": "vm", "maxthreads": null, "timestamp": 0});
+        assert!(TABLE.render(&[perl], Screen::default()).ends_with("\n1 total nodes.\n"));
     }
 }

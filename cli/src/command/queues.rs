@@ -59,7 +59,7 @@ async fn watching(client: &Client, period: Duration, options: &ListingOptions) -
                 continue;
             }
         };
-        print(&format!("{}{}", separator(first, options.format, screen), screen.replace(&text)))?;
+        print(&format!("{}{}", separator(first, options.format(), screen), screen.replace(&text)))?;
         first = false;
     }
 }

@@ -1,19 +1,29 @@
-//! `disbatch tasks [FILTER]`
+//! `disbatch tasks [FILTER]`, or `disbatch tasks --queue QUEUE ..`
+
+mod found;
 
 use serde_json::{Map, Value, json};
 
 use crate::api::Client;
-use crate::args::ListingOptions;
+use crate::args::{Format, ListingOptions, TaskFilter};
 use crate::output::{plain, pretty, print, shown_json};
 
 /// How many tasks are shown unless `--limit` says otherwise.
 const DEFAULT_LIMIT: i64 = 100;
 
-/// Prints tasks as JSON, or how many there are.
+/// Prints the tasks that a JSON object or options name. Without any of them, but with a format, the newest of all queues.
 ///
 /// # Errors
 /// The filter is no JSON object, the DCI refuses it, or cannot be reached.
-pub async fn run(client: &Client, filter: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn run(
+    client: &Client,
+    filter: Option<String>,
+    which: &TaskFilter,
+    options: &ListingOptions,
+) -> anyhow::Result<()> {
+    if which.is_given() || (filter.is_none() && options.format.is_some()) {
+        return found::run(client, which, options).await;
+    }
     let body = request(filter.as_deref(), options)?;
     show(&client.get("/tasks", Some(&body)).await?, options)
 }
@@ -24,6 +34,15 @@ pub async fn run(client: &Client, filter: Option<String>, options: &ListingOptio
 /// Standard output cannot be written to.
 pub fn show(answer: &Value, options: &ListingOptions) -> anyhow::Result<()> {
     match answer.get("count") {
+        None if options.format.is_some_and(|format| format != Format::Json) => {
+            // One task comes without a list, and none as an empty object.
+            let tasks = match answer {
+                Value::Object(none) if none.is_empty() => json!([]),
+                Value::Object(_) => json!([answer]),
+                tasks => tasks.clone(),
+            };
+            print(&found::table(&tasks, options)?)
+        }
         Some(count) if options.count => print(&format!("{} tasks\n", plain(Some(count)))),
         // The DCI ends JSON for people with a line break of its own.
         _ if options.pretty => print(&shown_json(format!("{}\n\n", pretty(answer)?))),

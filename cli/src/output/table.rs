@@ -3,6 +3,7 @@
 use console::measure_text_width;
 use serde_json::Value;
 
+use super::terminal::visible;
 use crate::output::Screen;
 
 /// What stands for the end of a name that was cut.
@@ -77,8 +78,7 @@ impl Table {
     fn row(&self, item: &Value, screen: Screen) -> Vec<String> {
         let cells = self.columns.iter().map(|column| (column.cell)(item));
         // A name must not move the cursor of a terminal.
-        let visible = |c: char| if screen.size.is_some() && c.is_control() { '\u{fffd}' } else { c };
-        cells.map(|cell| cell.chars().map(visible).collect()).collect()
+        cells.map(|cell| if screen.size.is_some() { visible(&cell) } else { cell }).collect()
     }
 
     /// Takes from the widest column of a kind until a line fits, if it can.

@@ -3,7 +3,9 @@
 
 use std::io::{self, IsTerminal, Write};
 
-/// What stands for a control character.
+use disbatch_core::text::is_odd;
+
+/// What stands for a control character, or one that changes how others are shown.
 const REPLACED: char = '\u{fffd}';
 
 /// Colours are told by shorter sequences.
@@ -14,22 +16,29 @@ const NO_COLOUR: &[u8] = b"\x1b[0m";
 
 /// One line of text, without control characters.
 pub fn visible(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { REPLACED } else { c }).collect()
+    text.chars().map(|c| if is_odd(c) { REPLACED } else { c }).collect()
 }
 
 /// Text that may have several lines, without all other control characters.
 pub fn visible_lines(text: &str) -> String {
-    let controls = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    let controls = |c: char| is_odd(c) && !matches!(c, '\n' | '\t');
     text.chars().map(|c| if controls(c) { REPLACED } else { c }).collect()
 }
 
 /// The same JSON, with what it has left as it is of control characters escaped.
 pub fn escaped_json(json: &str) -> String {
-    let escaped = |c: char| match u32::from(c) {
-        code @ 0x7f..=0x9f => format!("\\u{code:04x}"),
-        _ => c.to_string(), // Others are escaped in any case, or mean lines.
-    };
-    json.chars().map(escaped).collect()
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        // Those of ASCII are escaped in any case, or mean lines.
+        if is_odd(c) && c > '~' {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            escaped.push(c);
+        }
+    }
+    escaped
 }
 
 /// Where a task's output goes: byte for byte, but to a terminal as text and colours. There, whatever else would control it
@@ -176,7 +185,7 @@ impl First {
             Err(_) => return Self::Odd(1),
         };
         match text.chars().next() {
-            Some(c) if !c.is_control() => Self::Text(c.len_utf8()),
+            Some(c) if !is_odd(c) => Self::Text(c.len_utf8()),
             Some(c) => Self::Odd(c.len_utf8()),
             None => Self::Odd(1),
         }
@@ -226,6 +235,7 @@ mod tests {
             (b"\x1b[2J\x1b[H\x1b[6n", "^[[2J^[[H^[[6n"),
             (b"a\x08b\x7fc\x00\x0e", "a^Hb^?c^@^N"),
             (b"\xc2\x9b2J \x9b2J \xff", "<U+009B>2J <9B>2J <FF>"),
+            ("\u{202e}abc\u{2069}".as_bytes(), "<U+202E>abc<U+2069>"),
             (b"end\x1b[3", "end^[[3"),
             (b"end\xe2\x98", "end<E2><98>"),
             (b"\x1b\x1b[m", "^[\x1b[m"),
@@ -265,9 +275,11 @@ mod tests {
     fn messages_and_json_have_no_control_characters() {
         assert_eq!(visible("a\x1b[2J\nb\u{9b}"), "a\u{fffd}[2J\u{fffd}b\u{fffd}");
         assert_eq!(visible_lines("a\x07\nb\tc\r"), "a\u{fffd}\nb\tc\u{fffd}");
-        let value = serde_json::json!({ "a\u{9b}": "\u{7f}é\n\x1b" });
+        assert_eq!(visible("a\u{202e}b\u{2066}c"), "a\u{fffd}b\u{fffd}c");
+        assert_eq!(visible_lines("a\u{2029}\n\u{200f}"), "a\u{fffd}\n\u{fffd}");
+        let value = serde_json::json!({ "a\u{9b}": "\u{7f}é\n\x1b\u{202e}\u{e0041}" });
         let json = escaped_json(&value.to_string());
-        assert!(!json.contains(char::is_control), "{json:?}");
+        assert!(!json.contains(is_odd), "{json:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), value);
     }
 }

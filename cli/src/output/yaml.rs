@@ -1,5 +1,6 @@
 //! JSON values as YAML.
 
+use disbatch_core::text::is_odd;
 use serde_json::Value;
 
 /// Words that YAML 1.1 or 1.2 does not take as text.
@@ -68,8 +69,14 @@ fn text(text: &str) -> String {
     }
     let quoted = Value::from(text).to_string();
     let escape = |c: char| match u32::from(c) {
-        // What JSON leaves as it is and YAML does not print.
-        code @ (0x7f..=0x9f | 0x2028 | 0x2029 | 0xfeff | 0xfffe | 0xffff) => format!("\\u{code:04x}"),
+        // What JSON leaves as it is and YAML does not print, or shows in another way.
+        code if is_odd(c) && code > 0x7e || matches!(code, 0xfffe | 0xffff) => {
+            if code > 0xffff {
+                format!("\\U{code:08x}")
+            } else {
+                format!("\\u{code:04x}")
+            }
+        }
         _ => c.to_string(), // Everything else reads the same in both.
     };
     quoted.chars().map(escape).collect()
@@ -97,6 +104,6 @@ mod tests {
         }
         assert_eq!(text("Disbatch::Plugin::Demo"), "\"Disbatch::Plugin::Demo\"");
         assert_eq!(text("node1.example.com"), "node1.example.com");
-        assert_eq!(text("a\u{7f}\n"), "\"a\\u007f\\n\"");
+        assert_eq!(text("a\u{7f}\n\u{202e}"), "\"a\\u007f\\n\\u202e\"");
     }
 }

@@ -79,6 +79,36 @@ async fn a_lost_connection_is_made_again() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_wait_outlasts_what_is_away_at_its_very_beginning() -> anyhow::Result<()> {
+    let away = Reply::Json(503, value!({ "error": "the database cannot be reached" }));
+    for first in [away, Reply::Nothing] {
+        let server = Server::start(vec![(&wait(ID), vec![first, state(ID, 1)])]).await?;
+        let outcome = server.expect(&["wait", ID], 0).await?;
+        ensure!(outcome.stderr.contains("the connection is back"), "{outcome:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_array_is_waited_for_with_all_its_tasks() -> anyhow::Result<()> {
+    let missing = || Reply::Json(404, value!({ "error": format!("no task with id {ID}") }));
+    let array = |state: &str, succeeded: Option<bool>| {
+        let counts = value!([{ "status": 1, "tasks": 2 }, { "status": -5, "tasks": 1 }]);
+        json(value!({ "id": ID, "count": 3, "state": state, "succeeded": succeeded, "counts": counts }))
+    };
+    let path = format!("GET /arrays/{ID}?.limit=1");
+    let server = Server::start(vec![
+        (&wait(ID), vec![missing()]),
+        (&path, vec![array("open", None), array("open", None), array("done", Some(false))]),
+    ])
+    .await?;
+    let outcome = server.expect(&["wait", ID], 105).await?;
+    ensure!(outcome.text() == format!("{ID} 2 succeeded, 1 cancelled\n"), "{outcome:?}");
+    ensure!(outcome.stderr.contains(&format!("{ID} is an array of 3 tasks")), "{outcome:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn who_cannot_be_asked_is_told() -> anyhow::Result<()> {
     let missing = Reply::Json(404, value!({ "error": format!("no task with id {ID}") }));
     let server = Server::start(vec![(&wait(ID), vec![missing])]).await?;

@@ -14,13 +14,13 @@ use crate::server::{Server, disbatch};
 use crate::states;
 
 /// A queue that takes tasks.
-struct Fixture {
-    database: TestDatabase,
+pub struct Fixture {
+    pub database: TestDatabase,
     server: Server,
 }
 
 impl Fixture {
-    async fn new() -> anyhow::Result<Self> {
+    pub async fn new() -> anyhow::Result<Self> {
         let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
         states::prepare(&database).await?;
         let server = Server::start(&database, &[]).await?;
@@ -29,18 +29,18 @@ impl Fixture {
         Ok(fixture)
     }
 
-    fn tasks(&self) -> Collection<Document> {
+    pub fn tasks(&self) -> Collection<Document> {
         self.database.database.collection("tasks")
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = disbatch();
         command.args(["--url", &self.server.url()]).args(arguments);
         command
     }
 
     /// Runs `disbatch` and returns all its output, which must contain `part`.
-    async fn expect(&self, arguments: &[&str], status: i32, part: &str) -> anyhow::Result<String> {
+    pub async fn expect(&self, arguments: &[&str], status: i32, part: &str) -> anyhow::Result<String> {
         let output = self.command(arguments).output().await?;
         let text = String::from_utf8([output.stdout, output.stderr].concat())?;
         ensure!(output.status.code() == Some(status), "{arguments:?}: {:?}: {text}", output.status);

@@ -5,6 +5,7 @@ mod accounts;
 mod additions;
 mod difference;
 mod files;
+mod found;
 mod proxy;
 mod recording;
 mod server;

@@ -4,19 +4,32 @@ use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
+use futures::TryStreamExt;
 
 use super::{GATE, Scope};
 use crate::counters::count::Amount;
-use crate::model::Status;
+use crate::model::{Status, TaskId};
 use crate::store::{Store, StoreError};
-use crate::task::TaskQuery;
+use crate::task::{DETACHED, TaskQuery, attached};
 
 /// Up to so many tasks are counted.
 const BOUND: u64 = 10_000;
 
 /// A count that takes longer is left out: what a user has submitted is in no index.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// So many tasks of nodes that are not alive are told.
+const MOST_STRANDED: i64 = 5;
+
+/// A task that a node has that is not alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stranded {
+    /// The task.
+    pub task: TaskId,
+    /// The node.
+    pub node: String,
+}
 
 /// How many tasks a scope has that have not ended. `None`: counting them took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +79,39 @@ impl Store {
             self.count_patiently(with(doc! { "status": { "$in": [-1, 0] } })),
         )?;
         Ok(Standing { waiting, held, running })
+    }
+
+    /// The oldest tasks of a scope that are claimed or running in the name of a node that is not alive. Those that have a lease
+    /// are ended when it is over; those of other programs may never be.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn stranded_tasks(&self, scope: &Scope) -> Result<Vec<Stranded>, StoreError> {
+        let mut filter = scope.filter();
+        if matches!(scope, Scope::All | Scope::Owner(_)) {
+            let queues = self.list_queues().await?;
+            let queues: Vec<ObjectId> = queues.iter().map(|queue| queue.id.0).collect();
+            filter.insert("queue", doc! { "$in": queues });
+        }
+        let alive: Vec<Bson> = self.nodes_not_gone().await?;
+        filter.extend(doc! {
+            "status": { "$in": [-1, 0] }, "node": { "$nin": alive }, DETACHED: attached(),
+        });
+        let only = doc! { "node": 1 };
+        let tasks = self.tasks();
+        let found = tasks.find(filter).projection(only).sort(doc! { "_id": 1 }).limit(MOST_STRANDED);
+        let found: Vec<Document> = match found.max_time(PATIENCE).await.map_err(StoreError::from) {
+            Ok(found) => found.map_ok(Document::from).try_collect().await?,
+            // They are counted all the same.
+            Err(error) if error.is_out_of_time() => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let stranded = |task: &Document| {
+            let node = task.get_str("node").unwrap_or_default().to_owned();
+            Some(Stranded { task: TaskId(task.get_object_id("_id").ok()?), node })
+        };
+        Ok(found.iter().filter_map(stranded).collect())
     }
 
     async fn count_patiently(&self, filter: Document) -> Result<Option<Amount>, StoreError> {

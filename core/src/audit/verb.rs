@@ -13,6 +13,8 @@ pub enum Verb {
     QueueDelete,
     /// Settings of a node were changed.
     NodeUpdate,
+    /// A node that is gone was removed.
+    NodeDelete,
     /// What `QueueBalance` goes by was changed.
     BalanceUpdate,
     /// `QueueBalance` was told to do nothing for a while, or to go on.
@@ -23,6 +25,8 @@ pub enum Verb {
     TaskCancel,
     /// A task was queued again.
     TaskRetry,
+    /// A task that waits got another priority.
+    TaskPriority,
     /// A task was moved to the archive.
     TaskArchive,
     /// A bulk job was made.
@@ -94,12 +98,13 @@ pub enum Verb {
 impl Verb {
     /// All of them, in the order in which people look for them.
     pub fn all() -> Vec<Self> {
-        let one_task = [Self::TasksSubmit, Self::TaskCancel, Self::TaskRetry, Self::TaskArchive];
+        let one_task = [Self::TasksSubmit, Self::TaskCancel, Self::TaskRetry];
+        let one_task = one_task.into_iter().chain([Self::TaskPriority, Self::TaskArchive]);
         let many = |action| [Self::Bulk(action), Self::BulkCancelled(action), Self::BulkEnded(action)];
         let mut all = vec![Self::QueueCreate, Self::QueueUpdate, Self::QueueDelete];
         all.extend(one_task);
         all.extend(Action::ALL.into_iter().flat_map(many));
-        all.extend([Self::NodeUpdate, Self::BalanceUpdate, Self::BalancePause]);
+        all.extend([Self::NodeUpdate, Self::NodeDelete, Self::BalanceUpdate, Self::BalancePause]);
         all.extend([Self::ScheduleCreate, Self::ScheduleUpdate, Self::ScheduleDelete]);
         all.extend([Self::SchedulePause, Self::ScheduleResume, Self::ScheduleRun, Self::ScheduleBackfill]);
         all.extend([Self::CalendarSet, Self::CalendarDelete]);
@@ -122,11 +127,13 @@ impl Verb {
             Self::QueueUpdate => "queue update",
             Self::QueueDelete => "queue delete",
             Self::NodeUpdate => "node update",
+            Self::NodeDelete => "node delete",
             Self::BalanceUpdate => "balance update",
             Self::BalancePause => "balance pause",
             Self::TasksSubmit => "tasks submit",
             Self::TaskCancel => "task cancel",
             Self::TaskRetry => "task retry",
+            Self::TaskPriority => "task priority",
             Self::TaskArchive => "task archive",
             Self::Login => "login",
             Self::LoginRefused => "login refused",
@@ -176,7 +183,7 @@ mod tests {
     #[test]
     fn words_tell_them_apart() {
         let words: BTreeSet<String> = Verb::all().into_iter().map(Verb::words).collect();
-        assert_eq!((words.len(), Verb::all().len()), (51, 51));
+        assert_eq!((words.len(), Verb::all().len()), (52, 52));
         assert!(words.contains("bulk retry ended") && words.contains("queue update"), "{words:?}");
         for verb in Verb::all().into_iter().filter(|verb| verb.is_found_with_another()) {
             let words = verb.words();

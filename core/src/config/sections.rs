@@ -59,6 +59,30 @@ impl<'de> Deserialize<'de> for Lease {
     }
 }
 
+/// A command: a program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// The program: a path, or a name that is found on `PATH`.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Hook {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let words = Vec::<String>::deserialize(&value).ok().map(Vec::into_iter);
+        let mut words = words.ok_or_else(|| expected_command::<D::Error>(&value))?;
+        let program = words.next().filter(|program| !program.is_empty());
+        let program = program.ok_or_else(|| expected_command::<D::Error>(&value))?;
+        Ok(Self { program, arguments: words.collect() })
+    }
+}
+
+fn expected_command<E: serde::de::Error>(value: &Value) -> E {
+    E::custom(format!("expected a list of a program and its arguments, got {value}"))
+}
+
 /// A time in seconds, 0 to a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seconds(pub Duration);

@@ -32,6 +32,10 @@ pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
         let text = format!("It was tried {} of {most} times.", task.failures() + 1);
         gates.push(Gate::new("attempts", true, text));
     }
+    if let Some(at) = facts.time("archived") {
+        let text = format!("It is in the archive, since {}: a retry makes a new task like it.", moment(at));
+        gates.push(Gate::new("archived", true, text));
+    }
     gates
 }
 

@@ -125,10 +125,17 @@ impl Store {
     /// The database cannot be reached, or the task cannot be understood.
     #[operation(task = %id)]
     pub async fn facts_of_task(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
-        let tasks = self.tasks();
         let without_params = doc! { "params": 0, "parameters": 0 };
         let found = async {
-            Ok::<_, StoreError>(tasks.find_one(doc! { "_id": id }).projection(without_params).await?)
+            // In this order: a task leaves `tasks` only when it is in the archive.
+            for collection in [self.tasks(), self.archive()] {
+                let found =
+                    collection.find_one(doc! { "_id": id }).projection(without_params.clone()).await?;
+                if found.is_some() {
+                    return Ok::<_, StoreError>(found);
+                }
+            }
+            Ok(None)
         };
         let (found, now, nodes) = futures::try_join!(found, self.server_time(), self.list_nodes())?;
         let Some(task) = found.map(|task| typed::<Task>("tasks", task)).transpose()? else { return Ok(None) };
@@ -164,7 +171,19 @@ impl Store {
     }
 
     async fn busy(&self, nodes: &[Node]) -> Result<HashMap<String, u64>, StoreError> {
-        let names: Vec<&Bson> = nodes.iter().map(|node| &node.node).collect();
+        self.tasks_by_node(nodes.iter().map(|node| node.node.clone()).collect()).await
+    }
+
+    /// How many tasks each of these nodes has claimed or running, besides those that web services work on. Those that have
+    /// none are left out.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn tasks_by_node(&self, names: Vec<Bson>) -> Result<HashMap<String, u64>, StoreError> {
+        if names.is_empty() {
+            return Ok(HashMap::new());
+        }
         let pipeline = [
             doc! { "$match": { "node": { "$in": names }, "status": { "$in": [-1, 0] }, DETACHED: attached() } },
             doc! { "$group": { "_id": "$node", "tasks": { "$sum": 1 } } },

@@ -5,7 +5,7 @@ use bson::{Bson, Document};
 use super::facts::name;
 use super::words::{list, moment};
 use super::{Facts, Gate, Reader};
-use crate::model::{Node, PluginName};
+use crate::model::{Node, NodeSelector, PluginName};
 use crate::node::Peer;
 use crate::node::shares::{Contender, PATIENCE, shares};
 
@@ -108,6 +108,7 @@ fn against(facts: &Facts, node: &Node) -> Vec<String> {
     if node.is_draining() || node.state() == Some("draining") {
         against.push("it is draining".to_owned());
     }
+    against.extend(not_selected(facts, node));
     against.extend(not_served(facts, node));
     against.extend(without_plugin(facts, node));
     let busy = facts.busy.get(&name(Some(&node.node))).copied().unwrap_or(0);
@@ -139,6 +140,13 @@ fn of_node(node: &Node, against: &[String], at_their_share: &[(String, u64)]) ->
         )
     };
     Gate::new(ONE, true, text)
+}
+
+/// Whether the queue is for other nodes. Programs of Perl do not know of that.
+fn not_selected(facts: &Facts, node: &Node) -> Option<String> {
+    let nodes = facts.queue.as_ref().and_then(NodeSelector::of).filter(|_| node.is_ours())?;
+    let is_admitted = nodes.admits(&name(Some(&node.node)), &node.labels());
+    (!is_admitted).then(|| format!("the queue is for other nodes ({nodes})"))
 }
 
 fn not_served(facts: &Facts, node: &Node) -> Option<String> {

@@ -479,3 +479,18 @@ fn a_node_that_has_its_share_leaves_the_rest_to_others_for_a_moment() {
     facts.nodes[1] = node("n2", doc! { "plugins": ["Other"] });
     assert_eq!(of_n1(&facts), "n1 can claim it.", "nobody else could take it");
 }
+
+#[test]
+fn a_queue_that_is_for_other_nodes_says_which() {
+    let mut facts = facts(doc! {}, doc! { "nodes": { "labels": { "gpu": "yes" } } });
+    assert_eq!(summary(&facts), "No node can claim it. n1: the queue is for other nodes (labels gpu=yes).");
+    facts.nodes.push(node("n2", doc! { "labels": { "gpu": "yes" } }));
+    assert!(explain(&facts).gates.iter().any(|gate| gate.name == "node" && gate.text == "n2 can claim it."));
+    facts.nodes[1] = perl_node("old", -1);
+    assert!(
+        explain(&facts)
+            .gates
+            .iter()
+            .any(|gate| gate.name == "node" && gate.open && gate.text.starts_with("old may"))
+    );
+}

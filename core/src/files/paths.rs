@@ -68,6 +68,9 @@ impl From<SetName> for Bson {
     }
 }
 
+/// At the top of a private folder, what begins so is between the runner and the plugin.
+pub const RESERVED_PREFIX: &str = ".disbatch-";
+
 /// Where a file is in a set: parts with `/` between them, none of which is empty, `.` or `..`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryPath(String);
@@ -89,6 +92,11 @@ impl EntryPath {
     /// Its parts. There is at least one.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.split('/')
+    }
+
+    /// Whether a task could not have it in its private folder: what begins so is between runner and plugin there.
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with(RESERVED_PREFIX)
     }
 
     /// The parts that are folders, and the name of the file.

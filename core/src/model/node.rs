@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::liberal::integer;
 use super::stored::{Stored, required};
-use super::{Count, Moment, TaskId};
+use super::{Count, Labels, Moment, TaskId};
 
 /// A document of `nodes`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,6 +70,16 @@ impl Node {
         let seen = self.rest.get("seen").and_then(Bson::as_datetime)?;
         let lease = self.rest.get("lease_ms").and_then(integer).and_then(|ms| u64::try_from(ms).ok())?;
         Some((*seen, Duration::from_millis(lease)))
+    }
+
+    /// What it is labelled with.
+    pub fn labels(&self) -> Labels {
+        Labels::of(self.rest.get("labels").and_then(Bson::as_document))
+    }
+
+    /// The start of the DEN that wrote the entry last. `None` for Perl's.
+    pub fn instance(&self) -> Option<&str> {
+        self.rest.get("instance").and_then(Bson::as_str)
     }
 
     /// Tasks of this node whose end somebody has asked for.

@@ -47,6 +47,20 @@ pub enum Phase {
 }
 
 impl Status {
+    /// Those that have a word of their own, in the order of a task's life.
+    pub const NAMED: [Self; 10] = [
+        Self::Queued,
+        Self::Claimed,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Deferred,
+        Self::Blocked,
+        Self::Cancelled,
+        Self::Terminated,
+        Self::Orphaned,
+    ];
+
     /// What a task has that has not ended.
     pub const LIVE: [Self; 5] = [Self::Deferred, Self::Blocked, Self::Queued, Self::Claimed, Self::Running];
 
@@ -110,6 +124,11 @@ impl Status {
     /// Whether a plugin may end a task with this status: any positive number.
     pub const fn is_final_result(self) -> bool {
         self.code() >= 1
+    }
+
+    /// The status that a word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|status| status.word() == word)
     }
 
     /// A word for people. Other values have none beyond their group.

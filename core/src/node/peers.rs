@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 
 use super::shares::Contender;
 use super::{Stats, until_silent};
-use crate::model::{Node, Queue, QueueId, whole_number};
+use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, whole_number};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -33,6 +33,7 @@ pub struct Peer {
     active: Option<HashSet<ObjectId>>,
     ignored: HashSet<ObjectId>,
     wants: HashSet<ObjectId>,
+    labels: Labels,
 }
 
 impl Peer {
@@ -55,6 +56,7 @@ impl Peer {
             active: serves.filter(|serves| serves.contains_key("active")).map(|serves| ids(serves, "active")),
             ignored: serves.map(|serves| ids(serves, "ignored")).unwrap_or_default(),
             wants: ids(&node.rest, "wants"),
+            labels: node.labels(),
         })
     }
 
@@ -63,6 +65,7 @@ impl Peer {
         !self.is_draining
             && self.active.as_ref().is_none_or(|active| active.contains(&queue.id.0))
             && (self.active.is_some() || !self.ignored.contains(&queue.id.0))
+            && NodeSelector::of(queue).is_none_or(|nodes| nodes.admits(&self.name, &self.labels))
             && (self.wants(queue.id) || self.has_plugin_of(queue))
     }
 
@@ -99,8 +102,19 @@ fn ids(of: &Document, field: &str) -> HashSet<ObjectId> {
 /// Reads the nodes of which something was heard a moment ago.
 pub(crate) fn pipeline() -> Vec<Document> {
     let silent = i64::try_from(SILENT.as_millis()).unwrap_or(i64::MAX);
-    let fields =
-        ["node", "seen", "state", "draining", "maxthreads", "running", "plugins", "serves", "stats", "wants"];
+    let fields = [
+        "node",
+        "seen",
+        "state",
+        "draining",
+        "maxthreads",
+        "running",
+        "plugins",
+        "serves",
+        "stats",
+        "wants",
+        "labels",
+    ];
     let only: Document = fields.into_iter().map(|field| (field.to_owned(), Bson::from(1))).collect();
     vec![
         doc! { "$match": {

@@ -87,7 +87,10 @@ impl Store {
             };
             let ask = doc! { "$set": { "cancel": request.document(self) } };
             let asked = self.tasks().update_one(running, ask).await?.matched_count == 1;
-            let Some(task) = self.find_task(id).await? else { return Ok(Cancelled::NoSuchTask) };
+            let Some(task) = self.find_task(id).await? else {
+                let archived = self.find_archived(id).await?;
+                return Ok(archived.map_or(Cancelled::NoSuchTask, |task| Cancelled::Ended(task.status)));
+            };
             match task.status {
                 Status::Running if is_detached(&task) => {
                     if let Some(cancelled) = Box::pin(self.cancel_external(id, request)).await? {

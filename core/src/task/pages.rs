@@ -211,6 +211,16 @@ impl Store {
         Ok(found.iter().filter_map(whole_number).chain(-7..=2).collect())
     }
 
+    /// The statuses that the tasks of a node have. One look into the index for each.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn statuses_on_node(&self, node: &str) -> Result<Vec<i64>, StoreError> {
+        let found = self.tasks().distinct("status", doc! { "node": node }).await?;
+        Ok(found.iter().filter_map(whole_number).collect())
+    }
+
     async fn ask(
         &self,
         page: &PageQuery,

@@ -10,8 +10,9 @@ use futures::{StreamExt, TryStreamExt};
 use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
 
 use super::archive;
-use crate::model::{QueueId, TaskId, whole_number};
+use crate::model::{QueueId, Task, TaskId, whole_number};
 use crate::secrets::concealed;
+use crate::store::error::typed;
 use crate::store::{Rows, Store, StoreError, Stored};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
@@ -156,6 +157,16 @@ impl Store {
             }
         }
         Ok(None)
+    }
+
+    /// A task that is in the archive and no longer in `tasks`, with all that it was submitted with.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the document cannot be understood.
+    #[operation(task = %id)]
+    pub async fn find_archived(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
+        let found = self.archive().find_one(doc! { "_id": id }).await?;
+        found.map(|task| typed("tasks.archive", task)).transpose()
     }
 
     /// One task as stored.

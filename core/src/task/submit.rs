@@ -2,6 +2,7 @@
 //!
 //! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
 
+mod again;
 mod array;
 mod once;
 mod options;

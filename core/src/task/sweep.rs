@@ -5,7 +5,7 @@ use disbatch_operation::operation;
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 use super::claim::given_back;
@@ -29,6 +29,13 @@ pub struct Swept {
     pub overdue: u64,
 }
 
+/// How a deferred task goes on: to its queue, or to its locks if it has some.
+pub(super) fn undeferred(to: Status, now: DateTime, note: &str) -> Transition {
+    let transition = Transition::to(to, now).without_node();
+    let transition = if to == Status::Blocked { transition.blocked_anew() } else { transition };
+    transition.note(note)
+}
+
 impl Store {
     /// Queues deferred tasks whose time has come (-7 -> -2, or -4 if they have locks), gives back claims whose lease has
     /// run out (-1 -> -2), and cancels what waits beyond its deadline (-> -5). All times are the server's.
@@ -44,9 +51,8 @@ impl Store {
                 "locks.0": { "$exists": has_locks },
             }
         };
-        let to_locks = Transition::to(Status::Blocked, now).without_node().blocked_anew();
-        let to_locks = to_locks.note("its time has come").pipeline();
-        let queued = Transition::to(Status::Queued, now).without_node().note("its time has come").pipeline();
+        let to_locks = undeferred(Status::Blocked, now, "its time has come").pipeline();
+        let queued = undeferred(Status::Queued, now, "its time has come").pipeline();
         let claimed = doc! {
             "status": Status::Claimed,
             "lease_until": { "$type": "date" }, "$expr": is_past("lease_until"),

@@ -156,7 +156,8 @@ const OF_WEB: Needed = &[
     // What groups have had whose tasks web services worked on.
     (crate::fair::GROUPS, &["insert", "update"]),
     (crate::gates::LOCKS, &["insert", "update"]),
-    ("nodes", &["update"]),
+    // Nodes that are gone are removed.
+    ("nodes", &["update", "remove"]),
     ("queues", &["insert", "remove", "update"]),
     // `disbatch user` and `disbatch token` work with these rights, too.
     (crate::accounts::SESSIONS, &["insert", "remove", "update"]),

@@ -18,7 +18,7 @@ pub(super) struct Change {
     /// Whether the document is new.
     #[serde(default)]
     new: bool,
-    /// A task is queued now.
+    /// A task is queued now, or has another priority.
     #[serde(default)]
     queued: bool,
     /// A task is deferred now, or has come with a deadline.
@@ -48,6 +48,7 @@ pub(super) fn pipeline() -> [Document; 2] {
             { "fullDocument.deadline": is_there() },
         ] },
         { "ns.coll": "tasks", changed("status"): { "$in": [-7, -2] } },
+        { "ns.coll": "tasks", changed("priority"): is_there() },
         { "ns.coll": "tasks", changed("cancel"): is_there() },
         { "ns.coll": "tasks", changed("awaited"): is_there() },
         { "ns.coll": "tasks", changed(FREED): is_there() },
@@ -64,7 +65,10 @@ pub(super) fn pipeline() -> [Document; 2] {
         "_id": 1,
         "of": "$ns.coll",
         "new": { "$eq": ["$operationType", "insert"] },
-        "queued": { "$eq": [&status, -2] },
+        "queued": { "$or": [
+            { "$eq": [&status, -2] },
+            { "$ne": [{ "$type": "$updateDescription.updatedFields.priority" }, "missing"] },
+        ] },
         "timed": { "$or": [{ "$eq": [status, -7] }, { "$gt": ["$fullDocument.deadline", Bson::Null] }] },
         "cancel": { "$ne": [{ "$type": "$updateDescription.updatedFields.cancel" }, "missing"] },
         "gates": { "$or": [

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use actix_web::HttpRequest;
 use disbatch_core::config::Proxy;
 
+use crate::connections;
+
 /// The client's address: the last one in `X-Forwarded-For` that is no proxy of ours, if a proxy of ours asks.
 pub fn of(request: &HttpRequest, proxy: Option<&Proxy>) -> Option<IpAddr> {
     let peer = request.peer_addr()?.ip().to_canonical();
@@ -47,7 +49,8 @@ pub fn is_encrypted(request: &HttpRequest, proxy: Option<&Proxy>) -> bool {
         let scheme = request.headers().get("x-forwarded-proto").and_then(|value| value.to_str().ok());
         scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"))
     };
-    request.app_config().secure() || proxy.is_some_and(|proxy| is_from_proxy(request, proxy) && by_proxy())
+    connections::is_encrypted(request)
+        || proxy.is_some_and(|proxy| is_from_proxy(request, proxy) && by_proxy())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::{Need, Via, Who, form, identify, refusal, schedules, streams};
 use crate::error::HttpError;
 use crate::options;
 use crate::state::State;
+use crate::{allowance, connections};
 
 /// Lets through who may, and refuses all others.
 ///
@@ -47,6 +48,8 @@ pub async fn enforce(
             return Ok(request.into_response(response));
         }
     };
+    allowance::known();
+    connections::known(request.request());
     let viewer = Viewer::of(&who);
     if let Err(error) = admit(need, &who, &mut request, &state).await {
         let response = viewer.look(async { refusal::error(request.request(), error) }).await;

@@ -8,6 +8,7 @@ use actix_web::web::{self, Bytes};
 use disbatch_core::accounts::Key;
 use futures::{future, stream};
 
+use crate::allowance;
 use crate::error::HttpError;
 use crate::params::read_body;
 
@@ -45,6 +46,8 @@ pub async fn check(request: &mut ServiceRequest, key: &Key) -> Result<(), HttpEr
         return Err(refused());
     }
     let rest = body.slice_ref(rest);
+    // It is counted again when it is read again.
+    allowance::give_back(body.len());
     request.set_payload(Payload::Stream { payload: Box::pin(stream::once(future::ready(Ok(rest)))) });
     Ok(())
 }

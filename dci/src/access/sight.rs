@@ -2,9 +2,13 @@
 
 use std::collections::HashSet;
 
+use bson::{Bson, Document};
 use disbatch_core::accounts::Reach;
-use disbatch_core::model::QueueId;
+use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::store::{Store, StoreError};
+
+/// Fields of a task that have ids of others.
+const LINKS: [&str; 2] = ["after", "waiting_for"];
 
 /// The queues whose tasks somebody may see. Others are mentioned as tasks of another queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,38 @@ impl Sight {
             Self::All => true,
             Self::Only(queues) => queue.is_some_and(|queue| queues.contains(&queue)),
         }
+    }
+
+    /// Takes out of a task the ids of others that they may not see. Of which queue one was that is gone is not known.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn conceal(&self, store: &Store, task: &mut Document) -> Result<(), StoreError> {
+        let named: Vec<TaskId> = match self {
+            Self::All => return Ok(()),
+            Self::Only(_) => LINKS.iter().filter_map(|name| task.get(name)).flat_map(ids).collect(),
+        };
+        if named.is_empty() {
+            return Ok(());
+        }
+        let queues = store.queues_of_tasks(&named).await?;
+        for name in LINKS {
+            if let Some(Bson::Array(items)) = task.get_mut(name) {
+                let is_seen =
+                    |item: &Bson| ids(item).iter().all(|id| self.sees(queues.get(id).copied().flatten()));
+                items.retain(is_seen);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The ids in the value of a field.
+fn ids(value: &Bson) -> Vec<TaskId> {
+    match value {
+        Bson::ObjectId(id) => vec![TaskId(*id)],
+        Bson::Array(items) => items.iter().flat_map(ids).collect(),
+        _ => Vec::new(), // Nothing else is an id.
     }
 }
 

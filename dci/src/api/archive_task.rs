@@ -12,7 +12,7 @@ use crate::params::Params;
 use crate::state::State;
 use crate::{changes, json};
 
-/// Moves a task that has ended to the archive. It is read as before, and cannot be tried again.
+/// Moves a task that has ended to the archive. It is read as before; a retry makes a new task like it.
 ///
 /// # Errors
 /// There is no such task, it has not ended, others wait to be told of its end, or the database cannot be reached.

@@ -15,10 +15,11 @@ use disbatch_core::model::TaskId;
 use serde_json::{Value, json};
 
 use crate::access::address;
+use crate::allowance::weight::Weight;
 use crate::api::{Answer, task_action};
 use crate::error::HttpError;
-use crate::json;
 use crate::state::State;
+use crate::{allowance, connections, json};
 
 /// Which task a web service calls back for.
 #[derive(Debug, Clone)]
@@ -32,7 +33,7 @@ pub struct Caller {
 /// Finds out which task a web service may call back for, before its body is read, and how the task stands.
 ///
 /// # Errors
-/// There is no such task, the token is not its token, or the database cannot be reached.
+/// The token is not that of the task, which need not exist, or the database cannot be reached.
 async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Caller, Heard), HttpError> {
     let (id, token) = match id.split_once('-') {
         // Who shows nothing else must not come from everywhere.
@@ -45,8 +46,12 @@ async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Calle
     let heard = state.store.callback_bearer(task, &token).await?;
     let caller = Caller { task, token };
     match heard {
-        Heard::Done | Heard::Over => Ok((caller, heard)),
-        Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard, task)),
+        Heard::Done | Heard::Over => {
+            allowance::known();
+            connections::known(request);
+            Ok((caller, heard))
+        }
+        Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard)),
     }
 }
 
@@ -56,23 +61,21 @@ async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Calle
 /// As those of [`caller`]; or it has.
 async fn caller_of_running(state: &State, request: &HttpRequest, id: &str) -> Result<Caller, HttpError> {
     let (caller, heard) = caller(state, request, id).await?;
-    if heard == Heard::Done { Ok(caller) } else { Err(refusal(heard, caller.task)) }
+    if heard == Heard::Done { Ok(caller) } else { Err(refusal(heard)) }
 }
 
 /// The answer to what was heard.
 fn answer(heard: Heard, caller: &Caller, outcome: &str) -> Answer {
     match heard {
         Heard::Done => Ok(json::ok(&json!({ "id": caller.task.to_string(), "outcome": outcome }))),
-        Heard::Over | Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => {
-            Err(refusal(heard, caller.task))
-        }
+        Heard::Over | Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard)),
     }
 }
 
-fn refusal(heard: Heard, task: TaskId) -> HttpError {
+fn refusal(heard: Heard) -> HttpError {
     match heard {
-        Heard::NoSuchTask => task_action::not_found(&task.to_string()),
-        Heard::WrongToken => unknown(),
+        // Alike, so that nobody without a token finds out which tasks there are.
+        Heard::NoSuchTask | Heard::WrongToken => unknown(),
         Heard::Over => {
             HttpError::new(StatusCode::GONE, "the task has ended, or has been given to another run")
         }
@@ -114,6 +117,7 @@ fn shown(request: &HttpRequest) -> Option<Token> {
 /// # Errors
 /// It is none.
 fn json_of(body: &[u8]) -> Result<Value, HttpError> {
+    allowance::take_for(&Weight::of_json(body))?;
     serde_json::from_slice(body)
         .map_err(|error| HttpError::bad_request(format!("the body is not JSON: {error}")))
 }
@@ -121,7 +125,6 @@ fn json_of(body: &[u8]) -> Result<Value, HttpError> {
 #[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
-    use bson::oid::ObjectId;
 
     use super::*;
 
@@ -157,9 +160,9 @@ mod tests {
 
     #[test]
     fn each_refusal_has_its_status() {
-        let task = TaskId(ObjectId::new());
-        let of = |heard| refusal(heard, task).status().as_u16();
+        let of = |heard| refusal(heard).status().as_u16();
         let all = [Heard::NoSuchTask, Heard::WrongToken, Heard::Over, Heard::LogFull];
-        assert_eq!(all.map(of), [404, 401, 410, 413]);
+        assert_eq!(all.map(of), [401, 401, 410, 413]);
+        assert_eq!(refusal(Heard::NoSuchTask), refusal(Heard::WrongToken));
     }
 }

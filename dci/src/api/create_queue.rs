@@ -2,19 +2,20 @@
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
+use bson::{Document, doc};
 use disbatch_core::queue::new_queue_id;
 use serde_json::{Value, json};
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, then, update_queue};
 use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{CreatedQueue, ErrorBody, NewQueue, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{changes, json, legacy};
+use crate::{changes, json, legacy, values};
 
-/// Creates a queue from `name` and `plugin`. It runs nothing until its `threads` are set.
+/// Creates a queue from `name` and `plugin`, and perhaps `threads` and `sort`. It runs nothing until its `threads` are set.
 ///
 /// # Errors
 /// A parameter is missing or wrong, the name is taken, or the database cannot be reached.
@@ -42,8 +43,10 @@ pub const NAME_TAKEN: &str = "there is a queue with this name already";
 
 async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     let (name, plugin) = checked(&*state.catalogue().await?, params)?;
+    let mut fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
+    fields.extend(settings(params)?);
     let id = new_queue_id();
-    let created = changes::create_queue(state, who, id, json::to_bson(name), json::to_bson(plugin)).await;
+    let created = changes::create_queue(state, who, id, fields).await;
     match created {
         Ok(()) => {
             let result = legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0));
@@ -67,7 +70,7 @@ fn checked<'a>(plugins: &Catalogue, params: &'a Params) -> Result<(&'a Value, &'
     let (Some(name), Some(plugin)) = (given("name"), given("plugin")) else {
         return Err(HttpError::bad_request("name and plugin required"));
     };
-    if let Some(param) = params.unknown(&["name", "plugin"]) {
+    if let Some(param) = params.unknown(&["name", "plugin", "threads", "sort"]) {
         return Err(HttpError::bad_param("Invalid param", param));
     }
     if !plugin.as_str().is_some_and(|plugin| plugins.allows(plugin)) {
@@ -75,4 +78,30 @@ fn checked<'a>(plugins: &Catalogue, params: &'a Params) -> Result<(&'a Value, &'
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
     Ok((name, plugin))
+}
+
+/// What else a new queue may have: `threads` and `sort`. A field of a form that was left empty is not given.
+fn settings(params: &Params) -> Result<Document, HttpError> {
+    let given = ["threads", "sort"].into_iter().filter_map(|name| Some((name, params.fields.get(name)?)));
+    let given = given.filter(|(_, value)| !values::is_unset(value));
+    given.map(|(name, value)| Ok((name.to_owned(), update_queue::setting(params, name, value)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(fields: Value) -> Result<Document, String> {
+        let fields = fields.as_object().unwrap().clone();
+        settings(&Params { fields, ..Params::default() }).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn threads_and_order_may_come_with_the_queue() {
+        assert_eq!(of(json!({ "name": "q", "plugin": "p" })), Ok(doc! {}));
+        assert_eq!(of(json!({ "threads": 4, "sort": "fifo" })), Ok(doc! { "threads": 4, "sort": "fifo" }));
+        assert_eq!(of(json!({ "threads": "", "sort": null })), Ok(doc! {}), "an empty field of a form");
+        assert_eq!(of(json!({ "threads": -1 })).unwrap_err(), "threads must be a non-negative integer");
+        assert!(of(json!({ "sort": "sideways" })).unwrap_err().starts_with("sort must be "));
+    }
 }

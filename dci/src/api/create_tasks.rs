@@ -70,7 +70,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 /// For a page's form: `params` is text that is JSON, and `{id}` in `.then` stands for the first new task.
 async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
     if let Some(Value::String(text)) = params.fields.get("params") {
-        let value = serde_json::from_str(text);
+        let value = crate::allowance::json(text);
         let value =
             value.map_err(|error| HttpError::bad_request(format!("'params' is not JSON: {error}")))?;
         params.fields.insert("params".to_owned(), value);

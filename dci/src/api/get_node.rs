@@ -11,7 +11,7 @@ use crate::json;
 use crate::openapi::{self, Details, ErrorBody, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::State;
-use crate::{accept, ui};
+use crate::{accept, nodes, ui};
 
 /// One node, by name or id. Browsers get a page.
 ///
@@ -44,7 +44,9 @@ pub async fn handle(
     if accept::wants_html(&request) {
         return Ok(ui::page(ui::node::render(&state, &name, &params.unwrap_or_default()).await));
     }
-    Ok(json::ok(&list_nodes::node(find(&state, &name).await?, wants_details(params))))
+    let (node, details) = (find(&state, &name).await?, wants_details(params));
+    let node = if details { nodes::as_it_is(&state, node).await? } else { node };
+    Ok(json::ok(&list_nodes::node(node, details)))
 }
 
 /// The node with this name or id, as stored.

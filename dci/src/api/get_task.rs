@@ -13,7 +13,7 @@ use crate::openapi::{ErrorBody, OfRead, OneTask, Task};
 use crate::params::Params;
 use crate::query::Shape;
 use crate::state::State;
-use crate::{accept, json, rows, ui};
+use crate::{accept, gates, json, rows, ui};
 
 /// One task, also if it is in the archive: JSON over many lines, or a page. The options `.full`, `.terse` and `.epoch` say how it is written;
 /// with `.details`, JSON has also how it was run.
@@ -47,8 +47,9 @@ pub async fn handle(
     }
     // Options that cannot be read are as good as none, as to Perl's DCI.
     let shape = Shape::of(&params.unwrap_or_default());
-    Ok(match find(&state, &id).await {
-        Ok(task) => json::ok_pretty(&rows::view(&state.store, task, shape).await?),
+    let sight = gates::sight(&state, &who).await?;
+    Ok(match look_up(&state, &id).await {
+        Ok(task) => json::ok_pretty(&rows::view(&state.store, task, shape, &sight).await?),
         Err(error) => {
             let body = json::pretty(&json!({ "error": error.message() }));
             error.response().content_type(json::CONTENT_TYPE).body(body)
@@ -56,11 +57,17 @@ pub async fn handle(
     })
 }
 
-/// The task.
+/// The task, without the ids of others that who asks may not see.
 ///
 /// # Errors
 /// There is none, or the database cannot be reached.
-pub async fn find(state: &State, id: &str) -> Result<Document, HttpError> {
+pub async fn find(state: &State, who: &Who, id: &str) -> Result<Document, HttpError> {
+    let mut task = look_up(state, id).await?;
+    gates::sight(state, who).await?.conceal(&state.store, &mut task).await?;
+    Ok(task)
+}
+
+async fn look_up(state: &State, id: &str) -> Result<Document, HttpError> {
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let id: TaskId = id.parse().map_err(|_| not_found())?;
     state.store.find_task_anywhere(id).await?.ok_or_else(not_found)

@@ -3,7 +3,9 @@
 use actix_web::web::{Data, Path};
 use serde_json::Value;
 
+use crate::access::Who;
 use crate::api::{Answer, get_task, task_action};
+use crate::gates;
 use crate::json;
 use crate::openapi::{Attempt, ErrorBody, OfRead};
 use crate::params::Params;
@@ -31,18 +33,19 @@ use crate::state::State;
         OfRead,
     ),
 )]
-pub async fn handle(state: Data<State>, id: Path<String>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let attempts = state.store.list_attempts(task_action::id(&id)?).await?;
     if attempts.is_empty() {
         // Tells a task without attempts from one that is not there.
-        get_task::find(&state, &id).await?;
+        get_task::find(&state, &who, &id).await?;
     }
+    let sight = gates::sight(&state, &who).await?;
     let shape = Shape { details: true, ..Shape::of(&params) };
     let mut shown = Vec::new();
     for mut attempt in attempts {
         attempt.remove("_id");
         attempt.remove("task");
-        shown.push(rows::view(&state.store, attempt, shape).await?);
+        shown.push(rows::view(&state.store, attempt, shape, &sight).await?);
     }
     let shown = Value::Array(shown);
     Ok(if shape.pretty { json::ok_pretty(&shown) } else { json::ok(&shown) })

@@ -34,8 +34,9 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Par
     if accept::wants_html(&request) {
         return Ok(ui::page(ui::audit::render(&state, &params.unwrap_or_default()).await));
     }
-    let params = params?;
+    let mut params = params?;
     params.only(&audit::FIELDS)?;
+    audit::name_queue(&state.store, &mut params).await?;
     let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
     let found = state.store.find_audit(&audit::query(&params, limit)?).await?;
     let too_long = "the search takes too long: leave out a condition, or look for what is there more often";

@@ -11,7 +11,7 @@ use crate::json::{self, Dates};
 use crate::openapi::{self, Details, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::State;
-use crate::{accept, fields, ui};
+use crate::{accept, fields, nodes, ui};
 
 /// All nodes in order of name. With the option `.details`, also what their DENs say of themselves. Browsers get a page.
 ///
@@ -33,6 +33,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Par
         return Ok(ui::page(ui::nodes::render(&state).await));
     }
     let (nodes, details) = (state.store.list_nodes().await?, wants_details(params));
+    let nodes = if details { nodes::as_they_are(&state, nodes).await? } else { nodes };
     Ok(json::ok(&nodes.into_iter().map(|document| node(document, details)).collect()))
 }
 

@@ -1,5 +1,7 @@
 //! `GET /tasks`
 
+use std::sync::Arc;
+
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -9,7 +11,7 @@ use disbatch_core::store::StoreError;
 use futures::{Stream, StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
-use crate::access::Who;
+use crate::access::{Sight, Who};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfSearch, TaskSearch, Tasks};
@@ -17,7 +19,7 @@ use crate::params::Params;
 use crate::query::{Listing, Shape};
 use crate::rows::{self, view};
 use crate::state::State;
-use crate::{accept, counts, json, ui};
+use crate::{accept, counts, gates, json, ui};
 
 /// Tasks that match the parameters. The options `.limit`, `.skip`, `.count`, `.fields`, `.full`, `.terse`,
 /// `.epoch`, `.archive` and `.pretty` say which of them, and how they are written.
@@ -56,6 +58,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
         let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
         listing.limit(&queues)?;
     }
+    let sight = gates::sight(&state, &who).await?;
     let Listing { query, shape, page } = listing;
     if shape.count {
         let count = counts::of_search(&state.store, query).await.map_err(HttpError::from_search)?;
@@ -63,11 +66,11 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
     }
     let Some(page) = page else {
         let tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
-        return respond(state, tasks, shape).await;
+        return respond(state, tasks, shape, sight).await;
     };
     let found = state.store.find_page(&page).await?;
     let tasks = state.store.stream_page(&found.ids, query.filter, query.projection).await;
-    let mut answer = respond(state, tasks.map_err(HttpError::from_search)?, shape).await?;
+    let mut answer = respond(state, tasks.map_err(HttpError::from_search)?, shape, sight).await?;
     for (name, id) in
         [("disbatch-after", page.following(&found)), ("disbatch-before", page.preceding(&found))]
     {
@@ -82,16 +85,18 @@ async fn respond(
     state: Data<State>,
     mut tasks: impl Stream<Item = Result<Document, StoreError>> + Unpin + 'static,
     shape: Shape,
+    sight: Sight,
 ) -> Answer {
     let Some(first) = tasks.next().await else { return Ok(one(&Value::Object(Map::new()), shape)) };
     let first = first.map_err(HttpError::from_search)?;
     if shape.single {
-        return Ok(one(&view(&state.store, first, shape).await?, shape));
+        return Ok(one(&view(&state.store, first, shape, &sight).await?, shape));
     }
     let tasks = stream::once(future::ready(Ok(first))).chain(tasks);
+    let sight = Arc::new(sight);
     let view = move |task| {
-        let state = state.clone();
-        async move { view(&state.store, task, shape).await }
+        let (state, sight) = (state.clone(), Arc::clone(&sight));
+        async move { view(&state.store, task, shape, &sight).await }
     };
     Ok(rows::respond(tasks, shape.pretty, view))
 }

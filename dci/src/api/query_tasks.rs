@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::gates;
 use crate::json::{self, Dates};
 use crate::openapi::{ChosenFields, ChosenTasks, ErrorBody, OfSearch};
 use crate::params::Params;
@@ -49,7 +50,11 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
         filter = query::within(filter, &queues);
     }
     let found = state.store.chosen_fields_of(&ids, filter, &fields, MOST_BYTES).await;
-    let found = found.map_err(HttpError::from_search)?.ok_or_else(too_much)?;
+    let mut found = found.map_err(HttpError::from_search)?.ok_or_else(too_much)?;
+    let sight = gates::sight(&state, &who).await?;
+    for task in found.values_mut() {
+        sight.conceal(&state.store, &mut task.fields).await?;
+    }
     Ok(json::ok(&ids.iter().map(|id| row(*id, &found)).collect()))
 }
 

@@ -2,21 +2,22 @@
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
-use bson::Bson;
-use disbatch_core::model::{Status, Task};
+use bson::{Bson, doc};
+use disbatch_core::model::{Selector, Status, Task, TaskId, whole_number};
 use disbatch_core::store::StoreError;
-use disbatch_core::task::Retried;
+use disbatch_core::task::{Retried, TaskOptions};
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::{Answer, task_action, then};
+use crate::api::{Answer, create_tasks, task_action, then};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite, Reason, RetryResult};
 use crate::params::Params;
 use crate::state::State;
 use crate::{changes, json};
 
-/// Queues a task again that has ended. What came out of it is kept: see `GET /tasks/{id}/attempts`.
+/// Queues a task again that has ended. What came out of it is kept: see `GET /tasks/{id}/attempts`. A deferred task is queued at
+/// once, before its time. Of an archived task a new one like it is made, whose id is in the answer.
 ///
 /// # Errors
 /// There is no such task, it has not ended, another one has its unique key, the reason is no text, or the database
@@ -31,7 +32,7 @@ use crate::{changes, json};
         (status = 404, description = "There is no such task.", body = ErrorBody),
         (
             status = 409, body = ErrorBody,
-            description = "It has not ended, or a task with the same unique key has not (`task` is its id).",
+            description = "It has not ended and is not deferred; its queue is gone or accepts no tasks, if it is archived; or a task with the same unique key has not (`task` is its id).",
         ),
         OfWrite,
     ),
@@ -44,7 +45,9 @@ pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Para
 async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let task_id = task_action::id(id)?;
     let reason = task_action::reason(params)?;
-    let task = state.store.find_task(task_id).await?.ok_or_else(|| task_action::not_found(id))?;
+    let Some(task) = state.store.find_task(task_id).await? else {
+        return like_archived(state, who, task_id, params).await;
+    };
     let status = match changes::retry_task(state, who, &task, reason).await {
         Ok(Retried::Queued) => Status::Queued,
         Ok(Retried::Blocked) => Status::Blocked,
@@ -53,8 +56,33 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
         Err(error) => return Err(refused(state, &task, error).await?),
     };
     // A task of Perl's has no number; what it did was its first attempt all the same.
-    let attempt = task.attempt().unwrap_or(0).max(1) + 1;
+    let before = if task.status == Status::Deferred { 0 } else { 1 };
+    let attempt = task.attempt().unwrap_or(0).max(before) + 1;
     let result = json!({ "id": task_id.to_string(), "status": status.code(), "attempt": attempt });
+    then::answer(params, json::ok(&result))
+}
+
+/// Makes a new task like an archived one, which stays where it is.
+async fn like_archived(state: &State, who: &Who, id: TaskId, params: &Params) -> Answer {
+    let task = state.store.find_archived(id).await?.ok_or_else(|| task_action::not_found(&id.to_string()))?;
+    let queue = state.store.find_queue(&Selector::Id(task.queue.0)).await?;
+    let queue = queue.ok_or_else(|| HttpError::conflict("the task is archived, and its queue is gone"))?;
+    if !queue.is_accepting() {
+        return Err(create_tasks::accepts_nothing(&queue));
+    }
+    let options = TaskOptions::of_task(&task);
+    let options =
+        options.map_err(|why| HttpError::conflict(format!("the task cannot be made anew: {why}")))?;
+    create_tasks::steps::check(state, who, &queue, &options.steps).await?;
+    create_tasks::files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
+    let own = task.params().as_document().cloned().unwrap_or_default();
+    let new = create_tasks::submit(state, who, &queue, vec![own], (options, None)).await?;
+    let new = new.first().copied().ok_or_else(|| HttpError::internal("no task was made"))?;
+    let made = state.store.find_task_fields(new, doc! { "status": 1 }).await?;
+    let status = made.as_ref().and_then(|task| task.get("status")).and_then(whole_number);
+    let result = json!({
+        "id": new.to_string(), "status": status, "attempt": 1, "retry_of": id.to_string(),
+    });
     then::answer(params, json::ok(&result))
 }
 

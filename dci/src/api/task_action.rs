@@ -29,7 +29,15 @@ pub fn wrong_state(status: Status, what: &str) -> HttpError {
 /// # Errors
 /// It is no text, or there are other parameters.
 pub fn reason(params: &Params) -> Result<Option<String>, HttpError> {
-    params.only(&["reason"])?;
+    reason_beside(params, &[])
+}
+
+/// The same where there are other parameters, which are known.
+///
+/// # Errors
+/// It is no text, or there are parameters that nobody knows.
+pub fn reason_beside(params: &Params, known: &[&str]) -> Result<Option<String>, HttpError> {
+    params.only(&[&["reason"], known].concat())?;
     let given = params.fields.get("reason").filter(|reason| !values::is_unset(reason));
     given.map(|reason| values::text("reason", reason)).transpose()
 }

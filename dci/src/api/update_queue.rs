@@ -8,7 +8,7 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::{FILES, Policy};
+use disbatch_core::model::{FILES, NODES, Policy};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
@@ -37,6 +37,7 @@ const FIELDS: &[&str] = &[
     "timeout",
     "grace",
     "files",
+    "nodes",
     "unleased_limit",
     "retention",
     "rate",
@@ -51,10 +52,10 @@ const FIELDS: &[&str] = &[
 ];
 
 /// What has parts that may be given one by one: `backoff.base`.
-const GROUPS: &[&str] = &["backoff", "group_rate", "rate", "retention"];
+const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", "retention"];
 
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
-/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `rate` and
+/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `nodes`, `rate` and
 /// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were.
 ///
 /// # Errors
@@ -110,6 +111,9 @@ async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         Ok(updated) => updated,
         Err(error) => {
             return Err(match error.write_failure() {
+                Some(failure) if failure.is_duplicate_key() && !who.is_everywhere(Role::Viewer) => {
+                    HttpError::name_not_allowed()
+                }
                 Some(failure) if failure.is_duplicate_key() && then::is_form(params) => {
                     HttpError::bad_request(NAME_TAKEN)
                 }
@@ -165,22 +169,32 @@ fn checked(plugins: &Catalogue, params: &Params) -> Result<Document, HttpError> 
     let mut fields = Document::new();
     for (field, value) in &given {
         let value = match field.as_str() {
-            "threads" if !legacy::is_non_negative_integer(value) => {
-                return Err(HttpError::bad_request("threads must be a non-negative integer"));
-            }
             "name" if !is_name(value) => return Err(HttpError::bad_request("name must be a string")),
             "plugin" if !value.as_str().is_some_and(|plugin| plugins.allows(plugin)) => {
                 let body = json!({ "error": "unknown plugin", "plugin": value });
                 return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
             }
-            "threads" => json::to_bson(&then::number(params, value)),
             "name" | "plugin" => json::to_bson(value),
-            _ if values::is_unset(value) => Bson::Null,
-            control => control_value(control, value)?,
+            setting_of_queue => setting(params, setting_of_queue, value)?,
         };
         fields.insert(field, value);
     }
     Ok(fields)
+}
+
+/// A setting as it is stored; null if it is to go.
+///
+/// # Errors
+/// The value makes no sense.
+pub fn setting(params: &Params, name: &str, value: &Value) -> Result<Bson, HttpError> {
+    match name {
+        "threads" if !legacy::is_non_negative_integer(value) => {
+            Err(HttpError::bad_request("threads must be a non-negative integer"))
+        }
+        "threads" => Ok(json::to_bson(&then::number(params, value))),
+        _ if values::is_unset(value) => Ok(Bson::Null),
+        control => control_value(control, value),
+    }
 }
 
 /// The fields with those that were given in parts as wholes: null if no part has a value.
@@ -218,6 +232,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "backoff" => values::backoff(field, value)?.into(),
         "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
         "grace" => values::stored(values::seconds(field, value)?),
+        NODES => values::nodes(field, value)?,
         FILES => create_tasks::files::read_of_queue(field, value)?,
         "retention" => values::retention(field, value)?.into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
@@ -258,6 +273,9 @@ mod tests {
         let input = bson::doc! { "input": { "name": "data" } };
         assert_eq!(stored("files", json!({"input": {"name": "data"}})), Bson::from(input));
         assert_eq!(stored("files", json!({})), Bson::Null);
+        let nodes = bson::doc! { "labels": { "gpu": "yes" }, "names": ["n1"] };
+        assert_eq!(stored("nodes", json!({"labels.gpu": "yes", "names": "n1"})), Bson::from(nodes));
+        assert_eq!(stored("nodes", json!({"names": []})), Bson::Null);
         assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
         assert_eq!(stored("policy", json!("fair")), Bson::from("fair"));
         assert_eq!(stored("scheme", json!("2, 1")), Bson::from(vec![2_i32, 1]));
@@ -295,6 +313,8 @@ mod tests {
             ("timeout", json!(0)),
             ("grace", json!(-1)),
             ("files", json!([])),
+            ("nodes", json!("n1")),
+            ("nodes", json!({"labels": "gpu"})),
             ("unleased_limit", json!("x")),
             ("retention", json!({"after": 1})),
             ("rate", json!({"n": 5})),

@@ -58,7 +58,7 @@ fn queue_id(value: &Value) -> Result<QueueId, String> {
 fn parsed(name: &str, value: &Value) -> Result<Value, String> {
     match value {
         Value::String(text) => {
-            serde_json::from_str(text).map_err(|error| format!("{name} is not JSON: {error}"))
+            crate::allowance::json(text).map_err(|error| format!("{name} is not JSON: {error}"))
         }
         value => Ok(value.clone()),
     }

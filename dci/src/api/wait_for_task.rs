@@ -9,8 +9,10 @@ use disbatch_core::observe::{Observed, Watched};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::access::{Sight, Who};
 use crate::api::{Answer, query_tasks, task_action};
 use crate::error::HttpError;
+use crate::gates;
 use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfSearch, WaitAnswer, WaitOptions};
 use crate::params::Params;
@@ -46,12 +48,13 @@ const LONGEST: i64 = 600;
         OfSearch,
     ),
 )]
-pub async fn handle(state: Data<State>, id: Path<String>, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let task: TaskId = id.parse().map_err(|_| not_found())?;
     let timeout = timeout(&params)?;
     if let Some(fields) = chosen::chosen(&params)? {
-        return wait_for_fields(&state, task, &fields, since(&params)?, timeout).await;
+        let sight = gates::sight(&state, &who).await?;
+        return wait_for_fields(&state, (task, &fields), since(&params)?, timeout, &sight).await;
     }
     let since = params.integer("since")?.map(Status::from_code);
     let end = Instant::now() + timeout;
@@ -70,20 +73,22 @@ pub async fn handle(state: Data<State>, id: Path<String>, params: Params) -> Ans
 /// Waits until fields of a task are not what they were.
 async fn wait_for_fields(
     state: &State,
-    task: TaskId,
-    fields: &Document,
+    (task, fields): (TaskId, &Document),
     since: Option<String>,
     timeout: Duration,
+    sight: &Sight,
 ) -> Answer {
     let end = Instant::now() + timeout;
     let mut waiter = state.watch.wait_for(task, &state.store);
     loop {
         waiter.mark();
         let now = state.store.watch_fields(task, fields).await.map_err(HttpError::from_search)?;
-        let Watched { chosen, ended, live } = now.ok_or_else(|| task_action::not_found(&task.to_string()))?;
+        let Watched { mut chosen, ended, live } =
+            now.ok_or_else(|| task_action::not_found(&task.to_string()))?;
         let changed = since.as_ref() != Some(&chosen.seen);
         let left = end.saturating_duration_since(Instant::now());
         if changed || left.is_zero() || !waiter.change(left).await {
+            sight.conceal(&state.store, &mut chosen.fields).await?;
             let mut answer = query_tasks::view(task, &chosen);
             answer["changed"] = changed.into();
             answer["ended"] = ended.into();

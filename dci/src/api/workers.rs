@@ -154,7 +154,7 @@ pub fn read(name: Option<&str>, params: &Params) -> Result<NewWorker, HttpError>
 }
 
 fn of_text(text: &str) -> Result<Map<String, Value>, HttpError> {
-    match serde_json::from_str(text) {
+    match crate::allowance::json(text) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(HttpError::bad_request("the definition must be a JSON object")),
         Err(error) => Err(HttpError::bad_request(format!("the definition is not JSON: {error}"))),

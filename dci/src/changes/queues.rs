@@ -1,6 +1,6 @@
 //! Queues.
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::model::{QueueId, Selector};
 use disbatch_core::node::Updated;
@@ -10,21 +10,16 @@ use super::{actor, to_the_end};
 use crate::access::Who;
 use crate::state::State;
 
-/// Creates a queue. Its name and plugin have been validated by the caller.
+/// Creates a queue with these fields. They have been validated by the caller.
 ///
 /// # Errors
 /// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
-pub async fn create_queue(
-    state: &State,
-    who: &Who,
-    id: QueueId,
-    name: Bson,
-    plugin: Bson,
-) -> Result<(), StoreError> {
+pub async fn create_queue(state: &State, who: &Who, id: QueueId, fields: Document) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
-        let made = doc! { "_id": id, "name": name.clone(), "plugin": plugin.clone() };
-        store.create_queue(id, name, plugin).await?;
+        let mut made = doc! { "_id": id };
+        made.extend(fields);
+        store.insert_queue(made.clone()).await?;
         store.note_audit(&entry(who, Verb::QueueCreate, None, Some(made))).await;
         Ok::<(), StoreError>(())
     };

@@ -5,7 +5,7 @@ use bson::{Bson, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::model::{QueueId, Status, Task, TaskId};
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{CancelRequest, Cancelled, Retried, Submitted};
+use disbatch_core::task::{CancelRequest, Cancelled, Prioritised, Retried, Submitted};
 
 use super::{actor, to_the_end};
 use crate::access::Who;
@@ -69,7 +69,7 @@ pub async fn cancel_task(
     to_the_end(state, change).await
 }
 
-/// Queues `task` again, with a note in its history.
+/// Queues `task` again, or at once if it is deferred, with a note in its history.
 ///
 /// # Errors
 /// The database cannot be reached, or another task has its key ([`StoreError::write_failure`] says so).
@@ -86,7 +86,10 @@ pub async fn retry_task(
     let (store, who) = (state.store.clone(), actor(who));
     let (id, queue, status) = (task.id, task.queue, task.status);
     let change = async move {
-        let retried = store.retry_task(id, &note).await?;
+        let retried = match status {
+            Status::Deferred => store.run_now(id, &note).await?,
+            _ => store.retry_task(id, &note).await?, // It has ended, or is refused.
+        };
         let now = match retried {
             Retried::Queued => Some(Status::Queued),
             Retried::Blocked => Some(Status::Blocked),
@@ -103,6 +106,37 @@ pub async fn retry_task(
             store.note_audit(&entry).await;
         }
         Ok::<Retried, StoreError>(retried)
+    };
+    to_the_end(state, change).await
+}
+
+/// Gives a task that waits another priority.
+///
+/// # Errors
+/// The database cannot be reached.
+pub async fn set_priority(
+    state: &State,
+    who: &Who,
+    id: TaskId,
+    priority: i64,
+    reason: Option<String>,
+) -> Result<Prioritised, StoreError> {
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let set = store.set_priority(id, priority).await?;
+        if let Prioritised::Set { queue, before } = set
+            && before != Some(priority)
+        {
+            let entry = AuditEntry {
+                queue: Some(queue),
+                before: Some(before.map_or_else(Document::new, |before| doc! { "priority": before })),
+                after: Some(doc! { "priority": priority }),
+                more: reason_of(reason.as_deref()),
+                ..AuditEntry::new(who, Verb::TaskPriority, Object::with_id(ObjectKind::Task, id.0))
+            };
+            store.note_audit(&entry).await;
+        }
+        Ok::<Prioritised, StoreError>(set)
     };
     to_the_end(state, change).await
 }

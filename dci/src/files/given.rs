@@ -2,7 +2,7 @@
 
 use bson::DateTime;
 use disbatch_core::accounts::Role;
-use disbatch_core::files::{ContentId, EntryPath, MOST_AT_ONCE, NewEntry, NewSet, SetName};
+use disbatch_core::files::{ContentId, EntryPath, MOST_AT_ONCE, NewEntry, NewSet, RESERVED_PREFIX, SetName};
 use serde_json::{Map, Value};
 
 use super::{check, role_on, tenants};
@@ -84,6 +84,10 @@ fn entry(at: &str, value: &Value, now: DateTime) -> Result<NewEntry, HttpError> 
     let named =
         |key: &str, why: &dyn std::fmt::Display| HttpError::bad_request(format!("entries{at}.{key}: {why}"));
     let path = text("path")?.parse::<EntryPath>().map_err(|error| named("path", &error))?;
+    if path.is_reserved() {
+        let why = format!("at the top of a file set, no name may begin with {RESERVED_PREFIX}");
+        return Err(named("path", &why));
+    }
     let file = text("sha256")?.parse::<ContentId>().map_err(|error| named("sha256", &error))?;
     let size = field("size").and_then(Value::as_u64);
     Ok(NewEntry {
@@ -131,6 +135,8 @@ mod tests {
             "path": "bin/run", "sha256": ABC, "size": 3, "mode": "755", "mtime": "2026-11-20T08:24:27Z",
         });
         let bare = json!({ "path": "a", "sha256": ABC, "size": 3 });
+        let within = json!([{ "path": "a/.disbatch-x", "sha256": ABC, "size": 3 }]);
+        assert!(read(within).is_ok(), "only the top is between runner and plugin");
         let read = read(json!({ "entries": [full, bare] })).unwrap();
         let expected = NewEntry {
             path: "bin/run".parse().unwrap(),
@@ -153,6 +159,16 @@ mod tests {
         for (key, value, expected) in [
             ("path", json!("../x"), "entries[0].path: \"../x\" is no path in a file set: "),
             ("path", json!("/etc/passwd"), "entries[0].path: "),
+            (
+                "path",
+                json!(".disbatch-control"),
+                "entries[0].path: at the top of a file set, no name may begin with",
+            ),
+            (
+                "path",
+                json!(".disbatch-x/a"),
+                "entries[0].path: at the top of a file set, no name may begin with",
+            ),
             ("path", json!(5), "entries[0].path must be text"),
             ("sha256", json!("abc"), "entries[0].sha256: 'abc' is no SHA-256"),
             ("size", json!(-1), "entries[0].size must be a number of bytes"),

@@ -93,6 +93,10 @@ pub struct AdmissionRule {
     held: Option<u64>,
     /// Tasks that are claimed or run.
     running: Option<u64>,
+    /// The oldest tasks that are claimed or running on nodes that are not alive: `task` and `node`. Without a lease, as Perl's, nobody
+    /// ends them.
+    #[schema(value_type = Option<Vec<Object>>)]
+    stranded: Option<Vec<Value>>,
     /// Whether nothing runs, nothing waits but what is held, and nothing more can come.
     safe: Option<bool>,
     /// The same in words.

@@ -72,8 +72,7 @@ pub struct AuditSearch {
     by: Option<String>,
     /// A user's name.
     user: Option<String>,
-    /// The id of the queue that it is about.
-    #[param(pattern = "^[0-9a-f]{24}$")]
+    /// The queue that it is about, by name or id.
     queue: Option<String>,
     /// The kind of object: `queue`, `node`, `balance`, `task`, `bulk`, `user`, `token`, `session` or `counters`.
     object: Option<String>,

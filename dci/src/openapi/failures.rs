@@ -54,7 +54,10 @@ pub enum OfSearch {}
 impl IntoResponses for OfSearch {
     fn responses() -> Responses {
         let mut responses = OfRead::responses();
-        responses.extend([failure(413, "The body is longer than 16 MiB.")]);
+        responses.extend([failure(
+            413,
+            "The body is longer than 16 MiB, or what it has would take more than 64 MiB of memory.",
+        )]);
         responses
     }
 }
@@ -81,9 +84,8 @@ impl IntoResponses for OfCallback {
         let mut responses = OfAnybody::responses();
         responses.extend([
             failure(400, "The body makes no sense."),
-            failure(401, "The token is not that of the task."),
+            failure(401, "The token is not that of the task, or there is no such task."),
             failure(403, "A browser says that a page of another site makes the request."),
-            failure(404, "There is no such task."),
             failure(408, "The body did not come in time."),
             failure(410, "The task has ended, or another attempt of it is on its way."),
             failure(413, "The body is longer than 1 MiB, or the log of the task is as long as it may be."),

@@ -15,6 +15,22 @@ pub struct NewQueue {
     /// One of `GET /plugins`.
     #[schema(min_length = 1)]
     plugin: String,
+    /// How many of its tasks may run at once, over all nodes; without it none until `threads` are set.
+    #[schema(minimum = 0)]
+    threads: Option<u64>,
+    /// In which order they start: `fifo`, `lifo` or `default`.
+    sort: Option<String>,
+}
+
+/// Another priority of a task.
+#[derive(ToSchema)]
+#[schema(example = json!({"priority": 10}))]
+pub struct NewPriority {
+    /// Those with a higher one come first, in queues that go by priority or are fair.
+    #[schema(minimum = -1000, maximum = 1000)]
+    priority: i64,
+    /// Why, for the record.
+    reason: Option<String>,
 }
 
 /// What to change of a queue. At least one key.
@@ -80,11 +96,24 @@ pub struct QueueChange {
     rate: Option<Rate>,
     /// The same for each group of a queue whose `policy` is `fair`.
     group_rate: Option<Rate>,
+    /// Which nodes may run its tasks; null for all. Its parts may also be given one by one, as `nodes.names` and `nodes.labels.gpu`.
+    nodes: Option<NodeSelector>,
     /// The file sets of tasks that say nothing of them themselves.
     files: Option<QueueFiles>,
     /// Whose queue it is, by which rights may be granted. Only for the role `admin`.
     #[schema(max_length = 200)]
     tenant: Option<String>,
+}
+
+/// Which nodes may run the tasks of a queue: those that have all the labels, and one of the names if there are some.
+#[derive(ToSchema)]
+#[schema(example = json!({"labels": {"gpu": "yes"}, "names": ["worker1", "worker2"]}))]
+pub struct NodeSelector {
+    /// Labels and their values, as `labels` of the nodes' configuration has them. Text as `gpu=yes, zone=a` is taken too.
+    #[schema(value_type = Option<Object>)]
+    labels: Option<Map<String, Value>>,
+    /// Names of nodes. Text with commas is taken too.
+    names: Option<Vec<String>>,
 }
 
 /// A pause in seconds: `base` times `factor` to the power of the failures, at most `max`, changed at random by up to

@@ -112,6 +112,16 @@ pub struct RetryResult {
     status: i64,
     /// Which attempt its next run will be.
     attempt: i64,
+    /// The archived task that `id` is a new one of.
+    retry_of: Option<String>,
+}
+
+/// What came of another priority.
+#[derive(ToSchema)]
+#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "priority": 10}))]
+pub struct PriorityResult {
+    id: String,
+    priority: i64,
 }
 
 /// An earlier attempt of a task, and what came out of it. What is not known is missing.

@@ -41,6 +41,32 @@ pub struct Node {
     maxthreads: Option<Value>,
     /// What its host was like at that time, with `.details`.
     stats: Option<NodeStats>,
+    /// How it is doing, with `.details`: `alive`, `draining`, `stopped`, `dead`, or `gone` for one of Perl's.
+    state: Option<String>,
+    /// How many tasks it runs, with `.details`. Of a node that is not alive: what is still claimed or running in its name.
+    running: Option<u64>,
+    /// The release of its DEN, with `.details`.
+    version: Option<String>,
+    /// What it is labelled with, with `.details`.
+    #[schema(value_type = Option<Object>)]
+    labels: Option<Value>,
+    /// Where its host is to be reached, with `.details`.
+    addresses: Option<NodeAddresses>,
+    /// Another DEN that uses the same name, with `.details`: its `instance`. Each needs a name of its own.
+    rival: Option<String>,
+    /// What was run when it died, with `.details`: `by` which node, and its `outcome`.
+    #[schema(value_type = Option<Object>)]
+    hook: Option<Value>,
+}
+
+/// Where the host of a node is to be reached.
+#[derive(ToSchema)]
+#[schema(example = json!({"private": ["10.0.0.5"], "public": ["203.0.113.9"]}))]
+pub struct NodeAddresses {
+    /// Addresses of its own network.
+    private: Vec<String>,
+    /// All others, and names.
+    public: Vec<String>,
 }
 
 /// What the host of a node is like. What its system does not tell is missing.

@@ -55,7 +55,7 @@ pub fn list(value: Option<&Value>) -> Result<Option<Vec<String>>, ()> {
         Some(Value::Array(items)) => items.clone(),
         Some(Value::String(text)) if text.trim().is_empty() => return Ok(None),
         Some(Value::String(text)) if text.trim_start().starts_with('[') => {
-            serde_json::from_str(text).map_err(|_| ())?
+            crate::allowance::json(text).map_err(|_| ())?
         }
         Some(text @ Value::String(_)) => vec![text.clone()],
         Some(_) => return Err(()), // Nothing else is a list of texts.

@@ -264,7 +264,8 @@ fn unless_unset(value: &Value) -> Value {
 }
 
 fn parsed(name: &str, text: &str) -> Result<Value, HttpError> {
-    serde_json::from_str(text).map_err(|error| HttpError::bad_request(format!("{name} is not JSON: {error}")))
+    crate::allowance::json(text)
+        .map_err(|error| HttpError::bad_request(format!("{name} is not JSON: {error}")))
 }
 
 /// An object, or its JSON as text. Null has nothing in it.

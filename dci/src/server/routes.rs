@@ -43,7 +43,8 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
 fn task_actions(routes: &mut Routes<'_>) {
     routes
         .add(at("/tasks/{id:[0-9a-f]{24}}/cancel").post(Task(Operator), api::cancel_task::handle))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/retry").post(Task(Operator), api::retry_task::handle));
+        .add(at("/tasks/{id:[0-9a-f]{24}}/retry").post(Task(Operator), api::retry_task::handle))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/priority").post(Task(Operator), api::set_priority::handle));
 }
 
 /// Who somebody is.
@@ -91,6 +92,7 @@ fn parts_of_pages(routes: &mut Routes<'_>) {
 fn forms(routes: &mut Routes<'_>) {
     routes
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/tasks").post(Queue(Submitter), ui::queue::submit::handle))
+        .add(at("/ui/nodes/{id:[0-9a-f]{24}}/delete").post(Everywhere(Operator), ui::node::remove))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/delete").post(Queue(Operator), ui::queue::remove::handle))
         .add(at("/ui/balance").post(Everywhere(Operator), ui::balance::save::handle))
         .add(at("/ui/balance/check").post(Everywhere(Operator), ui::balance::check::handle))
@@ -106,6 +108,7 @@ fn things(routes: &mut Routes<'_>) {
             at("/nodes/{node:.+}")
                 .get(Everywhere(Viewer), api::get_node::handle)
                 .post(Everywhere(Operator), api::update_node::handle)
+                .delete(Everywhere(Operator), api::delete_node::handle)
                 .by_accept(),
         )
         .add(

@@ -93,7 +93,7 @@ pub async fn handle(
             status = 403, description = "A browser says that a page of another site makes the request.",
             body = ErrorBody,
         ),
-        (status = 413, description = "The body is longer than 16 MiB.", body = ErrorBody),
+        (status = 413, description = "The body is longer than 64 KiB.", body = ErrorBody),
         (
             status = 429, body = ErrorBody,
             description = "There were too many wrong passwords; `Retry-After` tells when the next may be tried.",

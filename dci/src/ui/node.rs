@@ -9,10 +9,11 @@ use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::{Bson, Document};
 
-use crate::api::{Answer, get_node};
+use crate::access::Who;
+use crate::api::{Answer, delete_node, get_node, then};
 use crate::error::HttpError;
 use crate::json;
-use crate::openapi::{ErrorBody, OfRead};
+use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::chart::Chart;
@@ -81,6 +82,24 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     Ok(live::of_one(&request, &state, ("node", id.into_inner()), parts))
 }
 
+/// Removes a node that is not alive, and leads to the list: for browsers that run no script.
+///
+/// # Errors
+/// There are none: a page tells them.
+#[utoipa::path(
+    post, path = "/ui/nodes/{id}/delete", tag = "service", operation_id = "deleteNodeByForm",
+    params(("id" = String, Path, description = "The node's id.", example = "6b0003b956635706337b691a")),
+    responses(
+        (status = 303, description = "Removed; the list of nodes is next."),
+        (status = 404, description = "There is no such node. A page.", body = String, content_type = "text/html"),
+        (status = 409, description = "Its DEN is alive. A page.", body = String, content_type = "text/html"),
+        OfWrite,
+    ),
+)]
+pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
+    then::lead(delete_node::delete(&state, &who, &id).await, "/nodes")
+}
+
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     let node = get_node::find(state, id).await?;
     Shown::of(&Facts::gather(state, node).await?).parts()
@@ -140,6 +159,7 @@ mod tests {
             "_id": bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap(), "node": "<vm>",
             "timestamp": NOW, "seen": NOW, "lease_ms": 30_000, "instance": "i", "running": 1, "version": "1.2.3",
             "plugins": ["My::Plugin", "<odd>"], "serves": { "active": [1, 2] },
+            "labels": { "gpu": "yes" }, "addresses": { "private": ["10.0.0.5"], "public": [] }, "rival": "other",
             "stats": { "load": 0.5, "cpus": 2, "memory": 8_589_934_592_i64, "memory_available": 2_147_483_648_i64 },
         }
     }
@@ -184,10 +204,27 @@ mod tests {
             "only 2 queues",
             "data-chart=\"/ui/nodes/6b0003b956635706337b691a/chart?of=memory&amp;span=1h\"",
             "1.2.3",
+            "gpu=yes",
+            "private: 10.0.0.5",
+            "Two DENs use the name &#60;vm&#62;",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("<vm>") && !html.contains("<mail>") && !html.contains(" style="), "{html}");
+    }
+
+    #[test]
+    fn one_that_is_gone_can_be_removed() {
+        let mut gone = node();
+        gone.insert("seen", DateTime::from_millis(0));
+        gone.insert("hook", doc! { "by": "n2", "outcome": "exit status: 3" });
+        let gone = html(&facts(gone, vec![]));
+        assert!(gone.contains("action=\"/ui/nodes/6b0003b956635706337b691a/delete\""), "{gone}");
+        assert!(
+            gone.contains("n2 ran on_dead_node: exit status: 3.") && !gone.contains("Two DENs"),
+            "{gone}"
+        );
+        assert!(!html(&facts(node(), vec![])).contains("/delete\""));
     }
 
     #[test]

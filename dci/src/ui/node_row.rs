@@ -1,7 +1,7 @@
 //! A node in a list: what its entry says, as far as it goes.
 
 use bson::{Bson, Document};
-use disbatch_core::model::{Count, Node};
+use disbatch_core::model::{Count, Labels, Node};
 use disbatch_core::node::Stats;
 
 use crate::ui::bulk::encoded;
@@ -33,6 +33,8 @@ pub struct NodeRow {
     pub memory: Option<Memory>,
     /// How many plugins it has, if it says so.
     pub plugins: Option<usize>,
+    /// What it is labelled with.
+    pub labels: String,
     /// The release of its DEN.
     pub version: String,
     /// When it was last seen.
@@ -64,6 +66,7 @@ impl NodeRow {
             load: host::load(&stats),
             memory: Memory::of(&stats),
             plugins: document.get("plugins").and_then(Bson::as_array).map(Vec::len),
+            labels: Labels::of(document.get_document("labels").ok()).to_string(),
             version: plain(document.get("version")),
             seen: When::of(seen),
             draining: node.is_some_and(|node| node.is_draining()),

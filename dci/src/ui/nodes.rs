@@ -9,6 +9,7 @@ use bson::Document;
 use futures::FutureExt;
 
 use crate::error::HttpError;
+use crate::nodes;
 use crate::openapi::OfFixed;
 use crate::state::State;
 use crate::ui::live::{self, Part};
@@ -61,6 +62,7 @@ pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
 
 async fn table(state: &State) -> Result<Table, HttpError> {
     let (nodes, server) = futures::try_join!(state.store.list_nodes(), state.store.server_time())?;
+    let nodes = nodes::as_they_are(state, nodes).await?;
     Ok(Table::of(&nodes, &Now { server, host: state.store.now() }))
 }
 
@@ -94,6 +96,7 @@ mod tests {
             "_id": bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap(), "node": "<vm>",
             "timestamp": NOW, "seen": NOW, "lease_ms": 30_000, "instance": "i", "maxthreads": "5", "running": 3,
             "version": "1.2.3", "plugins": ["A", "B"],
+            "labels": { "gpu": "yes" },
             "stats": { "load": 1.256, "cpus": 4, "memory": 8_589_934_592_i64, "memory_available": 2_147_483_648_i64 },
         }
     }
@@ -111,6 +114,7 @@ mod tests {
             "1.26 of 4",
             "<meter min=\"0\" max=\"100\" high=\"90\" value=\"75\"",
             "1.2.3",
+            "gpu=yes",
             "aria-checked=\"true\" name=\"draining\" value=\"true\">Claim<",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

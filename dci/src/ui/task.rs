@@ -51,6 +51,8 @@ struct TaskPage {
     outputs: [Output; 2],
     /// From where on the output is to be told; nothing while there is none.
     resume: String,
+    /// Its priority; 0 if it has none.
+    priority: i64,
     again: Again,
 }
 
@@ -113,7 +115,7 @@ pub async fn respond(state: &State, who: &Who, id: &str) -> HttpResponse {
 
 async fn render(state: &State, who: &Who, id: &str) -> Rendered {
     let reach = who.reach(Role::Viewer);
-    let task = get_task::find(state, id).await?;
+    let task = get_task::find(state, who, id).await?;
     let task_id = task_action::id(id)?;
     let attempt = running_attempt(&task);
     let live = status(&task).is_some_and(|status| !status.has_ended());
@@ -239,6 +241,7 @@ fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Outpu
         secure: task.contains_key(secrets::SHOWN),
         outputs,
         resume: resume.unwrap_or_default(),
+        priority: task.get("priority").and_then(disbatch_core::model::whole_number).unwrap_or(0),
     }
 }
 

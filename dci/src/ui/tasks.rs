@@ -3,7 +3,6 @@
 mod actions;
 mod columns;
 mod find;
-mod pages;
 mod search;
 pub mod statuses;
 mod table;
@@ -19,8 +18,9 @@ use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::bulk::Action;
-use disbatch_core::model::{Queue, TaskId};
+use disbatch_core::model::{Queue, Selector, TaskId};
 use futures::TryStreamExt;
+use serde_json::Value;
 
 use crate::access::Who;
 use crate::error::HttpError;
@@ -39,7 +39,7 @@ use statuses::{Statuses, words};
 use table::{Row, Table};
 
 pub use actions::title;
-pub use columns::params as params_of;
+pub use columns::{MOST_BYTES, TOO_LARGE, params as params_of, unless_large};
 
 /// So many rows change by themselves. Their ids are in the address of what tells it.
 const MOST_LIVE: usize = 100;
@@ -110,6 +110,7 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let (queues, indexes) =
         futures::try_join!(state.store.queues_within(&reach), state.store.task_index_fields())?;
+    let params = &named(params, &queues);
     let (search, names) = (Search::of(params), names(&queues));
     let found = match Plan::of(&search, params, &indexes, &queues) {
         Ok(plan) if reach == Reach::All => plan.find(&state.store).await,
@@ -174,6 +175,19 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
         parts.push(Part::new("newer", &Newer { there, first: search.address(None) })?);
     }
     Ok(parts)
+}
+
+/// The parameters with the id of the queue in the place of its name.
+fn named(params: &Params, queues: &[Queue]) -> Params {
+    let mut params = params.clone();
+    if let Some(Value::String(name)) = params.fields.get_mut("queue")
+        && let Selector::Name(given) = Selector::parse(name.trim())
+        && let Some(queue) = queues.iter().find(|queue| queue.display_name() == given)
+        && !given.is_empty()
+    {
+        *name = queue.id.to_string();
+    }
+    params
 }
 
 /// Why a search is not made, for people.
@@ -247,7 +261,7 @@ fn shown(search: &Search, found: Found) -> Shown {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -353,6 +367,17 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("All "), "what is not known is not acted on: {html}");
+    }
+
+    #[test]
+    fn a_queue_may_be_named() {
+        let of = |name: &str| {
+            let fields = json!({ "queue": name }).as_object().unwrap().clone();
+            let params = named(&Params { fields, ..Params::default() }, &[queue()]);
+            text(params.fields.get("queue"))
+        };
+        assert_eq!(of("q<1>"), QUEUE);
+        assert_eq!((of("other").as_str(), of("").as_str(), of(QUEUE).as_str()), ("other", "", QUEUE));
     }
 
     #[test]

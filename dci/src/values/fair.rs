@@ -69,7 +69,7 @@ pub fn weights(name: &str, value: &Value) -> Result<Document, HttpError> {
     let expected = || wrong(name, &what);
     let object: Map<String, Value> = match value {
         Value::Object(object) => object.clone(),
-        Value::String(text) => serde_json::from_str(text).map_err(|_| expected())?,
+        Value::String(text) => crate::allowance::json(text).map_err(|_| expected())?,
         _ => return Err(expected()), // Nothing else has keys.
     };
     if !(1..=MOST_WEIGHTS).contains(&object.len()) {

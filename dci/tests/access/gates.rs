@@ -105,6 +105,51 @@ async fn tasks_of_other_queues_are_told_of_without_their_names() -> anyhow::Resu
 }
 
 #[tokio::test]
+async fn ids_of_tasks_of_other_queues_are_left_out_of_tasks() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let own = submit(&world, world.mine, &[], &[]).await?;
+    let hidden = submit(&world, world.other, &[], &[]).await?;
+    let gone = submit(&world, world.other, &[], &[]).await?;
+    let child = submit(&world, world.mine, &[own, hidden, gone], &[]).await?;
+    pass(&world).await?;
+    world.store.archive_tasks(&[hidden]).await?;
+    world
+        .database
+        .database
+        .collection::<bson::Document>("tasks")
+        .delete_one(bson::doc! { "_id": gone.0 })
+        .await?;
+    let queue = world.mine;
+    for path in [
+        format!("/tasks/{child}"),
+        format!("/tasks/{child}?.details=1"),
+        format!("/tasks?queue={queue}&.details=1"),
+        format!("/tasks?queue={queue}&.details=1&.limit=10&.order=id"),
+        format!("/tasks?id={child}&.limit=1&.details=1"),
+        format!("/tasks?queue={queue}&.fields=%5B%22after%22%2C%22waiting_for%22%5D&.details=1"),
+        format!("/tasks/query?.ids={child}&.fields=after,waiting_for"),
+        format!("/tasks/{child}/wait?.fields=after,waiting_for&.timeout=0"),
+        format!("/tasks/{child}/graph"),
+        format!("/tasks/{child}/attempts"),
+    ] {
+        let (status, told) = text(&world, &path, "guest", "application/json").await?;
+        ensure!(status.is_success(), "{path} is {status}: {told}");
+        ensure!(![hidden, gone].iter().any(|id| told.contains(&id.to_string())), "{path}: {told}");
+        ensure!(path.ends_with("attempts") || told.contains(&own.to_string()), "{path}: {told}");
+        if !path.contains("graph") && !path.contains("attempts") {
+            let (_, all) = text(&world, &path, "viewer", "application/json").await?;
+            ensure!(all.contains(&hidden.to_string()), "{path} for who sees all: {all}");
+        }
+    }
+    let (status, page) = text(&world, &format!("/tasks/{child}"), "guest", "text/html").await?;
+    assert!(
+        status.is_success() && !page.contains(&hidden.to_string()) && !page.contains(&gone.to_string()),
+        "{page}"
+    );
+    world.database.drop_database().await
+}
+
+#[tokio::test]
 async fn nobody_comes_after_a_task_that_they_may_not_see() -> anyhow::Result<()> {
     let world = World::new().await?;
     let (name, hash) = (World::name("worker")?, PasswordHash::of(PASSWORD)?);

@@ -10,6 +10,7 @@ mod explained;
 mod files;
 mod gates;
 mod matrix;
+mod names;
 mod others;
 mod params;
 mod sessions;

@@ -1,7 +1,9 @@
 //! The built `dci` with TLS, and what it shows to those who mean it no good.
 
 mod certificates;
+mod crowd;
 mod limits;
+mod memory;
 mod server;
 mod shell;
 

@@ -68,6 +68,15 @@ impl Server {
         text(&self.log).lines().filter(|line| line.contains(words)).count()
     }
 
+    /// The most memory that it has ever had, in bytes.
+    pub fn peak(&self) -> anyhow::Result<u64> {
+        let id = self.child.id().context("it has ended")?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no peak")?;
+        let kilobytes = peak.trim().trim_end_matches("kB").trim();
+        Ok(kilobytes.parse::<u64>()? * 1024)
+    }
+
     /// Sends it SIGHUP.
     pub fn hang_up(&self) -> anyhow::Result<()> {
         let id = i32::try_from(self.child.id().context("it has ended")?)?;

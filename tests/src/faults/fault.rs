@@ -41,6 +41,8 @@ pub enum Fault {
     Pause,
     /// A task is cancelled.
     Cancel,
+    /// Bodies come to the DCI that are as large as they may be.
+    HugeBodies,
 }
 
 impl Fault {
@@ -55,7 +57,7 @@ impl Fault {
             | Self::StopRunner
             | Self::Threads => 4,
             Self::StopDen | Self::StopNode | Self::Pause | Self::KillDci => 2,
-            Self::KillMember | Self::KillPrimary | Self::StepDown | Self::FullLog => 1,
+            Self::HugeBodies | Self::KillMember | Self::KillPrimary | Self::StepDown | Self::FullLog => 1,
         };
         Self::value_variants().iter().flat_map(|fault| vec![*fault; times(fault)]).collect()
     }

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use super::bodies;
 use super::fault::Fault;
 use super::node::{Daemon, Log};
 use super::processes::{self, Kind, Process};
@@ -102,6 +103,10 @@ impl Injector {
             Fault::Threads => self.change_threads().await,
             Fault::Pause => self.pause().await,
             Fault::Cancel => self.cancel().await,
+            Fault::HugeBodies => {
+                self.mending.spawn(bodies::send(self.world.clone()));
+                Ok(true)
+            }
         }
     }
 

@@ -97,6 +97,14 @@ impl Daemon {
         self.child.is_some() && !self.stopped
     }
 
+    /// The most memory that it has ever had, in KiB.
+    pub fn peak(&self) -> Option<u64> {
+        let id = self.child.as_ref()?.id()?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).ok()?;
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        peak.trim().trim_end_matches("kB").trim().parse().ok()
+    }
+
     /// Kills it without a word.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! Users, tokens and sessions: made and changed with the command line, and asked for by a running DCI.
 
+mod crowd;
+
 use std::collections::BTreeSet;
 use std::process::Stdio;
 

@@ -36,6 +36,7 @@ mod link;
 mod live;
 mod locks;
 mod mixed_fleet;
+mod nodes;
 mod outage;
 mod output;
 mod pages;

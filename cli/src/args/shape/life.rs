@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 20] = [
+pub static SHAPES: [Shape; 25] = [
     shape(
         "run",
         &[],
@@ -49,7 +49,40 @@ pub static SHAPES: [Shape; 20] = [
          disbatch bulk retry --queue mail --status failed --preview\n  \
          disbatch bulk delete --queue mail --status 1 --older-than 30d --yes",
     ),
-    shape("archive", &[], "disbatch archive --queue mail --older-than 7d --yes"),
+    shape(
+        "archive",
+        &[],
+        "disbatch archive 6b0003bb686c8275d8013333\n  disbatch archive --queue mail --older-than 7d --yes",
+    ),
+    shape(
+        "locks",
+        &["limit", "format", "pretty"],
+        "disbatch locks\n  disbatch locks db\n  disbatch locks --prefix array: --format json",
+    ),
+    shape(
+        "graph",
+        &["limit", "format", "pretty"],
+        "disbatch graph 6b0003bb686c8275d8013333\n  disbatch graph 6b0003bb686c8275d8013333 --depth 10",
+    ),
+    shape(
+        "audit",
+        &["limit", "format", "pretty"],
+        "disbatch audit --queue mail --what 'queue update'\n  \
+         disbatch audit --user ashley --from 2026-11-20 --format json",
+    ),
+    shape(
+        "batch",
+        LIST,
+        "disbatch batch tasks.ndjson\n  \
+         echo '[{\"queue\":\"mail\",\"params\":{\"n\":1}},{\"queue\":\"post\",\"params\":{\"n\":2},\".after\":-1}]' \\\n    \
+         | disbatch batch -\n\n\
+         Exit status: 0 all entries were accepted, 255 one was rejected or the DCI could not be asked.",
+    ),
+    shape(
+        "set-task",
+        &[],
+        "disbatch set-task 6b0003bb686c8275d8013333 --priority 10 --reason 'the boss waits'",
+    ),
     shape("bulk-jobs", LIST, "disbatch bulk-jobs\n  disbatch bulk-jobs --cancel 6b0003bb686c8275d8013333"),
     shape("pause", &[], "disbatch pause mail --reason 'the mail server moves'"),
     shape("resume", &[], "disbatch resume mail"),

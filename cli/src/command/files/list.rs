@@ -97,13 +97,13 @@ async fn files(
         let mut found = page(&connection, name, Wanted { after: after.as_deref(), ..wanted }).await?;
         wanted.version = wanted.version.or_else(|| found.get("version").and_then(Value::as_i64));
         let (listed, next) = entries(&mut found);
-        match listing.format {
+        match listing.format() {
             Format::Table => print(&listed.iter().map(line).collect::<String>())?,
             Format::Json | Format::Yaml => all.extend(listed),
         }
         after = next;
         if after.is_none() {
-            return match listing.format {
+            return match listing.format() {
                 Format::Table => print(&sum(&found)),
                 Format::Json | Format::Yaml => print(&list(&Value::Array(all), listing, |_| String::new())?),
             };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use disbatch_core::files::{CHUNK_BYTES, ContentHasher, ContentId, EntryPath, Patterns};
+use disbatch_core::files::{CHUNK_BYTES, ContentHasher, ContentId, EntryPath, Patterns, RESERVED_PREFIX};
 use nix::fcntl::OFlag;
 
 /// So many things that are left out are named.
@@ -116,6 +116,9 @@ impl Scan {
             return Ok(());
         }
         let path: EntryPath = within.parse()?;
+        if path.is_reserved() {
+            bail!("{}: at the top of a file set, no name may begin with {RESERVED_PREFIX}", file.display());
+        }
         let found = Found {
             path,
             file: file.to_path_buf(),
@@ -248,6 +251,15 @@ mod tests {
         );
         let run = scan(&folder, &["in/bin/run"], &[]).unwrap().files().remove(0);
         assert_eq!((run.size, run.mode), (2, 0o755));
+    }
+
+    #[test]
+    fn what_no_task_could_have_is_refused_before_it_is_sent() {
+        let folder = tree();
+        std::fs::write(folder.path().join("in/.disbatch-control"), "x").unwrap();
+        let error = scan(&folder, &["in"], &[]).unwrap_err().to_string();
+        assert!(error.contains("no name may begin with .disbatch-"), "{error}");
+        assert_eq!(paths(scan(&folder, &["in"], &["*.csv"]).unwrap()), ["a.csv"], "what is left out is not");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value, json};
 
 use crate::api::Client;
-use crate::args::{BulkAction, BulkWhich, seconds};
+use crate::args::{BulkAction, BulkWhich, USAGE, seconds};
 use crate::command::life::connection::Connection;
 use crate::command::life::{advise, with_reason};
 use crate::command::oid;
@@ -25,7 +25,11 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// # Errors
 /// Nobody agreed, the DCI refuses it or cannot be reached.
 pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyhow::Result<ExitCode> {
-    let mut body = request(action, which);
+    let Some(queue) = &which.queue else {
+        eprintln!("disbatch: which tasks? Give --queue QUEUE, or --queue '*' for all queues");
+        return Ok(ExitCode::from(USAGE));
+    };
+    let mut body = request(action, queue, which);
     if which.preview || !which.yes {
         let mut preview = body.clone();
         preview.insert(".preview".to_owned(), 1.into());
@@ -41,7 +45,7 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
             print("0 tasks: nothing to do\n")?;
             return Ok(ExitCode::SUCCESS);
         }
-        let of = if which.queue == "*" { "all queues".to_owned() } else { format!("queue {}", which.queue) };
+        let of = if queue == "*" { "all queues".to_owned() } else { format!("queue {queue}") };
         let question = format!("{} {count} tasks of {of}", action.name());
         if !agreed(&question)? {
             eprintln!("Nothing was done.");
@@ -78,8 +82,8 @@ pub(in crate::command) async fn carry_out(
     }
 }
 
-fn request(action: BulkAction, which: &BulkWhich) -> Map<String, Value> {
-    let mut filter = Map::from_iter([("queue".to_owned(), which.queue.clone().into())]);
+fn request(action: BulkAction, queue: &str, which: &BulkWhich) -> Map<String, Value> {
+    let mut filter = Map::from_iter([("queue".to_owned(), queue.into())]);
     if !which.status.is_empty() {
         filter.insert("status".to_owned(), json!(which.status));
     }
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn the_filter_has_what_was_given() {
         let mut which = BulkWhich {
-            queue: "mail".into(),
+            queue: Some("mail".into()),
             status: vec![],
             older_than: None,
             reason: None,
@@ -173,11 +177,11 @@ mod tests {
             detach: false,
         };
         let expected = json!({"action": "cancel", "filter": {"queue": "mail"}});
-        assert_eq!(Value::Object(request(BulkAction::Cancel, &which)), expected);
+        assert_eq!(Value::Object(request(BulkAction::Cancel, "mail", &which)), expected);
         which.status = vec![1, -5];
         which.older_than = Some(Duration::from_secs(604_800));
         let expected = json!({"action": "delete",
             "filter": {"queue": "mail", "status": [1, -5], "older_than": 604_800}});
-        assert_eq!(Value::Object(request(BulkAction::Delete, &which)), expected);
+        assert_eq!(Value::Object(request(BulkAction::Delete, "mail", &which)), expected);
     }
 }

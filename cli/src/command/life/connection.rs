@@ -22,6 +22,8 @@ const LATE: Duration = Duration::from_secs(30);
 pub struct Connection<'a> {
     /// What sends the requests.
     pub client: &'a Client,
+    /// Whether an address that takes connections is enough for the first one.
+    patient: bool,
     reached: Cell<bool>,
     lost: Cell<bool>,
 }
@@ -39,7 +41,13 @@ impl Default for Pause {
 impl<'a> Connection<'a> {
     /// A connection on which nothing has been answered yet.
     pub fn new(client: &'a Client) -> Self {
-        Self { client, reached: Cell::new(false), lost: Cell::new(false) }
+        Self { client, patient: false, reached: Cell::new(false), lost: Cell::new(false) }
+    }
+
+    /// The same for what waits long: it is enough that there is a server, also if it does not answer the first request, or has
+    /// no database just then.
+    pub fn patient(client: &'a Client) -> Self {
+        Self { patient: true, ..Self::new(client) }
     }
 
     /// Sends a request until it is answered.
@@ -72,7 +80,8 @@ impl<'a> Connection<'a> {
     /// # Errors
     /// `error`, if there is no use in trying again.
     pub async fn pause(&self, error: ApiError, pause: &mut Pause) -> Result<(), ApiError> {
-        if !self.reached.get() || !error.is_transient() {
+        let reached = self.reached.get() || (self.patient && error.has_reached());
+        if !reached || !error.is_transient() {
             return Err(error);
         }
         if !self.lost.replace(true) {

@@ -236,7 +236,8 @@ impl<'a> Follower<'a> {
     }
 }
 
-fn is_not_found(error: &anyhow::Error) -> bool {
+/// Whether there is no such task, attempt or stream.
+pub fn is_not_found(error: &anyhow::Error) -> bool {
     let status = error.downcast_ref::<ApiError>().and_then(ApiError::status);
     status == Some(StatusCode::NOT_FOUND)
 }

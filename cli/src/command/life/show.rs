@@ -3,8 +3,9 @@
 use disbatch_core::model::Status;
 use serde_json::Value;
 
-use crate::api::Client;
-use crate::args::{ListingOptions, seconds};
+use crate::api::{Client, segment};
+use crate::args::{Format, ListingOptions, ShownArray, seconds};
+use crate::command::arrays;
 use crate::command::life::attempts::exit;
 use crate::command::life::wait::progress_text;
 use crate::command::life::{advise, details};
@@ -17,8 +18,43 @@ use crate::status;
 /// # Errors
 /// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
-    let task = details(client, id).await.map_err(advise)?;
+    let mut task = match details(client, id).await {
+        Ok(task) => task,
+        Err(error) => match arrays::in_place_of_task(client, id, &error).await.map_err(advise)? {
+            Some(_) => {
+                let shown = ShownArray { id: id.to_owned(), elements: false, from: None };
+                return arrays::show::run(client, &shown, options).await;
+            }
+            None => return Err(advise(error)),
+        },
+    };
+    if options.format() == Format::Table {
+        name_queue(client, &mut task).await;
+    }
     print(&document(&task, options, text)?)
+}
+
+/// Puts the queue's name before its id, as far as that can be had: a queue may be gone.
+async fn name_queue(client: &Client, task: &mut Value) {
+    let id = oid(task.get("queue"));
+    if let Ok(queue) = client.get(&format!("/queues/{}", segment(&id)), None).await
+        && let Some(name) = queue.get("name").filter(|name| !name.is_null())
+    {
+        task["queue"] = format!("{} ({id})", plain(Some(name))).into();
+    }
+}
+
+/// Why it is in its status, as its history tells of tasks that did not come to an end of their own.
+fn reason(task: &Value) -> String {
+    let is_told = matches!(task.get("status").and_then(Value::as_i64), Some(-7..=-3));
+    let last = task.get("history").and_then(Value::as_array).and_then(|history| history.last());
+    match last.and_then(|last| last.get("note")).filter(|_| is_told) {
+        Some(note) => plain(Some(note)),
+        None if task.get("status").and_then(Value::as_i64) == Some(-6) => {
+            "its runner or its node disappeared".to_owned()
+        }
+        None => String::new(),
+    }
 }
 
 /// A line for each fact; those that are not known have none.
@@ -28,6 +64,7 @@ fn text(task: &Value) -> String {
         ("Task", oid(task.get("_id").or(task.get("id")))),
         ("Queue", oid(task.get("queue"))),
         ("Status", state(task)),
+        ("Reason", reason(task)),
         ("Progress", task.get("progress").map(progress_text).unwrap_or_default()),
         ("Attempt", attempt(task)),
         ("Node", field("node")),

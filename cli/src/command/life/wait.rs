@@ -11,9 +11,10 @@ use tokio::sync::Semaphore;
 
 use crate::api::{ApiError, Client};
 use crate::args::WaitOptions;
+use crate::command::arrays;
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{percent_text, plain, print, visible};
+use crate::output::{percent_text, plain, print, say, visible};
 use crate::status;
 
 /// So many requests wait at a time.
@@ -35,7 +36,7 @@ pub async fn run(client: &Client, options: &WaitOptions) -> anyhow::Result<ExitC
     ids.retain(|id| seen.insert(id.clone()));
     let bar = std::io::stderr().is_terminal().then(|| bar(ids.len())).transpose()?;
     let waiting = Waiting {
-        connection: Connection::new(client),
+        connection: Connection::patient(client),
         turns: Semaphore::new(AT_ONCE),
         poll: if bar.is_some() || ids.len() > AT_ONCE { SHORT_POLL } else { LONG_POLL },
         bar,
@@ -80,7 +81,8 @@ impl Waiting<'_> {
         let mut codes = vec![0; ids.len()];
         while let Some((place, id, end)) = ends.next().await {
             let end = end.map_err(advise)?;
-            let line = format!("{id} {}\n", status::word(end));
+            let line = format!("{id} {}\n", end.told);
+            let end = end.status;
             match &self.bar {
                 Some(bar) => bar.suspend(|| print(&line))?,
                 None => print(&line)?,
@@ -96,22 +98,56 @@ impl Waiting<'_> {
         Ok(Some(codes.into_iter().find(|code| *code != 0).unwrap_or(0)))
     }
 
-    /// The status in which a task ends.
-    async fn end_of(&self, id: &str) -> Result<i64, ApiError> {
+    /// How a task or an array ends.
+    async fn end_of(&self, id: &str) -> Result<End, ApiError> {
         loop {
             // It is never closed, so that there always is a turn.
             let turn = self.turns.acquire().await;
-            let state = self.connection.state(id, None, self.poll).await?;
+            let state = match self.connection.state(id, None, self.poll).await {
+                Ok(state) => state,
+                Err(error) => {
+                    let client = self.connection.client;
+                    let array = arrays::in_place_of_task(client, id, &error).await?.ok_or(error)?;
+                    drop(turn);
+                    return self.end_of_array(id, &array).await;
+                }
+            };
             drop(turn);
             let status = state.get("status").and_then(Value::as_i64);
             if let Some(status) = status.filter(|status| status::has_ended(*status)) {
-                return Ok(status);
+                return Ok(End { status, told: status::word(status) });
             }
             if let (Some(bar), Some(progress)) = (&self.bar, state.get("progress")) {
                 bar.set_message(progress_text(progress));
             }
         }
     }
+
+    /// How an array ends, which no request waits for.
+    async fn end_of_array(&self, id: &str, array: &Value) -> Result<End, ApiError> {
+        say(&format!("disbatch: {id} is {}", arrays::what(array)));
+        let mut turns = tokio::time::interval(SHORT_POLL);
+        loop {
+            turns.tick().await;
+            let path = format!("/arrays/{id}?.limit=1");
+            let array =
+                self.connection.persist(async || self.connection.client.get(&path, None).await).await?;
+            if array.get("state").and_then(Value::as_str) == Some("done") {
+                return Ok(End { status: arrays::worst(&array), told: arrays::summary(&array) });
+            }
+            if let Some(bar) = &self.bar {
+                bar.set_message(visible(&arrays::summary(&array)));
+            }
+        }
+    }
+}
+
+/// How something has ended.
+struct End {
+    /// The status that the exit status is made of.
+    status: i64,
+    /// The same in words.
+    told: String,
 }
 
 /// How far a plugin says it is: `33.3 % one file of three`.

@@ -49,7 +49,7 @@ fn object(name: &str, given: &Value) -> Result<Bson, HttpError> {
     let expected = || HttpError::bad_request(format!("{name} must be an object with input and output"));
     let value = match given {
         Value::Object(_) => given.clone(),
-        Value::String(text) => serde_json::from_str(text).map_err(|_| expected())?,
+        Value::String(text) => crate::allowance::json(text).map_err(|_| expected())?,
         _ => return Err(expected()), // Nothing else has keys.
     };
     if !value.is_object() {

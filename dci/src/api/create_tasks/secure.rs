@@ -42,7 +42,7 @@ fn given(params: &Params) -> Result<Option<SecureParams>, HttpError> {
         None => return Ok(None),
         Some(value) if values::is_unset(value) => return Ok(None),
         // What the parser says of text that is no JSON might show some of it.
-        Some(Value::String(text)) => serde_json::from_str(text).ok(),
+        Some(Value::String(text)) => crate::allowance::json(text).ok(),
         Some(value) => Some(value.clone()),
     };
     match value {

@@ -24,7 +24,7 @@ pub fn parse(params: &Params) -> Result<Vec<Step>, HttpError> {
         return Ok(Vec::new());
     };
     // A form has it as text.
-    let parsed = given.as_str().map(serde_json::from_str::<Value>);
+    let parsed = given.as_str().map(crate::allowance::json::<Value>);
     let given = match &parsed {
         Some(Ok(Value::Array(steps))) => Some(steps),
         Some(_) => None,

@@ -27,7 +27,10 @@ use crate::{changes, json, schedules, ui};
     responses(
         (status = 201, description = "Made.", body = openapi::Schedule),
         (status = 400, description = "A parameter is missing or wrong, or there is no such queue.", body = ErrorBody),
-        (status = 409, description = "Another schedule has the name.", body = ErrorBody),
+        (
+            status = 409, body = ErrorBody,
+            description = "Another schedule has the name. Who may not see all schedules gets 403 instead.",
+        ),
         OfWrite,
     ),
 )]
@@ -45,7 +48,8 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 
 async fn create(state: &State, who: &Who, params: &Params) -> Result<Schedule, HttpError> {
     let (settings, paused) = schedules::new_settings(state, who, params).await?;
-    Ok(changes::create_schedule(state, who, settings, paused).await?)
+    let created = changes::create_schedule(state, who, settings, paused).await;
+    created.map_err(|error| schedules::refused(error, who))
 }
 
 /// `{id}` in `.then` stands for the new schedule.

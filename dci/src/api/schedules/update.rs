@@ -125,7 +125,8 @@ async fn attempt(
     let Some(settings) = settings.filter(|settings| *settings != schedule.settings) else {
         return Ok(Attempt::Settled(paused));
     };
-    Ok(match changes::update_schedule(state, who, (schedule.id, schedule.rev), settings).await? {
+    let updated = changes::update_schedule(state, who, (schedule.id, schedule.rev), settings).await;
+    Ok(match updated.map_err(|error| schedules::refused(error, who))? {
         Updated::Updated(_) => Attempt::Settled(paused),
         Updated::NoSuchSchedule => Attempt::Gone,
         Updated::Changed { rev } => Attempt::Overtaken(rev),

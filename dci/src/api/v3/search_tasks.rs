@@ -10,6 +10,7 @@ use futures::{StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
 use super::{declined, in_array, parsed_object, refused};
+use crate::access::Sight;
 use crate::api::Answer;
 use crate::arrays;
 use crate::counts;
@@ -139,12 +140,12 @@ fn task_filter(
     Ok(query::search_filter(&filter))
 }
 
-/// A task as clients of Disbatch 3 see it: times in whole seconds since 1970, and as text.
+/// A task as clients of Disbatch 3 see it, who see all: times in whole seconds since 1970, and as text.
 async fn view(store: &Store, task: Document, terse: bool, details: bool) -> Result<Value, StoreError> {
     let shape =
         Shape { count: false, single: false, full: true, terse, pretty: false, dates: Dates::Text, details };
     let times = ["ctime", "mtime"].map(|name| (name, task.get(name).cloned().unwrap_or(Bson::Null)));
-    let mut shown = rows::view(store, task, shape).await?;
+    let mut shown = rows::view(store, task, shape, &Sight::All).await?;
     for (name, stored) in times {
         if let Some(at) = Moment(stored).get() {
             shown[name] = at.timestamp_millis().div_euclid(1000).into();

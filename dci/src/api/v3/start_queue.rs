@@ -2,6 +2,7 @@
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
+use bson::doc;
 use disbatch_core::queue::new_queue_id;
 use serde_json::{Value, json};
 
@@ -44,7 +45,8 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
         return Err(refused("name must be a string"));
     }
     let id = new_queue_id();
-    match changes::create_queue(&state, &who, id, json::to_bson(name), json::to_bson(plugin)).await {
+    let fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
+    match changes::create_queue(&state, &who, id, fields).await {
         Ok(()) => {
             let result = legacy::with(legacy::insert_one_result(id.0), "success", 1);
             Ok(json::ok(&json!([1, json::oid(id.0), result])))

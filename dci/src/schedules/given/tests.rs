@@ -132,7 +132,7 @@ fn what_is_wrong_is_named() {
     for (more, part) in [
         (json!({ "cron": "61 * * * *" }), "cron: the field minute: '61'"),
         (json!({ "cron": 5 }), "cron: "),
-        (json!({ "tenant": 5 }), "tenant must be text"),
+        (json!({ "tenant": [] }), "tenant must be"),
         (json!({ "zone": "Mars" }), "zone: 'Mars'"),
         (json!({ "jitter": "soon" }), "jitter: expected whole seconds"),
         (json!({ "start": "soon" }), "start must be a time"),

@@ -13,6 +13,7 @@ pub fn of_tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}/archive").post(Task(Operator), api::archive_task::handle))
         .add(at("/tasks/batch").post(Somewhere(Submitter), api::create_batch::handle).shared())
         .add(at("/tasks/archive").post(Somewhere(Operator), api::archive_tasks::handle).shared())
+        .add(at("/tasks/find").get(Somewhere(Viewer), api::find_tasks::handle).shared())
         .add(at("/tasks/query").get(Somewhere(Viewer), api::query_tasks::handle).shared());
 }
 

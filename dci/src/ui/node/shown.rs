@@ -6,11 +6,12 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::model::{Count, Node, number};
-use disbatch_core::node::Stats;
+use disbatch_core::model::{Count, Labels, Node, number};
+use disbatch_core::node::{Addresses, Stats};
 use disbatch_core::store::StoreError;
 
 use crate::error::HttpError;
+use crate::nodes;
 use crate::state::State;
 use crate::ui::host::{self, Memory};
 use crate::ui::live::Part;
@@ -41,6 +42,7 @@ pub(super) struct Shown {
     pub head: Head,
     pub controls: Option<Controls>,
     pub facts: FactList,
+    pub notices: Notices,
     pub tasks: TaskTable,
 }
 
@@ -74,6 +76,22 @@ pub(super) struct FactList {
     serves: Option<String>,
     /// Whether schedules fire from there.
     fires: bool,
+    labels: String,
+    addresses: Vec<(&'static str, String)>,
+}
+
+/// What is wrong with it, and what can be done about that.
+#[derive(Template)]
+#[template(path = "node/notices.html")]
+pub(super) struct Notices {
+    id: String,
+    name: String,
+    /// Another DEN uses its name.
+    rival: Option<String>,
+    /// What was run when it died.
+    hook: Option<String>,
+    /// Whether it may be removed.
+    is_gone: bool,
 }
 
 #[derive(Template)]
@@ -97,6 +115,7 @@ struct Row {
 impl HtmlSafe for Head {}
 impl HtmlSafe for Controls {}
 impl HtmlSafe for FactList {}
+impl HtmlSafe for Notices {}
 impl HtmlSafe for TaskTable {}
 
 impl Facts {
@@ -106,6 +125,7 @@ impl Facts {
     /// The database cannot be reached.
     pub async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
         let store = &state.store;
+        let node = nodes::as_it_is(state, node).await?;
         let name = plain(node.get("node"));
         let one_more = i64::try_from(MOST).unwrap_or(i64::MAX).saturating_add(1);
         let (mut tasks, queues, server) = futures::try_join!(
@@ -135,12 +155,10 @@ impl Shown {
             draining: node.is_draining(),
             drains: node.is_ours(),
         });
+        let is = NodeState::of_node(node.as_ref(), seen, &facts.now);
+        let addresses = Addresses::of_node(document);
         Self {
-            head: Head {
-                name: plain(document.get("node")),
-                state: NodeState::of_node(node.as_ref(), seen, &facts.now).pill(),
-                seen: When::of(seen),
-            },
+            head: Head { name: plain(document.get("node")), state: is.pill(), seen: When::of(seen) },
             controls,
             facts: FactList {
                 running: plain(document.get("running")),
@@ -150,6 +168,19 @@ impl Shown {
                 version: plain(document.get("version")),
                 serves: serves(document),
                 fires: document.get("schedules") != Some(&Bson::Boolean(false)),
+                labels: Labels::of(document.get_document("labels").ok()).to_string(),
+                addresses: [("private", addresses.private), ("public", addresses.public)]
+                    .into_iter()
+                    .filter(|(_, all)| !all.is_empty())
+                    .map(|(kind, all)| (kind, all.join(", ")))
+                    .collect(),
+            },
+            notices: Notices {
+                id: node.as_ref().map(|node| node.id.to_hex()).unwrap_or_default(),
+                name: plain(document.get("node")),
+                rival: document.get_str("rival").ok().map(str::to_owned).filter(|_| is.is_up()),
+                hook: hook(document).filter(|_| !is.is_up()),
+                is_gone: node.is_some() && !is.is_up(),
             },
             tasks: tasks(facts),
         }
@@ -162,6 +193,7 @@ impl Shown {
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
         let mut parts = vec![
             Part::new("node-head", &self.head)?,
+            Part::new("node-notices", &self.notices)?,
             Part::new("node-facts", &self.facts)?,
             Part::new("node-tasks", &self.tasks)?,
         ];
@@ -170,6 +202,16 @@ impl Shown {
         }
         Ok(parts)
     }
+}
+
+/// What was run when it died, and what came of it.
+fn hook(node: &Document) -> Option<String> {
+    let hook = node.get_document("hook").ok()?;
+    let by = plain(hook.get("by"));
+    Some(match hook.get_str("outcome") {
+        Ok(outcome) => format!("When it died, {by} ran on_dead_node: {outcome}."),
+        Err(_) => format!("When it died, {by} began to run on_dead_node."),
+    })
 }
 
 /// Which queues its configuration restricts it to, if it does.

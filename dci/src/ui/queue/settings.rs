@@ -1,6 +1,7 @@
 //! The settings of a queue, each with what it means. Each group of them is a form of its own, so that saving one does
 //! not touch what somebody else has changed in another.
 
+mod nodes;
 mod rates;
 mod turns;
 
@@ -77,6 +78,7 @@ impl Settings {
             plugin(queue, plugins),
             turns::turns(queue),
             rates::rates(queue),
+            nodes::nodes(queue),
             attempts(queue),
             lost(queue),
             ended(queue),

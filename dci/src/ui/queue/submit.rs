@@ -109,7 +109,7 @@ async fn wanted(
 
 /// One JSON value, or one on each line.
 fn of_text(text: &str) -> Result<Vec<Value>, HttpError> {
-    match serde_json::from_str(text) {
+    match crate::allowance::json(text) {
         Ok(Value::Array(items)) => return Ok(items),
         Ok(value) => return Ok(vec![value]),
         Err(error) if text.trim().lines().count() < 2 => {
@@ -125,7 +125,8 @@ fn of_text(text: &str) -> Result<Vec<Value>, HttpError> {
                 at + 1
             )
         };
-        serde_json::from_str(line).map_err(|error: serde_json::Error| HttpError::bad_request(wrong(error)))
+        crate::allowance::json(line)
+            .map_err(|error: crate::allowance::Unreadable| HttpError::bad_request(wrong(error)))
     };
     lines.map(value).collect()
 }

@@ -159,7 +159,7 @@ fn json(rules: &Json, given: &str) -> Said {
     }
     let allows = |name: &str| rules.types.is_empty() || rules.types.contains(&name);
     let expected = || rules.types.iter().map(|name| type_word(name)).collect::<Vec<_>>().join(" or ");
-    match serde_json::from_str::<Value>(given) {
+    match crate::allowance::json::<Value>(given) {
         Ok(value) if type_of(&value).iter().any(|name| allows(name)) => Ok(Some(value)),
         // Words that happen to be JSON of another kind.
         Ok(_) | Err(_) if allows("string") => Ok(Some(Value::from(given))),

@@ -21,6 +21,10 @@ pub struct Head {
     asked: Option<String>,
     may_be_cancelled: bool,
     may_be_retried: bool,
+    /// Whether it is deferred, and may run before its time.
+    may_run_now: bool,
+    /// Whether it waits, and may wait before or behind others.
+    may_be_prioritised: bool,
     may_be_changed: bool,
 }
 
@@ -81,6 +85,8 @@ impl Head {
             may_be_cancelled: live && asked.is_none(),
             // What is in the archive stays as it is.
             may_be_retried: has_ended && !task.contains_key("archived"),
+            may_run_now: status == Some(Status::Deferred),
+            may_be_prioritised: matches!(status, Some(Status::Queued | Status::Blocked | Status::Deferred)),
             may_be_changed: queue_is_there,
             asked,
         }
@@ -187,6 +193,11 @@ mod tests {
             let html = head.render().unwrap();
             assert_eq!(html.contains("href=\"#cancel\""), head.may_be_cancelled, "{html}");
             assert_eq!(html.contains("href=\"#retry\""), head.may_be_retried, "{html}");
+            assert_eq!(html.contains("href=\"#now\""), head.may_run_now, "{html}");
+            assert_eq!(html.contains("href=\"#priority\""), head.may_be_prioritised, "{html}");
+            let status = status(&task).map(Status::code);
+            assert_eq!(head.may_be_prioritised, matches!(status, Some(-7 | -4 | -2)), "{html}");
+            assert_eq!(head.may_run_now, status == Some(-7), "{html}");
             (head.may_be_cancelled, head.may_be_retried)
         };
         for live in [-7, -4, -2, -1, 0] {

@@ -16,10 +16,10 @@ use crate::ui::{StatusView, plain, text};
 const EXCERPT: usize = 160;
 
 /// A value that is larger is not read for its beginning alone.
-const MOST_BYTES: i32 = 16 * 1024;
+pub const MOST_BYTES: i32 = 16 * 1024;
 
 /// What is shown instead.
-const TOO_LARGE: &str = "(more than 16 KiB: see the task)";
+pub const TOO_LARGE: &str = "(more than 16 KiB: see the task)";
 
 /// Fields of tasks that may be large.
 const LARGE: [&str; 4] = ["params", "parameters", "progress", "result"];
@@ -207,7 +207,7 @@ impl Column {
 }
 
 /// An expression for a field: what it is, or what is shown instead of a large value.
-fn unless_large(field: &str) -> Bson {
+pub fn unless_large(field: &str) -> Bson {
     let value = format!("${field}");
     // Only the size of a document can be asked for.
     let size = doc! { "$bsonSize": { "value": &value } };

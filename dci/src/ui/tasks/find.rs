@@ -18,12 +18,13 @@ use futures::{Stream, TryStreamExt};
 use serde_json::Value;
 
 use super::columns::Column;
-use super::pages::find_page;
+
 use super::search::{Search, is_usual};
 use super::table::Row;
 use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
+use crate::query::several::find_page;
 use crate::query::{Listing, Refusal, within};
 use crate::ui::names::names;
 

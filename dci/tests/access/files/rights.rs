@@ -81,8 +81,8 @@ async fn nobody_stores_files_for_others() -> anyhow::Result<()> {
     let world = with_tenants().await?;
     store(&world, "anna", "letters", &[("a", b"x")]).await?;
     for (user, name, tenant, expected) in [
-        ("bob", "letters", Value::Null, 409),
-        ("bob", "letters", json!("other"), 409),
+        ("bob", "letters", Value::Null, 403),
+        ("bob", "letters", json!("other"), 403),
         ("bob", "letters", json!("acme"), 403),
         ("bob", "mine", json!("acme"), 403),
         ("sue", "letters", Value::Null, 403),

@@ -65,9 +65,17 @@ async fn a_token_is_for_its_task_alone() -> anyhow::Result<()> {
     let path = format!("/callbacks/{task}/log");
     let plain = scene.dci.request(Method::POST, &path).body("x").send().await?;
     assert_eq!(plain.status(), 401);
-    let unknown = format!("/callbacks/{}/log", ObjectId::new());
-    let unknown = scene.dci.request(Method::POST, &unknown).bearer_auth(order.token());
-    assert_eq!(unknown.send().await?.status(), 404);
+    for what in ["log", "job_storage", "status"] {
+        // Nobody finds out without a token which tasks there are.
+        let mut answers = Vec::new();
+        for id in [task.to_string(), ObjectId::new().to_hex()] {
+            let request = scene.dci.request(Method::POST, &format!("/callbacks/{id}/{what}"));
+            let answer = request.bearer_auth("0".repeat(64)).body("{}").send().await?;
+            answers.push((answer.status().as_u16(), answer.text().await?));
+        }
+        assert_eq!(answers[0], answers[1]);
+        assert_eq!(answers[0].0, 401);
+    }
     assert_eq!(scene.world.task(task).await?, before, "nothing has changed");
     let put = scene.dci.request(Method::PUT, &path).bearer_auth(order.token()).body("put\n");
     assert_eq!(put.send().await?.status(), 200);

@@ -11,10 +11,11 @@ use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use super::super::columns::params;
-use super::super::pages::find_page;
+
 use super::super::table::Row;
 use super::{Found, Plan};
 use crate::error::HttpError;
+use crate::query::several::find_page;
 use crate::ui::plain;
 
 /// At most so many tasks are looked at for what their params contain.

@@ -1,0 +1,169 @@
+//! The commands that look for tasks, locks and entries of the audit, and those that submit or change single tasks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::args::life::status;
+use crate::args::{id, seconds};
+
+/// Which tasks. All that is given must be so.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[command(next_help_heading = "Which tasks, in place of a JSON object")]
+pub struct TaskFilter {
+    /// Of this queue, by name or id [default: of all queues]
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// In these statuses, by word or number, with commas between them
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status,
+        allow_hyphen_values = true)]
+    pub status: Vec<i64>,
+    /// On this node
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Changed last since then: so long ago (90s, 5m, 2h, 7d), or ISO 8601
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub since: Option<When>,
+    /// Changed last until then
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub until: Option<When>,
+    /// With this text in their parameters
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    /// Older than this one: those that the list before did not have
+    #[arg(long, value_name = "ID", value_parser = id::parse)]
+    pub after: Option<String>,
+}
+
+/// A point in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum When {
+    /// So long ago.
+    Ago(Duration),
+    /// As the DCI reads it.
+    At(String),
+}
+
+/// Reads a point in time.
+///
+/// # Errors
+/// A sentence that says what is possible.
+fn when(text: &str) -> Result<When, String> {
+    if let Ok(age) = seconds::parse(text) {
+        return Ok(When::Ago(age));
+    }
+    // A day, at least; the DCI knows the rest.
+    let is_time = text.len() >= 10 && text.starts_with(|c: char| c.is_ascii_digit()) && text.contains('-');
+    if !is_time {
+        return Err(format!(
+            "'{text}' is no time: write 90s, 5m, 2h or 7d for so long ago, or 2026-11-20T08:24:27Z"
+        ));
+    }
+    Ok(When::At(if text.len() == 10 { format!("{text}T00:00:00Z") } else { text.to_owned() }))
+}
+
+impl TaskFilter {
+    /// Whether anything is given.
+    pub fn is_given(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// Options of `locks`.
+#[derive(Debug, Default, Args)]
+pub struct LocksOptions {
+    /// Show this lock, with those who wait for it [default: all locks]
+    #[arg(conflicts_with_all = ["prefix", "after"])]
+    pub name: Option<String>,
+    /// Only those whose names begin so; those of arrays begin with array:
+    #[arg(long, value_name = "TEXT")]
+    pub prefix: Option<String>,
+    /// Only those whose names come after this one
+    #[arg(long, value_name = "NAME")]
+    pub after: Option<String>,
+}
+
+/// Options of `graph`.
+#[derive(Debug, Args)]
+pub struct GraphOptions {
+    /// The task's id
+    #[arg(value_name = "ID", value_parser = id::parse)]
+    pub id: String,
+    /// How far to go in both directions [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
+    pub depth: Option<u32>,
+}
+
+/// Options of `audit`. All that is given must be so.
+#[derive(Debug, Default, Args)]
+pub struct AuditOptions {
+    /// What was done, or what that begins with: `queue`, `queue update`
+    #[arg(long, value_name = "TEXT")]
+    pub what: Option<String>,
+    /// Text in what says who did it
+    #[arg(long, value_name = "TEXT")]
+    pub by: Option<String>,
+    /// The user who did it
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// The queue that it is about, by name or id
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// The kind of object: queue, node, task, bulk, user, ..
+    #[arg(long, value_name = "KIND")]
+    pub object: Option<String>,
+    /// The object's name
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// The id of anything that it is about
+    #[arg(long, value_name = "ID", value_parser = id::parse)]
+    pub about: Option<String>,
+    /// From this day or time on: 2026-11-20, or ISO 8601
+    #[arg(long, value_name = "WHEN")]
+    pub from: Option<String>,
+    /// Until before this time, or with all of this day
+    #[arg(long, value_name = "WHEN")]
+    pub to: Option<String>,
+    /// Those that are older than the entry with this key
+    #[arg(long, value_name = "KEY")]
+    pub after: Option<String>,
+}
+
+/// Options of `batch`.
+#[derive(Debug, Args)]
+pub struct BatchOptions {
+    /// File with up to 1,000 entries, each an object with queue, params and options as POST /tasks takes it: one on each line,
+    /// or a JSON array; `-` is standard input
+    pub file: PathBuf,
+}
+
+/// Options of `set-task`.
+#[derive(Debug, Args)]
+pub struct SetTaskOptions {
+    /// Ids of tasks that wait
+    #[arg(required = true, value_name = "ID", value_parser = id::parse)]
+    pub ids: Vec<String>,
+    /// Let those with a higher one go first, in queues that go by priority or are fair: -1000 to 1000
+    #[arg(long, required = true, value_name = "N", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-1000..=1000))]
+    pub priority: i64,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_ages_or_points() {
+        assert_eq!(when("1h"), Ok(When::Ago(Duration::from_secs(3_600))));
+        assert_eq!(when("2026-11-20"), Ok(When::At("2026-11-20T00:00:00Z".into())));
+        assert_eq!(when("2026-11-20T08:24:27+01:00"), Ok(When::At("2026-11-20T08:24:27+01:00".into())));
+        for wrong in ["yesterday", "1w", "", "-1h", "last-week-or-so"] {
+            assert!(when(wrong).unwrap_err().contains("is no time"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Nodes that are not alive: their removal, and who looks after a death.
+
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
+use futures::TryStreamExt;
+
+use super::{Addresses, node_filter};
+use crate::model::{NodeName, Selector};
+use crate::store::{Store, StoreError};
+
+/// A node of Perl's that was not heard of for so long is gone.
+const PERL_SILENCE: Duration = Duration::from_secs(60);
+
+/// Nodes that died longer ago have nothing run for them: the hook may be new.
+const RECENT: Duration = Duration::from_secs(15 * 60);
+
+/// What became of a node that was to be removed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Removed {
+    /// It is gone. What it was.
+    Gone(Document),
+    /// Its DEN is alive: it would come back at once.
+    Alive,
+    /// There is no such node.
+    Unknown,
+}
+
+/// The death of a node, which nobody else looks after.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Death {
+    id: ObjectId,
+    /// Its last heartbeat: two deaths of a node differ in it.
+    seen: DateTime,
+    /// Its name.
+    pub node: String,
+    /// The DEN that has died.
+    pub instance: String,
+    /// Where its host was to be reached.
+    pub addresses: Addresses,
+}
+
+impl Store {
+    /// Removes a node whose DEN is not alive. What is its own in the database, as tasks and numbers, stays.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the user.
+    #[operation]
+    pub async fn delete_node(&self, selector: &Selector) -> Result<Removed, StoreError> {
+        let mut filter = node_filter(selector);
+        filter.insert("$expr", is_gone());
+        if let Some(gone) = self.nodes().find_one_and_delete(filter).await? {
+            return Ok(Removed::Gone(gone.into()));
+        }
+        let is_there = self.find_node(selector).await?.is_some();
+        Ok(if is_there { Removed::Alive } else { Removed::Unknown })
+    }
+
+    /// The names of all nodes but those that are gone.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub(crate) async fn nodes_not_gone(&self) -> Result<Vec<Bson>, StoreError> {
+        let alive = doc! { "$expr": { "$not": [is_gone()] } };
+        let found = self.nodes().find(alive).projection(doc! { "node": 1 }).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        Ok(found.into_iter().filter_map(|mut node| node.remove("node")).collect())
+    }
+
+    /// Deaths of which nobody has said yet that it looks after them. From now on `by` does: one conditional update each
+    /// decides between several who ask.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn take_deaths(&self, by: &NodeName) -> Result<Vec<Death>, StoreError> {
+        let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
+        let open = doc! {
+            "state": "dead", "seen": { "$type": "date" }, "$expr": { "$and": [
+                { "$gte": ["$seen", { "$subtract": ["$$NOW", recent] }] },
+                { "$ne": ["$hook.of", "$seen"] },
+            ] },
+        };
+        let found: Vec<Document> =
+            self.nodes().find(open.clone()).await?.map_ok(Document::from).try_collect().await?;
+        let mut deaths = Vec::new();
+        for death in found.iter().filter_map(Death::of) {
+            let mut still = open.clone();
+            still.extend(doc! { "_id": death.id, "seen": death.seen });
+            let hook = doc! { "of": death.seen, "by": by, "at": self.now() };
+            let taken = self.nodes().update_one(still, doc! { "$set": { "hook": hook } }).await?;
+            if taken.matched_count == 1 {
+                deaths.push(death);
+            }
+        }
+        Ok(deaths)
+    }
+
+    /// Notes at the node what came of the hook that was run for its death.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn note_hook(&self, death: &Death, outcome: &str) -> Result<(), StoreError> {
+        let same = doc! { "_id": death.id, "hook.of": death.seen };
+        let set = doc! { "$set": { "hook.outcome": outcome, "hook.ended": self.now() } };
+        self.nodes().update_one(same, set).await?;
+        Ok(())
+    }
+}
+
+impl Death {
+    fn of(node: &Document) -> Option<Self> {
+        Some(Self {
+            id: node.get_object_id("_id").ok()?,
+            seen: *node.get_datetime("seen").ok()?,
+            node: node.get_str("node").ok()?.to_owned(),
+            instance: node.get_str("instance").unwrap_or_default().to_owned(),
+            addresses: Addresses::of_node(node),
+        })
+    }
+}
+
+/// Whether a node is not alive, by its heartbeat and the server's clock; for one of Perl's by the time that it told.
+fn is_gone() -> Document {
+    let as_a = |field: &str, to: &str, otherwise: Bson| {
+        doc! { "$convert": { "input": field, "to": to, "onError": &otherwise, "onNull": otherwise } }
+    };
+    let perl = i64::try_from(PERL_SILENCE.as_millis()).unwrap_or(i64::MAX);
+    let of_perl = doc! { "$lt": [as_a("$timestamp", "date", Bson::Null), { "$subtract": ["$$NOW", perl] }] };
+    let until = doc! { "$add": ["$seen", as_a("$lease_ms", "long", Bson::Int64(0))] };
+    let of_ours = doc! { "$or": [
+        { "$ne": [{ "$type": "$seen" }, "date"] },
+        { "$lt": [until, "$$NOW"] },
+    ] };
+    doc! { "$cond": [{ "$eq": [{ "$type": "$instance" }, "missing"] }, of_perl, of_ours] }
+}

@@ -1,0 +1,170 @@
+//! What is known of a connection.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use futures::task::AtomicWaker;
+use tokio::time::Instant;
+
+/// How long the beginning of a request may take: its line and its headers.
+pub const HEAD: Duration = Duration::from_secs(10);
+
+/// How long a connection is kept that nobody asks anything on. Proxies keep theirs for a minute, and should be those who
+/// close them.
+pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+/// What happens on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing has been asked yet. How long that may last is up to the server.
+    New,
+    /// A request is being answered.
+    Serving,
+    /// All that was asked has been answered.
+    Idle,
+    /// The next request has begun to come.
+    Head,
+}
+
+/// What is known of a connection.
+#[derive(Debug)]
+pub struct Place {
+    peer: Option<SocketAddr>,
+    encrypted: bool,
+    known: AtomicBool,
+    closed: AtomicBool,
+    phase: Mutex<(Phase, Instant)>,
+    task: AtomicWaker,
+}
+
+/// As long as this is there, a request is being answered.
+#[derive(Debug)]
+pub struct Serving(Arc<Place>);
+
+impl Place {
+    /// That of a new one.
+    pub fn new(peer: Option<SocketAddr>, encrypted: bool) -> Self {
+        Self {
+            peer,
+            encrypted,
+            known: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            phase: Mutex::new((Phase::New, Instant::now())),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    /// Whose it is.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Whether it uses TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.encrypted
+    }
+
+    /// Whether somebody has asked something on it who has logged in.
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// From now on it belongs to somebody who has logged in.
+    pub fn know(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it is being closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Closes it.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.task.wake();
+    }
+
+    /// Whether a request is being answered.
+    pub fn is_serving(&self) -> bool {
+        self.phase().0 == Phase::Serving
+    }
+
+    /// Since when it is as it is.
+    pub fn since(&self) -> Instant {
+        self.phase().1
+    }
+
+    /// A request begins to be answered.
+    pub fn serve(self: Arc<Self>) -> Serving {
+        self.is_now(Phase::Serving);
+        Serving(self)
+    }
+
+    /// Something has come.
+    pub fn heard(&self) {
+        if self.phase().0 == Phase::Idle {
+            self.is_now(Phase::Head);
+        }
+    }
+
+    /// Until when something has to happen on it.
+    pub fn deadline(&self) -> Option<Instant> {
+        let (phase, since) = self.phase();
+        match phase {
+            Phase::New | Phase::Serving => None,
+            Phase::Idle => Some(since + KEEP_ALIVE),
+            Phase::Head => Some(since + HEAD),
+        }
+    }
+
+    /// Who is to be woken when it is closed, or its deadline changes.
+    pub fn wakes(&self, waker: &Waker) {
+        self.task.register(waker);
+    }
+
+    fn phase(&self) -> (Phase, Instant) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_now(&self, phase: Phase) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = (phase, Instant::now());
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.is_now(Phase::Idle);
+        // It has a deadline now.
+        self.0.task.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_request_has_its_time() {
+        let place = Arc::new(Place::new(None, false));
+        place.heard();
+        assert_eq!(place.deadline(), None, "that of the first request is the server's");
+        for _ in 0..2 {
+            let serving = Arc::clone(&place).serve();
+            place.heard();
+            assert!(place.is_serving() && place.deadline().is_none());
+            drop(serving);
+            assert_eq!(place.deadline(), Some(Instant::now() + KEEP_ALIVE));
+            tokio::time::advance(Duration::from_secs(60)).await;
+            place.heard();
+            let end = Instant::now() + HEAD;
+            assert_eq!(place.deadline(), Some(end));
+            tokio::time::advance(Duration::from_secs(9)).await;
+            place.heard();
+            assert_eq!(place.deadline(), Some(end), "more of it is no new beginning");
+        }
+    }
+}

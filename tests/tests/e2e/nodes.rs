@@ -1,0 +1,179 @@
+//! Nodes: which queues they run, what is told of them, and what becomes of those that are gone.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use bson::{Document, doc};
+use disbatch_tests::{Dci, Script, World, always, eventually};
+use nix::sys::signal::Signal;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+const QUICK: Script<'_> = Script { name: "Quick", text: "#!/bin/sh\n" };
+
+async fn dci(world: &World) -> anyhow::Result<Dci> {
+    Dci::start(&world.config(), &world.path().join("dci.log")).await
+}
+
+async fn status_of(dci: &Dci, method: Method, path: &str) -> anyhow::Result<u16> {
+    Ok(dci.request(method, path).send().await?.status().as_u16())
+}
+
+#[tokio::test]
+async fn a_queue_is_run_by_the_nodes_that_it_names_or_that_have_its_labels() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.script_queue(QUICK, 10).await?;
+    world.configure(json!({ "labels": { "gpu": "yes", "zone": "a" } }))?;
+    let _labelled = world.den_at_work("n1").await?;
+    world.configure(json!({ "labels": { "gpu": "no" }, "addresses": ["10.0.0.5", "203.0.113.9"] }))?;
+    let _other = world.den_at_work("n2").await?;
+    let dci = dci(&world).await?;
+    let path = format!("/queues/{queue}");
+    for (nodes, only) in [
+        (json!({ "labels.gpu": "yes", "labels.zone": "a" }), "n1"),
+        (json!({ "names": "n2, n3" }), "n2"),
+        (json!({ "names": ["n2"], "labels": { "gpu": "no" } }), "n2"),
+    ] {
+        dci.posted(&path, &json!({ "nodes": nodes, "threads": 0 })).await?;
+        let ids = world.submit(queue, vec![doc! {}; 20]).await?;
+        dci.posted(&path, &json!({ "threads": 10 })).await?;
+        let tasks = world.until_all_ended(queue).await?;
+        let is_new =
+            |task: &&Document| ids.iter().any(|id| task.get_object_id("_id").is_ok_and(|of| of == id.0));
+        let of_these = tasks.iter().filter(is_new);
+        let ran: HashSet<&str> = of_these.filter_map(|task| task.get_str("node").ok()).collect();
+        assert_eq!(ran, HashSet::from([only]), "{nodes}");
+    }
+    dci.posted(&path, &json!({ "nodes": { "labels": { "gpu": "perhaps" } } })).await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    let explained = dci.get(&format!("/tasks/{task}/explain")).await?;
+    let summary = explained["summary"].as_str().context("no summary")?;
+    assert_eq!(
+        summary,
+        "No node can claim it. n1: the queue is for other nodes (labels gpu=perhaps); \
+         n2: the queue is for other nodes (labels gpu=perhaps)."
+    );
+    always("nobody claims it", Duration::from_secs(3), || async { Ok(world.status(task).await? == -2) })
+        .await?;
+    let (refused, error) = dci.post(&path, &json!({ "nodes": { "name": "n1" } })).await?;
+    assert_eq!(refused, 400, "{error}");
+    dci.posted(&path, &json!({ "nodes": null })).await?;
+    world.until_status(task, 1).await?;
+    let n2 = dci.get("/nodes/n2?.details=1").await?;
+    assert_eq!(n2["addresses"], json!({ "private": ["10.0.0.5"], "public": ["203.0.113.9"] }));
+    assert_eq!((&n2["labels"], &n2["state"]), (&json!({ "gpu": "no" }), &json!("alive")));
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_runs_what_it_really_runs_and_can_be_removed() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.configure(json!({ "lease": 1 }))?;
+    let dci = dci(&world).await?;
+    let den = world.den_at_work("n1").await?;
+    assert_eq!(status_of(&dci, Method::DELETE, "/nodes/n1").await?, 409, "it is alive");
+    assert_eq!(status_of(&dci, Method::DELETE, "/nodes/n7").await?, 404);
+    den.end_with(Signal::SIGKILL).await?;
+    let nodes = world.database().collection::<Document>("nodes");
+    // As if it had been killed at work.
+    nodes.update_one(doc! { "node": "n1" }, doc! { "$set": { "running": 20 } }).await?;
+    let queue = world.script_queue(QUICK, 0).await?;
+    world.claimed(queue, doc! {}, "n1").await?;
+    let gone = eventually("its lease to be over", || async {
+        let node = dci.get("/nodes/n1?.details=1").await?;
+        Ok((node["state"] == "dead").then_some(node))
+    })
+    .await?;
+    assert_eq!(gone["running"], 1, "and not 20");
+    let page =
+        dci.request(Method::GET, "/nodes/n1").header("accept", "text/html").send().await?.text().await?;
+    ensure!(page.contains("Remove this node"), "{page}");
+    assert_eq!(status_of(&dci, Method::DELETE, "/nodes/n1").await?, 200);
+    assert_eq!(dci.get("/nodes").await?, json!([]));
+    let entries = world.database().collection::<Document>("audit");
+    let entry = entries.find_one(doc! { "what": "node delete" }).await?.context("no entry")?;
+    ensure!(entry.to_string().contains("n1"), "{entry}");
+    let _den = world.den_at_work("n1").await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn two_dens_with_one_name_are_told_apart() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let dci = dci(&world).await?;
+    let first = world.den_at_work("n1").await?;
+    let second = world.den("n1")?;
+    let node: Value = eventually("the warning", || async {
+        let node = dci.get("/nodes/n1?.details=1").await?;
+        Ok(node["rival"].is_string().then_some(node))
+    })
+    .await?;
+    assert_ne!(node["rival"], node["instance"], "{node}");
+    eventually("both to warn", || async {
+        // They write to the same file.
+        let log = std::fs::read_to_string(world.path().join("n1.log"))?;
+        Ok((log.matches("another DEN uses the name of this node").count() == 2).then_some(()))
+    })
+    .await?;
+    let page =
+        dci.request(Method::GET, "/nodes/n1").header("accept", "text/html").send().await?.text().await?;
+    ensure!(page.contains("Two DENs use the name n1"), "{page}");
+    second.end_with(Signal::SIGTERM).await?;
+    eventually("the warning to go", || async {
+        Ok(dci.get("/nodes/n1?.details=1").await?["rival"].is_null().then_some(()))
+    })
+    .await?;
+    drop(first);
+    world.end().await
+}
+
+#[tokio::test]
+async fn one_den_runs_the_command_for_a_dead_node_once() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (record, hook) = (world.path().join("deaths"), world.path().join("hook"));
+    let text = format!(
+        "#!/bin/sh\necho \"$1 $DISBATCH_NODE $DISBATCH_ADDRESSES $DISBATCH_INSTANCE\" >> {}\nexit 3\n",
+        record.display()
+    );
+    std::fs::write(&hook, text)?;
+    std::fs::set_permissions(&hook, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    let keys = json!({ "lease": 2, "addresses": ["10.0.0.5"], "on_dead_node": [hook, "died"] });
+    world.configure(keys)?;
+    let _others = (world.den_at_work("n1").await?, world.den_at_work("n2").await?);
+    let dies = world.den_at_work("n3").await?;
+    let nodes = world.database().collection::<Document>("nodes");
+    let before = nodes.find_one(doc! { "node": "n3" }).await?.context("no node")?;
+    dies.end_with(Signal::SIGKILL).await?;
+    let noted = eventually("the outcome", || async {
+        let node = nodes.find_one(doc! { "node": "n3", "hook.outcome": { "$exists": true } }).await?;
+        Ok(node)
+    })
+    .await?;
+    let hook = noted.get_document("hook")?;
+    assert_eq!(hook.get_str("outcome")?, "exit status: 3");
+    ensure!(["n1", "n2"].contains(&hook.get_str("by")?), "{hook}");
+    let line = format!("died n3 10.0.0.5 {}\n", before.get_str("instance")?);
+    always("it is run once", Duration::from_secs(6), || async {
+        Ok(std::fs::read_to_string(&record)? == line)
+    })
+    .await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_drain_names_tasks_that_nobody_ends() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let dci = dci(&world).await?;
+    let queue = world.script_queue(QUICK, 1).await?;
+    let task = world.claimed(queue, doc! {}, "lost").await?;
+    let rule = dci.posted("/admission", &json!({ "scope": "all", "action": "reject" })).await?;
+    assert_eq!(rule["stranded"], json!([{ "task": task.to_string(), "node": "lost" }]), "{rule}");
+    let text = rule["text"].as_str().context("no text")?;
+    assert_eq!(text, format!("0 wait, 1 run; on nodes that are not alive: {task} on lost"));
+    let nodes = world.database().collection::<Document>("nodes");
+    nodes.insert_one(doc! { "node": "lost", "timestamp": world.store().now() }).await?;
+    let rules = dci.get("/admission").await?;
+    assert_eq!(rules["rules"][0]["text"], "0 wait, 1 run", "one of Perl's that is alive");
+    world.end().await
+}
