@@ -7,41 +7,7 @@ use bson::{Bson, Document, doc};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
 use crate::model::whole_number;
-use crate::store::{Store, StoreError};
-use crate::{
-    admission, arrays, balance, counters, fair, gates, lease, live, rate, schedules, series, task, tenants,
-};
-
-/// The collections that the processes of this project use.
-const COLLECTIONS: [&str; 27] = [
-    "tasks",
-    task::archive::COLLECTION,
-    "tasks.attempts",
-    "tasks.files",
-    "tasks.chunks",
-    live::COLLECTION,
-    "tasks.deleting",
-    "queues",
-    "nodes",
-    "balance",
-    balance::lease::COLLECTION,
-    "bulk",
-    "audit",
-    counters::COLLECTION,
-    series::COLLECTION,
-    lease::COLLECTION,
-    schedules::COLLECTION,
-    schedules::CALENDARS,
-    admission::COLLECTION,
-    tenants::COLLECTION,
-    gates::LOCKS,
-    arrays::COLLECTION,
-    rate::COLLECTION,
-    fair::TURNS,
-    fair::GROUPS,
-    "submissions",
-    "reports",
-];
+use crate::store::{Store, StoreError, collections};
 
 /// So many collections are asked about at once.
 const AT_ONCE: usize = 4;
@@ -153,8 +119,11 @@ impl Store {
     /// The database cannot be reached.
     #[operation]
     pub async fn sizes(&self) -> Result<Option<Vec<Measured>>, StoreError> {
-        let sizes = futures::stream::iter(COLLECTIONS.map(|name| self.measured(name).boxed()));
-        let sizes: Result<Vec<_>, StoreError> = sizes.buffered(AT_ONCE).try_collect().await;
+        let mut sizes = Vec::new();
+        for collection in collections::ALL {
+            sizes.push(self.measured(collection.name).boxed());
+        }
+        let sizes = futures::stream::iter(sizes).buffered(AT_ONCE).try_collect::<Vec<_>>().await;
         match sizes {
             Err(error) if error.is_forbidden() => Ok(None),
             sizes => Ok(Some(sizes?.into_iter().flatten().collect())),

@@ -24,7 +24,3 @@ pub use rights::{Grant, Reach, Rights, Role, RoleError, Scope};
 pub use sessions::{Session, SessionLimits, Visitor};
 pub use tokens::{Bearer, NewToken, Token, is_token};
 pub use users::{NameError, RightsChange, User, UserName};
-
-pub(crate) use sessions::COLLECTION as SESSIONS;
-pub(crate) use tokens::COLLECTION as TOKENS;
-pub(crate) use users::COLLECTION as USERS;

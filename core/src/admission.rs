@@ -33,12 +33,13 @@ pub use rules::{Action, Rule, Rules, Scope, Whose};
 pub use standing::{Standing, Stranded};
 
 use crate::model::{QueueId, Status, Task};
+use crate::store::collections;
 use crate::store::{Altered, Store, StoreError};
 use crate::task::{SubmitError, TaskOptions};
 use crate::tenants::Reservation;
 
 /// The collection of rules.
-pub(crate) const COLLECTION: &str = "admission";
+pub(crate) const COLLECTION: &str = collections::ADMISSION.name;
 
 /// At which gate a task is that a rule holds.
 pub(crate) const GATE: &str = "admission";

@@ -34,10 +34,11 @@ pub(crate) use items::{final_id, new_id};
 pub use show::{ArrayFilter, ArrayRow, Cell, Counts, Element};
 
 use crate::model::{ArrayId, QueueId, TaskId, whole_number};
+use crate::store::collections;
 use crate::store::{Store, Stored};
 
 /// The collection of arrays.
-pub(crate) const COLLECTION: &str = "arrays";
+pub(crate) const COLLECTION: &str = collections::ARRAYS.name;
 
 /// At which gate the task waits that comes after all elements.
 pub(crate) const GATE: &str = "array";

@@ -29,4 +29,6 @@ pub use object::{Object, ObjectKind};
 pub use query::{AuditKey, AuditKeyError, AuditPage, AuditPosition, AuditQuery, PATIENCE};
 pub use verb::Verb;
 
-pub(crate) const COLLECTION: &str = "audit";
+use crate::store::collections;
+
+pub(crate) const COLLECTION: &str = collections::AUDIT.name;

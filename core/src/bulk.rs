@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use crate::model::{ArrayId, QueueId, TaskId};
+use crate::store::collections::BULK;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -265,7 +266,7 @@ impl Store {
             .upsert(true)
             .return_document(ReturnDocument::After)
             .await?;
-        let job: BulkJob = typed("bulk", made.unwrap_or_default())?;
+        let job: BulkJob = typed(BULK.name, made.unwrap_or_default())?;
         self.note_audit(&job.audit_entry(Verb::Bulk(job.action))).await;
         Ok(job)
     }
@@ -294,7 +295,7 @@ impl Store {
         if order > 0 {
             documents.reverse();
         }
-        documents.into_iter().map(|document| typed("bulk", document)).collect()
+        documents.into_iter().map(|document| typed(BULK.name, document)).collect()
     }
 
     /// One job.
@@ -304,7 +305,7 @@ impl Store {
     #[operation]
     pub async fn find_bulk(&self, id: ObjectId) -> Result<Option<BulkJob>, StoreError> {
         let found = self.bulk().find_one(doc! { "_id": id }).await?;
-        found.map(|document| typed("bulk", document)).transpose()
+        found.map(|document| typed(BULK.name, document)).transpose()
     }
 
     /// Stops a job. What it has done stays done.
@@ -323,7 +324,7 @@ impl Store {
             let state = self.find_bulk(id).await?.map(|job| job.state);
             return Ok(state.map_or(BulkCancelled::NoSuchJob, BulkCancelled::NotRunning));
         };
-        let job: BulkJob = typed("bulk", job)?;
+        let job: BulkJob = typed(BULK.name, job)?;
         let entry = job.audit_entry(Verb::BulkCancelled(job.action));
         self.note_audit(&AuditEntry { who: who.clone(), ..entry }).await;
         Ok(BulkCancelled::Cancelled)
@@ -342,11 +343,11 @@ impl Store {
         let update = vec![doc! { "$set": take }];
         let taken =
             self.bulk().find_one_and_update(abandoned, update).return_document(ReturnDocument::After).await?;
-        taken.map(|document| typed("bulk", document)).transpose()
+        taken.map(|document| typed(BULK.name, document)).transpose()
     }
 
     pub(crate) fn bulk(&self) -> Collection<Document> {
-        self.database().collection("bulk")
+        self.database().collection(BULK.name)
     }
 }
 

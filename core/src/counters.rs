@@ -33,6 +33,7 @@ use mongodb::options::{Acknowledgment, CollectionOptions, WriteConcern};
 
 use crate::model::{QueueId, Status};
 use crate::notebook::{Notebook, Notes};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 use deltas::Deltas;
 use flush::Flush;
@@ -40,7 +41,7 @@ use flush::Flush;
 pub use totals::{AuditNote, Totals};
 
 /// The collection.
-pub(crate) const COLLECTION: &str = "counters";
+pub(crate) const COLLECTION: &str = collections::COUNTERS.name;
 
 /// So many documents share the moves.
 const PARTS: u8 = 4;

@@ -47,8 +47,7 @@ pub use settings::{HALF_LIFE, LONGEST_HALF_LIFE, MOST_WEIGHT, Settings, Share};
 
 pub(crate) use by_priority::index_of_priorities;
 pub(crate) use group::group_of;
-pub(crate) use ledger::{GROUPS, KEPT, Ledger};
+pub(crate) use ledger::{KEPT, Ledger};
 pub(crate) use ranked::Ranked as RankedWindow;
 pub(crate) use read::index_of_groups;
-pub(crate) use rotation::TURNS;
 pub(crate) use window::Window as FairWindow;

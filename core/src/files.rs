@@ -47,6 +47,7 @@ use mongodb::Collection;
 use serde::Deserialize;
 
 use crate::model::{FileSetId, TaskId};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 
 pub use commit::Committed;
@@ -61,13 +62,13 @@ pub use sweep::SweptFiles;
 pub use upload::{Check, Chunk, ContentState, Put, Sender};
 
 /// The collection of versions.
-pub const SETS: &str = "filesets";
+pub const SETS: &str = collections::FILE_SETS.name;
 /// The collection of their entries.
-pub const ENTRIES: &str = "filesets.entries";
+pub const ENTRIES: &str = collections::FILE_ENTRIES.name;
 /// The collection of contents, and of uploads that are to become some.
-pub const CONTENTS: &str = "filesets.files";
+pub const CONTENTS: &str = collections::FILE_CONTENTS.name;
 /// The collection of their chunks.
-pub const CHUNKS: &str = "filesets.chunks";
+pub const CHUNKS: &str = collections::FILE_CHUNKS.name;
 
 /// A version has so many files at most.
 pub const MOST_FILES: u64 = 1_000_000;

@@ -44,10 +44,11 @@ pub use request::{LockError, LockMode, LockRequest, MOST_LOCKS, is_lock_name};
 pub use show::{LockDetails, LockFilter, LockRow};
 pub use waits::{LockWait, Relative, Waits};
 
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 
 /// The collection of locks.
-pub(crate) const LOCKS: &str = "locks";
+pub(crate) const LOCKS: &str = collections::LOCKS.name;
 
 /// A task comes after so many others at most.
 pub const MOST_AFTER: usize = 1_000;

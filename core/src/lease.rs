@@ -9,10 +9,11 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::Collection;
 
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 
 /// The collection of leases.
-pub(crate) const COLLECTION: &str = "leases";
+pub(crate) const COLLECTION: &str = collections::LEASES.name;
 
 /// What a lease is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,17 +19,15 @@ use std::time::Duration;
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use futures::{StreamExt, TryStreamExt};
-use mongodb::options::{Acknowledgment, IndexOptions, WriteConcern};
-use mongodb::{Collection, IndexModel};
+use mongodb::Collection;
+use mongodb::options::{Acknowledgment, WriteConcern};
 
 use crate::model::TaskId;
 use crate::output::StreamName;
+use crate::store::collections::LIVE;
 use crate::store::{Store, StoreError};
 
 pub use seal::{gap_line, torn_end};
-
-/// Where live output is.
-pub const COLLECTION: &str = "tasks.live";
 
 /// The longest chunk.
 pub const CHUNK_BYTES: usize = 256 * 1024;
@@ -42,7 +40,7 @@ pub const KEPT_BYTES: u64 = 8 * 1024 * 1024;
 pub const FULL_BYTES: usize = 16 * 1024;
 
 /// A stream of which nothing was written for so long belongs to nobody.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// One of the streams of one attempt of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,16 +67,6 @@ impl Piece {
     pub fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
-}
-
-/// The indexes of [`COLLECTION`].
-pub fn indexes() -> [IndexModel; 2] {
-    let by_stream = doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 };
-    let forget = IndexOptions::builder().expire_after(FORGOTTEN_AFTER).build();
-    [
-        IndexModel::builder().keys(by_stream).build(),
-        IndexModel::builder().keys(doc! { "at": 1 }).options(forget).build(),
-    ]
 }
 
 impl Store {
@@ -203,7 +191,7 @@ impl Store {
     }
 
     fn live(&self) -> Collection<Document> {
-        self.database().collection(COLLECTION)
+        self.database().collection(LIVE.name)
     }
 }
 

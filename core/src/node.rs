@@ -6,7 +6,7 @@ pub(crate) mod peers;
 pub mod shares;
 
 use disbatch_operation::operation;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -14,6 +14,8 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
 use crate::model::{Labels, Node, NodeName, QueueId, Selector, number, whole_number};
+use crate::plugin::{self, Engine};
+use crate::store::collections::NODES;
 use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError};
 
@@ -54,6 +56,10 @@ pub struct Beat {
     pub plugins: Vec<String>,
     /// Those of them that the database defines.
     pub workers: Vec<String>,
+    /// Plugins that it cannot run, and why.
+    pub problems: Vec<plugin::Report>,
+    /// How it can run plugins.
+    pub engines: Vec<plugin::Engine>,
     /// The queues that its configuration restricts it to, and those that it leaves out.
     pub serves: Document,
     /// Whether its operator has others fire schedules.
@@ -121,6 +127,34 @@ fn with_unset(mut update: Document, unset: Document) -> Document {
     update
 }
 
+/// What nodes can run together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// The plugins that their files and configurations have, in order. Those that the database defines are not among them.
+    pub plugins: BTreeSet<String>,
+    /// How they can run plugins.
+    pub engines: BTreeSet<Engine>,
+}
+
+impl Offered {
+    fn of(nodes: &[Document]) -> Self {
+        let texts = |node: &Document, field: &str| -> Vec<String> {
+            let listed = node.get_array(field).map(Vec::as_slice).unwrap_or_default();
+            listed.iter().filter_map(Bson::as_str).map(str::to_owned).collect()
+        };
+        let mut offered = Self::default();
+        for node in nodes {
+            let of_workers = texts(node, "workers");
+            let own = texts(node, "plugins").into_iter().filter(|name| !of_workers.contains(name));
+            offered.plugins.extend(own);
+            offered
+                .engines
+                .extend(texts(node, "engines").iter().filter_map(|engine| engine.parse::<Engine>().ok()));
+        }
+        offered
+    }
+}
+
 impl Store {
     /// Records that the DEN of `node` is alive, and reads its entry as it was before, limit included, in the same operation.
     ///
@@ -137,6 +171,8 @@ impl Store {
             "running": i64::try_from(beat.running).unwrap_or(i64::MAX),
             "plugins": &beat.plugins,
             "workers": &beat.workers,
+            plugin::PROBLEMS: plugin::documents(&beat.problems),
+            "engines": beat.engines.iter().map(|engine| engine.as_str()).collect::<Vec<_>>(),
             "serves": &beat.serves,
             "labels": beat.labels.document(),
             "addresses": beat.addresses.document(),
@@ -165,7 +201,7 @@ impl Store {
         self.note_node(node, beat.running, &beat.stats);
         // Somebody may have removed it at once.
         let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node }.into());
-        typed("nodes", entry)
+        typed(NODES.name, entry)
     }
 
     /// Says that the DEN of `node` has ended on purpose, unless another one has the name by now.
@@ -210,16 +246,27 @@ impl Store {
     /// The database cannot be reached.
     #[operation]
     pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
-        let alive = doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } };
         let found: Vec<Document> = self
             .nodes()
-            .find(alive)
+            .find(alive())
             .projection(doc! { "node": 1 })
             .await?
             .map_ok(Document::from)
             .try_collect()
             .await?;
         Ok(found.iter().filter_map(|node| node.get_str("node").ok()).map(NodeName::new).collect())
+    }
+
+    /// What the nodes whose DEN is alive can run.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn offered(&self) -> Result<Offered, StoreError> {
+        let only = doc! { "plugins": 1, "workers": 1, "engines": 1 };
+        let found = self.nodes().find(alive()).projection(only).await?;
+        let nodes: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        Ok(Offered::of(&nodes))
     }
 
     /// All nodes as stored, in order of name.
@@ -271,6 +318,10 @@ impl Store {
     }
 }
 
+fn alive() -> Document {
+    doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } }
+}
+
 fn until_silent() -> Document {
     doc! { "$add": ["$seen", "$lease_ms"] }
 }
@@ -305,6 +356,18 @@ fn node_filter(selector: &Selector) -> Document {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nodes_offer_is_theirs_and_not_the_databases() {
+        let nodes = [
+            doc! { "plugins": ["A", "W", 5], "workers": ["W"], "engines": ["exec", "odd"] },
+            doc! { "plugins": "odd" },
+            doc! { "plugins": ["B", "A"], "engines": ["http"] },
+        ];
+        let offered = Offered::of(&nodes);
+        assert_eq!(offered.plugins, ["A", "B"].map(str::to_owned).into());
+        assert_eq!(offered.engines, [Engine::Exec, Engine::Http].into());
+    }
 
     #[test]
     fn what_a_host_is_like_is_read_as_it_was_written() {

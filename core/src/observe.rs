@@ -10,6 +10,7 @@ use mongodb::Collection;
 
 use crate::model::{Status, Task, TaskId};
 use crate::output::StreamName;
+use crate::store::collections::{ARCHIVE, TASKS};
 use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
@@ -60,10 +61,10 @@ impl Store {
             async move { collection.find_one(doc! { "_id": id }).projection(only).await }
         };
         if let Some(task) = find(self.tasks()).await? {
-            return Ok(Some(Observed { task: typed("tasks", task)?, archived: false }));
+            return Ok(Some(Observed { task: typed(TASKS.name, task)?, archived: false }));
         }
         match find(self.archived_tasks()).await? {
-            Some(task) => Ok(Some(Observed { task: typed("tasks.archive", task)?, archived: true })),
+            Some(task) => Ok(Some(Observed { task: typed(ARCHIVE.name, task)?, archived: true })),
             None => Ok(None),
         }
     }
@@ -96,7 +97,7 @@ impl Store {
     }
 
     fn archived_tasks(&self) -> Collection<Stored> {
-        self.database().collection("tasks.archive")
+        self.database().collection(ARCHIVE.name)
     }
 }
 

@@ -8,6 +8,7 @@ mod engine;
 mod find;
 mod manifest;
 mod perl;
+mod report;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,10 @@ pub use manifest::{
     Program, ProgramType, Pull, Template, Warm,
 };
 
-use crate::config::{AllowedPlugins, Config, Engines, PluginEntry};
+pub(crate) use report::documents;
+pub use report::{PROBLEMS, Report};
+
+use crate::config::{AllowedPlugins, Config, Engines, PluginEntry, relaxed};
 use crate::model::PluginName;
 use find::{find_adapter, find_program};
 
@@ -110,6 +114,18 @@ pub enum Problem {
 }
 
 impl Problem {
+    /// What is wrong, without the plugin's name.
+    pub fn why(&self) -> String {
+        match self {
+            Self::Manifest { path, source } => format!("{}: {source}", path.display()),
+            Self::Program { program, searched, .. } => {
+                format!("its program '{program}' is not an executable file in {searched}")
+            }
+            Self::Engine { why, .. } => why.clone(),
+            Self::Folder { .. } | Self::Duplicate { .. } => self.to_string(),
+        }
+    }
+
     /// Whether it keeps the plugin with this name from running.
     fn is_about(&self, plugin: &PluginName) -> bool {
         match self {
@@ -305,6 +321,12 @@ impl Plugins {
             if engine.adapter().is_some() { find_adapter(program) } else { find_program(program, own) };
         match found {
             Ok(path) => Ok((Plugin::new(manifest, path, arguments), None)),
+            Err(searched) if engine.adapter().is_some() => {
+                let why = format!(
+                    "the engine {engine} is not in this installation: there is no {program} in {searched}"
+                );
+                Err(Problem::Engine { name: manifest.name, why })
+            }
             Err(searched) => {
                 Err(Problem::Program { program: program.to_owned(), searched, name: manifest.name })
             }
@@ -314,7 +336,7 @@ impl Plugins {
 
 /// The name that a manifest gives, be it right or wrong otherwise.
 fn name_in(manifest: &str) -> Option<PluginName> {
-    let manifest: Value = serde_json::from_str(manifest).ok()?;
+    let manifest: Value = serde_json::from_str(&relaxed::to_strict(manifest)).ok()?;
     manifest.get("name")?.as_str()?.parse().ok()
 }
 

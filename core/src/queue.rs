@@ -10,6 +10,7 @@ use futures::TryStreamExt;
 use crate::accounts::Reach;
 use crate::fair::Settings;
 use crate::model::{Policy, Queue, QueueId, Selector, whole_number};
+use crate::store::collections::QUEUES;
 use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError, Stored};
 
@@ -52,7 +53,7 @@ impl Store {
     pub async fn find_queue(&self, selector: &Selector) -> Result<Option<Queue>, StoreError> {
         // If there are both, the text, which comes after numbers.
         let found = self.queues().find_one(liberal_queue_filter(selector)).sort(doc! { "name": -1 }).await?;
-        found.map(|document| typed("queues", document)).transpose()
+        found.map(|document| typed(QUEUES.name, document)).transpose()
     }
 
     /// Creates a queue. Its name and plugin have been validated by the caller.
@@ -124,7 +125,7 @@ impl Store {
         let (stored, taken) = futures::try_join!(stored, taken)?;
         let mut looks = HashMap::new();
         for document in stored {
-            let Ok(queue) = typed::<Queue>("queues", document) else { continue };
+            let Ok(queue) = typed::<Queue>(QUEUES.name, document) else { continue };
             looks.insert(queue.id, Look::without_tasks(queue));
         }
         for group in taken {
@@ -190,7 +191,7 @@ impl Look {
 
 /// A queue, unless its document is none.
 pub(crate) fn readable(document: impl Into<Document>) -> Option<Queue> {
-    typed("queues", document)
+    typed(QUEUES.name, document)
         .inspect_err(|error| tracing::warn!(%error, "ignoring a queue that cannot be read"))
         .ok()
 }

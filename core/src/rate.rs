@@ -20,11 +20,12 @@ pub use limit::Rate;
 use limit::{Take, Taken, nanos};
 
 use crate::model::{Queue, QueueId, whole_number};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::claimable;
 
 /// The collection of rates.
-pub(crate) const COLLECTION: &str = "rates";
+pub(crate) const COLLECTION: &str = collections::RATES.name;
 
 /// A document is of no use any more when all starts are paid for; it stays so much longer.
 pub(crate) const KEPT: Duration = Duration::from_secs(3600);

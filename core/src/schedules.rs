@@ -49,15 +49,16 @@ pub use spec::{CalendarUse, Rule, Spec, SpecError};
 pub use zone::{Change, Fold, Gap, Zone};
 
 use crate::model::{QueueId, TaskId};
+use crate::store::collections;
 use crate::store::{Store, StoreError, Stored};
 use crate::task::TaskOptions;
 use crate::tenants::{Busy, OverQuota};
 
 /// The collection of schedules.
-pub(crate) const COLLECTION: &str = "schedules";
+pub(crate) const COLLECTION: &str = collections::SCHEDULES.name;
 
 /// The collection of calendars.
-pub(crate) const CALENDARS: &str = "calendars";
+pub(crate) const CALENDARS: &str = collections::CALENDARS.name;
 
 /// A name of a schedule or a calendar has so many characters at most.
 pub const LONGEST_NAME: usize = 200;

@@ -57,6 +57,7 @@ use tokio::time::Instant;
 use crate::model::{NodeName, QueueId, Status};
 use crate::node::Stats;
 use crate::notebook::{Notebook, Notes};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::Waiting;
 use pending::{Pending, Sample};
@@ -67,7 +68,7 @@ pub use numbers::{Ended, Numbers};
 pub use read::Point;
 
 /// The collection.
-pub(crate) const COLLECTION: &str = "series";
+pub(crate) const COLLECTION: &str = collections::SERIES.name;
 
 /// For how long the numbers are kept.
 pub const KEPT: Duration = Duration::from_secs(8 * 24 * 3600);

@@ -4,6 +4,7 @@
 //! Every write that decides a task's fate is acknowledged by a majority of the replica set.
 
 mod altered;
+pub mod collections;
 pub(crate) mod error;
 mod indexes;
 
@@ -30,6 +31,7 @@ use crate::counters::Counters;
 use crate::fair::Ledger;
 use crate::notebook::Notebook;
 use crate::series::Series;
+use collections::{ARCHIVE, ATTEMPTS, BALANCE, CHUNKS, FILES, NODES, QUEUES, REPORTS, SUBMISSIONS, TASKS};
 
 /// How long an operation waits for a reachable server before it fails.
 const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -122,48 +124,48 @@ impl Store {
     }
 
     pub(crate) fn nodes(&self) -> Collection<Stored> {
-        self.database.collection("nodes")
+        self.database.collection(NODES.name)
     }
 
     pub(crate) fn queues(&self) -> Collection<Stored> {
-        self.database.collection("queues")
+        self.database.collection(QUEUES.name)
     }
 
     pub(crate) fn tasks(&self) -> Collection<Stored> {
-        self.database.collection("tasks")
+        self.database.collection(TASKS.name)
     }
 
     /// `tasks`, to put new ones into.
     pub(crate) fn new_tasks(&self) -> Collection<Document> {
-        self.database.collection("tasks")
+        self.database.collection(TASKS.name)
     }
 
     pub(crate) fn archive(&self) -> Collection<Stored> {
-        self.database.collection(crate::task::archive::COLLECTION)
+        self.database.collection(ARCHIVE.name)
     }
 
     pub(crate) fn attempts(&self) -> Collection<Stored> {
-        self.database.collection("tasks.attempts")
+        self.database.collection(ATTEMPTS.name)
     }
 
     pub(crate) fn submissions(&self) -> Collection<Document> {
-        self.database.collection("submissions")
+        self.database.collection(SUBMISSIONS.name)
     }
 
     pub(crate) fn files(&self) -> Collection<Document> {
-        self.database.collection("tasks.files")
+        self.database.collection(FILES.name)
     }
 
     pub(crate) fn chunks(&self) -> Collection<Document> {
-        self.database.collection("tasks.chunks")
+        self.database.collection(CHUNKS.name)
     }
 
     pub(crate) fn balance(&self) -> Collection<Stored> {
-        self.database.collection("balance")
+        self.database.collection(BALANCE.name)
     }
 
     pub(crate) fn reports(&self) -> Collection<Document> {
-        self.database.collection("reports")
+        self.database.collection(REPORTS.name)
     }
 }
 

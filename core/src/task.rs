@@ -61,5 +61,4 @@ pub use waiting::Waiting;
 
 pub(crate) use claim::{MOST_PASSES, claimable};
 pub(crate) use external::{DETACHED, Ending, FREED, Reason, attached, silence};
-pub(crate) use results::RESULTS;
 pub(crate) use tries::{MOST_ALONE, Outcome, Try, one_member};

@@ -28,10 +28,11 @@ pub(crate) use reserve::Reservation;
 use crate::counters::count::Amount;
 use crate::model::QueueId;
 use crate::schedules;
+use crate::store::collections;
 use crate::store::{Altered, Store, StoreError, Stored};
 
 /// The collection of tenants that have limits.
-pub(crate) const COLLECTION: &str = "tenants";
+pub(crate) const COLLECTION: &str = collections::TENANTS.name;
 
 /// A name has so many characters at most.
 pub const LONGEST_NAME: usize = 200;

@@ -32,10 +32,11 @@ pub use manage::{SetWorker, WorkerUpdated};
 use crate::model::{PluginName, PluginNameError, to_document, whole_number};
 use crate::plugin::{Manifest, ManifestError, Plugins};
 use crate::schema::Schema;
+use crate::store::collections;
 use crate::store::{Store, StoreError, Stored};
 
 /// The collection of definitions.
-pub(crate) const COLLECTION: &str = "workers";
+pub(crate) const COLLECTION: &str = collections::WORKERS.name;
 
 /// The fields that a definition consists of besides what was defined.
 const OURS: [&str; 4] = ["_id", "rev", "by", "at"];

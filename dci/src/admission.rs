@@ -301,7 +301,7 @@ mod tests {
         let expected = json!({
             "scope": "tenant", "value": "acme", "name": null, "action": "pause", "reason": "upgrade",
             "by": "anna from 10.0.0.1", "at": "2026-11-20T08:24:27", "waiting": 3, "held": 1, "running": 2,
-            "safe": false, "text": "3 wait, 1 held, 2 run",
+            "stranded": [], "safe": false, "text": "3 wait, 1 held, 2 run",
         });
         assert_eq!(shown(Some((3, 1, 2)), false).json(), expected);
         assert_eq!(shown(None, false).json()["waiting"], Value::Null);

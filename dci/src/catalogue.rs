@@ -1,6 +1,6 @@
 //! Which plugins there are: those that this host knows, and those that the database defines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,15 +26,22 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Those of this host, of which queues may be created with `allowed`, and all of the database: who has defined these may do more than
+    /// Those of this host, of which queues may be created with `allowed`, those that nodes have (`offered`), and all of the database: who has defined these may do more than
     /// create queues. But by a name that is that of a plugin of this host or a shipped one, nodes would run that, and who defines
     /// workers does not choose programs of nodes.
-    pub fn new(host: Arc<Plugins>, allowed: &[String], workers: &[Worker]) -> Self {
+    pub fn new(
+        host: Arc<Plugins>,
+        allowed: &[String],
+        offered: &BTreeSet<String>,
+        workers: &[Worker],
+    ) -> Self {
         let workers: BTreeMap<PluginName, Manifest> =
             manifests(workers).into_iter().map(|manifest| (manifest.name.clone(), manifest)).collect();
         let mut names = allowed.to_vec();
+        names.extend(offered.iter().filter(|name| !allowed.contains(name)).cloned());
+        let of_nodes = names.clone();
         let is_new = |name: &&PluginName| {
-            let is_allowed = allowed.iter().any(|known| known == name.as_str());
+            let is_allowed = of_nodes.iter().any(|known| known == name.as_str());
             !is_allowed && !host.defines(name) && !Plugins::is_shipped(name)
         };
         names.extend(workers.keys().filter(is_new).map(ToString::to_string));
@@ -136,8 +143,11 @@ mod tests {
         ];
         let workers = workers.map(|worker| Worker::read(worker).unwrap());
         let allowed = ["My::Plugin".to_owned(), "Other".to_owned()];
-        let catalogue = Catalogue::new(Arc::default(), &allowed, &workers);
+        let catalogue = Catalogue::new(Arc::default(), &allowed, &BTreeSet::new(), &workers);
         assert_eq!(catalogue.names(), ["My::Plugin", "Other", "Csv"]);
+        let offered = BTreeSet::from(["Csv".to_owned(), "New".to_owned(), "Other".to_owned()]);
+        let with_nodes = Catalogue::new(Arc::default(), &allowed, &offered, &workers);
+        assert_eq!(with_nodes.names(), ["My::Plugin", "Other", "Csv", "New"]);
         assert!(catalogue.allows("Csv") && !catalogue.allows("Wrong"));
         assert!(catalogue.manifest(&"My::Plugin".parse().unwrap()).is_some());
         assert!(catalogue.manifest(&"Other".parse().unwrap()).is_none());
@@ -153,8 +163,11 @@ mod tests {
         let workers = ["Disbatch::Plugin::Shell", "Own", "Csv", "My::Safe"]
             .map(|name| Worker::read(doc! { "_id": name, "engine": "http" }).unwrap());
         let allowed = ["My::Safe".to_owned()];
-        assert_eq!(Catalogue::new(Arc::new(host), &allowed, &workers).names(), ["My::Safe", "Csv"]);
-        let nothing_known = Catalogue::new(Arc::default(), &allowed, &workers);
+        assert_eq!(
+            Catalogue::new(Arc::new(host), &allowed, &BTreeSet::new(), &workers).names(),
+            ["My::Safe", "Csv"]
+        );
+        let nothing_known = Catalogue::new(Arc::default(), &allowed, &BTreeSet::new(), &workers);
         assert!(!nothing_known.allows("Disbatch::Plugin::Shell"), "its program may be missing here");
     }
 
@@ -165,7 +178,7 @@ mod tests {
         let get = async |mark: i32| {
             let read = async {
                 reads.set(reads.get() + 1);
-                Ok::<_, &str>(Catalogue::new(Arc::default(), &[], &[]))
+                Ok::<_, &str>(Catalogue::new(Arc::default(), &[], &BTreeSet::new(), &[]))
             };
             kept.get(mark.into(), read).await.map(|_| reads.get())
         };

@@ -38,14 +38,16 @@ const OF_TASK: [&str; 23] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 19] = [
+const OF_NODE: [&str; 21] = [
     "addresses",
     "attention",
     "draining",
+    "engines",
     "hook",
     "instance",
     "labels",
     "lease_ms",
+    "plugin_problems",
     "plugins",
     "rival",
     "running",

@@ -119,7 +119,8 @@ pub fn tell<B>(response: &mut actix_web::dev::ServiceResponse<B>) {
 fn unknown((method, path): (&str, &str), options: &Map<String, Value>) -> Option<String> {
     let none = BTreeSet::new();
     let known = KNOWN.get(&(method.to_owned(), path.to_owned())).unwrap_or(&none);
-    let is_known = |name: &str| known.contains(name) || OF_FORMS.contains(&name);
+    // Where there are no arrays, `.array` has an answer of its own.
+    let is_known = |name: &str| known.contains(name) || OF_FORMS.contains(&name) || name == "array";
     let words: Vec<String> = options
         .keys()
         .filter(|name| !is_known(name))

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use bson::{Bson, Document, doc};
+use disbatch_core::accounts::Reach;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::secrets;
 use disbatch_core::task::TaskQuery;
@@ -149,11 +150,11 @@ impl Listing {
         Ok(Self { query, shape, page })
     }
 
-    /// Leaves out the tasks of all other queues.
+    /// Leaves out the tasks of all other queues, but those of tenants within reach.
     ///
     /// # Errors
     /// A page of the tasks of all queues was asked for.
-    pub fn limit(&mut self, queues: &[Queue]) -> Result<(), HttpError> {
+    pub fn limit(&mut self, queues: &[Queue], reach: &Reach) -> Result<(), HttpError> {
         let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
         if let Some(page) = &self.page
             && !page.of.queue.is_some_and(is_theirs)
@@ -161,15 +162,19 @@ impl Listing {
             let message = "pages in the order of ids are of one queue that you may see: name it with 'queue'";
             return Err(HttpError::forbidden(message));
         }
-        self.query.filter = within(std::mem::take(&mut self.query.filter), queues);
+        self.query.filter = within(std::mem::take(&mut self.query.filter), queues, &reach.tenants());
         Ok(())
     }
 }
 
-/// A filter of tasks that finds none of other queues.
-pub fn within(filter: Document, queues: &[Queue]) -> Document {
+/// A filter of tasks that finds none of other queues, unless they are for one of these tenants.
+pub fn within(filter: Document, queues: &[Queue], tenants: &[&str]) -> Document {
     let ids: Vec<Bson> = queues.iter().map(|queue| queue.id.into()).collect();
-    doc! { "$and": [filter, { "queue": { "$in": ids } }] }
+    let of_queues = doc! { "queue": { "$in": ids } };
+    if tenants.is_empty() {
+        return doc! { "$and": [filter, of_queues] };
+    }
+    doc! { "$and": [filter, { "$or": [of_queues, { "tenant": { "$in": tenants } }] }] }
 }
 
 impl Shape {

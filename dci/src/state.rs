@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use actix_web::http::StatusCode;
+use bson::Bson;
 use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config, HostNames};
 use disbatch_core::model::PluginName;
@@ -11,12 +13,14 @@ use disbatch_core::plugin::Plugins;
 use disbatch_core::schema::Schemas;
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::{Store, StoreError};
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
 use crate::access::{Access, Door};
 use crate::allowance::Budget;
 use crate::catalogue::{self, Catalogue, KeptCatalogue};
 use crate::counts::QueueCounts;
+use crate::error::HttpError;
 use crate::files::Checks;
 use crate::ui::about::Sizes;
 use crate::ui::live::Feeds;
@@ -50,6 +54,8 @@ pub struct State {
     pub keys: Arc<Keys>,
     /// The plugins that queues may be created with, besides those of the database.
     plugins: Vec<String>,
+    /// Whether these are all, because the configuration lists them: what nodes have besides is not for queues then.
+    plugins_are_listed: bool,
     /// What this host knows of plugins.
     manifests: Arc<Plugins>,
     /// What those that this host knows want of parameters.
@@ -123,6 +129,7 @@ impl State {
             checks: Arc::default(),
             plugins,
             schemas: catalogue::schemas(&manifests, &BTreeMap::new()),
+            plugins_are_listed: config.plugins.is_some(),
             manifests: Arc::new(manifests),
             catalogue: Arc::default(),
             sizes: Arc::default(),
@@ -139,15 +146,22 @@ impl State {
         Self { keys: Arc::new(keys), ..self }
     }
 
-    /// The plugins that there are now. The definitions of the database are read only when one of them has changed.
+    /// The plugins that there are now: those of this host and, unless the configuration lists them, of the nodes whose DEN is
+    /// alive, and those of the database, whose definitions are read only when one of them has changed.
     ///
     /// # Errors
     /// The database cannot be reached.
     pub async fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
-        let mark = self.store.workers_mark().await?;
+        let (mark, mut offered) =
+            futures::try_join!(self.store.workers_mark(), async { Ok(self.store.offered().await?.plugins) })?;
+        if self.plugins_are_listed {
+            offered.clear();
+        }
+        let mark = Bson::from(vec![mark, Bson::from(offered.iter().cloned().collect::<Vec<_>>())]);
         let read = async {
             let workers = self.store.workers().await?;
-            Ok::<Catalogue, StoreError>(Catalogue::new(Arc::clone(&self.manifests), &self.plugins, &workers))
+            let host = Arc::clone(&self.manifests);
+            Ok::<Catalogue, StoreError>(Catalogue::new(host, &self.plugins, &offered, &workers))
         };
         self.catalogue.get(mark, read).await
     }
@@ -161,6 +175,28 @@ impl State {
             return Ok(self.schemas.clone());
         }
         Ok(self.catalogue().await?.schemas().clone())
+    }
+
+    /// Sees to it that queues may be created with `plugin`. If not, the answer has these words, and the plugins that there are.
+    ///
+    /// # Errors
+    /// There is no such plugin, or the database cannot be reached.
+    pub async fn check_plugin(&self, error: &str, plugin: &Value) -> Result<(), HttpError> {
+        let known = self.catalogue().await?;
+        if plugin.as_str().is_some_and(|plugin| known.allows(plugin)) {
+            return Ok(());
+        }
+        let mut body = json!({ "error": error, "plugin": plugin });
+        // Where the configuration lists them, it is answered as Perl does.
+        if !self.plugins_are_listed {
+            body["known"] = known.names().into();
+        }
+        let offered = self.store.offered().await?.plugins;
+        if plugin.as_str().is_some_and(|plugin| offered.contains(plugin)) {
+            let hint = "nodes have it, and plugins in the configuration of this server does not list it";
+            body["hint"] = hint.into();
+        }
+        Err(HttpError::with_body(StatusCode::BAD_REQUEST, body))
     }
 
     /// Whether queues may be created with `plugin` whatever the database defines.

@@ -39,11 +39,23 @@ mod workers;
 use std::process::ExitCode;
 
 use clap::Parser;
+use disbatch_core::descriptors::close_inherited;
 use disbatch_core::telemetry::last_words;
 
+fn main() -> ExitCode {
+    // Before anything else is opened: runners, and with them plugins, would inherit what the DEN has inherited.
+    match close_inherited(&[]) {
+        Ok(()) => work(args::Args::parse()),
+        Err(error) => {
+            last_words("den", &error);
+            run::Failure::from(error).exit_code()
+        }
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match Box::pin(run::run(args::Args::parse())).await {
+async fn work(args: args::Args) -> ExitCode {
+    match Box::pin(run::run(args)).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             last_words("den", &failure);

@@ -374,6 +374,8 @@ impl Node {
             running: self.launcher.running(),
             plugins: self.availability.names(),
             workers: self.availability.names_of_workers(),
+            problems: self.availability.reports(),
+            engines: self.availability.engines(),
             serves,
             fires_no_schedules: !self.config.schedules.0,
             wants: self.sharing.wants(Instant::now()),

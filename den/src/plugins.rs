@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
 use disbatch_core::model::{PluginName, Queue, QueueId};
-use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Problem};
+use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
 use disbatch_core::schema::Schemas;
 use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -64,6 +64,16 @@ impl Availability {
         self.plugins.names_of_workers().map(|name| name.as_str().to_owned()).collect()
     }
 
+    /// What keeps plugins from running here.
+    pub fn reports(&self) -> Vec<Report> {
+        self.plugins.reports()
+    }
+
+    /// How plugins can be run here.
+    pub fn engines(&self) -> Vec<Engine> {
+        self.plugins.engines()
+    }
+
     /// Looks again if it is time, beside all else that the node does: file systems and interpreters may take as long as they
     /// like. What is found holds from the next time on that this is called.
     pub fn refresh(&mut self, config: &Config) {
@@ -73,6 +83,9 @@ impl Availability {
                     found.remember(&self.plugins);
                     found.with_workers(&self.workers);
                     self.schemas = Some(schemas_of(&found));
+                    for problem in new_problems(&self.plugins, &found) {
+                        tracing::warn!("{problem}");
+                    }
                     self.plugins = found;
                 }
                 Err(TryRecvError::Empty) => return,
@@ -152,8 +165,7 @@ impl Availability {
         if runs_elsewhere || self.plugins.get(&name).is_some() {
             return None;
         }
-        let why = self.plugins.problems.iter().find(|problem| is_about(problem, &name));
-        Some(match why {
+        Some(match self.plugins.problem_with(&name) {
             Some(problem) => format!("plugin {name} is not available on this node: {problem}"),
             None => format!("plugin {name} is not available on this node"),
         })
@@ -193,13 +205,10 @@ fn look_beside(config: &Config) -> Option<oneshot::Receiver<Plugins>> {
     started.inspect_err(|error| tracing::warn!(%error, "cannot look for plugins")).ok().map(|_| found)
 }
 
-/// Whether a problem keeps the plugin with this name from running here.
-fn is_about(problem: &Problem, plugin: &PluginName) -> bool {
-    match problem {
-        Problem::Program { name, .. } | Problem::Engine { name, .. } => name == plugin,
-        // The first two name no plugin, and one that is hidden has another in its place.
-        Problem::Folder { .. } | Problem::Manifest { .. } | Problem::Duplicate { .. } => false,
-    }
+/// What is wrong now and was not so at the look before, as it is to be logged.
+fn new_problems(before: &Plugins, now: &Plugins) -> Vec<String> {
+    let known: Vec<String> = before.problems.iter().map(ToString::to_string).collect();
+    now.problems.iter().map(ToString::to_string).filter(|problem| !known.contains(problem)).collect()
 }
 
 #[cfg(test)]
@@ -248,6 +257,44 @@ mod tests {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), found).await.unwrap();
+    }
+
+    #[test]
+    fn a_manifest_that_breaks_is_named_once_and_belongs_to_its_plugin() {
+        let folder = tempfile::tempdir().unwrap();
+        executable(&folder.path().join("plugins/new/run"), "#!/bin/sh\n");
+        let path = folder.path().join("plugins/new/plugin.json");
+        fs::write(&path, "{ \"name\": \"New\", # relaxed\n \"command\": [\"./run\",], }").unwrap();
+        let config = config(folder.path(), r#""plugin_dirs": ["plugins"]"#);
+        let good = Plugins::discover(&config);
+        assert!(
+            good.reports().iter().all(|told| told.plugin.as_deref() != Some("New")),
+            "{:?}",
+            good.reports()
+        );
+        fs::write(&path, r#"{ "name": "New", "command": ["./run" }"#).unwrap();
+        let mut broken = Plugins::discover(&config);
+        broken.remember(&good);
+        let told = new_problems(&good, &broken);
+        assert!(
+            told.len() == 1 && told[0].contains("plugins/new/plugin.json: command: expected `,` or `]`"),
+            "{told:?}"
+        );
+        assert!(new_problems(&broken, &broken).is_empty());
+        fs::write(&path, "{").unwrap();
+        let told = new_problems(&broken, &Plugins::discover(&config));
+        assert!(
+            told.len() == 1 && told[0].contains("plugins/new/plugin.json: EOF while parsing"),
+            "{told:?}"
+        );
+        let reports = broken.reports();
+        assert_eq!(reports[0].plugin.as_deref(), Some("New"));
+        let of_plugin = broken.problem_with(&"New".parse().unwrap()).unwrap().to_string();
+        assert!(of_plugin.contains("plugins/new/plugin.json"), "{of_plugin}");
+        assert!(
+            Plugins::discover(&config).problem_with(&"New".parse().unwrap()).is_none(),
+            "its name is not known"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use bson::DateTime;
 use disbatch_core::model::{NodeName, Queue, QueueId};
 use disbatch_core::node::Peer;
-use disbatch_core::node::shares::{PATIENCE, shares};
+use disbatch_core::node::shares::{Contender, PATIENCE, shares};
 
 /// How long nothing is left to a node that has not taken what was.
 const REMEMBERED: Duration = Duration::from_secs(10);
@@ -91,6 +91,7 @@ impl Sharing {
             tracing::debug!(nodes = peers.len(), "so many nodes are at work");
         }
         self.peers = peers;
+        self.peers.sort_by(|one, other| one.name.cmp(&other.name));
         self.read = Some(now);
     }
 
@@ -146,7 +147,8 @@ impl Sharing {
         };
         let mut contenders = vec![own.contender_running(view.on_node, view.mine)];
         contenders.extend(others.iter().map(|(peer, running)| peer.contender(*running)));
-        let fair = shares(threads, &contenders);
+        let before = others.iter().filter(|(peer, _)| peer.name.as_str() < me.as_str()).count();
+        let fair = own_first(threads, &contenders, before);
         let shared = self.queues.entry(queue.id).or_default();
         shared.observe(queue.id, &others, &fair[1..], now);
         let free = threads.saturating_sub(view.running);
@@ -154,7 +156,7 @@ impl Sharing {
             for (contender, (peer, _)) in contenders[1..].iter_mut().zip(&others) {
                 contender.most = shared.most_of(&peer.name);
             }
-            let shares = shares(threads, &contenders);
+            let shares = own_first(threads, &contenders, before);
             let short = || others.iter().zip(&shares[1..]).filter(|((_, running), share)| running < *share);
             let left: u64 = short().map(|((_, running), share)| share - running).fold(0, u64::saturating_add);
             let allowed = shares[0].saturating_sub(view.mine).max(free.saturating_sub(left)).min(free);
@@ -175,6 +177,16 @@ impl Sharing {
         }
         allowed
     }
+}
+
+/// Shares where the own contender is the first, and `before` of the others come before it by name. What is left of a division goes by
+/// that order: else every node would have it for itself, and the last one nothing.
+fn own_first(threads: u64, contenders: &[Contender], before: usize) -> Vec<u64> {
+    let mut by_name = contenders.to_vec();
+    by_name[..=before].rotate_left(1);
+    let mut shares = shares(threads, &by_name);
+    shares[..=before].rotate_right(1);
+    shares
 }
 
 impl Shared {

@@ -52,6 +52,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use disbatch_core::core_dumps;
+use disbatch_core::descriptors::close_inherited;
 use disbatch_core::telemetry::last_words;
 
 /// Does what the command line says. Returns the process's exit status.
@@ -61,7 +62,7 @@ pub fn main() -> ExitCode {
     match arguments.next() {
         Some(first) if first == guard::WORD => guard::process::main(arguments),
         Some(first) if first == confine::WORD => confine::main(arguments),
-        _ => run_task(),
+        _ => run_tasks(),
     }
 }
 
@@ -76,9 +77,21 @@ pub fn as_part_of_runner() -> Option<ExitCode> {
     (own == confine::ARG0 && first == confine::WORD).then(|| confine::main(arguments))
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn run_task() -> ExitCode {
+/// Runs one task, or one after the other.
+fn run_tasks() -> ExitCode {
     let args = args::Args::parse();
+    let kept: Vec<i32> = args.link.into_iter().collect();
+    match close_inherited(&kept) {
+        Ok(()) => work(args),
+        Err(error) => {
+            last_words("dtr", &error);
+            failure::Failure::Setup(error).exit_code()
+        }
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn work(args: args::Args) -> ExitCode {
     // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
     let ended = match (core_dumps::forbid(), args.link) {
         (Err(error), _) => Err(failure::Failure::Setup(error)),

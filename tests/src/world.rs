@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::clock::SystemClock;
 use disbatch_core::model::{QueueId, TaskId};
-use disbatch_core::store::Store;
+use disbatch_core::store::{Store, collections};
 use disbatch_core::task::TaskOptions;
 use disbatch_mongod::testing::{self, TestDatabase};
 use futures::TryStreamExt;
@@ -56,6 +56,9 @@ impl Drop for World {
         }
     }
 }
+
+/// Collections that tests make.
+const OF_TESTS: [&str; 2] = ["people", "users"];
 
 impl World {
     /// A world on a server of the given kind, with the default configuration.
@@ -363,11 +366,26 @@ impl World {
         files.find_one(doc! { "_id": id }).await?.context("no such file")
     }
 
+    /// The collections that the programs do not declare, besides those of tests and MongoDB's own.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn undeclared(&self) -> anyhow::Result<Vec<String>> {
+        let mut there = self.database().list_collection_names().await?;
+        there.retain(|name| {
+            let declared = collections::ALL.iter().any(|collection| collection.name == name);
+            !declared && !OF_TESTS.contains(&name.as_str()) && !name.starts_with("system.")
+        });
+        Ok(there)
+    }
+
     /// Removes the database. A test that fails leaves it for a look.
     ///
     /// # Errors
-    /// The server is gone.
+    /// The server is gone, or a program has used a collection that [`collections`] does not have.
     pub async fn end(self) -> anyhow::Result<()> {
+        let undeclared = self.undeclared().await?;
+        ensure!(undeclared.is_empty(), "not in core/src/store/collections.rs: {undeclared:?}");
         self.database.drop_database().await
     }
 }

@@ -164,7 +164,9 @@ fn imported(told: &Value) -> String {
             .collect();
         (!names.is_empty()).then(|| format!("{words}: {}\n", names.join(", ")))
     };
-    words.into_iter().filter_map(line).collect()
+    let warnings = told.get("warnings").and_then(Value::as_array).into_iter().flatten();
+    let warnings = warnings.map(|warning| format!("Warning: {}\n", shown_name(&plain(Some(warning)))));
+    words.into_iter().filter_map(line).chain(warnings).collect()
 }
 
 fn removed(name: &str, gone: &Value) -> String {
@@ -244,6 +246,8 @@ mod tests {
         let told = json!({ "created": ["a", "b"], "updated": [], "unchanged": [], "left": ["c"] });
         let text = imported(&told);
         assert!(text.starts_with("Created: a, b\nLeft alone, as another"), "{text}");
+        let warned = json!({ "created": ["a"], "warnings": ["a: no node has the engine kubernetes"] });
+        assert_eq!(imported(&warned), "Created: a\nWarning: a: no node has the engine kubernetes\n");
         assert_eq!(removed("a", &json!({ "queues": [] })), "Removed worker a\n");
         assert!(removed("a", &json!({ "queues": ["mail"] })).ends_with("is there again: mail\n"));
         let body =

@@ -60,7 +60,7 @@ async fn a_token_comes_before_a_password_unless_that_was_said_nearer() -> anyhow
 async fn whoever_is_refused_is_told_what_to_do() -> anyhow::Result<()> {
     let server = Server::start(vec![
         ("GET /queues", vec![Reply::Json(401, value!({ "error": "this needs a login" }))]),
-        ("GET /nodes", vec![Reply::Json(403, value!({ "error": "this needs the role viewer" }))]),
+        ("GET /nodes?.details=1", vec![Reply::Json(403, value!({ "error": "this needs the role viewer" }))]),
         (
             &format!("GET /tasks/{ID}/explain"),
             vec![Reply::Json(429, value!({ "error": "too many wrong passwords or tokens: wait 4 s" }))],

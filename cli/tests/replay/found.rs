@@ -22,15 +22,23 @@ async fn queue(fixture: &Fixture, name: &str) -> anyhow::Result<ObjectId> {
     Ok(queue.get_object_id("_id")?)
 }
 
-/// A task that changed so many hours ago.
-fn task(queue: ObjectId, status: i32, hours: i64, more: Document) -> Document {
+/// The id of something that was made at a time.
+fn id_of(at: DateTime) -> anyhow::Result<ObjectId> {
+    let mut bytes = ObjectId::new().bytes();
+    bytes[..4].copy_from_slice(&u32::try_from(at.timestamp_millis() / 1000)?.to_be_bytes());
+    Ok(ObjectId::from_bytes(bytes))
+}
+
+/// A task that was made so many hours ago.
+fn task(queue: ObjectId, status: i32, hours: i64, more: Document) -> anyhow::Result<Document> {
     let at = DateTime::from_millis(now() - hours * HOUR);
+    let id = id_of(at)?;
     let mut task = doc! {
-        "_id": ObjectId::new(), "queue": queue, "status": status, "node": Bson::Null, "params": {},
+        "_id": id, "queue": queue, "status": status, "node": Bson::Null, "params": {},
         "stdout": Bson::Null, "stderr": Bson::Null, "ctime": at, "mtime": at,
     };
     task.extend(more);
-    task
+    Ok(task)
 }
 
 async fn insert(fixture: &Fixture, task: Document) -> anyhow::Result<String> {
@@ -48,10 +56,10 @@ async fn failed_tasks_of_all_queues_are_found_by_words_and_times() -> anyhow::Re
     let (q, mail) = (queue(&fixture, "q").await?, queue(&fixture, "mail").await?);
     let queues = fixture.database.database.collection::<Document>("queues");
     ensure!(queues.count_documents(doc! { "name": "mail", "threads": 4 }).await? == 1, "no threads");
-    let old = insert(&fixture, task(q, 2, 5, doc! { "params": { "to": "Ashley" } })).await?;
+    let old = insert(&fixture, task(q, 2, 5, doc! { "params": { "to": "Ashley" } })?).await?;
     let perls = doc! { "mtime": now() / 1000, "node": "vm" };
-    let new = insert(&fixture, task(mail, 2, 0, perls)).await?;
-    let good = insert(&fixture, task(mail, 1, 0, doc! { "node": "vm" })).await?;
+    let new = insert(&fixture, task(mail, 2, 0, perls)?).await?;
+    let good = insert(&fixture, task(mail, 1, 0, doc! { "node": "vm" })?).await?;
     for (arguments, found) in [
         (&["--status", "failed"][..], &[&new, &old][..]),
         (&["--status", "failed", "--since", "1h"], &[&new]),
@@ -93,7 +101,7 @@ async fn waiting_tasks_run_now_or_before_others_and_archived_ones_again() -> any
     let tasks = fixture.tasks();
     let later = DateTime::from_millis(now() + HOUR);
     let deferred = doc! { "run_at": later, "attempt": 2, "failures": 2 };
-    let deferred = insert(&fixture, task(q, -7, 0, deferred)).await?;
+    let deferred = insert(&fixture, task(q, -7, 0, deferred)?).await?;
     fixture.expect(&["retry", &deferred, "--reason", "mended"], 0, "queued again").await?;
     let now = tasks.find_one(doc! { "status": -2, "failures": 2 }).await?.context("it is not queued")?;
     let history = now.get_array("history")?;
@@ -103,7 +111,7 @@ async fn waiting_tasks_run_now_or_before_others_and_archived_ones_again() -> any
     fixture.expect(&["set-task", &deferred, "--priority", "7"], 0, "has the priority 7").await?;
     ensure!(tasks.count_documents(doc! { "priority": 7 }).await? == 1, "it has no priority");
     fixture.expect(&["set-task", &deferred, "--priority", "1001"], 2, "1001").await?;
-    let ended = task(q, -6, 0, doc! { "params": { "to": "ashley" }, "timeout": 90, "node": "vm" });
+    let ended = task(q, -6, 0, doc! { "params": { "to": "ashley" }, "timeout": 90, "node": "vm" })?;
     let ended = insert(&fixture, ended).await?;
     fixture.expect(&["set-task", &ended, "--priority", "1"], 255, "does not wait any more").await?;
     let shown = fixture.expect(&["show", &ended], 0, &format!("Queue       q ({})\n", q.to_hex())).await?;
@@ -128,7 +136,7 @@ async fn batches_graphs_locks_and_arrays_have_commands() -> anyhow::Result<()> {
     let path = folder.path().join("batch.ndjson");
     let file = path.to_str().context("a path that is not UTF-8")?;
     let entry = |params: &str| format!("{{\"queue\":\"q\",\"params\":{{\"n\":1}}{params}}}\n");
-    std::fs::write(&path, format!("{}{}", entry(",\".lock\":\"db\""), entry(",\".after\":-1")))?;
+    std::fs::write(&path, format!("{}{}", entry(",\".locks\":[\"db\"]"), entry(",\".after\":-1")))?;
     let text = fixture.expect(&["batch", file], 0, "2 entries accepted, 0 rejected\n").await?;
     let ids: Vec<&str> =
         text.lines().filter_map(|line| line.split_once(' ')).map(|(_, id)| id).take(2).collect();

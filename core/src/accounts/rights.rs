@@ -164,6 +164,11 @@ impl Rights {
         self.grants.iter().filter(applies).map(|grant| grant.role).chain(self.everywhere).max()
     }
 
+    /// The role on a task of a queue. One that is for a tenant is also for those who have a role on that, whatever its queue.
+    pub fn on_task(&self, queue: (QueueId, Option<&str>), tenant: Option<&str>) -> Option<Role> {
+        self.on(queue.0, queue.1).max(tenant.and_then(|tenant| self.on_tenant(tenant)))
+    }
+
     /// The role on whatever is for this tenant, in whatever queue. Who is limited to some queues has none.
     pub fn on_tenant(&self, tenant: &str) -> Option<Role> {
         if self.only.is_some() {
@@ -210,6 +215,15 @@ pub enum Reach {
 }
 
 impl Reach {
+    /// The tenants whose tasks are within it whatever queue they are in.
+    pub fn tenants(&self) -> Vec<&str> {
+        match self {
+            Self::Some { tenants, only: None, .. } => tenants.iter().map(String::as_str).collect(),
+            // Who may do something with all has no need of it, and who is limited to some queues has none.
+            Self::All | Self::Some { .. } => Vec::new(),
+        }
+    }
+
     /// What finds them in `queues`.
     pub fn filter(&self) -> Document {
         let Self::Some { queues, tenants, only } = self else { return doc! {} };
@@ -278,8 +292,16 @@ mod tests {
         assert_eq!(rights.on_tenant("acme"), Some(Role::Operator));
         assert_eq!(rights.on_tenant("other"), None, "a role on a queue is none on its tenant");
         assert_eq!(Rights::all().on_tenant("other"), Some(Role::Admin));
+        let shared = (queue(2), None);
+        assert_eq!(rights.on_task(shared, Some("acme")), Some(Role::Operator));
+        assert_eq!(rights.on_task(shared, Some("other")), None);
+        assert_eq!(rights.on_task(shared, None), None);
+        assert_eq!(rights.on_task((queue(1), None), Some("acme")), Some(Role::Admin));
+        assert_eq!(rights.reach(Role::Operator).tenants(), ["acme"]);
         let narrowed = rights.narrowed(Role::Admin, Some(BTreeSet::from([queue(1)])));
         assert_eq!(narrowed.on_tenant("acme"), None);
+        assert_eq!(narrowed.on_task(shared, Some("acme")), None);
+        assert!(narrowed.reach(Role::Viewer).tenants().is_empty() && Reach::All.tenants().is_empty());
     }
 
     #[test]

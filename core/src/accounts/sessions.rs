@@ -9,10 +9,12 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 use sha2::{Digest, Sha256};
 
-use super::{Key, USERS, User, UserName};
+use super::users::COLLECTION as USERS;
+use super::{Key, User, UserName};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 
-pub(crate) const COLLECTION: &str = "accounts.sessions";
+pub(crate) const COLLECTION: &str = collections::SESSIONS.name;
 
 /// Use of a session is written down once in so many milliseconds.
 const NOTED: i64 = 60_000;

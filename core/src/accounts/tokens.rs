@@ -10,11 +10,13 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 
 use super::sessions::{joined, later};
-use super::{Key, Role, USERS, User, UserName};
+use super::users::COLLECTION as USERS;
+use super::{Key, Role, User, UserName};
 use crate::model::QueueId;
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 
-pub(crate) const COLLECTION: &str = "accounts.tokens";
+pub(crate) const COLLECTION: &str = collections::TOKENS.name;
 
 /// What every token begins with, by which tools find those that were left lying about.
 const PREFIX: &str = "disbatch_";

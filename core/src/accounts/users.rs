@@ -9,9 +9,10 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 
 use super::{Grant, PasswordHash, Rights, Role};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 
-pub(crate) const COLLECTION: &str = "accounts.users";
+pub(crate) const COLLECTION: &str = collections::USERS.name;
 
 /// No name is longer, in characters.
 const LONGEST: usize = 64;

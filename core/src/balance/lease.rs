@@ -5,13 +5,14 @@
 use std::time::Duration;
 
 use crate::lease::LeaseName;
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 
 /// How long a lease lasts unless it is prolonged.
 pub const LEASE: Duration = Duration::from_secs(30);
 
 /// The collection of the lease.
-pub(crate) const COLLECTION: &str = "balance.lease";
+pub(crate) const COLLECTION: &str = collections::BALANCE_LEASE.name;
 
 const NAME: LeaseName = LeaseName::in_collection(COLLECTION, "queuebalance", LEASE);
 

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::{Action, BulkError, BulkJob, LEASE, State, lease_end};
 use crate::audit::Verb;
 use crate::model::TaskId;
+use crate::store::collections::BULK;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 use crate::task::{CancelRequest, Cancelled, Retried};
@@ -292,7 +293,7 @@ impl Worker {
             .return_document(ReturnDocument::After)
             .await?;
         let Some(job) = reported else { return Ok(None) };
-        typed("bulk", job).map(Some)
+        typed(BULK.name, job).map(Some)
     }
 
     /// Ends the job if it is still this worker's and running.
@@ -315,7 +316,7 @@ impl Worker {
             .return_document(ReturnDocument::After)
             .await?;
         let Some(ended) = ended else { return Ok(None) };
-        let job: BulkJob = typed("bulk", ended)?;
+        let job: BulkJob = typed(BULK.name, ended)?;
         self.store.note_audit(&job.audit_entry(Verb::BulkEnded(job.action))).await;
         Ok(Some(state))
     }

@@ -14,6 +14,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 
 use super::{Action, BulkFilter, BulkJob, Queues};
 use crate::model::{ArrayId, QueueId, TaskId, number, whole_number};
+use crate::store::collections::BULK;
 use crate::store::{Store, StoreError};
 use crate::task::archive;
 use crate::task::retention::{server_time_before, unchanged_since};
@@ -266,7 +267,7 @@ impl BulkJob {
 
     fn which(&self) -> Result<BulkFilter, StoreError> {
         BulkFilter::from_document(&self.filter).ok_or_else(|| StoreError::Document {
-            collection: "bulk",
+            collection: BULK.name,
             id: self.id.to_hex(),
             why: Box::new(<bson::error::Error as serde::de::Error>::custom("its filter is none")),
         })

@@ -15,11 +15,12 @@ use tokio_util::io::StreamReader;
 
 use crate::model::{TaskId, whole_number};
 use crate::output::{Encoding, StreamName};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::Run;
 
 /// Where the sheets are.
-pub const LOG: &str = "callbacks.log";
+pub const LOG: &str = collections::CALLBACKS_LOG.name;
 
 /// The log of an attempt has so many bytes at most.
 pub const MOST_LOG: u64 = 256 * 1024 * 1024;

@@ -12,6 +12,7 @@ use bson::{Document, doc};
 use futures::TryStreamExt;
 
 use crate::model::{Phase, QueueId, Status, whole_number};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 use crate::task::TaskQuery;
 
@@ -50,7 +51,7 @@ impl Store {
     /// The database cannot be reached, or refuses the filter.
     #[operation]
     pub async fn count_up_to(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
-        self.count_in("tasks", filter, (bound, None)).await
+        self.count_in(TASKS.name, filter, (bound, None)).await
     }
 
     /// How many tasks each filter finds, each counted up to its own bound, in few commands however many there are: a command
@@ -88,11 +89,11 @@ impl Store {
     pub async fn count_query_up_to(&self, query: &TaskQuery, bound: u64) -> Result<Amount, StoreError> {
         let within = (bound, query.max_time);
         if !query.archive {
-            return self.count_in("tasks", query.filter.clone(), within).await;
+            return self.count_in(TASKS.name, query.filter.clone(), within).await;
         }
         let archive = crate::task::archive::COLLECTION;
         let (live, archived) = futures::try_join!(
-            self.count_in("tasks", query.filter.clone(), within),
+            self.count_in(TASKS.name, query.filter.clone(), within),
             self.count_in(archive, query.filter.clone(), within),
         )?;
         match (live, archived) {
@@ -129,7 +130,7 @@ impl Store {
         phase: Phase,
         bound: u64,
     ) -> Result<Document, StoreError> {
-        let count = counting("tasks", of_phase(queue, phase), Some(bound));
+        let count = counting(TASKS.name, of_phase(queue, phase), Some(bound));
         Ok(self.database().run_command(doc! { "explain": count, "verbosity": "executionStats" }).await?)
     }
 
@@ -164,7 +165,7 @@ impl Store {
         let mut truth = std::collections::BTreeMap::new();
         for counter in counters {
             let filter = doc! { "queue": queue, "status": statuses_of(counter) };
-            let counted = self.database().run_command(counting("tasks", filter, None)).await?;
+            let counted = self.database().run_command(counting(TASKS.name, filter, None)).await?;
             truth.insert(counter, counted.get("n").and_then(whole_number).unwrap_or(0));
         }
         Ok(truth)
@@ -185,7 +186,7 @@ fn counting_each(counts: &[(Document, u64)]) -> Vec<Document> {
         if of == 0 {
             all.extend(stages);
         } else {
-            all.push(doc! { "$unionWith": { "coll": "tasks", "pipeline": stages.to_vec() } });
+            all.push(doc! { "$unionWith": { "coll": TASKS.name, "pipeline": stages.to_vec() } });
         }
     }
     all

@@ -14,6 +14,7 @@ use crate::model::{
     whole_number,
 };
 use crate::rate::Standing;
+use crate::store::collections::{NODES, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 use crate::task::{DETACHED, attached};
@@ -138,9 +139,11 @@ impl Store {
             Ok(None)
         };
         let (found, now, nodes) = futures::try_join!(found, self.server_time(), self.list_nodes())?;
-        let Some(task) = found.map(|task| typed::<Task>("tasks", task)).transpose()? else { return Ok(None) };
+        let Some(task) = found.map(|task| typed::<Task>(TASKS.name, task)).transpose()? else {
+            return Ok(None);
+        };
         let nodes: Vec<Node> =
-            nodes.into_iter().filter_map(|node| typed::<Node>("nodes", node).ok()).collect();
+            nodes.into_iter().filter_map(|node| typed::<Node>(NODES.name, node).ok()).collect();
         let its_queue = Selector::Id(task.queue.0);
         let (queue, shares, busy) =
             futures::try_join!(self.find_queue(&its_queue), self.shares_of(&task), self.busy(&nodes),)?;

@@ -306,6 +306,17 @@ fn nodes_may_be_missing_or_unable() {
         text(vec![node("n1", doc! { "serves": { "active": [] } }), node("n2", doc! { "maxthreads": 0 })]),
         "No node can claim it. n1: its configuration (activequeues) leaves the queue out; n2: its maxthreads is 0."
     );
+    let problem =
+        |problem: Document| text(vec![node("n1", doc! { "plugins": [], "plugin_problems": [problem] })]);
+    assert_eq!(
+        problem(doc! { "plugin": "My::Mail", "why": "the engine http is not enabled on this node" }),
+        "No node can claim it. n1: it cannot run the plugin My::Mail: the engine http is not enabled on this node."
+    );
+    assert_eq!(
+        problem(doc! { "why": "/p/plugin.json: EOF" }),
+        "No node can claim it. n1: it does not have the plugin My::Mail (/p/plugin.json: EOF)."
+    );
+    assert!(problem(doc! { "plugin": "Other", "why": "x" }).ends_with("does not have the plugin My::Mail."));
     let able = text(vec![node("n1", doc! { "draining": true }), node("n2", doc! {})]);
     assert!(able.starts_with("Nothing keeps it"), "{able}");
     let busy = HashMap::from([("n1".to_owned(), 3)]);

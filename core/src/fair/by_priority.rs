@@ -14,6 +14,7 @@ use super::ranked::{Call, Ranked, Reading};
 use super::read::{candidate, has_no_priority, is_no_index};
 use super::settings::Settings;
 use crate::model::{Queue, Status};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 use crate::task::{Batch, Claimant, MOST_ALONE, MOST_PASSES, Outcome, Try};
 
@@ -142,7 +143,7 @@ impl Store {
             filter.extend(reading.filter);
         }
         let find = doc! {
-            "find": "tasks", "filter": filter, "projection": { "_id": 1, "priority": 1 },
+            "find": TASKS.name, "filter": filter, "projection": { "_id": 1, "priority": 1 },
             "sort": { "priority": -1, "_id": 1 }, "limit": 10, "hint": index_of_priorities(),
         };
         Ok(self.database().run_command(doc! { "explain": find, "verbosity": "executionStats" }).await?)

@@ -29,11 +29,12 @@ use super::group::{NO_GROUP, group_of, tenant_of, total_of};
 use super::settings::{LONGEST_HALF_LIFE, Settings, Share};
 use crate::model::{Policy, Queue, QueueId, Task};
 use crate::notebook::{Notebook, Notes};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::Claim;
 
 /// The collection.
-pub(crate) const GROUPS: &str = "queue_groups";
+pub(crate) const GROUPS: &str = collections::GROUPS.name;
 
 /// For how long a group is remembered of which nothing was heard.
 pub(crate) const KEPT: Duration = LONGEST_HALF_LIFE.saturating_mul(3);

@@ -16,6 +16,7 @@ use super::plain::Reading;
 use super::scheme::{Range, Scheme};
 use super::window::{Head, Places, Want};
 use crate::model::{Queue, QueueId, Status, whole_number};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 use crate::task::claimable;
 
@@ -87,7 +88,7 @@ impl Store {
     pub async fn explain_waiting_groups(&self, queue: QueueId) -> Result<Document, StoreError> {
         let pipeline = waiting_groups(queue, Names::default(), 1_000);
         let aggregate =
-            doc! { "aggregate": "tasks", "pipeline": pipeline, "cursor": {}, "hint": index_of_groups() };
+            doc! { "aggregate": TASKS.name, "pipeline": pipeline, "cursor": {}, "hint": index_of_groups() };
         Ok(self.database().run_command(doc! { "explain": aggregate, "verbosity": "executionStats" }).await?)
     }
 
@@ -141,7 +142,7 @@ impl Store {
             pipeline.push(doc! { "$addFields": { "of": i64::try_from(number).unwrap_or(i64::MAX) } });
             match whole.is_empty() {
                 true => whole = pipeline,
-                false => whole.push(doc! { "$unionWith": { "coll": "tasks", "pipeline": pipeline } }),
+                false => whole.push(doc! { "$unionWith": { "coll": TASKS.name, "pipeline": pipeline } }),
             }
         }
         let found =

@@ -7,11 +7,12 @@ use mongodb::options::{CollectionOptions, ReturnDocument};
 
 use super::turns::Pointer;
 use crate::model::{QueueId, whole_number};
+use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::one_member;
 
 /// The collection.
-pub(crate) const TURNS: &str = "queue_turns";
+pub(crate) const TURNS: &str = collections::TURNS.name;
 
 impl Store {
     /// Where the rotation of `queue` stands.

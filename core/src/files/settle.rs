@@ -23,6 +23,7 @@ use mongodb::options::ReadConcern;
 use super::sets::gone;
 use super::{SetState, id_of};
 use crate::model::{Status, TaskId, whole_number};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 use crate::task::archive;
 
@@ -178,7 +179,7 @@ impl Store {
         let mut standings = Standings { known: HashMap::new(), all: true };
         let mut left = tasks;
         // In this order: a task that is being archived is in both for a while, and in none at no time.
-        for collection in ["tasks", archive::COLLECTION] {
+        for collection in [TASKS.name, archive::COLLECTION] {
             if left.is_empty() {
                 break;
             }

@@ -4,6 +4,7 @@ use bson::{Document, doc};
 
 use super::LOCKS;
 use crate::model::Status;
+use crate::store::collections::TASKS;
 
 /// Blocked tasks that nobody has looked at yet.
 pub(super) fn new_ones() -> Document {
@@ -33,10 +34,10 @@ pub(super) fn dirty_locks() -> Document {
 pub(crate) fn to_look_at() -> Vec<(&'static str, Document)> {
     let [ended, finished] = ended_parents();
     vec![
-        ("tasks", new_ones()),
-        ("tasks", ended),
-        ("tasks", finished),
-        ("tasks", former_holders()),
+        (TASKS.name, new_ones()),
+        (TASKS.name, ended),
+        (TASKS.name, finished),
+        (TASKS.name, former_holders()),
         (LOCKS, dirty_locks()),
     ]
 }

@@ -5,8 +5,8 @@ use disbatch_operation::operation;
 use futures::StreamExt;
 use serde::Deserialize;
 
-use crate::live;
 use crate::model::TaskId;
+use crate::store::collections::{LIVE, TASKS};
 use crate::store::{Rows, Store, StoreError};
 
 /// 40573: "The $changeStream stage is only supported on replica sets".
@@ -28,8 +28,8 @@ impl Store {
     #[operation]
     pub async fn task_changes(&self) -> Result<Rows<TaskId>, StoreError> {
         let of_interest = doc! { "$match": { "$or": [
-            { "ns.coll": "tasks", "operationType": { "$in": ["insert", "update", "replace", "delete"] } },
-            { "ns.coll": live::COLLECTION, "operationType": { "$in": ["insert", "update"] } },
+            { "ns.coll": TASKS.name, "operationType": { "$in": ["insert", "update", "replace", "delete"] } },
+            { "ns.coll": LIVE.name, "operationType": { "$in": ["insert", "update"] } },
         ] } };
         // Nothing of the tasks themselves, which may be large. The ids of live output name their task.
         let task = doc! { "$ifNull": ["$documentKey._id.task", "$documentKey._id"] };

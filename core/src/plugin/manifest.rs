@@ -17,7 +17,7 @@ pub use template::Template;
 pub use warm::Warm;
 
 use super::Engine;
-use crate::config::Limits;
+use crate::config::{Limits, relaxed};
 use crate::model::PluginName;
 
 /// The contents of a `plugin.json`.
@@ -88,9 +88,9 @@ pub enum ManifestError {
     #[error("cannot be read: {0}")]
     Read(#[source] std::io::Error),
     /// A value is wrong.
-    #[error("{path}: {message}")]
+    #[error("{}", at(path, message))]
     Invalid {
-        /// The path of the key.
+        /// The path of the key; `.` if it is not about one.
         path: String,
         /// What is wrong.
         message: String,
@@ -98,12 +98,13 @@ pub enum ManifestError {
 }
 
 impl Manifest {
-    /// Reads a manifest.
+    /// Reads a manifest, in relaxed JSON as configurations are.
     ///
     /// # Errors
     /// It is not JSON, or a value is wrong; the error names the key.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
-        let mut json = serde_json::Deserializer::from_str(text);
+        let text = relaxed::to_strict(text);
+        let mut json = serde_json::Deserializer::from_str(&text);
         let manifest = Self::read(&mut json)?;
         json.end().map_err(|error| invalid(".".to_owned(), error.to_string()))?;
         Ok(manifest)
@@ -175,6 +176,14 @@ impl Manifest {
             Engine::Http => Some(self.http.clone().unwrap_or_default().told()),
             Engine::Kubernetes => Some(self.kubernetes.clone().unwrap_or_default().told()),
         }
+    }
+}
+
+/// What is wrong, and where if that is known: not where the text is no JSON.
+fn at(path: &str, message: &str) -> String {
+    match path {
+        "" | "." | "?" => message.to_owned(),
+        key => format!("{key}: {message}"),
     }
 }
 

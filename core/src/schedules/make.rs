@@ -10,6 +10,7 @@ use super::{Firing, Overlap, Schedule, ScheduleId};
 use crate::admission::Admitted;
 use crate::gates::{LockMode, LockRequest};
 use crate::model::{Status, TaskId, whole_number};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, Stored};
 use crate::task::{CancelRequest, SubmitError, TaskOptions};
 
@@ -57,7 +58,7 @@ impl Store {
             doc! { "$match": { "_id": schedule.id, "firing.task": firing.task } },
             doc! { "$replaceWith": { "$literal": task } },
             doc! { "$merge": {
-                "into": "tasks", "on": "_id", "whenMatched": "fail", "whenNotMatched": "insert",
+                "into": TASKS.name, "on": "_id", "whenMatched": "fail", "whenNotMatched": "insert",
             } },
         ];
         let inserted = self

@@ -30,10 +30,12 @@ use futures::TryStreamExt;
 
 use super::delete::TOMBSTONES;
 use crate::model::{QueueId, Status, TaskId};
+use crate::store::collections;
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 
 /// The collection.
-pub(crate) const COLLECTION: &str = "tasks.archive";
+pub(crate) const COLLECTION: &str = collections::ARCHIVE.name;
 
 /// So many unfinished moves of others are finished at once.
 const UNFINISHED: i64 = 500;
@@ -106,9 +108,9 @@ impl Store {
         if copies.is_empty() {
             return Ok(Archived::default());
         }
-        let moved = self.delete_unchanged("tasks", &copies).await?;
+        let moved = self.delete_unchanged(TASKS.name, &copies).await?;
         let ids: Vec<&Bson> = copies.iter().filter_map(|copy| copy.get("_id")).collect();
-        let live = self.ids_in("tasks", &ids).await?;
+        let live = self.ids_in(TASKS.name, &ids).await?;
         // One that was deleted for good while its copy was being made must not come back.
         let deleted = self.ids_in(TOMBSTONES, &ids).await?;
         let is_stale = |copy: &&Document| is_in(&live, copy) || is_in(&deleted, copy);

@@ -10,6 +10,7 @@ use futures::TryStreamExt;
 use super::statements::Statement;
 use super::{Finish, Finished, Renewed, Run, Start};
 use crate::model::{Task, TaskId};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
@@ -189,7 +190,7 @@ impl Store {
             .projection(doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 })
             .await?;
         let documents: Vec<Stored> = found.try_collect().await?;
-        let tasks = documents.into_iter().filter_map(|document| typed::<Task>("tasks", document).ok());
+        let tasks = documents.into_iter().filter_map(|document| typed::<Task>(TASKS.name, document).ok());
         Ok(tasks.map(|task| (task.id, task)).collect())
     }
 

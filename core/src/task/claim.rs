@@ -12,6 +12,7 @@ use super::transition::Transition;
 use super::tries::{MOST_ALONE, Try};
 use crate::model::{NodeName, Policy, Queue, QueueId, Sort, Status, Task, TaskId};
 use crate::rate::Granted;
+use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -227,7 +228,7 @@ impl Store {
     #[operation(task = %id)]
     pub async fn find_task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         let found = self.tasks().find_one(doc! { "_id": id }).await?;
-        found.map(|document| typed("tasks", document)).transpose()
+        found.map(|document| typed(TASKS.name, document)).transpose()
     }
 }
 

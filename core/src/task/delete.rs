@@ -24,10 +24,12 @@ use mongodb::Collection;
 
 use super::archive::{self, ended, parent_of, told};
 use crate::model::TaskId;
+use crate::store::collections;
+use crate::store::collections::{LIVE, TASKS};
 use crate::store::{Store, StoreError};
 
 /// The collection of tombstones.
-pub(crate) const TOMBSTONES: &str = "tasks.deleting";
+pub(crate) const TOMBSTONES: &str = collections::TOMBSTONES.name;
 
 /// A deleter that has not come to its end for so long has died: milliseconds.
 const GIVEN_UP_AFTER: i64 = 10 * 60 * 1000;
@@ -53,16 +55,19 @@ impl Store {
         self.settle_before_leaving(&ids).await?;
         // Those whose dependents or schedules have not been told of their end, or whose locks were not taken back, go the
         // next time.
-        self.note_deletion("tasks", doc! { "$and": [&of_batch, ended(), told()] }).await?;
+        self.note_deletion(TASKS.name, doc! { "$and": [&of_batch, ended(), told()] }).await?;
         let found = self.tombstones().find(doc! { "_id": { "$in": ids }, "done": Bson::Null }).await?;
         let tombstones: Vec<Document> = found.try_collect().await?;
         // While somebody still tells how their runs have ended.
         let leaving: Vec<ObjectId> =
             tombstones.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
         self.settle_filesets_of(&leaving).await?;
-        let deleted = self.delete_unchanged("tasks", &tombstones).await?;
-        let (gone, alive) = self.by_whether_gone(tombstones, &["tasks"]).await?;
-        self.note_gone(gone.iter().filter(|task| task.get_str("from").is_ok_and(|c| c == "tasks")), deleted);
+        let deleted = self.delete_unchanged(TASKS.name, &tombstones).await?;
+        let (gone, alive) = self.by_whether_gone(tombstones, &[TASKS.name]).await?;
+        self.note_gone(
+            gone.iter().filter(|task| task.get_str("from").is_ok_and(|c| c == TASKS.name)),
+            deleted,
+        );
         self.forget(&alive).await?;
         self.delete_rest(&gone).await?;
         Ok(gone.len() as u64)
@@ -78,7 +83,7 @@ impl Store {
         let left = doc! { "done": Bson::Null, "$expr": long_ago };
         let tombstones: Vec<Document> =
             self.tombstones().find(left).limit(UNFINISHED).await?.try_collect().await?;
-        let (gone, alive) = self.by_whether_gone(tombstones, &["tasks", archive::COLLECTION]).await?;
+        let (gone, alive) = self.by_whether_gone(tombstones, &[TASKS.name, archive::COLLECTION]).await?;
         self.forget(&alive).await?;
         self.delete_rest(&gone).await?;
         Ok(gone.len() as u64)
@@ -143,7 +148,7 @@ impl Store {
         self.chunks().delete_many(doc! { "files_id": { "$in": &files } }).await?;
         self.files().delete_many(doc! { "_id": { "$in": &files } }).await?;
         self.attempts().delete_many(of_tasks.clone()).await?;
-        self.database().collection::<Document>("tasks.live").delete_many(of_tasks).await?;
+        self.database().collection::<Document>(LIVE.name).delete_many(of_tasks).await?;
         let done = vec![doc! { "$set": { "done": "$$NOW" } }];
         self.tombstones().update_many(doc! { "_id": { "$in": ids } }, done).await?;
         Ok(())

@@ -25,6 +25,7 @@ use mongodb::options::ReturnDocument;
 use super::Run;
 use super::transition::{Transition, millis, server_time_in};
 use crate::model::{Rules, Selector, Status, Task, TaskId, whole_number};
+use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError, Stored};
 
@@ -89,7 +90,7 @@ impl Store {
         let Some(found) = self.tasks().find_one(run.filter()).projection(without).await? else {
             return Ok(false);
         };
-        let task: Task = typed("tasks", found)?;
+        let task: Task = typed(TASKS.name, found)?;
         let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;
         let rules = Rules::of(&task, queue.as_ref());
         // What the task says comes before what its plugin says. Both count from when something was heard last.

@@ -13,6 +13,7 @@ use super::steps::queued;
 use super::transition::{Transition, server_time_in};
 use crate::model::stored::optional;
 use crate::model::{STEPS, Status, Task, number};
+use crate::store::collections::ARCHIVE;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -103,7 +104,7 @@ impl Store {
     async fn was_archived(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
         match self.archive().find_one(doc! { "_id": run.task }).await.map_err(StoreError::from) {
             Ok(None) => Ok(false),
-            Ok(Some(copy)) => Ok(finish.is_held_by(&typed("tasks.archive", copy)?, run)),
+            Ok(Some(copy)) => Ok(finish.is_held_by(&typed(ARCHIVE.name, copy)?, run)),
             // A user that an older release made may not look there.
             Err(error) if error.is_forbidden() => Ok(false),
             Err(error) => Err(error),

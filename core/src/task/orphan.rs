@@ -12,6 +12,7 @@ use super::steps::died;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
 use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
@@ -228,7 +229,7 @@ impl Store {
             .limit(AT_ONCE)
             .await?;
         let documents: Vec<Stored> = found.try_collect().await?;
-        Ok(documents.into_iter().filter_map(|document| typed("tasks", document).ok()).collect())
+        Ok(documents.into_iter().filter_map(|document| typed(TASKS.name, document).ok()).collect())
     }
 }
 

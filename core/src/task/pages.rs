@@ -24,6 +24,7 @@ use mongodb::options::Hint;
 use super::search::AT_ONCE;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
+use crate::store::collections::TASKS;
 use crate::store::{Rows, Store, StoreError, Stored};
 
 /// Of those that wait, are held, or have ended without a result.
@@ -295,7 +296,7 @@ impl Store {
         let mut explained = Vec::new();
         for question in questions {
             let mut find = doc! {
-                "find": "tasks", "filter": question.filter, "sort": { "_id": direction },
+                "find": TASKS.name, "filter": question.filter, "sort": { "_id": direction },
                 "limit": i64::try_from(page.limit).unwrap_or(i64::MAX), "projection": { "_id": 1 },
             };
             if let Some(index) = question.index {

@@ -6,10 +6,11 @@ use disbatch_operation::operation;
 use mongodb::Collection;
 
 use crate::model::TaskId;
+use crate::store::collections;
 use crate::store::{Store, StoreError, Stored};
 
 /// The collection.
-pub(crate) const RESULTS: &str = "results";
+pub(crate) const RESULTS: &str = collections::RESULTS.name;
 
 impl Store {
     fn results(&self) -> Collection<Stored> {

@@ -13,6 +13,7 @@ use mongodb::options::Hint;
 
 use super::archive;
 use crate::model::{Queue, QueueId, Retention, TaskId};
+use crate::store::collections::{QUEUES, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -34,7 +35,7 @@ pub enum Place {
 impl Place {
     const fn collection(self) -> &'static str {
         match self {
-            Self::Tasks => "tasks",
+            Self::Tasks => TASKS.name,
             Self::Archive => archive::COLLECTION,
         }
     }
@@ -50,7 +51,7 @@ impl Store {
         let found = self.queues().find(doc! { "retention": { "$type": "object" } }).await?;
         let documents: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
         let readable = |document| {
-            let queue: Queue = typed("queues", document).ok()?;
+            let queue: Queue = typed(QUEUES.name, document).ok()?;
             let retention = Retention::of(&queue);
             (!retention.is_none()).then_some((queue, retention))
         };
@@ -92,7 +93,7 @@ impl Store {
         age: Duration,
     ) -> Result<Document, StoreError> {
         let aggregate = doc! {
-            "aggregate": "tasks", "pipeline": old_tasks(queue, status, age, 500), "cursor": {},
+            "aggregate": TASKS.name, "pipeline": old_tasks(queue, status, age, 500), "cursor": {},
             "hint": { "queue": 1, "status": 1 },
         };
         let explain = doc! { "explain": aggregate, "verbosity": "executionStats" };

@@ -12,6 +12,7 @@ use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
 use super::archive;
 use crate::model::{QueueId, Task, TaskId, whole_number};
 use crate::secrets::concealed;
+use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Rows, Store, StoreError, Stored};
 
@@ -38,17 +39,17 @@ pub struct TaskQuery {
 }
 
 impl Store {
-    /// The queue of a task, also of an archived one. `None`: there is no such task; `Some(None)`: it is of no queue.
+    /// The queue and the tenant of a task, also of an archived one. `None`: there is no such task, or it is of no queue.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[operation]
-    pub async fn queue_of_task(&self, id: TaskId) -> Result<Option<Option<QueueId>>, StoreError> {
+    pub async fn queue_of_task(&self, id: TaskId) -> Result<Option<(QueueId, Option<String>)>, StoreError> {
+        let only = doc! { "queue": 1, "tenant": 1 };
         for collection in [self.tasks(), self.archive()] {
-            if let Some(task) =
-                collection.find_one(doc! { "_id": id }).projection(doc! { "queue": 1 }).await?
-            {
-                return Ok(Some(task.get_object_id("queue").ok().map(QueueId)));
+            if let Some(task) = collection.find_one(doc! { "_id": id }).projection(only.clone()).await? {
+                let tenant = task.get_str("tenant").ok().map(str::to_owned);
+                return Ok(task.get_object_id("queue").ok().map(|queue| (QueueId(queue), tenant)));
             }
         }
         Ok(None)
@@ -216,7 +217,7 @@ const LIVE: &str = "in_tasks_too";
 
 /// Stages that look up whether an archived task is in `tasks` too, where it counts.
 fn also_in_tasks() -> [Document; 1] {
-    [doc! { "$lookup": { "from": "tasks", "localField": "_id", "foreignField": "_id", "as": LIVE } }]
+    [doc! { "$lookup": { "from": TASKS.name, "localField": "_id", "foreignField": "_id", "as": LIVE } }]
 }
 
 /// A search in `tasks` and in the archive. A task in both is that in `tasks`, whether the filter finds it there or not.

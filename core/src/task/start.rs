@@ -11,6 +11,7 @@ use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
 use super::{Run, Waiting};
 use crate::model::{NodeName, Status, Task, TaskId};
+use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -63,7 +64,7 @@ impl Store {
             self.tasks().find_one_and_update(filter, update).return_document(ReturnDocument::After).await?;
         let task = match started {
             Some(document) => {
-                let task = typed("tasks", document)?;
+                let task = typed(TASKS.name, document)?;
                 if let Some(waiting) = Waiting::of_task(&task) {
                     self.note_start(&waiting, start.at);
                 }

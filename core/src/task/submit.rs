@@ -21,6 +21,7 @@ pub use options::{StartAt, TaskOptions};
 use crate::admission::{Admitted, Scope};
 use crate::gates::MOST_LINKS;
 use crate::model::{QueueId, Status, TaskId};
+use crate::store::collections::TaskSource;
 use crate::store::{Store, StoreError, Stored};
 use crate::tenants::{Busy, OverQuota};
 
@@ -210,17 +211,17 @@ impl Store {
         if missing.is_empty() { Ok(()) } else { Err(SubmitError::NoSuchTasks(missing)) }
     }
 
-    /// Creates one task in `queue` for each document of `collection` that `filter` finds, with the parameters
+    /// Creates one task in `queue` for each document of `source` that `filter` finds, with the parameters
     /// that `params` makes of it. Reads and writes in batches: of all tasks, only the ids are held in memory.
     ///
     /// # Errors
     /// See [`SubmitError`]. The database may refuse the filter or a document; tasks of earlier batches exist
     /// then.
-    #[operation(queue = %queue, collection)]
+    #[operation(queue = %queue, collection = source.name())]
     pub async fn submit_tasks_for(
         &self,
         queue: QueueId,
-        collection: &str,
+        source: &TaskSource,
         filter: Document,
         params: &(dyn Fn(&Document) -> Document + Sync),
         options: &TaskOptions,
@@ -229,6 +230,7 @@ impl Store {
             return Err(SubmitError::ChainOfCollection);
         }
         self.check_after(options, 1).await?;
+        let collection = source.name();
         let filter = self.without_new_tasks(collection, filter);
         let documents = self.database().collection::<Stored>(collection);
         if !options.after.is_empty() {
@@ -260,15 +262,15 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached, or finds them too slowly.
-    #[operation(collection)]
+    #[operation(collection = source.name())]
     pub async fn look_at_source(
         &self,
-        collection: &str,
+        source: &TaskSource,
         filter: Document,
         goes_on: &mut (dyn FnMut(&Document) -> bool + Send),
     ) -> Result<(), StoreError> {
-        let filter = self.without_new_tasks(collection, filter);
-        let documents = self.database().collection::<Stored>(collection);
+        let filter = self.without_new_tasks(source.name(), filter);
+        let documents = self.database().collection::<Stored>(source.name());
         let mut found = documents.find(filter).max_time(FINDING).await?;
         while let Some(document) = found.try_next().await? {
             if !goes_on(&document.into()) {

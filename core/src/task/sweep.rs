@@ -11,6 +11,7 @@ use futures::TryStreamExt;
 use super::claim::given_back;
 use super::transition::{Transition, is_past};
 use crate::model::{QueueId, Status, whole_number};
+use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 
 /// So many tasks are moved at once.
@@ -76,7 +77,7 @@ impl Store {
     /// # Errors
     /// The database cannot be reached.
     pub async fn explain_overdue(&self) -> Result<Document, StoreError> {
-        let find = doc! { "find": "tasks", "filter": overdue(), "limit": AT_ONCE };
+        let find = doc! { "find": TASKS.name, "filter": overdue(), "limit": AT_ONCE };
         Ok(self.database().run_command(doc! { "explain": find, "verbosity": "executionStats" }).await?)
     }
 

@@ -18,12 +18,13 @@ use super::transition::millis;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
 use crate::node::{Peer, peers, silent_nodes_to_find};
 use crate::queue::readable;
+use crate::store::collections::{NODES, QUEUES, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 use crate::workers::Worker;
 
 /// The collections of Disbatch 4 that are looked at.
-const OF_DISBATCH: [&str; 3] = ["tasks", "nodes", "queues"];
+const OF_DISBATCH: [&str; 3] = [TASKS.name, NODES.name, QUEUES.name];
 
 /// What a DEN wants to know.
 #[derive(Debug, Clone)]
@@ -186,7 +187,7 @@ impl Store {
         let only = doc! { "queue": 1, "status": 1, "attempt": 1 };
         let found: Vec<Document> =
             self.tasks().find(filter).projection(only).await?.map_ok(Document::from).try_collect().await?;
-        Ok(found.into_iter().filter_map(|task| typed("tasks", task).ok()).collect())
+        Ok(found.into_iter().filter_map(|task| typed(TASKS.name, task).ok()).collect())
     }
 
     /// The parts that are about collections that the user `may` read.
@@ -209,14 +210,14 @@ impl Store {
             Part::first("run_at", "run_at", doc! { "status": Status::Deferred }),
             Part::first("deadline", "deadline", waiting()),
             Part::first("lease", "lease_until", on_its_way),
-            Part::any("occupied", "tasks", occupying(question.node)),
-            Part::any("stale claims", "tasks", stale_claims(question.node, self.now())),
-            Part::any("stale slots", "tasks", stale_slots()),
-            Part::any("silent nodes", "nodes", silent_nodes_to_find(question.lease / 2)),
+            Part::any("occupied", TASKS.name, occupying(question.node)),
+            Part::any("stale claims", TASKS.name, stale_claims(question.node, self.now())),
+            Part::any("stale slots", TASKS.name, stale_slots()),
+            Part::any("silent nodes", NODES.name, silent_nodes_to_find(question.lease / 2)),
         ];
         let at_gates = crate::gates::to_look_at().into_iter();
         parts.extend(at_gates.map(|(collection, filter)| Part::any("gates", collection, filter)));
-        parts.push(Part::any("unsettled", "tasks", crate::schedules::may_be_unsettled()));
+        parts.push(Part::any("unsettled", TASKS.name, crate::schedules::may_be_unsettled()));
         parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
         let of_schedules = crate::schedules::times().into_iter();
         parts.extend(of_schedules.map(|(field, later)| Part::of_schedules(field, later)));
@@ -226,11 +227,11 @@ impl Store {
                 "node": { "$in": [Bson::Null, Bson::from(-1)] }, "status": Status::Queued,
                 "queue": { "$in": ids },
             };
-            parts.push(Part::any("claimable", "tasks", free));
+            parts.push(Part::any("claimable", TASKS.name, free));
         }
         if question.queues {
             let as_they_are = doc! { "$project": { "_id": 0, "what": "queue", "queue": "$$ROOT" } };
-            parts.push(Part { collection: "queues", pipeline: vec![as_they_are] });
+            parts.push(Part { collection: QUEUES.name, pipeline: vec![as_they_are] });
             parts.push(Part { collection: crate::workers::COLLECTION, pipeline: Worker::mark() });
         }
         if question.peers {
@@ -286,7 +287,7 @@ impl Part {
             doc! { "$limit": 1 },
             doc! { "$project": { "_id": 0, "what": what, "in": left } },
         ];
-        Self { collection: "tasks", pipeline }
+        Self { collection: TASKS.name, pipeline }
     }
 }
 

@@ -4,14 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Document, doc};
 
-use crate::balance::lease;
 use crate::config::{Config, Role, relaxed};
+use crate::store::collections::{self, REPORTS};
 
 /// Stands for every collection of the database.
 const ANY: &str = "";
-
-/// Collections, and what may be done with each.
-type Needed = &'static [(&'static str, &'static [&'static str])];
 
 /// Actions of MongoDB by collection.
 pub type Permissions = BTreeMap<String, BTreeSet<String>>;
@@ -37,12 +34,13 @@ impl Privileges {
     /// What the operations of `role` need.
     pub fn of(role: Role, config: &Config) -> Self {
         let mut privileges = Self::default();
-        for (collection, actions) in needed(role) {
-            privileges.allow(collection, actions.iter().copied());
+        privileges.allow(ANY, collections::of_all(role).iter().copied());
+        for collection in collections::ALL {
+            privileges.allow(collection.name, collection.actions(role).iter().copied());
         }
         // A runner writes reports with its own user where plugins have none.
         if role == Role::TaskRunner && config.auth.password(Role::Plugin).is_none() {
-            privileges.allow("reports", ["insert"]);
+            privileges.allow(REPORTS.name, REPORTS.actions(Role::Plugin).iter().copied());
         }
         privileges
     }
@@ -60,12 +58,14 @@ impl Privileges {
     }
 
     fn allow<'a>(&mut self, collection: &str, actions: impl IntoIterator<Item = &'a str>) {
-        let known = self.0.entry(collection.to_owned()).or_default();
-        known.extend(actions.into_iter().map(str::to_owned));
+        let mut actions = actions.into_iter().map(str::to_owned).peekable();
+        if actions.peek().is_some() {
+            self.0.entry(collection.to_owned()).or_default().extend(actions);
+        }
     }
 
     /// As the commands of MongoDB take them.
-    pub(super) fn documents(&self, database: &str) -> Vec<Document> {
+    pub(crate) fn documents(&self, database: &str) -> Vec<Document> {
         let privilege = |(collection, actions): (&String, &BTreeSet<String>)| {
             let actions: Vec<&String> = actions.iter().collect();
             doc! { "resource": { "db": database, "collection": collection }, "actions": actions }
@@ -91,125 +91,6 @@ pub fn additional_permissions(text: &str) -> Result<BTreeMap<String, Permissions
     match by_user.keys().find(|name| !Role::ALL.iter().any(|role| role.user() == **name)) {
         Some(stranger) => Err(PermissionsError::NoSuchUser(stranger.clone())),
         None => Ok(by_user),
-    }
-}
-
-/// What a DEN needs. A change stream of the database needs the right to read it all.
-const OF_DEN: Needed = &[
-    (ANY, &["changeStream", "find"]),
-    // It inserts elements of arrays that are missing, and ends arrays.
-    (crate::arrays::COLLECTION, &["createIndex", "update"]),
-    // The server removes entries when they are as old as the DEN tells it.
-    (crate::audit::COLLECTION, &["collMod", "createIndex"]),
-    ("bulk", &["createIndex"]),
-    // It ends tasks whose web services are silent, with what these have logged.
-    (crate::callbacks::LOG, &["createIndex", "remove"]),
-    (crate::counters::COLLECTION, &["insert", "update"]),
-    (crate::lease::COLLECTION, &["insert", "update"]),
-    (crate::gates::LOCKS, &["createIndex", "insert", "remove", "update"]),
-    ("nodes", &["createIndex", "insert", "update"]),
-    ("queues", &["createIndex"]),
-    (crate::rate::COLLECTION, &["createIndex", "insert", "update"]),
-    // The janitor sweeps file sets, and versions of runs that have died are taken back.
-    (crate::files::SETS, &["createIndex", "update"]),
-    (crate::files::ENTRIES, &["createIndex", "remove"]),
-    (crate::files::CONTENTS, &["createIndex", "remove", "update"]),
-    (crate::files::CHUNKS, &["createIndex", "remove"]),
-    (crate::fair::TURNS, &["createIndex", "insert", "update"]),
-    (crate::fair::GROUPS, &["createIndex", "insert", "update"]),
-    // It makes the tasks of schedules, and tells these how they have ended.
-    (crate::schedules::COLLECTION, &["createIndex", "update"]),
-    (crate::accounts::SESSIONS, &["createIndex"]),
-    (crate::series::COLLECTION, &["createIndex", "insert", "update"]),
-    ("submissions", &["createIndex"]),
-    ("tasks", &["createIndex", "insert", "remove", "update"]),
-    // The janitor archives and deletes by the policy of queues.
-    ("tasks.archive", &["createIndex", "insert", "remove", "update"]),
-    ("tasks.deleting", &["createIndex", "insert", "remove", "update"]),
-    // It writes for its runners, and keeps what is left of one that died.
-    ("tasks.attempts", &["createIndex", "insert", "remove", "update"]),
-    ("tasks.chunks", &["createIndex", "insert", "remove"]),
-    ("tasks.files", &["createIndex", "insert", "remove"]),
-    ("tasks.live", &["createIndex", "insert", "remove", "update"]),
-    (crate::accounts::TOKENS, &["createIndex"]),
-];
-
-/// Tasks may be created for the documents of any collection, and waiting follows a change stream.
-/// And one page tells how large collections are.
-const OF_WEB: Needed = &[
-    (ANY, &["changeStream", "collStats", "find"]),
-    // Nobody can change or remove what is there.
-    (crate::audit::COLLECTION, &["insert"]),
-    (crate::admission::COLLECTION, &["insert", "remove", "update"]),
-    (crate::arrays::COLLECTION, &["insert", "update"]),
-    ("balance", &["insert", "update"]),
-    ("bulk", &["insert", "update"]),
-    // It takes callbacks of web services, and ends their tasks.
-    (crate::callbacks::LOG, &["insert", "remove", "update"]),
-    (crate::schedules::CALENDARS, &["insert", "remove", "update"]),
-    (crate::schedules::COLLECTION, &["insert", "remove", "update"]),
-    (crate::counters::COLLECTION, &["insert", "update"]),
-    (crate::files::SETS, &["insert", "update"]),
-    (crate::files::ENTRIES, &["insert", "remove"]),
-    (crate::files::CONTENTS, &["insert", "remove", "update"]),
-    (crate::files::CHUNKS, &["insert", "remove"]),
-    // What groups have had whose tasks web services worked on.
-    (crate::fair::GROUPS, &["insert", "update"]),
-    (crate::gates::LOCKS, &["insert", "update"]),
-    // Nodes that are gone are removed.
-    ("nodes", &["update", "remove"]),
-    ("queues", &["insert", "remove", "update"]),
-    // `disbatch user` and `disbatch token` work with these rights, too.
-    (crate::accounts::SESSIONS, &["insert", "remove", "update"]),
-    (crate::accounts::TOKENS, &["insert", "remove", "update"]),
-    (crate::accounts::USERS, &["insert", "remove", "update"]),
-    (crate::series::COLLECTION, &["insert", "update"]),
-    ("submissions", &["insert", "remove", "update"]),
-    ("tasks", &["insert", "listIndexes", "remove", "update"]),
-    ("tasks.archive", &["insert", "remove", "update"]),
-    ("tasks.attempts", &["insert", "remove", "update"]),
-    ("tasks.chunks", &["insert", "remove"]),
-    ("tasks.deleting", &["insert", "remove", "update"]),
-    ("tasks.files", &["insert", "remove"]),
-    ("tasks.live", &["insert", "remove", "update"]),
-    (crate::tenants::COLLECTION, &["insert", "remove", "update"]),
-    (crate::workers::COLLECTION, &["insert", "remove", "update"]),
-];
-
-fn needed(role: Role) -> Needed {
-    match role {
-        Role::Disbatchd => OF_DEN,
-        Role::DisbatchWeb => OF_WEB,
-        Role::TaskRunner => &[
-            // A task that was cancelled while its web service took it ends with its log.
-            (crate::callbacks::LOG, &["find", "remove"]),
-            (crate::counters::COLLECTION, &["find", "insert", "update"]),
-            (crate::fair::GROUPS, &["insert", "update"]),
-            (crate::files::SETS, &["find", "insert", "update"]),
-            (crate::files::ENTRIES, &["find", "insert", "remove"]),
-            (crate::files::CONTENTS, &["find", "insert", "remove", "update"]),
-            (crate::files::CHUNKS, &["find", "insert", "remove"]),
-            ("queues", &["find"]),
-            // Some programs answer there.
-            (crate::task::RESULTS, &["find", "remove"]),
-            (crate::schedules::COLLECTION, &["find"]),
-            (crate::series::COLLECTION, &["insert", "update"]),
-            ("tasks", &["find", "update"]),
-            // Where a result is whose confirmation was lost, if the janitor was faster.
-            ("tasks.archive", &["find"]),
-            ("tasks.attempts", &["find", "insert", "remove", "update"]),
-            ("tasks.chunks", &["insert", "remove"]),
-            ("tasks.files", &["insert", "remove"]),
-            ("tasks.live", &["find", "insert", "remove", "update"]),
-            (crate::workers::COLLECTION, &["find"]),
-        ],
-        Role::QueueBalance => &[
-            ("balance", &["find", "insert", "update"]),
-            (lease::COLLECTION, &["find", "insert", "update"]),
-            ("queues", &["find", "update"]),
-            ("tasks", &["find"]),
-        ],
-        Role::Plugin => &[("reports", &["insert"])],
     }
 }
 
@@ -241,9 +122,13 @@ mod tests {
                 // Whoever may define what nodes do is the DCI alone.
                 assert_eq!(may("workers", action), role == Role::DisbatchWeb, "{role:?} {action}");
             }
-            for collection in [crate::accounts::USERS, crate::accounts::SESSIONS, crate::accounts::TOKENS] {
+            for collection in [collections::USERS, collections::SESSIONS, collections::TOKENS] {
                 for action in ["insert", "update", "remove"] {
-                    assert_eq!(may(collection, action), role == Role::DisbatchWeb, "{role:?} {collection}");
+                    assert_eq!(
+                        may(collection.name, action),
+                        role == Role::DisbatchWeb,
+                        "{role:?} {collection:?}"
+                    );
                 }
             }
             assert!(

@@ -6,8 +6,12 @@ use serde::Deserialize;
 
 use super::News;
 use crate::gates::LOCKS;
+use crate::store::collections::{self, TASKS};
 use crate::task::FREED;
 use crate::workers::COLLECTION as WORKERS;
+
+const QUEUES: &str = collections::QUEUES.name;
+const NODES: &str = collections::NODES.name;
 
 /// A change, as far as it matters.
 #[derive(Debug, Deserialize)]
@@ -43,22 +47,22 @@ pub(super) fn pipeline() -> [Document; 2] {
     let changed = |field: &str| format!("updateDescription.updatedFields.{field}");
     let is_there = || doc! { "$exists": true };
     let of_interest = doc! { "$or": [
-        { "ns.coll": "tasks", "operationType": { "$in": ["insert", "replace"] }, "$or": [
+        { "ns.coll": TASKS.name, "operationType": { "$in": ["insert", "replace"] }, "$or": [
             { "fullDocument.status": { "$in": [-7, -2] } },
             { "fullDocument.deadline": is_there() },
         ] },
-        { "ns.coll": "tasks", changed("status"): { "$in": [-7, -2] } },
-        { "ns.coll": "tasks", changed("priority"): is_there() },
-        { "ns.coll": "tasks", changed("cancel"): is_there() },
-        { "ns.coll": "tasks", changed("awaited"): is_there() },
-        { "ns.coll": "tasks", changed(FREED): is_there() },
+        { "ns.coll": TASKS.name, changed("status"): { "$in": [-7, -2] } },
+        { "ns.coll": TASKS.name, changed("priority"): is_there() },
+        { "ns.coll": TASKS.name, changed("cancel"): is_there() },
+        { "ns.coll": TASKS.name, changed("awaited"): is_there() },
+        { "ns.coll": TASKS.name, changed(FREED): is_there() },
         { "ns.coll": LOCKS, "operationType": { "$in": ["insert", "replace"] }, "fullDocument.dirty": true },
         { "ns.coll": LOCKS, changed("dirty"): true },
-        { "ns.coll": { "$in": ["queues", WORKERS] } },
-        { "ns.coll": "nodes", "operationType": "replace" },
-        { "ns.coll": "nodes", changed("maxthreads"): is_there() },
-        { "ns.coll": "nodes", changed("draining"): is_there() },
-        { "ns.coll": "nodes", "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
+        { "ns.coll": { "$in": [QUEUES, WORKERS] } },
+        { "ns.coll": NODES, "operationType": "replace" },
+        { "ns.coll": NODES, changed("maxthreads"): is_there() },
+        { "ns.coll": NODES, changed("draining"): is_there() },
+        { "ns.coll": NODES, "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
     ] };
     let status = doc! { "$ifNull": ["$updateDescription.updatedFields.status", "$fullDocument.status"] };
     let only = doc! {
@@ -76,7 +80,7 @@ pub(super) fn pipeline() -> [Document; 2] {
             { "$ne": [{ "$type": "$updateDescription.updatedFields.awaited" }, "missing"] },
         ] },
         "freed": { "$ne": [{ "$type": format!("$updateDescription.updatedFields.{FREED}") }, "missing"] },
-        "node": { "$cond": [{ "$eq": ["$ns.coll", "nodes"] }, "$documentKey._id", "$$REMOVE"] },
+        "node": { "$cond": [{ "$eq": ["$ns.coll", NODES] }, "$documentKey._id", "$$REMOVE"] },
     };
     [doc! { "$match": of_interest }, doc! { "$project": only }]
 }
@@ -87,9 +91,9 @@ impl Change {
         let mut news = News::default();
         match self.of.as_str() {
             // A queue may have its plugin now, or not any more.
-            "queues" | WORKERS => news.queues_changed = true,
+            QUEUES | WORKERS => news.queues_changed = true,
             LOCKS => news.gates = true,
-            "nodes" => news.node_changed = node.is_none() || self.node == node,
+            NODES => news.node_changed = node.is_none() || self.node == node,
             _ => {
                 news.attention = self.cancel;
                 news.gates = self.gates;

@@ -94,8 +94,8 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
         }
         Need::Task(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
-            let queue = queue_of_task(request, state).await?;
-            who.check(role, &queue).map_err(|error| hidden(request, error))?;
+            let (queue, tenant) = queue_of_task(request, state).await?;
+            who.check_task(role, &queue, tenant.as_deref()).map_err(|error| hidden(request, error))?;
         }
         Need::Bulk(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
@@ -144,14 +144,17 @@ async fn named_job(request: &ServiceRequest, state: &State) -> Result<BulkJob, H
     job.ok_or_else(not_found)
 }
 
-/// The queue of the task that the address names. Of a queue that was deleted there is left what rights look at: its id. A
+/// The queue of the task that the address names, and whom the task is for. Of a queue that was deleted there is left what rights look at: its id. A
 /// task of no queue is for those who may do anything.
-async fn queue_of_task(request: &ServiceRequest, state: &State) -> Result<Queue, HttpError> {
+async fn queue_of_task(
+    request: &ServiceRequest,
+    state: &State,
+) -> Result<(Queue, Option<String>), HttpError> {
     let id = request.match_info().get("id").and_then(|id| id.parse::<TaskId>().ok());
     let id = id.ok_or_else(|| not_found(request))?;
-    let queue = state.store.queue_of_task(id).await?.flatten().ok_or_else(|| not_found(request))?;
+    let (queue, tenant) = state.store.queue_of_task(id).await?.ok_or_else(|| not_found(request))?;
     let found = state.store.find_queue(&Selector::Id(queue.0)).await?;
-    Ok(found.unwrap_or_else(|| Queue::without_document(queue)))
+    Ok((found.unwrap_or_else(|| Queue::without_document(queue)), tenant))
 }
 
 /// Sees to it that somebody has this role on the queue that a bulk job is about, or on all if it is about several.

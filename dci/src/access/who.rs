@@ -100,7 +100,15 @@ impl Who {
     /// # Errors
     /// 403: they have a lower one. 404 as if there were no such queue: they have none.
     pub fn check(&self, role: Role, queue: &Queue) -> Result<(), HttpError> {
-        match self.rights.on(queue.id, queue.tenant()) {
+        self.check_task(role, queue, None)
+    }
+
+    /// Sees to it that they have at least this role on a task of a queue, which is for a tenant or for nobody in particular.
+    ///
+    /// # Errors
+    /// As [`Who::check`].
+    pub fn check_task(&self, role: Role, queue: &Queue, tenant: Option<&str>) -> Result<(), HttpError> {
+        match self.rights.on_task((queue.id, queue.tenant()), tenant) {
             Some(own) if own >= role => Ok(()),
             Some(_) => Err(HttpError::forbidden(format!(
                 "this needs the role {role} on the queue {}",

@@ -4,11 +4,10 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::{Document, doc};
 use disbatch_core::queue::new_queue_id;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::access::Who;
 use crate::api::{Answer, then, update_queue};
-use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{CreatedQueue, ErrorBody, NewQueue, OfWrite};
 use crate::params::Params;
@@ -42,7 +41,8 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 pub const NAME_TAKEN: &str = "there is a queue with this name already";
 
 async fn create(state: &State, who: &Who, params: &Params) -> Answer {
-    let (name, plugin) = checked(&*state.catalogue().await?, params)?;
+    let (name, plugin) = checked(params)?;
+    state.check_plugin("Unknown plugin", plugin).await?;
     let mut fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
     fields.extend(settings(params)?);
     let id = new_queue_id();
@@ -65,17 +65,13 @@ async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     }
 }
 
-fn checked<'a>(plugins: &Catalogue, params: &'a Params) -> Result<(&'a Value, &'a Value), HttpError> {
+fn checked(params: &Params) -> Result<(&Value, &Value), HttpError> {
     let given = |name: &str| params.fields.get(name).filter(|value| legacy::is_true(Some(value)));
     let (Some(name), Some(plugin)) = (given("name"), given("plugin")) else {
         return Err(HttpError::bad_request("name and plugin required"));
     };
     if let Some(param) = params.unknown(&["name", "plugin", "threads", "sort"]) {
         return Err(HttpError::bad_param("Invalid param", param));
-    }
-    if !plugin.as_str().is_some_and(|plugin| plugins.allows(plugin)) {
-        let body = json!({ "error": "Unknown plugin", "plugin": plugin });
-        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
     Ok((name, plugin))
 }
@@ -84,11 +80,19 @@ fn checked<'a>(plugins: &Catalogue, params: &'a Params) -> Result<(&'a Value, &'
 fn settings(params: &Params) -> Result<Document, HttpError> {
     let given = ["threads", "sort"].into_iter().filter_map(|name| Some((name, params.fields.get(name)?)));
     let given = given.filter(|(_, value)| !values::is_unset(value));
-    given.map(|(name, value)| Ok((name.to_owned(), update_queue::setting(params, name, value)?))).collect()
+    let stored = |(name, value): (&str, &Value)| {
+        // A form has text. Perl stores that of an update as it is; here nothing of Perl's is to be kept.
+        let number = value.as_str().and_then(|text| text.parse::<u64>().ok()).map(Value::from);
+        let value = number.as_ref().filter(|_| name == "threads").unwrap_or(value);
+        Ok((name.to_owned(), update_queue::setting(params, name, value)?))
+    };
+    given.map(stored).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn of(fields: Value) -> Result<Document, String> {
@@ -100,6 +104,7 @@ mod tests {
     fn threads_and_order_may_come_with_the_queue() {
         assert_eq!(of(json!({ "name": "q", "plugin": "p" })), Ok(doc! {}));
         assert_eq!(of(json!({ "threads": 4, "sort": "fifo" })), Ok(doc! { "threads": 4, "sort": "fifo" }));
+        assert_eq!(of(json!({ "threads": "4" })), Ok(doc! { "threads": 4 }), "a form has text");
         assert_eq!(of(json!({ "threads": "", "sort": null })), Ok(doc! {}), "an empty field of a form");
         assert_eq!(of(json!({ "threads": -1 })).unwrap_err(), "threads must be a non-negative integer");
         assert!(of(json!({ "sort": "sideways" })).unwrap_err().starts_with("sort must be "));

@@ -55,8 +55,8 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
     let indexes = state.store.task_index_fields().await?;
     let mut listing = Listing::parse(&params, &indexes, None)?;
     if !who.is_everywhere(Role::Viewer) {
-        let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
-        listing.limit(&queues)?;
+        let reach = who.reach(Role::Viewer);
+        listing.limit(&state.store.queues_within(&reach).await?, &reach)?;
     }
     let sight = gates::sight(&state, &who).await?;
     let Listing { query, shape, page } = listing;

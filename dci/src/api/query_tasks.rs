@@ -46,8 +46,8 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let fields = chosen::chosen_or_status(&params)?;
     let mut filter = Document::new();
     if !who.is_everywhere(Role::Viewer) {
-        let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
-        filter = query::within(filter, &queues);
+        let reach = who.reach(Role::Viewer);
+        filter = query::within(filter, &state.store.queues_within(&reach).await?, &reach.tenants());
     }
     let found = state.store.chosen_fields_of(&ids, filter, &fields, MOST_BYTES).await;
     let mut found = found.map_err(HttpError::from_search)?.ok_or_else(too_much)?;

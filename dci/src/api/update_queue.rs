@@ -9,12 +9,11 @@ use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
 use disbatch_core::model::{FILES, NODES, Policy};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::create_queue::NAME_TAKEN;
 use crate::api::{Answer, create_tasks, then};
-use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
@@ -87,11 +86,15 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Par
     then::or_page(then::is_form(&params), changed)
 }
 
-/// What a queue's tasks run, and whose it is, is not for those who operate only some queues.
+/// What a queue's tasks run, where, and whose it is, is not for those who operate only some queues.
 fn may(who: &Who, params: &Params) -> Result<(), HttpError> {
     let has = |field: &str| params.fields.contains_key(field);
     if has("tenant") && !who.is_everywhere(Role::Admin) {
         return Err(HttpError::forbidden("to change a queue's tenant needs the role admin"));
+    }
+    let has_nodes = params.fields.keys().any(|field| field.split('.').next() == Some(NODES));
+    if has_nodes && !who.is_everywhere(Role::Operator) {
+        return Err(HttpError::forbidden("to change a queue's nodes needs the role operator on all queues"));
     }
     if has("plugin") && !who.is_everywhere(Role::Operator) {
         return Err(HttpError::forbidden("to change a queue's plugin needs the role operator on all queues"));
@@ -100,7 +103,10 @@ fn may(who: &Who, params: &Params) -> Result<(), HttpError> {
 }
 
 async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
-    let fields = checked(&*state.catalogue().await?, params)?;
+    let fields = checked(params)?;
+    if let Some(plugin) = params.fields.get("plugin") {
+        state.check_plugin("unknown plugin", plugin).await?;
+    }
     if fields.get("group_rate").is_some_and(|rate| *rate != Bson::Null)
         && !has_groups(state, named, &fields).await?
     {
@@ -158,7 +164,7 @@ async fn has_groups(state: &State, named: &NamedQueue, fields: &Document) -> Res
 }
 
 /// The fields as they are stored; null for those that are to go.
-fn checked(plugins: &Catalogue, params: &Params) -> Result<Document, HttpError> {
+fn checked(params: &Params) -> Result<Document, HttpError> {
     if params.fields.is_empty() {
         return Err(HttpError::bad_request("no params"));
     }
@@ -170,10 +176,6 @@ fn checked(plugins: &Catalogue, params: &Params) -> Result<Document, HttpError> 
     for (field, value) in &given {
         let value = match field.as_str() {
             "name" if !is_name(value) => return Err(HttpError::bad_request("name must be a string")),
-            "plugin" if !value.as_str().is_some_and(|plugin| plugins.allows(plugin)) => {
-                let body = json!({ "error": "unknown plugin", "plugin": value });
-                return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
-            }
             "name" | "plugin" => json::to_bson(value),
             setting_of_queue => setting(params, setting_of_queue, value)?,
         };
@@ -261,6 +263,8 @@ fn is_name(value: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -187,8 +187,8 @@ pub struct NewTasks {
     queue: String,
     /// One object, or an array with one object for each task. Keys have no dot.
     params: OneOrMany,
-    /// The collection that has one document for each task. Not one of Disbatch's own that hold tasks, or tell about
-    /// people: that is answered by 403.
+    /// The collection that has one document for each task. Of Disbatch's own, only `tasks`, `queues`, `nodes` and
+    /// `reports`; others are answered by 403.
     collection: Option<String>,
     /// Which of its documents; only operators that compare.
     #[schema(value_type = Option<Object>)]

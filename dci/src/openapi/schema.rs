@@ -57,6 +57,10 @@ pub struct Node {
     /// What was run when it died, with `.details`: `by` which node, and its `outcome`.
     #[schema(value_type = Option<Object>)]
     hook: Option<Value>,
+    /// How it can run plugins (`exec`, `container` ..), with `.details`.
+    engines: Option<Vec<String>>,
+    /// Plugins that it cannot run, with `.details`.
+    plugin_problems: Option<Vec<PluginProblem>>,
 }
 
 /// Where the host of a node is to be reached.
@@ -67,6 +71,18 @@ pub struct NodeAddresses {
     private: Vec<String>,
     /// All others, and names.
     public: Vec<String>,
+}
+
+/// A plugin that a node cannot run.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "plugin": "My::Report", "why": "/etc/disbatch/plugins/report/plugin.json: expected value at line 3 column 1",
+}))]
+pub struct PluginProblem {
+    /// Its name; missing if that is not known, as its manifest cannot be read.
+    plugin: Option<String>,
+    /// The file or program, and what is wrong with it.
+    why: String,
 }
 
 /// What the host of a node is like. What its system does not tell is missing.

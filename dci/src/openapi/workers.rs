@@ -104,13 +104,15 @@ pub struct WorkersImport {
 
 /// What became of them, by name.
 #[derive(ToSchema)]
-#[schema(example = json!({"created": ["csv"], "updated": [], "unchanged": [], "left": []}))]
+#[schema(example = json!({"created": ["csv"], "updated": [], "unchanged": [], "left": [], "warnings": []}))]
 pub struct WorkersImported {
     created: Vec<String>,
     updated: Vec<String>,
     unchanged: Vec<String>,
     /// There is another of this name.
     left: Vec<String>,
+    /// Which of them no node can run now, and why.
+    warnings: Vec<String>,
 }
 
 /// A worker that is gone.

@@ -9,6 +9,8 @@ use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::{Bson, Document};
 
+use disbatch_core::plugin::Report;
+
 use crate::access::Who;
 use crate::api::{Answer, delete_node, get_node, then};
 use crate::error::HttpError;
@@ -31,6 +33,7 @@ struct NodePage {
     name: String,
     shown: Shown,
     plugins: Option<Vec<String>>,
+    problems: Vec<Report>,
     span: &'static str,
     spans: [(&'static str, bool); Span::ALL.len()],
     charts: Vec<Chart>,
@@ -56,6 +59,7 @@ fn page(facts: &Facts, span: Span, charts: Vec<Chart>) -> NodePage {
         id: id_of(node),
         name: plain(node.get("node")),
         shown: Shown::of(facts),
+        problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
         span: span.name(),
         spans: Span::ALL.map(|other| (other.name(), other == span)),
@@ -158,8 +162,9 @@ mod tests {
         doc! {
             "_id": bson::oid::ObjectId::parse_str("6b0003b956635706337b691a").unwrap(), "node": "<vm>",
             "timestamp": NOW, "seen": NOW, "lease_ms": 30_000, "instance": "i", "running": 1, "version": "1.2.3",
-            "plugins": ["My::Plugin", "<odd>"], "serves": { "active": [1, 2] },
             "labels": { "gpu": "yes" }, "addresses": { "private": ["10.0.0.5"], "public": [] }, "rival": "other",
+            "plugins": ["My::Plugin", "<odd>"],
+            "plugin_problems": [{ "plugin": "<Bad>", "why": "/p/plugin.json: EOF" }, { "why": "/q: gone" }], "serves": { "active": [1, 2] },
             "stats": { "load": 0.5, "cpus": 2, "memory": 8_589_934_592_i64, "memory_available": 2_147_483_648_i64 },
         }
     }
@@ -201,6 +206,8 @@ mod tests {
             "only the first",
             "href=\"/plugins#My::Plugin\"",
             "&#60;odd&#62;",
+            "<strong>&#60;Bad&#62;</strong>: /p/plugin.json: EOF",
+            "/q: gone",
             "only 2 queues",
             "data-chart=\"/ui/nodes/6b0003b956635706337b691a/chart?of=memory&amp;span=1h\"",
             "1.2.3",

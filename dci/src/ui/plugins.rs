@@ -189,7 +189,7 @@ mod tests {
     fn known(host: Plugins, allowed: &[&str]) -> Catalogue {
         let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
         let worker = doc! { "_id": "Defined", "engine": "http", "description": "<far> away" };
-        Catalogue::new(Arc::new(host), &allowed, &[Worker::read(worker).unwrap()])
+        Catalogue::new(Arc::new(host), &allowed, &BTreeSet::new(), &[Worker::read(worker).unwrap()])
     }
 
     fn html(known: &Catalogue, queues: &[Document], nodes: &[Document]) -> String {
@@ -238,7 +238,7 @@ mod tests {
         let html = html(&known(Plugins::default(), &[]), &[queue], &nodes);
         let body = html.split("<main").nth(1).unwrap();
         assert!(!body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"), "it is text");
-        let nothing = Catalogue::new(Arc::default(), &[], &[]);
+        let nothing = Catalogue::new(Arc::default(), &[], &BTreeSet::new(), &[]);
         let html = super::page(&nothing, &[], (&[], &Now { server: NOW, host: NOW })).render().unwrap();
         assert!(html.contains("No plugin is known."));
     }

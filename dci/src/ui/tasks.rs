@@ -114,7 +114,7 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let (search, names) = (Search::of(params), names(&queues));
     let found = match Plan::of(&search, params, &indexes, &queues) {
         Ok(plan) if reach == Reach::All => plan.find(&state.store).await,
-        Ok(plan) => plan.within(&queues).find(&state.store).await,
+        Ok(plan) => plan.within(&queues, &reach).find(&state.store).await,
         Err(refusal) => Err(in_words(refusal)),
     };
     let (status, message, found) = match found {

@@ -201,8 +201,15 @@ async fn definitions_of_another_scheduler_are_imported_as_they_stand() -> anyhow
     let import = (Method::POST, "/workers/import");
     assert_eq!(call(&world, "operator", import.clone(), documents.clone()).await?.0, 403);
     let (status, told) = call(&world, "admin", import.clone(), documents.clone()).await?;
+    let waits = |name: &str, engine: &str| {
+        format!(
+            "{name}: no node whose DEN is alive has the engine {engine}, so its tasks wait until one has; or name \
+             another engine"
+        )
+    };
     let expected = json!({
         "created": ["requiredlearningcsv", "service"], "updated": [], "unchanged": [], "left": [],
+        "warnings": [waits("requiredlearningcsv", "kubernetes"), waits("service", "http")],
     });
     assert_eq!((status, told), (200, expected));
     let (_, list) = call(&world, "viewer", (Method::GET, "/workers"), Value::Null).await?;

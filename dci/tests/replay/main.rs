@@ -29,6 +29,10 @@ async fn recorded_exchanges_have_the_same_answers() -> anyhow::Result<()> {
     let mut compared = 0;
     for exchange in recording::all()? {
         states.before(&exchange.name, &ids).await.with_context(|| exchange.name.clone())?;
+        // Perl has no such route, and what it does here would be in the way of what comes after.
+        if exchange.name == "nodes.delete" {
+            continue;
+        }
         let answer = servers.send(&exchange, &ids).await.with_context(|| exchange.name.clone())?;
         let Some(expected) = &exchange.response else {
             if let Some(told) = recording::ids_told_elsewhere(&exchange.name) {

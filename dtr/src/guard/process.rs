@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use disbatch_core::descriptors::close_inherited;
 use disbatch_core::remove_tree::remove_tree;
 use disbatch_core::telemetry::last_words;
 use nix::errno::Errno;
@@ -48,22 +49,26 @@ const TERM_STEP: Duration = Duration::from_millis(50);
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Runs as a guard. The arguments are those after the first one.
-pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let mark = arguments.next().and_then(|mark| mark.into_string().ok());
-    let settings = arguments.next().and_then(|json| serde_json::from_slice(json.as_encoded_bytes()).ok());
-    let outcome = match (mark, settings, arguments.next(), arguments.next()) {
-        (Some(mark), Some(settings), Some(parent), None) => {
-            folder::make_in(parent.into());
-            Guard::new(mark, settings).and_then(Guard::watch)
-        }
-        _ => Err(io::Error::other("wrong arguments")),
-    };
-    match outcome {
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    // A runner closes them, too. Other programs that have a guard do not.
+    match close_inherited(&[]).and_then(|()| guard(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             last_words("dtr guard", &format_args!("{error}; it is started by dtr only"));
             ExitCode::from(2)
         }
+    }
+}
+
+fn guard(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
+    let mark = arguments.next().and_then(|mark| mark.into_string().ok());
+    let settings = arguments.next().and_then(|json| serde_json::from_slice(json.as_encoded_bytes()).ok());
+    match (mark, settings, arguments.next(), arguments.next()) {
+        (Some(mark), Some(settings), Some(parent), None) => {
+            folder::make_in(parent.into());
+            Guard::new(mark, settings)?.watch()
+        }
+        _ => Err(io::Error::other("wrong arguments")),
     }
 }
 

@@ -56,8 +56,8 @@ async fn a_queue_is_made_and_changed_where_it_stands() -> anyhow::Result<()> {
         until_queue(&site.world, doc! { "name": "nightly reports", "threads": 3 }).await?;
         page.click("button", "Undo").await?;
         page.until_text("Taken back.").await?;
-        until_queue(&site.world, doc! { "name": "nightly reports", "threads": 0 }).await?;
-        until_value(browser, "Threads of nightly reports", "0").await?;
+        until_queue(&site.world, doc! { "name": "nightly reports", "threads": 1 }).await?;
+        until_value(browser, "Threads of nightly reports", "1").await?;
 
         page.click("switch", "Run tasks of nightly reports").await?;
         page.until_text("nightly reports is paused.").await?;

@@ -98,7 +98,7 @@ async fn a_change_that_was_overtaken_is_refused_and_nothing_is_lost() -> anyhow:
     let site = Site::new().await?;
     let world = &site.world;
     world.queue("Disbatch::Plugin::Shell", doc! { "name": "reports", "threads": 0 }).await?;
-    let nightly = serde_json::json!({ "name": "nightly", "queue": "reports", "cron": "0 3 * * *" });
+    let nightly = serde_json::json!({ "name": "nightly", "queue": "reports", "cron": "0 3 * * *", "params": { "command": "true" } });
     site.post("/schedules", &nightly).await?;
     visit(async |browser| {
         browser.open(&site.url("/schedules/nightly/edit")).await?;

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::store::collections::TaskSource;
 use disbatch_core::task::{Once, SubmitError, TaskOptions};
 use disbatch_tests::{Dci, Script, World, always, eventually};
 use futures::future::try_join_all;
@@ -261,9 +262,11 @@ async fn a_half_done_submission_from_a_collection_is_completed_with_the_same_doc
     users.insert_many((0..5).map(|n| doc! { "_id": n, "n": n })).await?;
     let once = Once::new("users".to_owned(), "the request");
     let (store, options) = (world.store(), TaskOptions::default());
+    let source = TaskSource::named("users")?;
     let params = |user: &Document| doc! { "n": user.get("n").cloned() };
     let submit = || {
-        store.submit_tasks_for_once(queue, ("users", doc! { "n": { "$lt": 10 } }), &params, &options, &once)
+        let from = (&source, doc! { "n": { "$lt": 10 } });
+        store.submit_tasks_for_once(queue, from, &params, &options, &once)
     };
     let whole = submit().await?.ids;
     assert_eq!(whole.len(), 5);

@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them. Those of a group come with its name.
-pub static SHAPES: [Shape; 17] = [
+pub static SHAPES: [Shape; 18] = [
     shape(
         "schedule",
         &[],
@@ -43,6 +43,11 @@ pub static SHAPES: [Shape; 17] = [
         "schedule run",
         &[],
         "disbatch schedule run nightly\n  disbatch logs -f $(disbatch schedule run nightly)",
+    ),
+    shape(
+        "schedule runs",
+        &["limit", "format", "pretty"],
+        "disbatch schedule runs nightly\n  disbatch schedule runs nightly --limit 5 --format json",
     ),
     shape(
         "schedule backfill",

@@ -48,6 +48,8 @@ async fn name_queue(client: &Client, task: &mut Value) {
 fn reason(task: &Value) -> String {
     let is_told = matches!(task.get("status").and_then(Value::as_i64), Some(-7..=-3));
     let last = task.get("history").and_then(Value::as_array).and_then(|history| history.last());
+    // The submission is no reason for anything.
+    let last = last.filter(|last| last.get("status") == task.get("status"));
     match last.and_then(|last| last.get("note")).filter(|_| is_told) {
         Some(note) => plain(Some(note)),
         None if task.get("status").and_then(Value::as_i64) == Some(-6) => {

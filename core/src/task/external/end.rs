@@ -14,6 +14,7 @@ use bson::{Bson, Document, doc};
 
 use super::{DETACHED, EXTERNAL, Ending, Reason, SPARE, is_too_large};
 use crate::model::{Status, Task, TaskId};
+use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 use crate::task::transition::{Transition, is_past, server_time_in};
@@ -117,7 +118,7 @@ impl Store {
         let Some(found) = self.tasks().find_one(being_ended(id)).projection(without).await? else {
             return Ok(());
         };
-        let task: Task = typed("tasks", found)?;
+        let task: Task = typed(TASKS.name, found)?;
         tokio::select! {
             completed = Box::pin(self.make_end(&task)) => completed,
             never = self.keep_ending(&task) => match never {},

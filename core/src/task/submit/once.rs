@@ -17,6 +17,7 @@ use sha2::{Digest, Sha256};
 use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, Template, blocked};
 use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TaskId};
+use crate::store::collections::TaskSource;
 use crate::store::{Store, StoreError, Stored};
 
 /// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
@@ -121,11 +122,11 @@ impl Store {
     ///
     /// # Errors
     /// See [`SubmitError`].
-    #[operation(queue = %queue, collection)]
+    #[operation(queue = %queue, collection = source.name())]
     pub async fn submit_tasks_for_once(
         &self,
         queue: QueueId,
-        (collection, filter): (&str, Document),
+        (source, filter): (&TaskSource, Document),
         params: &(dyn Fn(&Document) -> Document + Sync),
         options: &TaskOptions,
         once: &Once,
@@ -138,7 +139,7 @@ impl Store {
                     return Err(SubmitError::ChainOfCollection);
                 }
                 self.check_after(options, 1).await?;
-                let sources = self.sources(collection, filter).await?;
+                let sources = self.sources(source, filter).await?;
                 if sources.is_empty() {
                     return Ok(Submitted::now(Vec::new()));
                 }
@@ -151,7 +152,7 @@ impl Store {
                 self.note_admitted(queue, once, note, options).await?
             }
         };
-        let done = self.submit_noted_for(queue, note, (collection, params), (options, &admitted)).await;
+        let done = self.submit_noted_for(queue, note, (source, params), (options, &admitted)).await;
         self.conclude(admitted, done).await
     }
 
@@ -159,7 +160,7 @@ impl Store {
         &self,
         queue: QueueId,
         note: Note,
-        (collection, params): (&str, impl Fn(&Document) -> Document),
+        (source, params): (&TaskSource, impl Fn(&Document) -> Document),
         (options, admitted): (&TaskOptions, &Admitted),
     ) -> Result<Submitted, SubmitError> {
         if note.done {
@@ -171,7 +172,7 @@ impl Store {
         for batch in pairs.chunks(BATCH) {
             let ids: Vec<&Bson> = batch.iter().map(|(_, source)| source).collect();
             let filter = doc! { "_id": { "$in": ids } };
-            let found = self.database().collection::<Stored>(collection).find(filter).await?;
+            let found = self.database().collection::<Stored>(source.name()).find(filter).await?;
             let found: Vec<Stored> = found.try_collect().await?;
             let found: HashMap<String, &Stored> =
                 found.iter().map(|document| (key_of(document.get("_id")), document)).collect();
@@ -200,10 +201,10 @@ impl Store {
     }
 
     /// The ids of the documents that tasks are to be made of, at most one more than there may be.
-    async fn sources(&self, collection: &str, filter: Document) -> Result<Vec<Bson>, StoreError> {
-        let filter = self.without_new_tasks(collection, filter);
+    async fn sources(&self, source: &TaskSource, filter: Document) -> Result<Vec<Bson>, StoreError> {
+        let filter = self.without_new_tasks(source.name(), filter);
         let limit = i64::try_from(MOST + 1).unwrap_or(i64::MAX);
-        let documents = self.database().collection::<Document>(collection);
+        let documents = self.database().collection::<Document>(source.name());
         let found = documents.find(filter).projection(doc! { "_id": 1 }).limit(limit).max_time(FINDING);
         let found = found.await?;
         let found: Vec<Document> = found.try_collect().await?;

@@ -3,8 +3,7 @@
 
 use bson::{Bson, Document};
 use disbatch_core::model::{Queue, TaskId};
-use disbatch_core::protected::is_protected;
-use disbatch_core::secrets;
+use disbatch_core::store::collections::{SourceError, TaskSource};
 use disbatch_core::task::{Once, SubmitError, TaskOptions};
 use serde_json::{Map, Value};
 
@@ -35,14 +34,14 @@ pub async fn submit(
     let Value::Object(pattern) = &fields["params"] else {
         return Err(HttpError::bad_request("'params' must be a JSON object"));
     };
-    let collection = match &fields["collection"] {
-        Value::String(name) if is_protected(name) => return Err(protected(name)),
-        Value::String(name) if is_collection(name) => name,
-        _ => return Err(invalid()), // Nothing but text names a collection.
-    };
+    let Value::String(name) = &fields["collection"] else { return Err(invalid()) };
+    let source = TaskSource::named(name).map_err(|error| match error {
+        SourceError::Ours(_) => HttpError::forbidden(error.to_string()),
+        SourceError::Name(_) => invalid(), // As Perl says it.
+    })?;
     check_keys(pattern)?;
-    if collection.split('.').next() == Some("tasks") {
-        check_sealed(&[&fields["filter"], &fields["params"]])?;
+    if let Some(hidden) = source.hidden() {
+        check_hidden(hidden, &[&fields["filter"], &fields["params"]])?;
     }
     let filter = collection_filter(filter)?;
     let pattern = json::to_document(pattern);
@@ -55,17 +54,17 @@ pub async fn submit(
             checked = stream.check(&fill(&pattern, document));
             checked.is_ok()
         };
-        let looked = state.store.look_at_source(collection, filter.clone(), &mut goes_on).await;
+        let looked = state.store.look_at_source(&source, filter.clone(), &mut goes_on).await;
         looked.map_err(HttpError::from_search)?;
         checked?;
     }
-    let (store, source, queue) = (state.store.clone(), collection.clone(), queue.id);
+    let (store, collection, queue) = (state.store.clone(), name.clone(), queue.id);
     let options = TaskOptions { owner: who.name.clone(), ..options };
     let submission = async move {
         let params = |document: &Document| fill(&pattern, document);
         let submitted = match &once {
             Some(once) => {
-                let from = (source.as_str(), filter);
+                let from = (&source, filter);
                 store.submit_tasks_for_once(queue, from, &params, &options, once).await
             }
             None => store.submit_tasks_for(queue, &source, filter, &params, &options).await,
@@ -75,26 +74,15 @@ pub async fn submit(
             other => other.into(), // It says what is wrong with the request.
         })
     };
-    Box::pin(changes::submit(state, who, queue, Some(collection.clone()), submission)).await
-}
-
-/// MongoDB's rules for names; its own collections are nobody's source of tasks.
-fn is_collection(name: &str) -> bool {
-    !name.is_empty() && !name.contains(['$', '\0']) && !name.starts_with("system.")
+    Box::pin(changes::submit(state, who, queue, Some(collection), submission)).await
 }
 
 /// What plugins alone are to see is not copied, although it is encrypted, nor looked for.
-fn check_sealed(given: &[&Value]) -> Result<(), HttpError> {
-    if given.iter().any(|value| value.to_string().contains(secrets::FIELD)) {
-        return Err(HttpError::bad_request("'secure_params' of a task is for plugins only"));
+fn check_hidden(field: &str, given: &[&Value]) -> Result<(), HttpError> {
+    if given.iter().any(|value| value.to_string().contains(field)) {
+        return Err(HttpError::bad_request(format!("'{field}' of a task is for plugins only")));
     }
     Ok(())
-}
-
-fn protected(collection: &str) -> HttpError {
-    HttpError::forbidden(format!(
-        "tasks cannot be made of the collection '{collection}', which is Disbatch's own"
-    ))
 }
 
 fn fill(pattern: &Document, document: &Document) -> Document {

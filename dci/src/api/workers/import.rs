@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
+use disbatch_core::node::Offered;
+use disbatch_core::plugin::Engine;
 use disbatch_core::workers::{NewWorker, SetWorker};
 use serde_json::{Map, Value, json};
 
@@ -41,6 +43,7 @@ pub async fn handle(state: Data<State>, who: Who, body: AnyJson) -> Answer {
     let new = checked(&documents)?;
     workers::check_names(&state, &new).await?;
     let names: Vec<String> = new.iter().map(|new| new.name.to_string()).collect();
+    let warnings = without_engine(&new, &state.store.offered().await?);
     let outcomes = changes::import_workers(&state, &who, new, replace).await?;
     let mut told: Map<String, Value> = ["created", "updated", "unchanged", "left"]
         .map(|key| (key.to_owned(), json!([])))
@@ -58,7 +61,23 @@ pub async fn handle(state: Data<State>, who: Who, body: AnyJson) -> Answer {
             list.push(name.into());
         }
     }
+    told.insert("warnings".to_owned(), warnings.into());
     Ok(js::ok(&Value::Object(told)))
+}
+
+/// For each definition whose engine no node has, that its tasks will wait.
+fn without_engine(new: &[NewWorker], offered: &Offered) -> Vec<String> {
+    let engine = |worker: &NewWorker| worker.manifest().ok().map(|manifest| manifest.engine);
+    let engines = new.iter().filter_map(|worker| Some((worker, engine(worker)?)));
+    let missing = engines.filter(|(_, engine)| !offered.engines.contains(engine));
+    let warning = |(worker, engine): (&NewWorker, Engine)| {
+        format!(
+            "{}: no node whose DEN is alive has the engine {engine}, so its tasks wait until one has; or name another \
+             engine",
+            worker.name
+        )
+    };
+    missing.map(warning).collect()
 }
 
 /// The documents in a body, and whether they take the place of others.
@@ -152,6 +171,17 @@ mod tests {
         for body in [json!(5), json!({}), json!({ "documents": 5 }), json!({ "rows": [{ "id": "a" }] })] {
             assert!(documents(body.clone()).is_err(), "{body}");
         }
+    }
+
+    #[test]
+    fn an_engine_that_no_node_has_is_warned_about() {
+        let documents =
+            [json!({ "_id": "a", "worker": { "image": "i" } }), json!({ "_id": "b", "engine": "http" })];
+        let new = checked(&documents).unwrap();
+        let offered = Offered { engines: [Engine::Exec, Engine::Http].into(), ..Offered::default() };
+        let warnings = without_engine(&new, &offered);
+        assert!(warnings.len() == 1 && warnings[0].starts_with("a: no node"), "{warnings:?}");
+        assert!(warnings[0].contains("the engine kubernetes"), "{warnings:?}");
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use disbatch_core::model::{Queue, TaskId};
+use disbatch_core::accounts::Reach;
+use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::TaskQuery;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
@@ -110,15 +111,22 @@ impl Plan {
         Ok(Self { query, page, limit, text, columns, names: names(queues) })
     }
 
-    /// The same, but none of other queues.
-    pub fn within(mut self, queues: &[Queue]) -> Self {
-        self.query.filter = within(self.query.filter, queues);
+    /// The same, but none of other queues, unless they are for a tenant within reach. Pages in the order of ids are of queues:
+    /// without a queue, those that are within reach as a whole.
+    pub fn within(mut self, queues: &[Queue], reach: &Reach) -> Self {
+        let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
+        let of_others = |page: &PageQuery| page.of.queue.is_some_and(|id| !is_theirs(id));
+        if !reach.tenants().is_empty() && self.page.as_ref().is_some_and(|(page, _)| of_others(page)) {
+            self.page = None;
+        }
+        let tenants = if self.page.is_some() { Vec::new() } else { reach.tenants() };
+        self.query.filter = within(self.query.filter, queues, &tenants);
         if let Some((page, of)) = &mut self.page {
             if page.of.queue.is_none() {
                 let each = |queue: &Queue| Selection { queue: Some(queue.id), ..page.of.clone() };
                 *of = queues.iter().take(MOST_QUEUES).map(each).collect();
             }
-            of.retain(|of| of.queue.is_some_and(|id| queues.iter().any(|queue| queue.id == id)));
+            of.retain(|of| of.queue.is_some_and(is_theirs));
         }
         self
     }

@@ -23,6 +23,11 @@ async fn with_submitters() -> anyhow::Result<World> {
     ] {
         world.store.add_user(&World::name(name)?, None, &grants, Some(&hash)).await?;
     }
+    // What tasks take has to be there.
+    for (name, options) in [("data", json!({})), ("acme-data", json!({ ".tenant": "acme" }))] {
+        let id = super::open(&world, "admin", name, options).await?;
+        super::commit(&world, "admin", &id).await?;
+    }
     Ok(world)
 }
 
@@ -30,11 +35,12 @@ async fn with_submitters() -> anyhow::Result<World> {
 async fn a_task_takes_and_makes_what_its_submitter_may_read_and_store() -> anyhow::Result<()> {
     let world = with_submitters().await?;
     let (input, output) = (json!({ "input": { "name": "data" } }), json!({ "output": { "name": "result" } }));
+    let of_acme = json!({ "input": { "name": "acme-data" } });
     for (user, files, tenant, expected) in [
         ("narrow", &input, Value::Null, 403),
         ("narrow", &output, Value::Null, 403),
         ("anna", &input, Value::Null, 403),
-        ("anna", &input, json!("acme"), 200),
+        ("anna", &of_acme, json!("acme"), 200),
         ("anna", &output, json!("acme"), 200),
         ("submitter", &input, Value::Null, 200),
         ("submitter", &output, json!("acme"), 200),

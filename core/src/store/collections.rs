@@ -1,0 +1,462 @@
+//! The collections of Disbatch: each is declared here once. Indexes, the privileges of MongoDB users, sizes on the page
+//! about the server, and whether tasks may be made of documents, follow from that.
+
+use super::indexes::{self, Index};
+use crate::config::Role;
+use crate::secrets;
+
+/// What MongoDB lets a user do with a collection.
+type Actions = &'static [&'static str];
+
+/// Whether tasks may be made of the documents of a collection: whoever does so sees all that is in them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// They have what not everybody may see who may make tasks of collections.
+    Refused,
+    /// They have nothing else.
+    Allowed,
+    /// They have nothing else but this field.
+    Without(&'static str),
+}
+
+/// A collection of Disbatch.
+#[derive(Debug, Clone, Copy)]
+pub struct Collection {
+    /// Its name in the database.
+    pub name: &'static str,
+    /// What it holds, for the documentation.
+    pub holds: &'static str,
+    source: Source,
+    indexes: fn() -> Vec<Index>,
+    den: Actions,
+    web: Actions,
+    runner: Actions,
+    balance: Actions,
+    plugin: Actions,
+}
+
+impl Collection {
+    /// One that is nobody's source of tasks, has no indexes, and that nobody may change.
+    const fn new(name: &'static str, holds: &'static str) -> Self {
+        let nobody: Actions = &[];
+        Self {
+            name,
+            holds,
+            source: Source::Refused,
+            indexes: Vec::new,
+            den: nobody,
+            web: nobody,
+            runner: nobody,
+            balance: nobody,
+            plugin: nobody,
+        }
+    }
+
+    const fn source(self, source: Source) -> Self {
+        Self { source, ..self }
+    }
+
+    const fn indexed(self, indexes: fn() -> Vec<Index>) -> Self {
+        Self { indexes, ..self }
+    }
+
+    const fn den(self, den: Actions) -> Self {
+        Self { den, ..self }
+    }
+
+    const fn web(self, web: Actions) -> Self {
+        Self { web, ..self }
+    }
+
+    const fn runner(self, runner: Actions) -> Self {
+        Self { runner, ..self }
+    }
+
+    const fn balance(self, balance: Actions) -> Self {
+        Self { balance, ..self }
+    }
+
+    const fn plugin(self, plugin: Actions) -> Self {
+        Self { plugin, ..self }
+    }
+
+    /// What the operations of `role` do with it, besides what [`of_all`] has.
+    pub const fn actions(&self, role: Role) -> &'static [&'static str] {
+        match role {
+            Role::Disbatchd => self.den,
+            Role::DisbatchWeb => self.web,
+            Role::TaskRunner => self.runner,
+            Role::QueueBalance => self.balance,
+            Role::Plugin => self.plugin,
+        }
+    }
+
+    /// Whether tasks may be made of its documents.
+    pub const fn is_source(&self) -> bool {
+        match self.source {
+            Source::Refused => false,
+            Source::Allowed | Source::Without(_) => true,
+        }
+    }
+
+    /// The indexes that a DEN ensures.
+    pub(super) fn indexes(&self) -> Vec<Index> {
+        (self.indexes)()
+    }
+}
+
+/// What `role` does with every collection of the database, also with those that are not ours. A change stream of the
+/// database needs the right to read it all, and tasks may be made of documents of any collection.
+pub const fn of_all(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::Disbatchd => &["changeStream", "find"],
+        // One page tells how large collections are.
+        Role::DisbatchWeb => &["changeStream", "collStats", "find"],
+        Role::TaskRunner | Role::QueueBalance | Role::Plugin => &[],
+    }
+}
+
+/// A collection that tasks cannot be made of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// It is one of ours.
+    #[error("tasks cannot be made of the collection '{0}', which is Disbatch's own")]
+    Ours(String),
+    /// MongoDB has no such collections, or keeps them for itself.
+    #[error("'{0}' is not the name of a collection that tasks can be made of")]
+    Name(String),
+}
+
+/// A collection that tasks may be made of. There is no other way to make tasks of documents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSource {
+    name: String,
+    hidden: Option<&'static str>,
+}
+
+impl TaskSource {
+    /// The collection with this name: one of ours if it is declared as a source, and any that is not ours. A name that
+    /// goes on with a dot after that of one that is no source is as good as ours.
+    ///
+    /// # Errors
+    /// See [`SourceError`].
+    pub fn named(name: &str) -> Result<Self, SourceError> {
+        if name.is_empty() || name.contains(['$', '\0']) || name.starts_with("system.") {
+            return Err(SourceError::Name(name.to_owned()));
+        }
+        let found = ALL.iter().find(|collection| collection.name == name).map(|collection| collection.source);
+        match found {
+            Some(Source::Allowed) => Ok(Self { name: name.to_owned(), hidden: None }),
+            Some(Source::Without(field)) => Ok(Self { name: name.to_owned(), hidden: Some(field) }),
+            Some(Source::Refused) => Err(SourceError::Ours(name.to_owned())),
+            None if is_of_a_family(name) => Err(SourceError::Ours(name.to_owned())),
+            None => Ok(Self { name: name.to_owned(), hidden: None }),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The field of its documents that no task may get or be chosen by.
+    pub const fn hidden(&self) -> Option<&'static str> {
+        self.hidden
+    }
+}
+
+/// Whether the name begins like that of a collection of ours that is no source, up to a dot.
+fn is_of_a_family(name: &str) -> bool {
+    fn family(name: &str) -> &str {
+        name.split('.').next().unwrap_or(name)
+    }
+    ALL.iter()
+        .any(|collection| collection.source == Source::Refused && family(collection.name) == family(name))
+}
+
+/// What MongoDB calls what users may do.
+const INDEX: &str = "createIndex";
+const FIND: &str = "find";
+const INSERT: &str = "insert";
+const REMOVE: &str = "remove";
+const UPDATE: &str = "update";
+
+/// Declares each as a constant, and all of them as [`ALL`].
+macro_rules! collections {
+    ($($(#[$attribute:meta])* $constant:ident = $declared:expr;)*) => {
+        $($(#[$attribute])* pub const $constant: Collection = $declared;)*
+
+        /// All of them, in the order in which the documentation and the page about the server have them.
+        pub const ALL: &[Collection] = &[$($constant),*];
+    };
+}
+
+collections! {
+    /// Disbatch 4 design, Database Collections.
+    TASKS = Collection::new("tasks", "tasks that are not archived")
+        .source(Source::Without(secrets::FIELD))
+        .indexed(indexes::of_tasks)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, "listIndexes", REMOVE, UPDATE])
+        .runner(&[FIND, UPDATE])
+        .balance(&[FIND]);
+    /// The janitor archives and deletes by the policy of queues. A runner looks there for a result whose confirmation was
+    /// lost, if the janitor was faster.
+    ARCHIVE = Collection::new("tasks.archive", "archived tasks")
+        .indexed(indexes::of_archive)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND]);
+    /// A DEN writes for its runners, and keeps what is left of one that died.
+    ATTEMPTS = Collection::new("tasks.attempts", "earlier attempts")
+        .indexed(indexes::of_attempts)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND, INSERT, REMOVE, UPDATE]);
+    /// Disbatch 4 design, GridFS.
+    FILES = Collection::new("tasks.files", "large output")
+        .indexed(indexes::of_output_files)
+        .den(&[INDEX, INSERT, REMOVE])
+        .web(&[INSERT, REMOVE])
+        .runner(&[INSERT, REMOVE]);
+    /// Disbatch 4 design, GridFS.
+    CHUNKS = Collection::new("tasks.chunks", "large output, in pieces")
+        .indexed(indexes::of_output_chunks)
+        .den(&[INDEX, INSERT, REMOVE])
+        .web(&[INSERT, REMOVE])
+        .runner(&[INSERT, REMOVE]);
+    /// See [`crate::live`].
+    LIVE = Collection::new("tasks.live", "the newest output of running tasks")
+        .indexed(indexes::of_live)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND, INSERT, REMOVE, UPDATE]);
+    /// See [`crate::task`].
+    TOMBSTONES = Collection::new("tasks.deleting", "tasks that are being deleted, and lately were")
+        .indexed(indexes::of_tombstones)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// Disbatch 4 design, Database Collections.
+    QUEUES = Collection::new("queues", "queues")
+        .source(Source::Allowed)
+        .indexed(indexes::of_queues)
+        .den(&[INDEX])
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND])
+        .balance(&[FIND, UPDATE]);
+    /// Disbatch 4 design, Database Collections.
+    NODES = Collection::new("nodes", "nodes, and what they say of themselves")
+        .source(Source::Allowed)
+        .indexed(indexes::of_nodes)
+        .den(&[INDEX, INSERT, UPDATE])
+        .web(&[REMOVE, UPDATE]);
+    /// Disbatch 4 design, Balance.
+    BALANCE = Collection::new("balance", "what QueueBalance goes by")
+        .web(&[INSERT, UPDATE])
+        .balance(&[FIND, INSERT, UPDATE]);
+    /// See [`crate::balance`].
+    BALANCE_LEASE = Collection::new("balance.lease", "which QueueBalance works")
+        .balance(&[FIND, INSERT, UPDATE]);
+    /// See [`crate::bulk`].
+    BULK = Collection::new("bulk", "bulk jobs")
+        .indexed(indexes::of_bulk)
+        .den(&[INDEX])
+        .web(&[INSERT, UPDATE]);
+    /// Nobody can change or remove what is there. The server removes entries when they are as old as the DEN tells it.
+    AUDIT = Collection::new("audit", "who has changed what")
+        .indexed(indexes::of_audit)
+        .den(&["collMod", INDEX])
+        .web(&[INSERT]);
+    /// See [`crate::counters`].
+    COUNTERS = Collection::new("counters", "how many tasks of a queue have which status")
+        .den(&[INSERT, UPDATE])
+        .web(&[INSERT, UPDATE])
+        .runner(&[FIND, INSERT, UPDATE]);
+    /// See [`crate::series`].
+    SERIES = Collection::new("series", "what happened in each minute")
+        .indexed(indexes::of_series)
+        .den(&[INDEX, INSERT, UPDATE])
+        .web(&[INSERT, UPDATE])
+        .runner(&[INSERT, UPDATE]);
+    /// See [`crate::lease`].
+    LEASES = Collection::new("leases", "which DEN does what one does for all")
+        .den(&[INSERT, UPDATE]);
+    /// A DEN makes the tasks of schedules, and tells these how they have ended.
+    SCHEDULES = Collection::new("schedules", "schedules")
+        .indexed(indexes::of_schedules)
+        .den(&[INDEX, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND]);
+    /// See [`crate::schedules`].
+    CALENDARS = Collection::new("calendars", "days that schedules leave out or keep to")
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// See [`crate::admission`].
+    ADMISSION = Collection::new("admission", "what is refused or held, and until when")
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// See [`crate::tenants`].
+    TENANTS = Collection::new("tenants", "tenants and their limits")
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// See [`crate::gates`].
+    LOCKS = Collection::new("locks", "locks that tasks hold")
+        .indexed(indexes::of_locks)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, UPDATE]);
+    /// A DEN inserts elements of arrays that are missing, and ends arrays.
+    ARRAYS = Collection::new("arrays", "arrays of tasks")
+        .indexed(indexes::of_arrays)
+        .den(&[INDEX, UPDATE])
+        .web(&[INSERT, UPDATE]);
+    /// See [`crate::rate`].
+    RATES = Collection::new("rates", "how many tasks of a queue or group started lately")
+        .indexed(indexes::of_rates)
+        .den(&[INDEX, INSERT, UPDATE]);
+    /// See [`crate::fair`].
+    TURNS = Collection::new("queue_turns", "whose turn it is in fair queues")
+        .indexed(indexes::of_groups)
+        .den(&[INDEX, INSERT, UPDATE]);
+    /// What groups have had, also those whose tasks web services work on.
+    GROUPS = Collection::new("queue_groups", "what groups of fair queues have had")
+        .indexed(indexes::of_groups)
+        .den(&[INDEX, INSERT, UPDATE])
+        .web(&[INSERT, UPDATE])
+        .runner(&[INSERT, UPDATE]);
+    /// See [`crate::task`].
+    SUBMISSIONS = Collection::new("submissions", "submissions with an idempotency key")
+        .indexed(indexes::of_submissions)
+        .den(&[INDEX])
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// A DCI takes callbacks of web services and ends their tasks. A DEN ends those whose services are silent, with what these
+    /// have logged, and a runner one that was cancelled while its service took it.
+    CALLBACKS_LOG = Collection::new("callbacks.log", "what web services log")
+        .indexed(indexes::of_callbacks_log)
+        .den(&[INDEX, REMOVE])
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND, REMOVE]);
+    /// Some programs answer there.
+    RESULTS = Collection::new("results", "results that programs leave for their runner")
+        .runner(&[FIND, REMOVE]);
+    /// Only the DCI may define what nodes do.
+    WORKERS = Collection::new("workers", "plugins that the database defines")
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND]);
+    /// The janitor sweeps file sets, and versions of runs that have died are taken back.
+    FILE_SETS = Collection::new("filesets", "versions of file sets")
+        .indexed(indexes::of_file_sets)
+        .den(&[INDEX, UPDATE])
+        .web(&[INSERT, UPDATE])
+        .runner(&[FIND, INSERT, UPDATE]);
+    /// See [`crate::files`].
+    FILE_ENTRIES = Collection::new("filesets.entries", "the files of these versions")
+        .indexed(indexes::of_file_entries)
+        .den(&[INDEX, REMOVE])
+        .web(&[INSERT, REMOVE])
+        .runner(&[FIND, INSERT, REMOVE]);
+    /// See [`crate::files`].
+    FILE_CONTENTS = Collection::new("filesets.files", "contents of files")
+        .indexed(indexes::of_file_contents)
+        .den(&[INDEX, REMOVE, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE])
+        .runner(&[FIND, INSERT, REMOVE, UPDATE]);
+    /// See [`crate::files`].
+    FILE_CHUNKS = Collection::new("filesets.chunks", "these contents, in pieces")
+        .indexed(indexes::of_file_chunks)
+        .den(&[INDEX, REMOVE])
+        .web(&[INSERT, REMOVE])
+        .runner(&[FIND, INSERT, REMOVE]);
+    /// `disbatch user` and `disbatch token` work with the rights of the DCI, too.
+    USERS = Collection::new("accounts.users", "who may use the DCI")
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// See [`crate::accounts`].
+    SESSIONS = Collection::new("accounts.sessions", "who has logged in")
+        .indexed(indexes::of_sessions)
+        .den(&[INDEX])
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// See [`crate::accounts`].
+    TOKENS = Collection::new("accounts.tokens", "API tokens")
+        .indexed(indexes::of_tokens)
+        .den(&[INDEX])
+        .web(&[INSERT, REMOVE, UPDATE]);
+    /// What plugins write. A runner does so with its own user where plugins have none.
+    REPORTS = Collection::new("reports", "what plugins report")
+        .source(Source::Allowed)
+        .plugin(&[INSERT]);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn no_name_is_declared_twice() {
+        let names: BTreeSet<&str> = ALL.iter().map(|collection| collection.name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
+
+    #[test]
+    fn a_source_of_tasks_is_one_that_is_declared_so_or_nobody_of_ours() {
+        for collection in ALL {
+            assert_eq!(TaskSource::named(collection.name).is_ok(), collection.is_source(), "{collection:?}");
+        }
+        let ours = |name: &str| matches!(TaskSource::named(name), Err(SourceError::Ours(_)));
+        for name in [
+            "accounts",
+            "accounts.old",
+            "audit.2026",
+            "tasks.mine",
+            "workers.x",
+            "schedules.",
+            "filesets.a.b",
+        ] {
+            assert!(ours(name), "{name}");
+        }
+        for name in ["people", "my.accounts", "Accounts", "accounts2", "reports.2026", "queues2", "x.workers"]
+        {
+            assert_eq!(TaskSource::named(name).map(|source| source.hidden), Ok(None), "{name}");
+        }
+        for name in ["", "system.users", "system.profile", "a$b", "a\0b"] {
+            assert!(matches!(TaskSource::named(name), Err(SourceError::Name(_))), "{name}");
+        }
+        assert_eq!(TaskSource::named("tasks").unwrap().hidden(), Some("secure_params"));
+    }
+
+    /// The table of docs/operators.md.
+    fn table() -> String {
+        let users = Role::ALL.map(|role| format!("`{}`", role.user())).join(" | ");
+        let mut table = format!("| collection | what it holds | tasks may be made of it | {users} |\n");
+        table.push_str(&format!("|{}\n", " --- |".repeat(3 + Role::ALL.len())));
+        let every = ("every collection".to_owned(), "", String::new(), Role::ALL.map(of_all));
+        let each = ALL.iter().map(|collection| {
+            let source = match collection.source {
+                Source::Refused => "no".to_owned(),
+                Source::Allowed => "yes".to_owned(),
+                Source::Without(field) => format!("yes, without `{field}`"),
+            };
+            let actions = Role::ALL.map(|role| collection.actions(role));
+            (format!("`{}`", collection.name), collection.holds, source, actions)
+        });
+        for (name, holds, source, actions) in std::iter::once(every).chain(each) {
+            let cells = [name, holds.to_owned(), source];
+            let cells = cells.into_iter().chain(actions.map(|actions| actions.join(", ")));
+            let cells: Vec<String> = cells.map(|cell| format!(" {cell} ").replace("  ", " ")).collect();
+            table.push_str(&format!("|{}|\n", cells.join("|")));
+        }
+        table
+    }
+
+    #[test]
+    fn the_documentation_has_all_of_them() {
+        const MARKS: [&str; 2] = ["<!-- collections -->\n", "<!-- /collections -->"];
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/operators.md");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (before, rest) = text.split_once(MARKS[0]).unwrap();
+        let (documented, after) = rest.split_once(MARKS[1]).unwrap();
+        if std::env::var_os("DISBATCH_RENEW").is_some() {
+            std::fs::write(path, format!("{before}{}{}{}{after}", MARKS[0], table(), MARKS[1])).unwrap();
+        } else {
+            assert_eq!(documented, table(), "docs/operators.md: run this test with DISBATCH_RENEW=1");
+        }
+    }
+}

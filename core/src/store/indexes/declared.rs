@@ -1,0 +1,267 @@
+//! The indexes of each collection.
+
+use std::time::Duration;
+
+use bson::doc;
+
+use super::Index;
+use crate::task::pages;
+use crate::{arrays, fair, live, rate, series};
+
+/// How long an idempotency key is remembered.
+const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How long it is remembered that there was a version of a file set, so that its number does not come again at once.
+const FILE_SETS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// How long it is remembered that a task was deleted, for movers that had read it before.
+const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
+
+/// Those of Disbatch come first: of two that serve a query as well, the server takes the older one, and the order in
+/// which tasks are found is that of the index. The others hold the few tasks that are on their way, save two for pages.
+pub(in crate::store) fn of_tasks() -> Vec<Index> {
+    let mut indexes = vec![
+        Index::of_disbatch(doc! { "node": 1, "status": 1, "queue": 1 }),
+        Index::of_disbatch(doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 }),
+        Index::of_disbatch(doc! { "node": 1, "status": 1, "queue": 1, "_id": -1 }),
+        Index::of_disbatch(doc! { "queue": 1, "status": 1 }),
+    ];
+    indexes.extend(of_claims());
+    indexes.extend(of_gates());
+    indexes.extend(of_policies());
+    indexes.extend(of_scheduled_tasks());
+    indexes
+}
+
+fn of_claims() -> Vec<Index> {
+    let taken = doc! { "status": { "$gte": -1, "$lte": 0 } };
+    vec![
+        // A place in a queue is taken once: this keeps `threads`, however many DENs claim at once.
+        Index::on(doc! { "queue": 1, "slot": 1 })
+            .unique()
+            .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "slot": { "$exists": true } }),
+        // Who has tasks of its own, and not those that web services work on: these may be many.
+        Index::on(doc! { "node": 1, "status": 1, "external.detached": 1 }).only(taken.clone()),
+        Index::on(doc! { "lease_until": 1 }).only(taken),
+        Index::on(doc! { "run_at": 1 }).only(doc! { "status": -7 }),
+        // By status first: those that must not have a place are found without reading the others.
+        Index::on(doc! { "status": 1, "slot": 1 }).only(doc! { "slot": { "$exists": true } }),
+        // By status first: the deadlines of tasks that wait, and not those of ended ones.
+        Index::on(doc! { "status": 1, "deadline": 1 }).only(doc! { "deadline": { "$exists": true } }),
+        // Pages in the order of ids, for the two phases that grow. A task moves from one to the other once, unless
+        // it is given back or tried again.
+        Index::on(pages::queued_index()).only(doc! { "status": { "$lte": -2 } }),
+        Index::on(pages::completed_index()).only(doc! { "status": { "$gte": 1 } }),
+        // At most one task with a key waits or runs in a queue.
+        Index::on(doc! { "queue": 1, "unique": 1 }).unique().only(doc! {
+            "unique": { "$exists": true }, "status": { "$in": [-7, -4, -2, -1, 0] },
+        }),
+    ]
+}
+
+/// Blocked tasks by what they wait for, and what changes that; arrays and tenants.
+fn of_gates() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "gate": 1, "_id": 1 }).only(doc! { "status": -4, "gate": { "$exists": true } }),
+        Index::on(doc! { "waiting_for": 1, "_id": 1 })
+            .only(doc! { "status": -4, "waiting_for": { "$exists": true } }),
+        Index::on(doc! { "needs_lock": 1, "_id": 1 })
+            .only(doc! { "status": -4, "needs_lock": { "$exists": true } }),
+        Index::on(doc! { "dependents": 1, "status": 1 }).only(doc! { "dependents": true }),
+        Index::on(doc! { "holds_locks": 1, "status": 1 }).only(doc! { "holds_locks": true }),
+        after(),
+        elements(),
+        // What a tenant has that waits or runs, and under which reservation it came.
+        Index::on(doc! { "tenant": 1, "status": 1, "reserved": 1 })
+            .only(doc! { "tenant": { "$exists": true }, "status": { "$lte": 0 } }),
+    ]
+}
+
+/// Tasks of queues that are fair or go by priority.
+fn of_policies() -> Vec<Index> {
+    let queued = |field: &str| doc! { "status": -2, field: { "$exists": true } };
+    vec![
+        Index::on(fair::index_of_groups()).only(queued("group")),
+        Index::on(fair::index_of_priorities()).only(queued("priority")),
+        // A place in a group is taken once: this keeps `group_threads`, as the one over places of queues keeps `threads`.
+        Index::on(doc! { "queue": 1, "group": 1, "group_slot": 1 })
+            .unique()
+            .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "group_slot": { "$exists": true } }),
+    ]
+}
+
+fn of_scheduled_tasks() -> Vec<Index> {
+    vec![
+        // A time has one task, whoever makes it.
+        of_times().unique(),
+        Index::on(doc! { "schedule": 1, "status": 1 }).only(doc! { "schedule": { "$exists": true } }),
+        Index::on(doc! { "unsettled": 1, "status": 1 }).only(doc! { "unsettled": true }),
+    ]
+}
+
+fn of_times() -> Index {
+    Index::on(doc! { "schedule": 1, "scheduled_for": 1 }).only(doc! { "scheduled_for": { "$exists": true } })
+}
+
+/// What comes after a task, for pictures.
+fn after() -> Index {
+    Index::on(doc! { "after": 1 }).only(doc! { "after": { "$exists": true } })
+}
+
+/// Elements of an array: by status first, to find one that has not ended.
+fn elements() -> Index {
+    Index::on(doc! { "array.id": 1, "status": 1, "array.index": 1 })
+        .only(doc! { "array.id": { "$exists": true } })
+}
+
+pub(in crate::store) fn of_archive() -> Vec<Index> {
+    vec![
+        after(),
+        elements(),
+        Index::on(doc! { "queue": 1, "status": 1 }),
+        Index::on(doc! { "mtime": 1 }),
+        // Copies whose move has not come to its end.
+        Index::on(doc! { "moving": 1 }).sparse(),
+        of_times(),
+    ]
+}
+
+pub(in crate::store) fn of_attempts() -> Vec<Index> {
+    vec![Index::on(doc! { "task": 1, "attempt": 1 }).unique()]
+}
+
+pub(in crate::store) fn of_output_files() -> Vec<Index> {
+    vec![Index::of_disbatch(doc! { "filename": 1, "metadata.task_id": 1 })]
+}
+
+pub(in crate::store) fn of_output_chunks() -> Vec<Index> {
+    vec![Index::of_disbatch(doc! { "files_id": 1, "n": 1 }).unique()]
+}
+
+/// A stream of which nothing was written for a while belongs to nobody.
+pub(in crate::store) fn of_live() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 }),
+        Index::on(doc! { "at": 1 }).expire(live::FORGOTTEN_AFTER),
+    ]
+}
+
+pub(in crate::store) fn of_tombstones() -> Vec<Index> {
+    vec![Index::on(doc! { "done": 1 }).expire(TOMBSTONES_KEPT)]
+}
+
+pub(in crate::store) fn of_queues() -> Vec<Index> {
+    vec![Index::of_disbatch(doc! { "name": 1 }).unique()]
+}
+
+pub(in crate::store) fn of_nodes() -> Vec<Index> {
+    vec![
+        Index::of_disbatch(doc! { "node": 1 }).unique(),
+        Index::on(doc! { "state": 1, "seen": 1 }).only(doc! { "seen": { "$type": "date" } }),
+    ]
+}
+
+pub(in crate::store) fn of_bulk() -> Vec<Index> {
+    vec![Index::on(doc! { "state": 1, "lease_until": 1 })]
+}
+
+/// The one by which the server removes entries is [`Store::keep_audit`]'s.
+pub(in crate::store) fn of_audit() -> Vec<Index> {
+    vec![Index::on(doc! { "at": 1, "_id": 1 }), Index::on(doc! { "user": 1, "at": 1, "_id": 1 })]
+}
+
+pub(in crate::store) fn of_series() -> Vec<Index> {
+    vec![Index::on(doc! { "at": 1 }).expire(series::KEPT)]
+}
+
+pub(in crate::store) fn of_schedules() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "tenant": 1 }).only(doc! { "tenant": { "$exists": true } }),
+        Index::on(doc! { "name": 1 }).unique(),
+        Index::on(doc! { "next": 1 }).only(doc! { "next": { "$type": "date" } }),
+        Index::on(doc! { "firing_at": 1 }).only(doc! { "firing_at": { "$type": "date" } }),
+    ]
+}
+
+pub(in crate::store) fn of_locks() -> Vec<Index> {
+    vec![Index::on(doc! { "dirty": 1 }).only(doc! { "dirty": true })]
+}
+
+/// Arrays that are open, and those that are done.
+pub(in crate::store) fn of_arrays() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "work": 1 }).only(doc! { "work": true }),
+        Index::on(doc! { "looked": 1 }).only(doc! { "state": "done" }),
+        Index::on(doc! { "gone": 1 }).expire(arrays::KEPT).only(doc! { "state": "done" }),
+    ]
+}
+
+pub(in crate::store) fn of_rates() -> Vec<Index> {
+    vec![Index::on(doc! { "full": 1 }).expire(rate::KEPT)]
+}
+
+/// Of `queue_turns` and `queue_groups`.
+pub(in crate::store) fn of_groups() -> Vec<Index> {
+    vec![Index::on(doc! { "at": 1 }).expire(fair::KEPT)]
+}
+
+pub(in crate::store) fn of_submissions() -> Vec<Index> {
+    vec![Index::on(doc! { "at": 1 }).expire(SUBMISSIONS_KEPT)]
+}
+
+/// What web services log, in its order, and what was left behind of it.
+pub(in crate::store) fn of_callbacks_log() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "task": 1, "attempt": 1, "n": 1 }).unique(),
+        Index::on(doc! { "at": 1, "task": 1, "attempt": 1 }),
+    ]
+}
+
+pub(in crate::store) fn of_file_sets() -> Vec<Index> {
+    vec![
+        // Of several who open a version of a set, each gets another number.
+        Index::on(doc! { "name": 1, "version": -1 }).unique(),
+        Index::on(doc! { "state": 1, "touched": 1 }),
+        // What there is of a set is found, listed and summed up by this one, without those that are gone.
+        Index::on(doc! { "state": 1, "name": 1, "version": -1, "tenant": 1, "bytes": 1, "_id": 1 }),
+        // Those that are gone and still have entries.
+        Index::on(doc! { "state": 1, "emptied": 1 }).only(doc! { "state": "gone" }),
+        Index::on(doc! { "task": 1 }).only(doc! { "task": { "$exists": true } }),
+        Index::on(doc! { "expires": 1 }).only(doc! { "expires": { "$type": "date" } }),
+        Index::on(doc! { "emptied": 1 }).expire(FILE_SETS_KEPT),
+    ]
+}
+
+pub(in crate::store) fn of_file_entries() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "set": 1, "path": 1 }).unique(),
+        // Which versions have a content, whose they are before anything else: `files/known.rs` steps from one to the next.
+        Index::on(doc! { "file": 1, "tenant": 1, "set": 1 }),
+    ]
+}
+
+pub(in crate::store) fn of_file_contents() -> Vec<Index> {
+    vec![
+        // Equal files are stored once, and of each who sends one, it is one upload that goes on.
+        Index::on(doc! { "filename": 1 }).unique().only(doc! { "state": "done" }),
+        Index::on(doc! { "filename": 1, "by": 1 }).unique().only(doc! { "state": "open" }),
+        Index::on(doc! { "filename": 1, "state": 1 }),
+        Index::on(doc! { "loose": 1 }).only(doc! { "loose": { "$type": "date" } }),
+    ]
+}
+
+pub(in crate::store) fn of_file_chunks() -> Vec<Index> {
+    vec![Index::on(doc! { "files_id": 1, "n": 1 }).unique()]
+}
+
+pub(in crate::store) fn of_sessions() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "user": 1 }),
+        // Sessions are of no use after that; this only tidies up.
+        Index::on(doc! { "expires": 1 }).expire(Duration::ZERO),
+    ]
+}
+
+pub(in crate::store) fn of_tokens() -> Vec<Index> {
+    vec![Index::on(doc! { "user": 1 })]
+}
