@@ -262,7 +262,10 @@ impl Store {
             match &outcome {
                 // They may still be inserted: a server may be at it.
                 Err(SubmitError::Store(error)) if error.is_transient() => {}
-                Ok(_) | Err(SubmitError::Store(_)) => self.settle_reservation(reservation).await,
+                // Of those of a collection, some may be there.
+                Ok(_) | Err(SubmitError::Store(_) | SubmitError::OverBudget(_)) => {
+                    self.settle_reservation(reservation).await;
+                }
                 // None of them is there.
                 Err(_) => self.retract(&admitted).await,
             }

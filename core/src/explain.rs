@@ -1,6 +1,7 @@
 //! Why a task does not run, how it runs, or how it ended: facts in, sentences for an operator out. Pure; the facts
 //! are gathered by [`crate::store::Store::facts_of_task`].
 
+mod aside;
 mod blocked;
 mod ended;
 mod external;
@@ -10,6 +11,7 @@ mod queue;
 mod started;
 mod words;
 
+pub use aside::unreadable;
 pub use facts::{Ahead, Facts, Share};
 
 use crate::accounts::Reach;
@@ -64,12 +66,15 @@ pub struct Explanation {
 /// Explains a task.
 pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
     let status = facts.task.status;
-    let gates = match status {
+    let mut gates = match status {
         Status::Claimed => started::claimed(facts),
         Status::Running => started::running(facts),
         ended if ended.has_ended() => ended::gates(facts),
         _ => waiting(facts, reader), // All others are not claimed, or not yet.
     };
+    if let Some(aside) = facts.aside.as_ref().filter(|aside| aside::counts(facts, aside)) {
+        gates.insert(0, aside::gate(status, aside));
+    }
     let closed = gates.iter().find(|gate| !gate.open && gate.name != nodes::ONE);
     let summary = match closed.or(gates.first()) {
         Some(gate) if closed.is_some() || status.has_ended() || status == Status::Running => {

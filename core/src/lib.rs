@@ -10,6 +10,7 @@ pub mod admission;
 pub mod arrays;
 pub mod audit;
 pub mod balance;
+pub mod budget;
 pub mod bulk;
 pub mod callbacks;
 pub mod cgroup;

@@ -72,6 +72,8 @@ pub struct Beat {
     pub addresses: Addresses,
     /// Another DEN that uses its name, too.
     pub rival: Option<String>,
+    /// How many tasks it leaves alone for now, as nothing can be done with them.
+    pub aside: usize,
     /// What its host is like.
     pub stats: Stats,
 }
@@ -177,6 +179,7 @@ impl Store {
             "labels": beat.labels.document(),
             "addresses": beat.addresses.document(),
             "wants": beat.wants.iter().map(|queue| Bson::from(queue.0)).collect::<Vec<_>>(),
+            "aside": i64::try_from(beat.aside).unwrap_or(i64::MAX),
         };
         let mut unset = Document::new();
         let mut only_if = |name: &str, value: Option<Bson>| match value {
@@ -322,8 +325,10 @@ fn alive() -> Document {
     doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } }
 }
 
+/// Of an odd entry it is the time itself, so that no entry is in the way of the others.
 fn until_silent() -> Document {
-    doc! { "$add": ["$seen", "$lease_ms"] }
+    let lease = doc! { "$convert": { "input": "$lease_ms", "to": "int", "onError": 0, "onNull": 0 } };
+    doc! { "$cond": [{ "$eq": [{ "$type": "$seen" }, "date"] }, { "$add": ["$seen", lease] }, "$$NOW"] }
 }
 
 fn silent_nodes() -> Document {

@@ -48,10 +48,11 @@ pub(crate) use settle::may_be_unsettled;
 pub use spec::{CalendarUse, Rule, Spec, SpecError};
 pub use zone::{Change, Fold, Gap, Zone};
 
+use crate::budget::OverBudget;
 use crate::model::{QueueId, TaskId};
 use crate::store::collections;
 use crate::store::{Store, StoreError, Stored};
-use crate::task::TaskOptions;
+use crate::task::{TaskOptions, within_budget};
 use crate::tenants::{Busy, OverQuota};
 
 /// The collection of schedules.
@@ -82,6 +83,16 @@ pub enum Overlap {
     Queue,
     /// The earlier ones are cancelled, and the new one waits until they have ended.
     Cancel,
+}
+
+impl Settings {
+    /// Sees to it that tasks of these can go through their whole life.
+    ///
+    /// # Errors
+    /// They cannot. Names what of them is too large.
+    pub(crate) fn within_budget(&self) -> Result<(), OverBudget> {
+        within_budget(&self.options, std::slice::from_ref(&self.params))
+    }
 }
 
 impl Overlap {
@@ -245,6 +256,9 @@ pub enum ScheduleError {
     /// Its tenant would have more than it may.
     #[error(transparent)]
     OverQuota(#[from] OverQuota),
+    /// Its tasks would have more than they have room for in their life.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     /// Too many do something for its tenant at once.
     #[error(transparent)]
     Busy(#[from] Busy),

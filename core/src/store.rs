@@ -4,6 +4,7 @@
 //! Every write that decides a task's fate is acknowledged by a majority of the replica set.
 
 mod altered;
+mod blame;
 pub mod collections;
 pub(crate) mod error;
 mod indexes;
@@ -22,6 +23,7 @@ use mongodb::{Client, Collection, Database};
 
 pub(crate) use crate::model::stored::Stored;
 pub use altered::Altered;
+pub use blame::Blame;
 pub use error::{StoreError, WriteFailure};
 
 use crate::admission::Memory;
@@ -31,6 +33,7 @@ use crate::counters::Counters;
 use crate::fair::Ledger;
 use crate::notebook::Notebook;
 use crate::series::Series;
+use crate::task::aside;
 use collections::{ARCHIVE, ATTEMPTS, BALANCE, CHUNKS, FILES, NODES, QUEUES, REPORTS, SUBMISSIONS, TASKS};
 
 /// How long an operation waits for a reachable server before it fails.
@@ -52,6 +55,7 @@ pub struct Store {
     pub(crate) series: Arc<Notebook<Series>>,
     pub(crate) groups: Arc<Notebook<Ledger>>,
     pub(crate) admission: Arc<Memory>,
+    aside: Arc<aside::Memory>,
 }
 
 impl Store {
@@ -77,7 +81,7 @@ impl Store {
         };
         let (clock, groups) = (Arc::new(SystemClock), Arc::new(Notebook::of_daemon()));
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        Ok(Self { database, clock, counters, series, groups, admission })
+        Ok(Self { database, clock, counters, series, groups, admission, aside: Arc::default() })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
@@ -85,7 +89,7 @@ impl Store {
         let (counters, series) = (Counters::of_daemon(), Notebook::of_daemon());
         let groups = Arc::new(Notebook::of_daemon());
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        Self { database, clock, counters, series, groups, admission }
+        Self { database, clock, counters, series, groups, admission, aside: Arc::default() }
     }
 
     /// Asks the server for a sign of life.
@@ -121,6 +125,10 @@ impl Store {
 
     pub(crate) fn database(&self) -> &Database {
         &self.database
+    }
+
+    pub(crate) fn aside(&self) -> &aside::Memory {
+        &self.aside
     }
 
     pub(crate) fn nodes(&self) -> Collection<Stored> {

@@ -5,6 +5,7 @@
 
 mod ahead;
 pub(crate) mod archive;
+pub(crate) mod aside;
 mod attempts;
 mod batch;
 mod cancel;
@@ -40,6 +41,7 @@ mod waiting;
 
 pub use ahead::Ahead;
 pub use archive::Archived;
+pub use aside::{SetAside, Unfit};
 pub use batch::{RunWrite, Written};
 pub use cancel::{CancelRequest, Cancelled};
 pub use claim::{Batch, Claim, Claimant, Unclaimed};
@@ -54,7 +56,7 @@ pub use search::TaskQuery;
 pub use start::{Start, Started};
 pub use steer::Prioritised;
 pub use storage::STORAGE;
-pub use submit::{Once, StartAt, SubmitError, Submitted, SubmittedArray, TaskOptions};
+pub use submit::{Once, StartAt, SubmitError, Submitted, SubmittedArray, TaskOptions, within_budget};
 pub use sweep::Swept;
 pub use upkeep::{Outlook, Question};
 pub use waiting::Waiting;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use disbatch_core::budget::{DOCUMENT, OverBudget};
 use disbatch_core::gates::MOST_LINKS;
 use disbatch_core::model::TaskId;
-use disbatch_core::store::StoreError;
+use disbatch_core::store::{StoreError, WriteFailure};
 use disbatch_core::task::SubmitError;
 use disbatch_core::tenants::{Busy, OverQuota};
 use serde_json::{Value, json};
@@ -193,9 +194,12 @@ impl From<StoreError> for HttpError {
             tracing::error!(%error, "a request failed");
             return Self::new(StatusCode::SERVICE_UNAVAILABLE, "the database refuses this server");
         }
-        if error.write_failure().is_some_and(|failure| failure.is_too_large()) || is_refused_by_driver(&error)
-        {
-            return Self::bad_request("the document would be larger than the database takes");
+        if let Some(failure) = error.write_failure().filter(WriteFailure::is_too_large) {
+            return Self::new(StatusCode::PAYLOAD_TOO_LARGE, failure.message);
+        }
+        if is_refused_by_driver(&error) {
+            let message = format!("the document would be larger than {DOCUMENT} bytes");
+            return Self::new(StatusCode::PAYLOAD_TOO_LARGE, message);
         }
         tracing::error!(%error, "a request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error, see the server's log")
@@ -233,6 +237,7 @@ impl From<SubmitError> for HttpError {
                 let body = json!({ "error": error.to_string(), REJECTED: rule });
                 Self::with_body(StatusCode::SERVICE_UNAVAILABLE, body)
             }
+            SubmitError::OverBudget(over) => over.into(),
             SubmitError::OverQuota(over) => over.into(),
             SubmitError::Busy(busy) => busy.into(),
         }
@@ -242,6 +247,15 @@ impl From<SubmitError> for HttpError {
 impl From<Busy> for HttpError {
     fn from(busy: Busy) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, busy.to_string())
+    }
+}
+
+impl From<OverBudget> for HttpError {
+    fn from(over: OverBudget) -> Self {
+        let body = json!({
+            "error": over.to_string(), "field": over.field, "bytes": over.bytes, "limit": over.limit,
+        });
+        Self::with_body(StatusCode::PAYLOAD_TOO_LARGE, body)
     }
 }
 

@@ -38,8 +38,9 @@ const OF_TASK: [&str; 23] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 21] = [
+const OF_NODE: [&str; 22] = [
     "addresses",
+    "aside",
     "attention",
     "draining",
     "engines",

@@ -34,6 +34,7 @@ impl From<ScheduleError> for HttpError {
         match error {
             ScheduleError::Store(error) => error.into(),
             ScheduleError::OverQuota(over) => over.into(),
+            ScheduleError::OverBudget(over) => over.into(),
             ScheduleError::Busy(busy) => busy.into(),
             ScheduleError::NameTaken(_) => Self::conflict(error.to_string()),
             ScheduleError::SealedForAnotherQueue => {

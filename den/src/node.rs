@@ -13,7 +13,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::{Config, QueueIds};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, QueueId};
+use disbatch_core::model::{NodeName, QueueId, TaskId};
 use disbatch_core::node::Beat;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Ahead, Claim};
@@ -93,6 +93,8 @@ pub struct Node {
     unsettled: Vec<Exit>,
     /// Claims that a runner on its way out has not taken.
     refused: Vec<Claim>,
+    /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
+    pub(crate) unstarted: HashSet<TaskId>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
     pub(crate) uncertain: bool,
     /// Since when the database has been there without a gap.
@@ -154,6 +156,7 @@ impl Node {
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
             unsettled: Vec::new(),
             refused: Vec::new(),
+            unstarted: HashSet::new(),
             uncertain: false,
             continuity: Continuity::default(),
             inspected: Instant::now(),
@@ -291,8 +294,17 @@ impl Node {
                     self.unsettled.push(Exit { result: None, ..exit });
                 }
                 Err(error) => {
-                    self.unsettled.push(exit);
-                    return Err(error);
+                    if !error.is_about_one() {
+                        self.unsettled.push(exit);
+                        return Err(error);
+                    }
+                    if let Some(claim) = &exit.claim {
+                        self.store
+                            .set_aside(claim.task, &format!("its run cannot be looked after: {error}"))
+                            .await;
+                    }
+                    self.tidy_after(&exit);
+                    self.launcher.ended(&exit);
                 }
             }
         }
@@ -382,6 +394,7 @@ impl Node {
             labels: self.config.labels.clone(),
             addresses: crate::addresses::of(&self.config),
             rival: self.rivals.now(Instant::now()),
+            aside: self.store.count_aside(),
             stats: crate::stats::read(),
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;

@@ -82,14 +82,23 @@ impl Node {
                 %task, retry_in_s = pause.as_secs(), "a runner ended without starting its task ({how}); \
                  the task is given back"
             );
+            if !self.unstarted.insert(task) {
+                // It may be the task that its runners end of.
+                self.store.set_aside(task, &why).await;
+            }
             return Ok(());
         }
+        self.unstarted.remove(&task);
         // It got as far as its task, so launching works.
         self.launches.worked();
         if self.launcher.has_another(task, exit.process.serial) {
             return Ok(());
         }
-        let Some(stored) = self.store.find_task(task).await? else { return Ok(()) };
+        let stored = match self.store.find_task(task).await {
+            Err(error) if error.is_about_one() => return self.end_unreadable(claim, exit, error).await,
+            stored => stored?,
+        };
+        let Some(stored) = stored else { return Ok(()) };
         if is_detached(&stored) {
             // It has handed the task over to a web service.
             return Ok(());
@@ -103,13 +112,21 @@ impl Node {
             let wanted = Wanted { runner: stored.pid(), except: &except, ..Wanted::of(task, &self.ours) };
             self.await_death(wanted).await;
             let why = format!("its runner died ({how})");
-            let buried = self.store.bury(&stored, Evidence::ProcessGone, &why).await?;
-            report(task, buried, &why);
+            self.bury(&stored, Evidence::ProcessGone, &why).await?;
         } else {
             // It may have died after it had stored its result, and before it had tidied up.
             self.store.remove_live(task, Some(claim.attempt)).await?;
         }
         Ok(())
+    }
+
+    /// A run whose task cannot be read: not by its runner, and by nobody else either.
+    async fn end_unreadable(&self, claim: &Claim, exit: &Exit, error: StoreError) -> Result<(), StoreError> {
+        let task = claim.task;
+        let except = self.launcher.at_other_work(task);
+        let runner = i32::try_from(exit.process.pid).ok();
+        self.await_death(Wanted { runner, except: &except, ..Wanted::of(task, &self.ours) }).await;
+        self.store.end_run_unfit(claim, error).await
     }
 
     /// Stores what a dead runner had sent.
@@ -155,7 +172,15 @@ impl Node {
             self.await_death(wanted).await;
         }
         let why = "its runner was gone, or silent for longer than its lease";
-        report(task.id, self.store.bury(task, Evidence::LeaseExpired, why).await?, why);
+        self.bury(task, Evidence::LeaseExpired, why).await
+    }
+
+    /// Ends a run. One that cannot be ended is left alone for a while, and keeps no other from it.
+    pub(crate) async fn bury(&self, task: &Task, evidence: Evidence, why: &str) -> Result<(), StoreError> {
+        let buried = self.store.bury(task, evidence, why).await;
+        if let Some(buried) = self.store.unless_unfit(task.id, buried).await? {
+            report(task.id, buried, why);
+        }
         Ok(())
     }
 
@@ -169,7 +194,7 @@ impl Node {
             let oldest = long_ago(self.store.now(), limit);
             for task in self.store.unleased_runs(queue.id, oldest).await? {
                 let why = "it ran for longer than the queue's unleased_limit without a sign of life";
-                report(task.id, self.store.bury(&task, Evidence::TooOld(oldest), why).await?, why);
+                self.bury(&task, Evidence::TooOld(oldest), why).await?;
             }
         }
         Ok(())
@@ -197,7 +222,7 @@ impl Node {
 }
 
 /// Logs what became of a run that was ended.
-pub(crate) fn report(task: TaskId, buried: Buried, why: &str) {
+fn report(task: TaskId, buried: Buried, why: &str) {
     match buried {
         Buried::Orphaned => tracing::error!(%task, "{why}: orphaned"),
         Buried::Again => tracing::warn!(%task, "{why}: it will be tried again"),

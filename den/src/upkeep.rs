@@ -10,7 +10,6 @@ use disbatch_core::task::{Evidence, Outlook, Question, is_detached};
 
 use crate::external;
 use crate::node::Node;
-use crate::supervise::report;
 
 impl Node {
     /// Looks around and does what there is to do. Returns whether there is something to claim.
@@ -53,6 +52,7 @@ impl Node {
         self.judge(&outlook).await?;
         if self.inspected.elapsed() >= self.inspection_interval() {
             self.inspected = Instant::now();
+            self.store.mend_odd_leases(self.config.lease()).await?;
             self.remove_left_folders().await?;
             self.inspect_unleased().await?;
             if self.may_judge() {
@@ -174,7 +174,7 @@ impl Node {
                 let why = format!(
                     "its runner on {node} and that node have been silent for longer than their lease"
                 );
-                report(task.id, self.store.bury(task, Evidence::LeaseExpired, &why).await?, &why);
+                self.bury(task, Evidence::LeaseExpired, &why).await?;
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! The control channel: JSON lines that a plugin writes to the descriptor `DISBATCH_CONTROL_FD`.
 
 use bson::{Bson, Document};
+use disbatch_core::budget;
 use disbatch_core::model::{TaskId, to_document};
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -13,13 +14,13 @@ use crate::storage;
 const LONGEST_LINE: usize = 2 * 1024 * 1024;
 
 /// The largest structured result, as BSON.
-const LARGEST_RESULT: usize = 1024 * 1024;
+const LARGEST_RESULT: usize = budget::RESULT;
 
 /// The largest object of facts about a run, as BSON.
-const LARGEST_FACTS: usize = 16 * 1024;
+const LARGEST_FACTS: usize = budget::FACTS;
 
 /// The longest message of progress, in bytes: it is written into the task once a second.
-const LONGEST_MESSAGE: usize = 4 * 1024;
+const LONGEST_MESSAGE: usize = budget::MESSAGE;
 
 /// What the plugin has said.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! Where each stream goes: into the task, or to GridFS.
 
 use bson::Document;
+use disbatch_core::budget;
 use disbatch_core::config::Gfs;
 use disbatch_core::model::Task;
 
@@ -9,10 +10,10 @@ use disbatch_core::model::Task;
 const INLINE_LIMIT: u64 = 15 * 1024 * 1024;
 
 /// MongoDB's limit for a document.
-const DOCUMENT_LIMIT: u64 = 16 * 1024 * 1024;
+const DOCUMENT_LIMIT: u64 = budget::DOCUMENT as u64;
 
 /// Room for the fields that the end of a task adds.
-const RESERVE: u64 = 4 * 1024;
+const RESERVE: u64 = budget::END as u64;
 
 /// Where a stream goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 mod ear;
 
 use bson::{Bson, doc};
+use disbatch_core::budget;
 use disbatch_core::model::to_bson;
 use disbatch_core::task::STORAGE;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use serde_json::Value;
 pub use ear::Ear;
 
 /// The most that is saved, as BSON, in bytes.
-pub const LARGEST: usize = 1024 * 1024;
+pub const LARGEST: usize = budget::STORAGE;
 
 /// A value as it is stored.
 ///

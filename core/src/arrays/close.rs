@@ -150,8 +150,16 @@ impl Store {
         ] };
         let go = Transition::to(Status::Blocked, self.now()).set("gate", "new").unset("stood_down");
         let go = go.note("all elements of its array have ended").pipeline();
-        let before = self.tasks().find_one_and_update(waiting, go).projection(doc! { "status": 1 }).await;
-        let Some(before) = before.inspect_err(|_| self.doubt_counters())? else { return Ok(()) };
+        let before =
+            self.tasks().find_one_and_update(waiting.clone(), go).projection(doc! { "status": 1 }).await;
+        let before = match before.inspect_err(|_| self.doubt_counters()).map_err(StoreError::from) {
+            Err(error) if error.is_about_one() => {
+                self.end_unfit(last, &waiting, Status::Terminated, error).await?;
+                return Ok(());
+            }
+            before => before?,
+        };
+        let Some(before) = before else { return Ok(()) };
         let from = before.get("status").and_then(whole_number).map(Status::from_code);
         self.moved(queue, from, Some(Status::Blocked), 1);
         self.link_at_once(&[last]).await;
@@ -162,8 +170,14 @@ impl Store {
         let waiting = doc! { "_id": last, "status": Status::Blocked, "gate": GATE };
         let update = Transition::to(Status::Cancelled, self.now()).set("stood_down", true).end_of_block();
         let update = update.note("not all elements of its array have succeeded").pipeline();
-        let updated = self.tasks().update_one(waiting, update).await;
-        let updated = updated.inspect_err(|_| self.doubt_counters())?.matched_count;
+        let updated = self.tasks().update_one(waiting.clone(), update).await;
+        let updated = match updated.inspect_err(|_| self.doubt_counters()).map_err(StoreError::from) {
+            Err(error) if error.is_about_one() => {
+                self.end_unfit(last, &waiting, Status::Cancelled, error).await?;
+                return Ok(());
+            }
+            updated => updated?.matched_count,
+        };
         self.moved(queue, Some(Status::Blocked), Some(Status::Cancelled), updated);
         Ok(())
     }

@@ -125,7 +125,7 @@ impl Items {
     }
 
     /// The same from the element at this place on, counted from 0.
-    pub(super) fn starting_at(&self, place: u32) -> Box<dyn Iterator<Item = Bson> + Send + '_> {
+    pub(crate) fn starting_at(&self, place: u32) -> Box<dyn Iterator<Item = Bson> + Send + '_> {
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         match self {
             Self::Ranges(ranges) => {

@@ -17,7 +17,7 @@ use crate::rate::Standing;
 use crate::store::collections::{NODES, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
-use crate::task::{DETACHED, attached};
+use crate::task::{DETACHED, SetAside, attached};
 
 /// So many tasks ahead are counted; whether it is more does not matter.
 pub(super) const COUNTED: u64 = 1_000;
@@ -79,6 +79,8 @@ pub struct Facts {
     pub rate: Option<Standing>,
     /// What the rate of its group allows, likewise.
     pub group_rate: Option<Standing>,
+    /// Why it is set aside, if it is, or had to end without room for the reason.
+    pub aside: Option<SetAside>,
 }
 
 impl Facts {
@@ -151,7 +153,21 @@ impl Store {
         let waits = self.blocked_by(&task).await?;
         let held_by = self.rule_that_holds(&task).await?;
         let (rate, group_rate) = self.rates_of(&task, queue.as_ref()).await?;
-        Ok(Some(Facts { now, task, queue, shares, nodes, busy, ahead, waits, held_by, rate, group_rate }))
+        let aside = self.find_aside(id).await?;
+        Ok(Some(Facts {
+            now,
+            task,
+            queue,
+            shares,
+            nodes,
+            busy,
+            ahead,
+            waits,
+            held_by,
+            rate,
+            group_rate,
+            aside,
+        }))
     }
 
     async fn shares_of(&self, task: &Task) -> Result<Vec<Share>, StoreError> {

@@ -46,7 +46,25 @@ fn facts(task: Document, queue: Document) -> Facts {
         held_by: None,
         rate: None,
         group_rate: None,
+        aside: None,
     }
+}
+
+#[test]
+fn a_task_that_is_set_aside_says_so_first() {
+    let aside =
+        |seconds: i64| Some(crate::task::SetAside { at: at(seconds), reason: "too large".to_owned() });
+    let of = |task: Document, aside| explain(&Facts { aside, ..facts(task, doc! {}) });
+    let waiting = of(doc! {}, aside(-1));
+    assert!(waiting.summary.starts_with("It is set aside since "), "{}", waiting.summary);
+    assert!(waiting.summary.contains(": too large. "), "{}", waiting.summary);
+    assert!(!waiting.gates[0].open);
+    let changed_since = of(doc! { "history": [] }, aside(-9));
+    assert!(changed_since.gates.iter().all(|gate| gate.name != "aside"));
+    let ended = of(doc! { "status": -3 }, aside(-1));
+    assert!(ended.summary.contains("nothing else could be done with it: too large"), "{}", ended.summary);
+    let told = of(doc! { "status": -3, "history": [{ "note": "too large" }] }, aside(-1));
+    assert!(told.gates.iter().all(|gate| gate.name != "aside"), "its history says it");
 }
 
 fn node(name: &str, fields: Document) -> crate::model::Node {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::error::ErrorKind;
@@ -200,8 +200,12 @@ impl Store {
         &self,
         queue: QueueId,
     ) -> Result<HashMap<Arc<str>, Running>, StoreError> {
+        // Neither what is no time nor one that cannot be reckoned with.
+        let is_time = doc! { "$and": [
+            { "$eq": [{ "$type": "$mtime" }, "date"] }, { "$gt": ["$mtime", DateTime::from_millis(0)] },
+        ] };
         let since = doc! { "$cond": [
-            { "$eq": [{ "$type": "$mtime" }, "date"] }, { "$max": [0, { "$subtract": ["$$NOW", "$mtime"] }] }, 0,
+            is_time, { "$max": [0, { "$subtract": ["$$NOW", { "$min": ["$mtime", "$$NOW"] }] }] }, 0,
         ] };
         let pipeline = [
             doc! { "$match": { "queue": queue, "status": { "$in": [-1, 0] } } },

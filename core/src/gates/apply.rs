@@ -138,7 +138,7 @@ impl Store {
         to: Status,
     ) -> Result<u64, StoreError> {
         let update = update.end_of_block().pipeline();
-        let moved = self.update_each(ids, &still, update).await?;
+        let moved = self.update_each_or_end((ids, &still), update, to).await?;
         if let Some(queue) = queue {
             self.moved(queue, Some(Status::Blocked), Some(to), moved);
         }

@@ -24,7 +24,8 @@ impl Store {
     pub(super) async fn release_holders(&self) -> Result<Passed, StoreError> {
         let tasks = self.tasks();
         let only = doc! { "status": 1, "locks": 1, "lock_round": 1 };
-        let found = tasks.find(look::former_holders()).projection(only).limit(AT_ONCE);
+        let filter = self.without_left_alone(look::former_holders());
+        let found = tasks.find(filter).projection(only).limit(AT_ONCE);
         // Nobody else may have a lock because of an end that a failover takes back.
         let found = found.read_concern(ReadConcern::majority()).await?;
         let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
@@ -59,7 +60,7 @@ impl Store {
                 "_id": { "$in": ids }, "status": status, "lock_round": of_round(round), "holds_locks": true,
             };
             let update = doc! { "$unset": { "holds_locks": "", "awaited": "" } };
-            passed.unlocked += self.tasks().update_many(same, update).await?.modified_count;
+            passed.unlocked += self.update_found(same, update).await?;
         }
         passed.more = passed.unlocked > 0;
         parts.note(Ok(passed))?;

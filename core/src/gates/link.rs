@@ -84,7 +84,7 @@ impl Store {
         let parents: Vec<ObjectId> = parents.into_iter().collect();
         // Before they are looked at, and known to a majority, as is all that was written before: also that they are there.
         let unmarked = doc! { "_id": { "$in": &parents }, "dependents": { "$ne": true } };
-        self.tasks().update_many(unmarked, doc! { "$set": { "dependents": true } }).await?;
+        self.update_found(unmarked, doc! { "$set": { "dependents": true } }).await?;
         let states = self.parent_states(&parents).await?;
         self.apply("new", waiting, &states).await
     }

@@ -156,7 +156,7 @@ impl Store {
         let only = doc! { "status": 1, "mtime": 1, "attempt": 1 };
         let mut ended: Vec<Document> = Vec::new();
         for filter in look::ended_parents() {
-            let found = tasks.find(filter).projection(only.clone()).limit(ENDED);
+            let found = tasks.find(self.without_left_alone(filter)).projection(only.clone()).limit(ENDED);
             let found = found.read_concern(ReadConcern::majority()).await?;
             let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
             ended.extend(found);
@@ -175,10 +175,22 @@ impl Store {
                 "_id": field("_id"), "status": field("status"), "mtime": field("mtime"),
                 "attempt": field("attempt"), "dependents": true,
             };
-            tasks.update_one(same, update.clone()).into_future()
+            let told = tasks.update_one(same, update.clone());
+            async move { (field("_id"), told.await.map_err(StoreError::from)) }
         });
-        let told = futures::future::try_join_all(told).await?;
-        Ok(told.iter().map(|result| result.modified_count).sum())
+        let mut changed = 0;
+        for (id, told) in futures::future::join_all(told).await {
+            match told {
+                Ok(told) => changed += told.modified_count,
+                Err(error) if error.is_about_one() => {
+                    if let Some(id) = id.as_object_id() {
+                        self.set_aside(TaskId(id), &error.to_string()).await;
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(changed)
     }
 
     /// Lets those look again that wait for tasks which have left `tasks`.
@@ -190,7 +202,7 @@ impl Store {
             return Ok(());
         }
         let waiting = doc! { "status": Status::Blocked, "gate": "after", "waiting_for": { "$in": gone } };
-        self.tasks().update_many(waiting, doc! { "$set": { "gate": "new" } }).await?;
+        self.update_found(waiting, doc! { "$set": { "gate": "new" } }).await?;
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ impl Store {
         let after: Vec<ObjectId> = after.map(|task| task.id).collect();
         if !after.is_empty() {
             let still = doc! { "_id": { "$in": after }, "status": Status::Blocked, "gate": "after" };
-            self.tasks().update_many(still, doc! { "$set": { "gate": "new" } }).await?;
+            self.update_found(still, doc! { "$set": { "gate": "new" } }).await?;
         }
         let locks: BTreeSet<&str> = blocked.iter().filter_map(|task| task.needs.as_deref()).collect();
         for lock in locks {

@@ -82,14 +82,22 @@ impl Store {
     /// The database cannot be reached.
     #[operation(task = %claim.task)]
     pub async fn block_claim(&self, claim: &Claim) -> Result<Unclaimed, StoreError> {
-        let claimed = doc! {
-            "_id": claim.task, "node": &claim.node, "status": Status::Claimed, "attempt": claim.attempt,
-            "instance": &claim.instance,
-        };
+        let mut claimed = doc! { "_id": claim.task };
+        claimed.extend(claim.like());
         let update = Transition::to(Status::Blocked, self.now()).without_node().end_of_run().blocked_anew();
         let update = update.note("it was queued without its locks").pipeline();
-        let blocked = self.tasks().update_one(claimed, update).await;
-        let is_blocked = blocked.inspect_err(|_| self.doubt_counters())?.matched_count == 1;
+        let blocked = self.tasks().update_one(claimed, update).await.map_err(StoreError::from);
+        let is_blocked = match blocked {
+            Ok(blocked) => blocked.matched_count == 1,
+            Err(error) if error.is_about_one() => {
+                self.end_unfit(claim.task, &claim.like(), Status::Terminated, error).await?;
+                false
+            }
+            Err(error) => {
+                self.doubt_counters();
+                return Err(error);
+            }
+        };
         if !is_blocked {
             return Ok(Unclaimed::NotClaimed);
         }

@@ -123,6 +123,7 @@ impl Store {
         paused: bool,
     ) -> Result<Schedule, ScheduleError> {
         settings.check()?;
+        settings.within_budget()?;
         let named = Selector::Name(settings.name.clone());
         // The index that keeps names apart is made by DENs.
         if self.queue_of_schedule(&named).await?.is_some() {
@@ -161,6 +162,7 @@ impl Store {
         settings: &Settings,
     ) -> Result<Updated, ScheduleError> {
         settings.check()?;
+        settings.within_budget()?;
         let now = self.server_time().await?;
         let next = self.checked_next(settings, now).await?;
         let Some(before) = self.schedule(id).await? else { return Ok(Updated::NoSuchSchedule) };

@@ -113,13 +113,25 @@ impl Store {
         let ends = self.ends(filter, limit).await?;
         let mut settled = 0;
         for end in ends {
-            self.schedules().update_one(doc! { "_id": end.schedule }, told(&end)).await?;
+            if let Err(error) = self
+                .schedules()
+                .update_one(doc! { "_id": end.schedule }, told(&end))
+                .await
+                .map_err(StoreError::from)
+            {
+                // The schedule has no room for what the run has saved, or is odd: the others are told all the same.
+                if !error.is_about_one() {
+                    return Err(error);
+                }
+                self.set_aside(end.task, &format!("its schedule cannot be told of its end: {error}")).await;
+                continue;
+            }
             // If it was retried meanwhile, its next end is to be told, too.
             let still = doc! {
                 "_id": end.task, "unsettled": true, "status": end.status, "mtime": end.mtime.clone(),
             };
             let update = doc! { "$unset": { "unsettled": "" } };
-            settled += self.tasks().update_one(still, update).await?.modified_count;
+            settled += self.update_found(still, update).await?;
         }
         Ok(settled)
     }
@@ -129,7 +141,7 @@ impl Store {
             "status": 1, "mtime": 1, "started": 1, "schedule": 1, "scheduled_for": 1, STORAGE: 1,
         };
         let tasks = self.tasks();
-        let found = tasks.find(filter).projection(only).limit(limit);
+        let found = tasks.find(self.without_left_alone(filter)).projection(only).limit(limit);
         let found: Vec<Stored> = found.read_concern(ReadConcern::majority()).await?.try_collect().await?;
         let mut ends = Vec::new();
         for task in found {
@@ -138,7 +150,7 @@ impl Store {
                 // Nobody has to be told of it.
                 None => {
                     let this = doc! { "_id": task.get("_id").cloned(), "unsettled": true };
-                    tasks.update_one(this, doc! { "$unset": { "unsettled": "" } }).await?;
+                    self.update_found(this, doc! { "$unset": { "unsettled": "" } }).await?;
                 }
             }
         }

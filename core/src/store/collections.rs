@@ -236,6 +236,11 @@ collections! {
         .indexed(indexes::of_tombstones)
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE]);
+    /// See [`crate::task::aside`].
+    ASIDE = Collection::new("tasks.aside", "tasks with which nothing can be done")
+        .indexed(indexes::of_aside)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE]);
     /// Disbatch 4 design, Database Collections.
     QUEUES = Collection::new("queues", "queues")
         .source(Source::Allowed)

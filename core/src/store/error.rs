@@ -2,11 +2,14 @@
 //! a chain would print the cause twice.
 
 use bson::Document;
-use mongodb::error::{ErrorKind, WriteFailure as DriverWriteFailure};
+use mongodb::error::{ErrorKind, WriteError, WriteFailure as DriverWriteFailure};
 
 /// What the server says first when it could not change a document that it was to answer. What follows is the same as
 /// for one that it was only to change.
 const FIND_AND_MODIFY: &str = "Plan executor error during findAndModify :: caused by :: ";
+
+/// The code with which a server refuses a document that would be larger than 16 MiB.
+const TOO_LARGE: i32 = 17_419;
 
 /// An operation on the database failed.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +104,18 @@ impl WriteFailure {
 }
 
 impl StoreError {
+    /// What the server says of a write of one document that it refuses. `None`: it says something else.
+    pub(crate) fn of_write(failure: &Document) -> Option<Self> {
+        let failure: WriteError = bson::deserialize_from_document(failure.clone()).ok()?;
+        Some(Self::Database(ErrorKind::Write(DriverWriteFailure::WriteError(failure)).into()))
+    }
+
+    /// What nothing can be done with, in words: the same as where the server refuses a document for its size.
+    pub fn unfit(what: &str) -> Self {
+        let failure = bson::doc! { "code": TOO_LARGE, "errmsg": what };
+        Self::of_write(&failure).unwrap_or_else(|| Self::Unconfirmed { reason: what.to_owned() })
+    }
+
     /// Whether trying again later may help: the server was away or busy electing a primary.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -220,4 +235,17 @@ pub(crate) fn typed<T: serde::de::DeserializeOwned>(
     bson::serialize_to_vec(&document)
         .and_then(|bytes| bson::deserialize_from_slice(&bytes))
         .map_err(|why| StoreError::Document { collection, id, why: Box::new(why) })
+}
+
+/// Reads a document as its type, naming it when it cannot be read. Unlike a cursor of documents, one of such bytes goes on behind what
+/// cannot be read.
+pub(crate) fn read<T: serde::de::DeserializeOwned>(
+    collection: &'static str,
+    raw: &bson::RawDocument,
+) -> Result<T, StoreError> {
+    bson::deserialize_from_slice(raw.as_bytes()).map_err(|source| {
+        let id = raw.get("_id").ok().flatten();
+        let id = id.map_or_else(|| "without _id".to_owned(), |id| format!("{id:?}"));
+        StoreError::Document { collection, id, why: Box::new(source) }
+    })
 }

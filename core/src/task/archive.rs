@@ -74,19 +74,53 @@ impl Store {
         let ids: Vec<ObjectId> = ids.iter().map(|id| id.0).collect();
         let of_batch = doc! { "_id": { "$in": &ids } };
         self.settle_before_leaving(&ids).await?;
+        self.copy_each(&ids).await?;
+        self.finish(of_batch, i64::try_from(ids.len()).unwrap_or(i64::MAX)).await
+    }
+
+    /// Copies tasks to the archive. What is refused is tried with ever fewer of them, until it is known which one it is about; that one
+    /// goes without its history, or stays.
+    async fn copy_each(&self, ids: &[ObjectId]) -> Result<(), StoreError> {
+        let left_alone = self.left_alone();
+        let ids = ids.iter().filter(|id| !left_alone.contains(&Bson::from(**id))).copied();
+        let mut parts: Vec<Vec<ObjectId>> = vec![ids.collect()];
+        while let Some(mut part) = parts.pop() {
+            let error = match self.copy(&part, &[]).await {
+                Ok(()) => continue,
+                Err(error) if !error.is_about_one() => return Err(error),
+                Err(error) => error,
+            };
+            if part.len() > 1 {
+                let rest = part.split_off(part.len() / 2);
+                parts.extend([part, rest]);
+                continue;
+            }
+            match self.copy(&part, &[doc! { "$unset": ["history", "progress", "external"] }]).await {
+                Ok(()) => {}
+                Err(other) if !other.is_about_one() => return Err(other),
+                Err(_) => {
+                    let why = format!("it cannot be archived: {error}");
+                    for task in part {
+                        self.set_aside(TaskId(task), &why).await;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn copy(&self, ids: &[ObjectId], without: &[Document]) -> Result<(), StoreError> {
         // Those whose dependents or schedules have not been told of their end, or whose locks were not taken back, go the
         // next time.
-        let told = told();
-        let copy = [
-            doc! { "$match": { "$and": [&of_batch, ended(), told] } },
-            doc! { "$set": { "archived": "$$NOW", "moving": true } },
-            doc! { "$merge": {
-                "into": COLLECTION, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert",
-            } },
-        ];
+        let mut copy = vec![doc! { "$match": { "$and": [{ "_id": { "$in": ids } }, ended(), told()] } }];
+        copy.extend(without.iter().cloned());
+        copy.push(doc! { "$set": { "archived": "$$NOW", "moving": true } });
+        copy.push(doc! { "$merge": {
+            "into": COLLECTION, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert",
+        } });
         let copied = self.tasks().aggregate(copy).write_concern(crate::store::majority()).await?;
         let _nothing: Vec<Document> = copied.try_collect().await?;
-        self.finish(of_batch, i64::try_from(ids.len()).unwrap_or(i64::MAX)).await
+        Ok(())
     }
 
     /// Finishes what movers that were killed have left.

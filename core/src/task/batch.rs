@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 
 use super::statements::Statement;
 use super::{Finish, Finished, Renewed, Run, Start};
-use crate::model::{Task, TaskId};
+use crate::model::{Status, Task, TaskId};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
@@ -142,11 +142,35 @@ impl Store {
         let mut written = Vec::with_capacity(writes.len());
         for (number, write) in writes.iter().enumerate() {
             written.push(match failures.remove(&number) {
-                Some(error) => Err(error),
+                Some(error) => Box::pin(self.write_unfit(write, error)).await,
                 None => self.recognise(write, tasks.get(&write.task())).await,
             });
         }
         Ok(written)
+    }
+
+    /// What becomes of a write that the server refuses because of what its task is like: the task does not go on, or not with that.
+    async fn write_unfit(&self, write: &RunWrite, error: StoreError) -> Result<Written, StoreError> {
+        if !error.is_about_one() {
+            return Err(error);
+        }
+        match write {
+            RunWrite::Start(start) => {
+                self.refuse_start(start, &start.statement().like, error).await?;
+                Ok(Written::NotClaimed)
+            }
+            RunWrite::Finish { run, finish } => {
+                Ok(Written::Finished(self.finish_unfit(run, finish, error).await?))
+            }
+            RunWrite::Renew { run, .. } => {
+                self.end_unfit(run.task, &run.like(), Status::Terminated, error).await?;
+                Ok(Written::Renewed(Renewed::Lost))
+            }
+            RunWrite::Progress { run, .. } | RunWrite::Storage { run, .. } | RunWrite::Steps { run, .. } => {
+                tracing::warn!(task = %run.task, %error, "what a plugin says cannot be kept in its task");
+                Ok(Written::Done)
+            }
+        }
     }
 
     /// Notes a start or an end that was made.

@@ -4,8 +4,10 @@ use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
+use super::aside::Unfit;
 use super::external::{DETACHED, attached, is_detached};
 use super::transition::Transition;
+use crate::budget::{CANCEL, cut};
 use crate::model::{NodeName, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 
@@ -42,12 +44,22 @@ impl CancelRequest {
     }
 
     pub(super) fn document(&self, store: &Store) -> Document {
-        let mut document = doc! { "at": store.now(), "by": &self.by };
+        let mut document = doc! { "at": store.now(), "by": cut(&self.by, CANCEL / 4) };
         if let Some(reason) = &self.reason {
-            document.insert("reason", reason);
+            document.insert("reason", cut(reason, CANCEL / 2));
         }
         document
     }
+}
+
+/// Matches a task that runs.
+fn runs() -> Document {
+    doc! { "status": Status::Running }
+}
+
+/// The server refuses even its end.
+fn cannot_be_changed(id: TaskId) -> StoreError {
+    StoreError::unfit(&format!("the database refuses every change of the task {id}; see its explanation"))
 }
 
 impl Store {
@@ -61,33 +73,28 @@ impl Store {
     #[operation(task = %id)]
     pub async fn cancel_task(&self, id: TaskId, request: &CancelRequest) -> Result<Cancelled, StoreError> {
         loop {
-            let waiting = doc! { "_id": id, "status": { "$in": [-7, -4, -2, -1] } };
-            let cancelled = Transition::to(Status::Cancelled, self.now())
-                .set("cancel", request.document(self))
-                .end_of_run()
-                .end_of_block()
-                .note(request.note());
-            let before = self
-                .tasks()
-                .find_one_and_update(waiting, cancelled.pipeline())
-                .projection(doc! { "queue": 1, "status": 1 })
-                .await
-                .inspect_err(|_| self.doubt_counters())?;
-            if let Some(before) = before {
-                if let (Ok(queue), Some(status)) =
-                    (before.get_object_id("queue"), before.get("status").and_then(whole_number))
-                {
-                    let from = Status::from_code(status);
-                    self.moved(QueueId(queue), Some(from), Some(Status::Cancelled), 1);
-                }
-                return Ok(Cancelled::Cancelled);
+            match self.cancel_waiting(id, request).await? {
+                Unfit::Ended => return Ok(Cancelled::Cancelled),
+                Unfit::Aside => return Err(cannot_be_changed(id)),
+                Unfit::Changed => {}
             }
             let running = doc! {
                 "_id": id, "status": Status::Running, "cancel": Bson::Null, DETACHED: attached(),
             };
-            let ask = doc! { "$set": { "cancel": request.document(self) } };
-            let asked = self.tasks().update_one(running, ask).await?.matched_count == 1;
-            let Some(task) = self.find_task(id).await? else {
+            let Some(asked) = self.ask_for_end(id, running, request).await? else {
+                return Ok(Cancelled::Terminated);
+            };
+            let task = match self.find_task(id).await {
+                Err(error) if error.is_about_one() => {
+                    // Nobody who runs it could read it either.
+                    return match self.end_unfit(id, &runs(), Status::Terminated, error).await? {
+                        Unfit::Ended => Ok(Cancelled::Terminated),
+                        Unfit::Changed | Unfit::Aside => Err(cannot_be_changed(id)),
+                    };
+                }
+                task => task?,
+            };
+            let Some(task) = task else {
                 let archived = self.find_archived(id).await?;
                 return Ok(archived.map_or(Cancelled::NoSuchTask, |task| Cancelled::Ended(task.status)));
             };
@@ -112,6 +119,60 @@ impl Store {
                 Status::Deferred | Status::Blocked | Status::Queued | Status::Claimed => {}
                 ended => return Ok(Cancelled::Ended(ended)),
             }
+        }
+    }
+
+    /// Cancels a task that waits or is claimed.
+    async fn cancel_waiting(&self, id: TaskId, request: &CancelRequest) -> Result<Unfit, StoreError> {
+        let waits = doc! { "status": { "$in": [-7, -4, -2, -1] } };
+        let mut waiting = doc! { "_id": id };
+        waiting.extend(waits.clone());
+        let cancelled = Transition::to(Status::Cancelled, self.now())
+            .set("cancel", request.document(self))
+            .end_of_run()
+            .end_of_block()
+            .note(request.note());
+        let before = self
+            .tasks()
+            .find_one_and_update(waiting, cancelled.pipeline())
+            .projection(doc! { "queue": 1, "status": 1 })
+            .await
+            .inspect_err(|_| self.doubt_counters());
+        let before = match before.map_err(StoreError::from) {
+            Err(error) if error.is_about_one() => {
+                return self.end_unfit(id, &waits, Status::Cancelled, error).await;
+            }
+            before => before?,
+        };
+        let Some(before) = before else { return Ok(Unfit::Changed) };
+        if let (Ok(queue), Some(status)) =
+            (before.get_object_id("queue"), before.get("status").and_then(whole_number))
+        {
+            self.moved(QueueId(queue), Some(Status::from_code(status)), Some(Status::Cancelled), 1);
+        }
+        Ok(Unfit::Ended)
+    }
+
+    /// Asks the runner of a task for its end; returns whether it was asked. A task that has no room for that loses its history; if that
+    /// does not help either, it is taken from its runner, which then ends the plugin: `None`.
+    async fn ask_for_end(
+        &self,
+        id: TaskId,
+        running: Document,
+        request: &CancelRequest,
+    ) -> Result<Option<bool>, StoreError> {
+        let ask = Transition::within().set("cancel", request.document(self));
+        for ask in [ask.clone(), ask.without_history()] {
+            match self.tasks().update_one(running.clone(), ask.pipeline()).await.map_err(StoreError::from) {
+                Err(error) if error.is_about_one() => {}
+                asked => return Ok(Some(asked?.matched_count == 1)),
+            }
+        }
+        let error = StoreError::unfit("the task has no room for a request to end it");
+        match self.end_unfit(id, &runs(), Status::Terminated, error).await? {
+            Unfit::Ended => Ok(None),
+            Unfit::Changed => Ok(Some(false)),
+            Unfit::Aside => Err(cannot_be_changed(id)),
         }
     }
 

@@ -33,11 +33,16 @@ impl Store {
     }
 
     async fn read_ids(&self, queue: &Queue, reading: Reading) -> Result<Vec<ObjectId>, StoreError> {
-        let (past, direction) = if is_newest_first(queue) { ("$lt", -1) } else { ("$gt", 1) };
+        let newest_first = is_newest_first(queue);
+        let (past, direction) = if newest_first { ("$lt", -1) } else { ("$gt", 1) };
+        // From the first id that there can be, so that documents with ids of another kind are not in the way.
+        let id = match reading.past {
+            Some(id) => doc! { past: id },
+            None if newest_first => doc! { "$lte": ObjectId::from_bytes([u8::MAX; 12]) },
+            None => doc! { "$gte": ObjectId::from_bytes([0; 12]) },
+        };
         let mut filter = claimable(queue);
-        if let Some(id) = reading.past {
-            filter.insert("_id", doc! { past: id });
-        }
+        filter.insert("_id", self.not_left_alone(id));
         // It is one of Perl's. It has each of the possible nodes in order; the server merges them as it reads.
         let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": direction };
         let options = |hint| {

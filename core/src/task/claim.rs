@@ -88,6 +88,18 @@ impl Claim {
         slot.as_i64().or_else(|| slot.as_i32().map(i64::from)).and_then(|slot| u64::try_from(slot).ok())
     }
 
+    /// What its task is like as long as nobody has started it or given it back.
+    pub(crate) fn like(&self) -> Document {
+        let mut like = doc! {
+            "node": &self.node, "status": Status::Claimed, "attempt": self.attempt, "instance": &self.instance,
+        };
+        // Not the claim that came after it with the same number, when this one was lost with its primary.
+        if let Ok(claimed) = self.document.get_datetime("mtime") {
+            like.insert("mtime", claimed);
+        }
+        like
+    }
+
     /// The group of its task; empty if that has none.
     pub fn group(&self) -> &str {
         crate::fair::group_of(&self.document)
@@ -173,16 +185,17 @@ impl Store {
     /// The database cannot be reached.
     #[operation(task = %claim.task)]
     pub async fn unclaim_task(&self, claim: &Claim, why: &str) -> Result<Unclaimed, StoreError> {
-        let mut filter = doc! {
-            "_id": claim.task, "node": &claim.node, "status": Status::Claimed, "attempt": claim.attempt,
-            "instance": &claim.instance,
+        let mut filter = doc! { "_id": claim.task };
+        filter.extend(claim.like());
+        let result = self.tasks().update_one(filter, given_back(self, why)).await.map_err(StoreError::from);
+        let is_given_back = match result {
+            Ok(result) => result.matched_count == 1,
+            Err(error) => {
+                self.doubt_counters();
+                Box::pin(self.end_unfit(claim.task, &claim.like(), Status::Terminated, error)).await?;
+                false
+            }
         };
-        // Not the claim that came after it with the same number, when this one was lost with its primary.
-        if let Ok(claimed) = claim.document.get_datetime("mtime") {
-            filter.insert("mtime", claimed);
-        }
-        let result = self.tasks().update_one(filter, given_back(self, why)).await;
-        let is_given_back = result.inspect_err(|_| self.doubt_counters())?.matched_count == 1;
         if is_given_back {
             self.moved(claim.queue, Some(Status::Claimed), Some(Status::Queued), 1);
         }

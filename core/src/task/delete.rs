@@ -149,6 +149,7 @@ impl Store {
         self.files().delete_many(doc! { "_id": { "$in": &files } }).await?;
         self.attempts().delete_many(of_tasks.clone()).await?;
         self.database().collection::<Document>(LIVE.name).delete_many(of_tasks).await?;
+        self.forget_aside(&ids).await?;
         let done = vec![doc! { "$set": { "done": "$$NOW" } }];
         self.tombstones().update_many(doc! { "_id": { "$in": ids } }, done).await?;
         Ok(())

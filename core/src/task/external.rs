@@ -282,7 +282,10 @@ pub(crate) fn attached() -> Document {
 
 /// The server's time until which something has to be heard, but not beyond the task's own end.
 pub(crate) fn silence() -> Document {
-    let pause = doc! { "$multiply": ["$external.timeout", millis(Duration::from_secs(1))] };
+    let seconds = doc! { "$convert": {
+        "input": "$external.timeout", "to": "double", "onError": 0.0, "onNull": 0.0,
+    } };
+    let pause = doc! { "$multiply": [{ "$min": [seconds, LONGEST_SILENCE.as_secs_f64()] }, millis(Duration::from_secs(1))] };
     doc! { "$min": [{ "$add": ["$$NOW", pause] }, "$external.until"] }
 }
 

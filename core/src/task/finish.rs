@@ -8,9 +8,11 @@ use bson::{Bson, DateTime, Document, doc};
 use serde::{Deserialize, Serialize};
 
 use super::Run;
+use super::aside::Unfit;
 use super::statements::Statement;
 use super::steps::queued;
-use super::transition::{Transition, server_time_in};
+use super::transition::{Transition, count_in, server_time_in};
+use crate::budget::{NOTE, cut};
 use crate::model::stored::optional;
 use crate::model::{STEPS, Status, Task, number};
 use crate::store::collections::ARCHIVE;
@@ -62,12 +64,65 @@ impl Store {
     #[operation(task = %run.task, status = %finish.status)]
     pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
         let (filter, update) = finish.statement(run, self.now()).alone();
-        if self.tasks().update_one(filter, update).await?.matched_count == 1 {
+        let ended = match self.tasks().update_one(filter, update).await.map_err(StoreError::from) {
+            Err(error) if error.is_about_one() => return self.finish_unfit(run, finish, error).await,
+            ended => ended?,
+        };
+        if ended.matched_count == 1 {
             self.note_finish(run, finish);
             return Ok(Finished::Stored);
         }
         let task = self.find_task(run.task).await?;
         self.recognise_finish(run, finish, task.as_ref()).await
+    }
+
+    /// Ends the task of `run` although the server refuses `finish` for what the task is like: without its history, then without
+    /// what came out, and at last with its status alone. Files that the task would have referred to are removed.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or the task cannot be ended: it is set aside.
+    pub(super) async fn finish_unfit(
+        &self,
+        run: &Run,
+        finish: &Finish,
+        error: StoreError,
+    ) -> Result<Finished, StoreError> {
+        let why = format!("what came out could not be stored: {error}");
+        let without_output = Finish {
+            stdout: Bson::Null,
+            stderr: Bson::String(format!("disbatch: {}\n", cut(&why, NOTE))),
+            complete: false,
+            result: None,
+            note: Some(why),
+            ..finish.clone()
+        };
+        for smaller in [finish, &without_output] {
+            let transition = smaller.transition(self.now()).without_leavings().forgetful();
+            match self.tasks().update_one(run.filter(), transition.pipeline()).await.map_err(StoreError::from)
+            {
+                Ok(ended) if ended.matched_count == 1 => {
+                    tracing::error!(task = %run.task, %error, complete = smaller.complete, "the end of a task is stored without some of it");
+                    self.note_finish(run, smaller);
+                    if !std::ptr::eq(smaller, finish) {
+                        self.discard_output(&[finish.stdout.clone(), finish.stderr.clone()]).await?;
+                    }
+                    return Ok(Finished::Stored);
+                }
+                // Somebody else has ended it.
+                Ok(_) => return Ok(Finished::NotRunning),
+                Err(error) if error.is_about_one() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let refused = error.to_string();
+        match self.end_unfit(run.task, &run.like(), finish.status, error).await? {
+            Unfit::Ended => {
+                self.discard_output(&[finish.stdout.clone(), finish.stderr.clone()]).await?;
+                Ok(Finished::Stored)
+            }
+            Unfit::Changed => Ok(Finished::NotRunning),
+            Unfit::Aside => Err(StoreError::unfit(&refused)),
+        }
     }
 
     /// Notes that the end of a task was stored.
@@ -156,10 +211,22 @@ impl Store {
         finish: &Finish,
         pause: Duration,
     ) -> Result<Finished, StoreError> {
-        let kept = self.keep_attempt(run, finish).await?;
+        let kept = match self.keep_attempt(run, finish).await {
+            Err(error) if error.is_about_one() => return self.last_attempt(run, finish, &error).await,
+            kept => kept?,
+        };
         let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
         let update = deferred(self, pause, &why).pipeline();
-        if self.tasks().update_one(run.filter(), update).await?.matched_count == 1 {
+        let deferred = match self.tasks().update_one(run.filter(), update).await.map_err(StoreError::from) {
+            Err(error) if error.is_about_one() => {
+                if kept {
+                    self.forget_attempt(run.task, run.attempt).await?;
+                }
+                return self.last_attempt(run, finish, &error).await;
+            }
+            deferred => deferred?,
+        };
+        if deferred.matched_count == 1 {
             self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
             return Ok(Finished::Stored);
         }
@@ -177,6 +244,18 @@ impl Store {
         }
         Ok(Finished::NotRunning)
     }
+
+    /// Ends a task that cannot be tried again because of what it is like.
+    async fn last_attempt(
+        &self,
+        run: &Run,
+        finish: &Finish,
+        error: &StoreError,
+    ) -> Result<Finished, StoreError> {
+        let why = finish.note.as_deref().unwrap_or("failed");
+        let note = Some(format!("{why}; it cannot be tried again: {error}"));
+        self.finish_task(run, &Finish { note, ..finish.clone() }).await
+    }
 }
 
 /// A failed attempt is over, and the task waits for the next.
@@ -185,7 +264,7 @@ pub(super) fn deferred(store: &Store, pause: Duration, why: &str) -> Transition 
         .without_node()
         .set("stdout", Bson::Null)
         .set("stderr", Bson::Null)
-        .compute("failures", doc! { "$add": [{ "$ifNull": ["$failures", 0] }, 1] })
+        .compute("failures", doc! { "$add": [count_in("failures"), 1] })
         .compute("run_at", server_time_in(pause))
         .compute("again", goes_first())
         .compute(STEPS, queued())
@@ -209,6 +288,10 @@ impl Finish {
 
     /// The transition, and what the task must be like for it.
     pub(super) fn statement(&self, run: &Run, now: DateTime) -> Statement {
+        Statement { task: run.task.0, like: run.like(), transition: self.transition(now) }
+    }
+
+    fn transition(&self, now: DateTime) -> Transition {
         let mut transition = Transition::to(self.status, now)
             .set("stdout", self.stdout.clone())
             .set("stderr", self.stderr.clone())
@@ -227,7 +310,7 @@ impl Finish {
         if let Some(note) = &self.note {
             transition = transition.note(note);
         }
-        Statement { task: run.task.0, like: run.like(), transition }
+        transition
     }
 
     /// Whether the task has ended so, by this run.

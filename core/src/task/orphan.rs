@@ -3,18 +3,19 @@
 use disbatch_operation::operation;
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 
+use super::aside::Unfit;
 use super::external::{DETACHED, attached, unheard};
 use super::finish::deferred;
 use super::steps::died;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
-use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task};
+use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task, TaskId};
 use crate::store::collections::TASKS;
+use crate::store::error::read;
 use crate::store::{Store, StoreError};
-use crate::store::{Stored, error::typed};
 
 /// How long a task may stay claimed without being started where its claim has no lease (Disbatch 4 design,
 /// Orphaned Tasks).
@@ -73,8 +74,7 @@ impl Store {
     /// The database cannot be reached.
     #[operation(task = %task.id)]
     pub async fn bury(&self, task: &Task, evidence: Evidence, why: &str) -> Result<Buried, StoreError> {
-        let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;
-        let rules = Rules::of(task, queue.as_ref());
+        let rules = self.rules_of(task).await?;
         let pause = match evidence {
             Evidence::ProcessGone | Evidence::LeaseExpired => {
                 rules.after_death(task.failures(), crate::clock::chance())
@@ -100,12 +100,18 @@ impl Store {
             Some(pause) => self.bury_for_now(&filter, &run, [stdout, stderr], (pause, why)).await,
         };
         if let Err(error) = &buried
-            && (error.is_forbidden() || error.write_failure().is_some_and(|failure| failure.is_too_large()))
+            && (error.is_forbidden() || error.is_about_one())
         {
             // Better without the output, or without another attempt, than running for ever.
             let why = format!("{}; {error}", poisonous(&rules, task, why));
             self.discard_output(&sealed).await?;
             buried = self.bury_for_good(&filter, [Bson::Null, Bson::Null], why).await;
+            if let Err(error) = buried.as_ref()
+                && error.is_about_one()
+            {
+                let error = StoreError::unfit(&error.to_string());
+                return self.bury_unfit(task, &filter, (&found, error)).await;
+            }
         } else if !matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             self.discard_output(&sealed).await?;
         }
@@ -127,6 +133,33 @@ impl Store {
             self.discard_uploads(&run, found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
         }
         buried
+    }
+
+    async fn rules_of(&self, task: &Task) -> Result<Rules, StoreError> {
+        let queue = match self.find_queue(&Selector::Id(task.queue.0)).await {
+            // It says nothing that anybody could understand.
+            Err(error) if error.is_about_one() => None,
+            queue => queue?,
+        };
+        Ok(Rules::of(task, queue.as_ref()))
+    }
+
+    /// Buries a task with what is left of it: nothing else can be stored.
+    async fn bury_unfit(
+        &self,
+        task: &Task,
+        filter: &Document,
+        (found, error): (&Document, StoreError),
+    ) -> Result<Buried, StoreError> {
+        let run = run_of(task);
+        Ok(match self.end_unfit(task.id, filter, Status::Orphaned, error).await? {
+            Unfit::Ended => {
+                self.remove_live(task.id, Some(run.attempt)).await?;
+                self.discard_uploads(&run, found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
+                Buried::Orphaned
+            }
+            Unfit::Changed | Unfit::Aside => Buried::NotRunning,
+        })
     }
 
     /// Removes files that a run had announced, save those that its kept outcome refers to.
@@ -220,16 +253,33 @@ impl Store {
         self.runs(filter).await
     }
 
-    /// Reads what looking after a run needs, and not its parameters, which may be large.
+    /// Reads what looking after a run needs, and not what may be large or of any kind. A task that cannot be read nevertheless is
+    /// nobody's to look after: it ends.
     async fn runs(&self, filter: Document) -> Result<Vec<Task>, StoreError> {
         let found = self
             .tasks()
-            .find(filter)
-            .projection(doc! { "params": 0, "parameters": 0, "history": 0 })
+            .clone_with_type::<RawDocumentBuf>()
+            .find(self.without_left_alone(filter.clone()))
+            .projection(doc! {
+                "params": 0, "parameters": 0, "history": 0, "stdout": 0, "stderr": 0, "result": 0, "progress": 0,
+            })
             .limit(AT_ONCE)
             .await?;
-        let documents: Vec<Stored> = found.try_collect().await?;
-        Ok(documents.into_iter().filter_map(|document| typed(TASKS.name, document).ok()).collect())
+        let documents: Vec<RawDocumentBuf> = found.try_collect().await?;
+        let mut runs = Vec::new();
+        for document in documents {
+            match read::<Task>(TASKS.name, &document) {
+                Ok(task) => runs.push(task),
+                Err(error) => {
+                    let Ok(id) = document.get_object_id("_id") else {
+                        tracing::error!(%error, "a run whose id is none cannot be looked after");
+                        continue;
+                    };
+                    self.end_unfit(TaskId(id), &filter, Status::Orphaned, error).await?;
+                }
+            }
+        }
+        Ok(runs)
     }
 }
 
@@ -260,7 +310,9 @@ pub(super) fn run_of(task: &Task) -> Run {
 fn still_so(task: &Task, evidence: Evidence) -> Document {
     let mut filter = doc! {
         "_id": task.id, "status": Status::Running, "node": task.node.clone(),
-        "attempt": task.rest.get("attempt").cloned(), "instance": task.instance(), DETACHED: attached(),
+        // As they are stored, whatever that is.
+        "attempt": task.rest.get("attempt").cloned(), "instance": task.rest.get("instance").cloned(),
+        DETACHED: attached(),
     };
     match evidence {
         Evidence::ProcessGone => {}

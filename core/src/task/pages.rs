@@ -17,11 +17,12 @@ use disbatch_operation::operation;
 use std::collections::BTreeSet;
 
 use bson::oid::ObjectId;
-use bson::{Document, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use futures::{StreamExt, TryStreamExt};
 use mongodb::options::Hint;
 
 use super::search::AT_ONCE;
+use crate::model::stored::readable;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
@@ -271,8 +272,9 @@ impl Store {
             .projection(projection)
             .batch_size(AT_ONCE)
             .build();
-        let cursor = self.tasks().find(which).with_options(options).await?;
-        Ok(cursor.map(|task| Ok(concealed(task?.into()))).boxed())
+        let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
+        let cursor = tasks.find(which).with_options(options).await?;
+        Ok(cursor.map(|task| Ok(concealed(readable(task?)))).boxed())
     }
 
     /// How the server finds the ids of a page: one answer for each index that it is asked.

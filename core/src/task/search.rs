@@ -5,16 +5,17 @@ use disbatch_operation::operation;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use futures::{StreamExt, TryStreamExt};
 use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
 
 use super::archive;
+use crate::model::stored::readable;
 use crate::model::{QueueId, Task, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Rows, Store, StoreError, Stored};
+use crate::store::{Rows, Store, StoreError};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
@@ -72,7 +73,9 @@ impl Store {
     pub async fn stream_tasks(&self, query: TaskQuery) -> Result<Rows<Document>, StoreError> {
         let cursor = if query.archive {
             let options = AggregateOptions::builder().batch_size(AT_ONCE).max_time(query.max_time).build();
-            self.tasks().aggregate(with_archive(query)).with_type::<Stored>().with_options(options).await?
+            let tasks = self.tasks();
+            let found = tasks.aggregate(with_archive(query)).with_type::<RawDocumentBuf>();
+            found.with_options(options).await?
         } else {
             let options = FindOptions::builder()
                 .skip(query.skip)
@@ -82,9 +85,10 @@ impl Store {
                 .batch_size(AT_ONCE)
                 .max_time(query.max_time)
                 .build();
-            self.tasks().find(query.filter).with_options(options).await?
+            let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
+            tasks.find(query.filter).with_options(options).await?
         };
-        Ok(cursor.map(|task| Ok(concealed(task?.into()))).boxed())
+        Ok(cursor.map(|task| Ok(concealed(readable(task?)))).boxed())
     }
 
     /// How many tasks match.
@@ -151,10 +155,12 @@ impl Store {
     ) -> Result<Option<Document>, StoreError> {
         // In this order: a task leaves `tasks` only when it is in the archive.
         for collection in [self.tasks(), self.archive()] {
+            let collection = collection.clone_with_type::<RawDocumentBuf>();
             let found = collection.find_one(doc! { "_id": id }).projection(projection.clone()).await?;
-            if let Some(mut task) = found {
+            if let Some(task) = found {
+                let mut task = readable(task);
                 task.remove("moving");
-                return Ok(Some(concealed(task.into())));
+                return Ok(Some(concealed(task)));
             }
         }
         Ok(None)
@@ -167,7 +173,7 @@ impl Store {
     #[operation(task = %id)]
     pub async fn find_archived(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         let found = self.archive().find_one(doc! { "_id": id }).await?;
-        found.map(|task| typed("tasks.archive", task)).transpose()
+        found.map(|task| typed(crate::store::collections::ARCHIVE.name, task)).transpose()
     }
 
     /// One task as stored.
@@ -176,7 +182,8 @@ impl Store {
     /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn find_task_document(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
-        Ok(self.tasks().find_one(doc! { "_id": id }).await?.map(|task| concealed(task.into())))
+        let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
+        Ok(tasks.find_one(doc! { "_id": id }).await?.map(|task| concealed(readable(task))))
     }
 
     /// The fields of each index of `tasks` in order, without repetition; text and other special indexes are

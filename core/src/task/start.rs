@@ -3,12 +3,12 @@
 use disbatch_operation::operation;
 use std::time::Duration;
 
-use bson::{Bson, DateTime, doc};
+use bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 
 use super::external::DETACHED;
 use super::statements::Statement;
-use super::transition::{Transition, server_time_in};
+use super::transition::{Transition, count_in, server_time_in};
 use super::{Run, Waiting};
 use crate::model::{NodeName, Status, Task, TaskId};
 use crate::store::collections::TASKS;
@@ -59,9 +59,19 @@ impl Store {
     /// The database cannot be reached, or the document cannot be understood.
     #[operation(task = %start.task)]
     pub async fn start_task(&self, start: &Start) -> Result<Started, StoreError> {
-        let (filter, update) = start.statement().alone();
-        let started =
-            self.tasks().find_one_and_update(filter, update).return_document(ReturnDocument::After).await?;
+        let statement = start.statement();
+        let like = statement.like.clone();
+        let (filter, update) = statement.alone();
+        let tasks = self.tasks();
+        let started = tasks.find_one_and_update(filter, update);
+        let started = started.return_document(ReturnDocument::After).await.map_err(StoreError::from);
+        let started = match started {
+            Err(error) if error.is_about_one() => {
+                self.refuse_start(start, &like, error).await?;
+                return Ok(Started::NotClaimed);
+            }
+            started => started?,
+        };
         let task = match started {
             Some(document) => {
                 let task = typed(TASKS.name, document)?;
@@ -85,6 +95,22 @@ impl Store {
             }
             None => Started::NotClaimed,
         })
+    }
+}
+
+impl Store {
+    /// A task that cannot be started because of what it is like ends.
+    pub(super) async fn refuse_start(
+        &self,
+        start: &Start,
+        like: &Document,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
+        // An answer that cannot be read comes after the start.
+        let running = doc! { "status": Status::Running, "node": &start.node, "mtime": start.at, "pid": i64::from(start.pid) };
+        let still = doc! { "$or": [like, running] };
+        self.end_unfit(start.task, &still, Status::Terminated, error).await?;
+        Ok(())
     }
 }
 
@@ -116,7 +142,7 @@ impl Start {
         if self.claim.is_some() {
             return transition;
         }
-        let before = doc! { "$ifNull": ["$attempt", 0] };
+        let before = count_in("attempt");
         let counted = doc! { "$ne": [{ "$type": "$instance" }, "missing"] };
         transition.compute("attempt", doc! { "$cond": [counted, &before, { "$add": [&before, 1] }] })
     }

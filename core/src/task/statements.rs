@@ -15,7 +15,6 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
-use mongodb::error::{ErrorKind, WriteError, WriteFailure as DriverWriteFailure};
 use mongodb::options::WriteConcern;
 
 use super::transition::Transition;
@@ -34,9 +33,6 @@ const MOST_BYTES: usize = 16_000_000;
 
 /// So many statements are in one command at most, by the server's rule.
 const MOST_STATEMENTS: usize = 100_000;
-
-/// The code with which a server refuses a document that would be larger than 16 MiB.
-const TOO_LARGE: i32 = 17_419;
 
 /// A conditional update of one task.
 #[derive(Debug, Clone)]
@@ -105,7 +101,7 @@ impl Store {
         for number in alone {
             let statement = statements[number].clone().encode()?;
             if statement.as_bytes().len() > MOST_BYTES {
-                failures.push((number, too_large()));
+                failures.push((number, StoreError::unfit("the update is larger than a command may be")));
             } else {
                 singly.push((statement, vec![number]));
             }
@@ -272,15 +268,7 @@ fn unconfirmed(failure: &Document) -> StoreError {
 }
 
 fn failed(failure: &Document) -> Result<StoreError, StoreError> {
-    let failure: WriteError =
-        bson::deserialize_from_document(failure.clone()).map_err(|_| unconfirmed(failure))?;
-    let kind = ErrorKind::Write(DriverWriteFailure::WriteError(failure));
-    Ok(StoreError::Database(kind.into()))
-}
-
-fn too_large() -> StoreError {
-    let failure = doc! { "code": TOO_LARGE, "errmsg": "the update is larger than a command may be" };
-    failed(&failure).unwrap_or_else(|error| error)
+    StoreError::of_write(failure).ok_or_else(|| unconfirmed(failure))
 }
 
 fn unencodable(error: bson::error::Error) -> StoreError {

@@ -9,13 +9,18 @@ use disbatch_operation::operation;
 use super::Run;
 use super::statements::Statement;
 use super::transition::Transition;
+use crate::budget::{self, size_of_field};
 use crate::model::{STEPS, Status};
 use crate::store::{Store, StoreError};
 
 impl Run {
     /// The states of all steps in their order, if this run still has the task, and nothing newer is there.
     pub(super) fn states_of_steps(&self, states: &[Document], number: i64) -> Statement {
-        self.saving("saves.steps", number, Transition::within().compute(STEPS, stated(states)))
+        self.saving(
+            "saves.steps",
+            number,
+            Transition::within().compute(STEPS, stated(&within_budget(states))),
+        )
     }
 }
 
@@ -31,6 +36,20 @@ impl Store {
         self.tasks().update_one(filter, update).await?;
         Ok(())
     }
+}
+
+/// The states, with so much of them as there is room for: of many steps that told much, how each has ended.
+fn within_budget(states: &[Document]) -> Vec<Document> {
+    let mut states = states.to_vec();
+    for without in ["exit", "message"] {
+        if size_of_field(STEPS, &states.clone().into()) <= budget::STATES {
+            break;
+        }
+        for state in &mut states {
+            state.remove(without);
+        }
+    }
+    states
 }
 
 /// What was asked for of a step, and nothing of what became of it.
@@ -93,6 +112,18 @@ pub(super) fn kept(steps: Option<&Bson>, status: Status) -> Option<Bson> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_that_tell_much_keep_their_states() {
+        let state =
+            |exit: usize| doc! { "status": 1, "message": "m", "exit": { "engine": "x".repeat(exit) } };
+        let few = vec![state(9), state(9)];
+        assert_eq!(within_budget(&few), few);
+        let many = vec![state(20_000); 100];
+        assert_eq!(within_budget(&many), vec![doc! { "status": 1, "message": "m" }; 100]);
+        let long = doc! { "status": 2, "message": "x".repeat(9_000) };
+        assert_eq!(within_budget(&vec![long; 100]), vec![doc! { "status": 2 }; 100]);
+    }
 
     #[test]
     fn of_an_attempt_only_is_kept_what_became_of_its_steps() {

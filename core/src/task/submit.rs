@@ -19,6 +19,7 @@ pub use once::Once;
 pub use options::{StartAt, TaskOptions};
 
 use crate::admission::{Admitted, Scope};
+use crate::budget::{self, OverBudget};
 use crate::gates::MOST_LINKS;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TaskSource;
@@ -90,6 +91,9 @@ pub enum SubmitError {
         /// Why, in the words of whoever made it.
         reason: Option<String>,
     },
+    /// A task would have more than it has room for in its life.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
     /// Their tenant would have more than it may.
     #[error(transparent)]
     OverQuota(#[from] OverQuota),
@@ -99,6 +103,19 @@ pub enum SubmitError {
     /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// Sees to it that tasks with these options and parameters can go through their whole life.
+///
+/// # Errors
+/// One cannot. Names what of it is too large.
+pub fn within_budget(options: &TaskOptions, params: &[Document]) -> Result<(), OverBudget> {
+    let fields = options.fields();
+    let several = params.len() > 1;
+    let check = |(number, params): (usize, &Document)| {
+        budget::check(params, &fields).map_err(|over| if several { over.of_task(number) } else { over })
+    };
+    params.iter().enumerate().try_for_each(check)
 }
 
 fn rejected(scope: &Scope, reason: Option<&str>) -> String {
@@ -181,6 +198,7 @@ impl Store {
         params: Vec<Document>,
         options: &TaskOptions,
     ) -> Result<Submitted, SubmitError> {
+        within_budget(options, &params)?;
         self.check_after(options, params.len()).await?;
         let template = self.template(queue, options, params.len()).await?;
         self.insert_new(&template, params, options).await
@@ -244,6 +262,7 @@ impl Store {
         let mut template = None;
         while let Some(documents) = batches.try_next().await.map_err(|error| StoreError::from(error.1))? {
             let batch: Vec<Document> = documents.iter().map(params).collect();
+            within_budget(options, &batch)?;
             let template = match &mut template {
                 // Once for all, so that all of them start at the same time.
                 None => template.insert(self.template(queue, options, batch.len()).await?),
@@ -283,7 +302,7 @@ impl Store {
 
     /// Tasks made of tasks must not be found by the same search.
     fn without_new_tasks(&self, collection: &str, filter: Document) -> Document {
-        let before = (collection == self.tasks().name()).then(|| doc! { "_id": { "$lt": ObjectId::new() } });
+        let before = (collection == self.tasks().name()).then(|| made_before(ObjectId::new()));
         doc! { "$and": [filter, before.unwrap_or_default()] }
     }
 
@@ -330,6 +349,7 @@ impl Store {
         options: &TaskOptions,
         admitted: &Admitted,
     ) -> Result<Document, SubmitError> {
+        within_budget(options, std::slice::from_ref(&params))?;
         let mut task = self.template(queue, options, 1).await?.task(id.0, params);
         admitted.mark(std::slice::from_mut(&mut task));
         Ok(task)
@@ -424,4 +444,17 @@ impl Store {
 fn blocked(tasks: &[Document]) -> u64 {
     let status = Bson::from(Status::Blocked);
     tasks.iter().filter(|task| task.get("status") == Some(&status)).count() as u64
+}
+
+/// Matches ids made up to now, of all processes, but not those that this one makes from `new` on. Ids of one second are in the order of
+/// the processes that made them.
+fn made_before(new: ObjectId) -> Document {
+    let [a, b, c, d, process @ .., _, _, _] = new.bytes();
+    let second = u32::from_be_bytes([a, b, c, d]);
+    let (mut last, mut later) = ([0xff; 12], [0; 12]);
+    last[..4].copy_from_slice(&[a, b, c, d]);
+    last[4..9].copy_from_slice(&process);
+    later[..4].copy_from_slice(&second.saturating_add(1).to_be_bytes());
+    let ours = doc! { "_id": { "$gte": new, "$lte": ObjectId::from_bytes(last) } };
+    doc! { "_id": { "$lt": ObjectId::from_bytes(later) }, "$nor": [ours] }
 }

@@ -3,13 +3,14 @@
 
 use disbatch_operation::operation;
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 use super::claim::given_back;
-use super::transition::{Transition, is_past};
+use super::transition::{Transition, is_past, server_time_in};
 use crate::model::{QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
@@ -82,8 +83,8 @@ impl Store {
     }
 
     /// Moves all tasks that `filter` finds to another status, those of a queue and a status together, so that each
-    /// is counted where it belongs. Where there are none, this is one find. One that has grown too large to be moved is
-    /// cancelled. Returns how many have moved.
+    /// is counted where it belongs. Where there are none, this is one find. One that cannot be moved because of what it is
+    /// like ends with `to`, or as -3 if that is no end. Returns how many have moved.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -95,6 +96,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let tasks = self.tasks();
         let only = doc! { "queue": 1, "status": 1 };
+        let filter = self.without_left_alone(filter);
         let mut all = 0;
         loop {
             let found = tasks.find(filter.clone()).projection(only.clone()).limit(AT_ONCE).await?;
@@ -104,7 +106,7 @@ impl Store {
                 // What has changed since it was found is left alone.
                 let still = doc! { "$and": [{ "status": status }, &filter] };
                 let ids = ids.into_iter().cloned().collect();
-                let moved = self.update_each(ids, &still, update.to_vec()).await?;
+                let moved = self.update_each_or_end((ids, &still), update.to_vec(), to).await?;
                 if let Some(queue) = queue {
                     self.moved(QueueId(queue), Some(Status::from_code(status)), Some(to), moved);
                 }
@@ -117,6 +119,25 @@ impl Store {
         }
     }
 
+    /// Gives claims and runs whose lease is no time one that is: their runner prolongs it, or it runs out, as every other. Returns how
+    /// many there were.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn mend_odd_leases(&self, lease: Duration) -> Result<u64, StoreError> {
+        let odd = doc! {
+            "status": { "$gte": -1, "$lte": 0 },
+            "lease_until": { "$exists": true, "$not": { "$type": ["date", "null"] } },
+        };
+        let filter = self.without_left_alone(odd.clone());
+        let found = self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
+        let mended = Transition::within().compute("lease_until", server_time_in(lease));
+        self.update_each(ids, &odd, mended.pipeline()).await
+    }
+
     /// Removes the place in a queue from tasks that are not claimed or running: a program that does not know
     /// of places may have ended or requeued them, and its next claim must not meet one that is taken.
     /// Returns how many.
@@ -127,7 +148,11 @@ impl Store {
     pub async fn clear_stale_slots(&self) -> Result<u64, StoreError> {
         let gone = doc! { "slot": "", "group_slot": "", "lease_until": "", "instance": "", "pid": "" };
         let update = doc! { "$unset": gone };
-        Ok(self.tasks().update_many(stale_slots(), update).await?.modified_count)
+        let filter = self.without_left_alone(stale_slots());
+        let found = self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
+        self.update_each(ids, &stale_slots(), update).await
     }
 }
 
@@ -149,13 +174,37 @@ fn overdue() -> Document {
     overdue
 }
 
+/// The status by which the server has found a task: one of a list, if that is what is stored, and a number of any type.
+fn found_as(status: &Bson) -> Option<i64> {
+    match status {
+        Bson::Array(items) => items.iter().find_map(found_as),
+        Bson::Decimal128(number) => number.to_string().parse().ok(),
+        other => whole_number(other),
+    }
+}
+
 /// The ids of tasks by queue and status. Whatever has no status is left alone.
 fn together(tasks: &[Document]) -> HashMap<(Option<ObjectId>, i64), Vec<&Bson>> {
     let mut together: HashMap<_, Vec<&Bson>> = HashMap::new();
     for task in tasks {
-        if let (Some(id), Some(status)) = (task.get("_id"), task.get("status").and_then(whole_number)) {
+        if let (Some(id), Some(status)) = (task.get("_id"), task.get("status").and_then(found_as)) {
             together.entry((task.get_object_id("queue").ok(), status)).or_default().push(id);
         }
     }
     together
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_of_any_kind_is_the_one_that_was_looked_for() {
+        let decimal: bson::Decimal128 = "-2".parse().unwrap();
+        let list = Bson::Array(vec!["x".into(), (-2).into(), 5.into()]);
+        for status in [Bson::from(-2), Bson::from(-2_i64), Bson::from(-2.0), decimal.into(), list] {
+            assert_eq!(found_as(&status), Some(-2), "{status}");
+        }
+        assert_eq!(found_as(&"-2".into()), None);
+    }
 }

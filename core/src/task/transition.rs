@@ -6,13 +6,17 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
-use crate::model::Status;
+use crate::budget;
+use crate::model::{Status, whole_number};
 
-/// A task's history holds so many entries at most; the oldest go first.
-const HISTORY: i32 = 50;
+/// The largest count that a double can tell from its neighbours.
+const MOST_COUNTED: i64 = 1 << 53;
 
 /// What belongs to a running attempt, and ends with it.
 const OF_A_RUN: [&str; 7] = ["slot", "group_slot", "lease_until", "instance", "pid", "uploads", "saves"];
+
+/// What runs leave in a task besides what came out, and what it can do without.
+const LEAVINGS: [&str; 4] = ["progress", "external", "again", "awaited"];
 
 /// What a task has while it is blocked, and not after.
 const OF_A_BLOCK: [&str; 2] = ["gate", "needs_lock"];
@@ -26,22 +30,33 @@ pub(crate) struct Transition {
     computed: Document,
     unset: Vec<&'static str>,
     note: Option<String>,
-    /// Whether the history gets an entry.
-    told: bool,
+    /// What becomes of the history.
+    history: History,
+}
+
+/// What becomes of a task's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum History {
+    /// It stays as it is.
+    Same,
+    /// It gets an entry.
+    Longer,
+    /// It has that entry and no other.
+    Anew,
 }
 
 impl Transition {
     /// To `status`, at `now`.
     pub(crate) fn to(status: Status, now: DateTime) -> Self {
-        let transition =
-            Self { values: doc! { "status": status, "mtime": now }, told: true, ..Self::within() };
+        let values = doc! { "status": status, "mtime": now };
+        let transition = Self { values, history: History::Longer, ..Self::within() };
         if status.has_ended() || status == Status::Deferred { transition.awaited() } else { transition }
     }
 
     /// No other status.
     pub(crate) fn within() -> Self {
         let (values, computed) = (Document::new(), Document::new());
-        Self { values, computed, unset: Vec::new(), note: None, told: false }
+        Self { values, computed, unset: Vec::new(), note: None, history: History::Same }
     }
 
     /// Sets a field to a value. Text that looks like an expression stays text.
@@ -82,7 +97,7 @@ impl Transition {
     /// To a gate again, where the task looks anew for those that it waits for, and for its locks: in another round, in which
     /// it holds nothing yet.
     pub(crate) fn blocked_anew(self) -> Self {
-        let round = doc! { "$add": [{ "$ifNull": ["$lock_round", 0] }, 1] };
+        let round = doc! { "$add": [count_in("lock_round"), 1] };
         let has_locks = doc! { "$eq": [{ "$type": "$locks" }, "array"] };
         self.set("gate", "new")
             .compute("lock_round", doc! { "$cond": [has_locks, round, "$$REMOVE"] })
@@ -97,10 +112,51 @@ impl Transition {
         self.compute("awaited", doc! { "$cond": [is_awaited, "$$NOW", "$$REMOVE"] })
     }
 
-    /// Says in the history why.
-    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
-        self.note = Some(note.into());
+    /// Says in the history why. What is too long for that is cut.
+    pub(crate) fn note(mut self, note: impl AsRef<str>) -> Self {
+        self.note = Some(budget::cut(note.as_ref(), budget::NOTE));
         self
+    }
+
+    /// The status that the task gets.
+    pub(super) fn status(&self) -> Option<Status> {
+        self.values.get("status").and_then(whole_number).map(Status::from_code)
+    }
+
+    /// Leaves out the earlier entries of the history.
+    pub(super) fn forgetful(self) -> Self {
+        Self { history: History::Anew, ..self }
+    }
+
+    /// Removes the history and the progress, so that there is room for something else.
+    pub(super) fn without_history(mut self) -> Self {
+        self.unset.extend(["history", "progress"]);
+        self
+    }
+
+    /// Removes what runs have left in the task besides what came out.
+    pub(super) fn without_leavings(mut self) -> Self {
+        self.computed.remove("awaited");
+        self.unset.extend(LEAVINGS);
+        self
+    }
+
+    /// The status and nothing that takes room: what can be left out of the task is, and a time replaces one that takes as much.
+    pub(super) fn bare(self, with_time: bool) -> Self {
+        let mut bare = Self::within().end_of_run().end_of_block().without_leavings();
+        bare.unset.push("history");
+        if let Some(status) = self.values.get("status") {
+            bare = bare.set("status", status.clone());
+        }
+        match self.values.get("mtime").filter(|_| with_time) {
+            Some(now) => bare.compute(
+                "mtime",
+                doc! { "$cond": [
+                    { "$eq": [{ "$type": "$mtime" }, "missing"] }, "$$REMOVE", literal(now.clone()),
+                ] },
+            ),
+            None => bare,
+        }
     }
 
     /// As MongoDB takes it.
@@ -116,7 +172,7 @@ impl Transition {
             && self.computed == other.computed
             && self.unset == other.unset
             && self.note == other.note
-            && self.told == other.told
+            && self.history == other.history
     }
 
     /// One update for several tasks whose transitions are alike, each with its own values. None: there are none.
@@ -140,8 +196,8 @@ impl Transition {
     fn stages(self, mut set: Document) -> Vec<Document> {
         set.extend(self.computed);
         let mut stages = vec![doc! { "$set": set }];
-        if self.told {
-            stages.push(doc! { "$set": { "history": history(self.note) } });
+        if self.history != History::Same {
+            stages.push(doc! { "$set": { "history": history(self.note, self.history) } });
         }
         if !self.unset.is_empty() {
             stages.push(doc! { "$unset": self.unset });
@@ -155,13 +211,25 @@ fn literal(value: impl Into<Bson>) -> Document {
 }
 
 /// The history with an entry of what the task is by now.
-fn history(note: Option<String>) -> Document {
+fn history(note: Option<String>, which: History) -> Bson {
     let mut entry = doc! { "at": "$$NOW", "status": "$status", "attempt": "$attempt", "node": "$node" };
     if let Some(note) = note {
         entry.insert("note", literal(note));
     }
+    if which == History::Anew {
+        return Bson::from(vec![entry]);
+    }
     let before = doc! { "$cond": [{ "$isArray": "$history" }, "$history", []] };
-    doc! { "$slice": [{ "$concatArrays": [before, [entry]] }, -HISTORY] }
+    doc! { "$slice": [{ "$concatArrays": [before, [entry]] }, -budget::ENTRIES] }.into()
+}
+
+/// A field that is to be a number from 0 on, as one: what else a program has put there counts as what can be made of it, or as 0, so that no
+/// task is in the way of an update of many.
+pub(super) fn count_in(field: &str) -> Document {
+    let value = format!("${field}");
+    let is_integer = doc! { "$in": [{ "$type": &value }, ["int", "long"]] };
+    let made = doc! { "$convert": { "input": &value, "to": "int", "onError": 0, "onNull": 0 } };
+    doc! { "$max": [0, { "$min": [{ "$cond": [is_integer, value, made] }, MOST_COUNTED] }] }
 }
 
 /// The server's time so long from now.

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::{Acknowledgment, Hint, ReturnDocument, WriteConcern};
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable};
 use super::statements::Statement;
-use super::transition::{Transition, server_time_in};
+use super::transition::{Transition, count_in, server_time_in};
+use crate::budget;
+use crate::model::stored::unreadable_field;
 use crate::model::{Queue, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, WriteFailure};
 
@@ -47,20 +49,6 @@ impl Outcome {
         self.full.extend(other.full);
         self.lost.extend(other.lost);
     }
-
-    /// A place that is taken, or a task that cannot take another field, is no reason to claim nothing else.
-    fn failed(&mut self, one: Try, error: StoreError) -> Result<(), StoreError> {
-        match error.write_failure() {
-            Some(failure) if failure.is_duplicate_key() && is_of_group(&failure) => self.full.push(one),
-            Some(failure) if failure.is_duplicate_key() => self.refused.push(one),
-            Some(failure) if failure.is_too_large() => {
-                tracing::warn!(task = %one.task, "the task is too large to be claimed");
-                self.lost.push(one);
-            }
-            _ => return Err(error),
-        }
-        Ok(())
-    }
 }
 
 impl Store {
@@ -76,17 +64,56 @@ impl Store {
     ) -> Result<Outcome, StoreError> {
         let now = self.now();
         let mut all = Outcome::default();
+        let left_alone = self.left_alone();
+        let (tries, lost) = tries.into_iter().partition(|one| !left_alone.contains(&one.task.into()));
+        let tries: Vec<Try> = tries;
+        all.lost = lost;
         if tries.len() > most_alone {
-            all = self.try_claims_at_once(queue, claimant, tries, now).await?;
+            all.add(self.try_claims_at_once(queue, claimant, tries, now).await?);
         } else {
             let each = tries.iter().map(|one| self.try_claim(queue, claimant, *one, now));
             for outcome in futures::future::join_all(each).await {
                 all.add(outcome?);
             }
         }
+        Box::pin(self.end_those_that_cannot_run(queue, &mut all)).await?;
         // Boxed, so that its state does not weigh on claims without locks.
         Box::pin(self.look_at_locks(&mut all.claims)).await?;
         Ok(all)
+    }
+
+    /// What has no room for its own end is not begun: nobody could store what comes of it. Nor is what no runner can read.
+    async fn end_those_that_cannot_run(&self, queue: &Queue, all: &mut Outcome) -> Result<(), StoreError> {
+        for claim in std::mem::take(&mut all.claims) {
+            let Some(why) = unfit(&claim.document) else {
+                all.claims.push(claim);
+                continue;
+            };
+            // It has been counted as queued up to now.
+            self.moved(queue.id, Some(Status::Queued), Some(Status::Claimed), 1);
+            self.end_unfit(claim.task, &claim.like(), Status::Terminated, why).await?;
+            let slot = claim.slot().unwrap_or_default();
+            all.lost.push(Try { task: claim.task.0, slot, group_slot: None });
+        }
+        Ok(())
+    }
+
+    /// A place that is taken, or a task that cannot be changed, is no reason to claim nothing else.
+    async fn claim_failed(
+        &self,
+        queue: &Queue,
+        (one, error): (Try, StoreError),
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        match error.write_failure() {
+            Some(failure) if failure.is_duplicate_key() && is_of_group(&failure) => outcome.full.push(one),
+            Some(failure) if failure.is_duplicate_key() => outcome.refused.push(one),
+            _ => {
+                self.end_unfit(TaskId(one.task), &claimable(queue), Status::Terminated, error).await?;
+                outcome.lost.push(one);
+            }
+        }
+        Ok(())
     }
 
     async fn try_claim(
@@ -108,7 +135,7 @@ impl Store {
         match claimed.map_err(StoreError::from) {
             Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
             Ok(None) => outcome.lost.push(one),
-            Err(error) => outcome.failed(one, error)?,
+            Err(error) => Box::pin(self.claim_failed(queue, (one, error), &mut outcome)).await?,
         }
         Ok(outcome)
     }
@@ -141,7 +168,9 @@ impl Store {
         for (number, one) in tries.into_iter().enumerate() {
             match (documents.remove(&(one.task, one.slot)), failures.remove(&number)) {
                 (Some(document), _) => outcome.claims.push(claim_of(one, queue, claimant, document)),
-                (None, Some(error)) => outcome.failed(one, error)?,
+                (None, Some(error)) => {
+                    Box::pin(self.claim_failed(queue, (one, error), &mut outcome)).await?;
+                }
                 (None, None) => outcome.lost.push(one),
             }
         }
@@ -171,13 +200,23 @@ impl Try {
             .set("node", &claimant.node)
             .set("instance", claimant.instance.as_str())
             .set("slot", stored(self.slot))
-            .compute("attempt", doc! { "$add": [{ "$ifNull": ["$attempt", 0] }, 1] })
+            .compute("attempt", doc! { "$add": [count_in("attempt"), 1] })
             .compute("lease_until", lease);
         if let Some(place) = self.group_slot {
             transition = transition.set("group_slot", stored(place));
         }
         Statement { task: self.task, like: claimable(queue), transition }
     }
+}
+
+/// Why a claimed task is not to be begun.
+fn unfit(task: &RawDocument) -> Option<StoreError> {
+    let bytes = task.as_bytes().len();
+    if !budget::has_room_for_a_run(bytes) {
+        return Some(budget::no_room(bytes));
+    }
+    let field = unreadable_field(task)?;
+    Some(StoreError::unfit(&format!("the task cannot be read: text in its field '{field}' is not UTF-8")))
 }
 
 fn stored(place: u64) -> i64 {

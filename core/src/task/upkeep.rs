@@ -8,7 +8,7 @@ use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 use super::external::{DETACHED, attached};
@@ -25,6 +25,9 @@ use crate::workers::Worker;
 
 /// The collections of Disbatch 4 that are looked at.
 const OF_DISBATCH: [&str; 3] = [TASKS.name, NODES.name, QUEUES.name];
+
+/// Times farther away than this (in the year 10,000) cannot be reckoned with: milliseconds.
+const FARTHEST: i64 = 253_402_300_800_000;
 
 /// What a DEN wants to know.
 #[derive(Debug, Clone)]
@@ -223,10 +226,14 @@ impl Store {
         parts.extend(of_schedules.map(|(field, later)| Part::of_schedules(field, later)));
         if !question.claim_from.is_empty() {
             let ids: Vec<ObjectId> = question.claim_from.iter().map(|id| id.0).collect();
-            let free = doc! {
+            let mut free = doc! {
                 "node": { "$in": [Bson::Null, Bson::from(-1)] }, "status": Status::Queued,
                 "queue": { "$in": ids },
             };
+            let id = self.not_left_alone(Document::new());
+            if !id.is_empty() {
+                free.insert("_id", id);
+            }
             parts.push(Part::any("claimable", TASKS.name, free));
         }
         if question.queues {
@@ -267,12 +274,12 @@ impl Part {
 
     /// How long it is until `later` after the first time in `field` of all schedules.
     fn of_schedules(field: &str, later: Duration) -> Self {
-        let at = doc! { "$add": [format!("${field}"), millis(later)] };
+        let left = left_until(field, later);
         let pipeline = vec![
             doc! { "$match": { field: { "$type": "date" } } },
             doc! { "$sort": { field: 1 } },
             doc! { "$limit": 1 },
-            doc! { "$project": { "_id": 0, "what": "schedule", "in": { "$subtract": [at, "$$NOW"] } } },
+            doc! { "$project": { "_id": 0, "what": "schedule", "in": left } },
         ];
         Self { collection: crate::schedules::COLLECTION, pipeline }
     }
@@ -280,7 +287,7 @@ impl Part {
     /// How long it is until the first time in `field` of the tasks that `filter` matches.
     fn first(what: &str, field: &str, mut filter: Document) -> Self {
         filter.insert(field, doc! { "$type": "date" });
-        let left = doc! { "$subtract": [format!("${field}"), "$$NOW"] };
+        let left = left_until(field, Duration::ZERO);
         let pipeline = vec![
             doc! { "$match": filter },
             doc! { "$sort": { field: 1 } },
@@ -289,6 +296,21 @@ impl Part {
         ];
         Self { collection: TASKS.name, pipeline }
     }
+}
+
+/// How long it is until `later` after the time in a field, in milliseconds. A list of times counts as past, as it does where tasks are
+/// compared with the time: no document breaks the look off for all others.
+fn left_until(field: &str, later: Duration) -> Document {
+    let time = format!("${field}");
+    let is_time = doc! { "$and": [
+        { "$eq": [{ "$type": &time }, "date"] },
+        { "$gt": [&time, DateTime::from_millis(-FARTHEST)] }, { "$lt": [&time, DateTime::from_millis(FARTHEST)] },
+    ] };
+    let left = doc! { "$subtract": [{ "$add": [&time, millis(later)] }, "$$NOW"] };
+    // One in the far future is no reason to look again; one in the far past is due.
+    let beyond = doc! { "$cond": [{ "$gt": [&time, "$$NOW"] }, FARTHEST, -1_i64] };
+    let odd = doc! { "$cond": [{ "$eq": [{ "$type": time }, "date"] }, beyond, -1_i64] };
+    doc! { "$cond": [is_time, left, odd] }
 }
 
 #[cfg(test)]

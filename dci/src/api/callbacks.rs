@@ -10,6 +10,8 @@ use std::net::IpAddr;
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
+use bson::Bson;
+use disbatch_core::budget;
 use disbatch_core::callbacks::{Heard, MOST_CALLS, MOST_LOG, Token};
 use disbatch_core::model::TaskId;
 use serde_json::{Value, json};
@@ -120,6 +122,19 @@ fn json_of(body: &[u8]) -> Result<Value, HttpError> {
     allowance::take_for(&Weight::of_json(body))?;
     serde_json::from_slice(body)
         .map_err(|error| HttpError::bad_request(format!("the body is not JSON: {error}")))
+}
+
+/// A value that takes at most so many bytes in a task. `what` it is, for the message.
+///
+/// # Errors
+/// It takes more, which JSON of the same length may.
+fn within<T: Into<Bson> + Clone>(what: &'static str, value: T, limit: usize) -> Result<T, HttpError> {
+    let bytes = budget::size_of_field("", &value.clone().into());
+    if bytes <= limit {
+        return Ok(value);
+    }
+    let message = format!("{what} takes {bytes} bytes as BSON, and may take {limit}");
+    Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message))
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ use crate::{arrays, changes, json, legacy};
 const AT_ONCE: usize = 1_000;
 
 /// Creates tasks in `queue` (a name or id): one for each object of `params`, or one for each document of
-/// `collection` that `filter` finds, with `params` as the pattern.
+/// `collection` that `filter` finds, with `params` as the pattern. Tasks without room for their whole life are refused with 413,
+/// which names the `field` that is too large, its `bytes` and the `limit`.
 ///
 /// # Errors
 /// There is no such queue or it accepts no tasks, the parameters are wrong, a key is taken, or the database cannot

@@ -1,9 +1,12 @@
 //! `GET /tasks/:id/explain`
 
 use actix_web::web::{Data, Path};
+use bson::doc;
 use disbatch_core::accounts::{Reach, Role};
-use disbatch_core::explain::{Explanation, Reader, explain};
+use disbatch_core::explain::{Explanation, Reader, explain, unreadable};
 use disbatch_core::gates::Waits;
+use disbatch_core::model::{Status, TaskId, whole_number};
+use disbatch_core::store::StoreError;
 use serde_json::{Value, json};
 
 use crate::access::{Sight, Who};
@@ -45,11 +48,29 @@ pub async fn handle(state: Data<State>, who: Who, id: Path<String>) -> Answer {
 /// # Errors
 /// There is none, or the database cannot be reached.
 pub async fn find(state: &State, id: &str, reach: &Reach) -> Result<Explanation, HttpError> {
-    let facts = state.store.facts_of_task(task_action::id(id)?).await?;
+    let task = task_action::id(id)?;
+    let facts = match state.store.facts_of_task(task).await {
+        Err(error) if error.is_about_one() => return cannot_be_read(state, (id, task), &error).await,
+        facts => facts?,
+    };
     let mut facts = facts.ok_or_else(|| task_action::not_found(id))?;
     if facts.waits != Waits::default() {
         let sight = Sight::of(&state.store, reach).await?;
         facts.waits.conceal(|queue| sight.sees(queue));
     }
     Ok(explain(&facts, Reader::of(reach)))
+}
+
+/// What is to be said of a task that cannot be read. That it is there can be told all the same.
+async fn cannot_be_read(
+    state: &State,
+    (id, task): (&str, TaskId),
+    error: &StoreError,
+) -> Result<Explanation, HttpError> {
+    let found = state.store.find_task_fields(task, doc! { "status": 1 }).await?;
+    let found = found.ok_or_else(|| task_action::not_found(id))?;
+    let status =
+        found.get("status").and_then(whole_number).map_or(Status::Other(i64::MIN), Status::from_code);
+    let aside = state.store.find_aside(task).await?;
+    Ok(unreadable(status, &error.to_string(), aside.as_ref()))
 }

@@ -2,8 +2,8 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::{Data, Path};
-use bson::Document;
-use disbatch_core::model::TaskId;
+use bson::{Document, doc};
+use disbatch_core::model::{TaskId, whole_number};
 use serde_json::json;
 
 use crate::access::Who;
@@ -70,5 +70,14 @@ pub async fn find(state: &State, who: &Who, id: &str) -> Result<Document, HttpEr
 async fn look_up(state: &State, id: &str) -> Result<Document, HttpError> {
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let id: TaskId = id.parse().map_err(|_| not_found())?;
-    state.store.find_task_anywhere(id).await?.ok_or_else(not_found)
+    let mut task = state.store.find_task_anywhere(id).await?.ok_or_else(not_found)?;
+    // Of others it is of no interest, and most have ended well.
+    let may_be_aside = !task.contains_key("history") && !task.contains_key("archived");
+    let waits = task.get("status").and_then(whole_number).is_some_and(|status| (-7..=0).contains(&status));
+    if (may_be_aside || waits)
+        && let Some(aside) = state.store.find_aside(id).await?
+    {
+        task.insert("aside", doc! { "at": aside.at, "reason": aside.reason });
+    }
+    Ok(task)
 }

@@ -179,7 +179,7 @@ async fn look(
     let store = &state.store;
     let task_id = task_action::id(id)?;
     // A status that is no number cannot be explained.
-    let waits = status(task).is_some_and(|status| !status.has_ended());
+    let waits = status(task).is_some_and(|status| !status.has_ended()) || task.contains_key("aside");
     let explained = async {
         if !waits {
             return Ok(None);

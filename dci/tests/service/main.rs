@@ -152,9 +152,9 @@ async fn a_task_that_no_document_can_hold_is_refused() -> anyhow::Result<()> {
     // Short enough as a body; as a document it has an id, times and more.
     let text = "x".repeat(16 * 1024 * 1024 - 60);
     let refused = post("/tasks", json!({ "queue": "q", "params": [{ "a": text }] })).await?;
-    assert_eq!(refused.status(), StatusCode::BAD_REQUEST);
-    let body = r#"{"error":"the document would be larger than the database takes"}"#;
-    assert_eq!(refused.text().await?, body);
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    let body: Value = serde_json::from_str(&refused.text().await?)?;
+    assert_eq!((&body["field"], &body["limit"]), (&json!("'params'"), &json!(13 * 1024 * 1024)), "{body}");
     database.drop_database().await
 }
 

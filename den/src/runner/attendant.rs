@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use bson::Bson;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
-use disbatch_core::task::{RunWrite, STORAGE, Start, Waiting, Written};
+use disbatch_core::store::StoreError;
+use disbatch_core::task::{Claim, RunWrite, STORAGE, Start, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -177,13 +179,32 @@ impl Attendant {
             schedule_problem: current.work.schedule.as_ref().err().cloned(),
             workers: current.work.workers.clone(),
         };
+        let message = match link::encode(&ToRunner::Assign(Box::new(assignment))) {
+            Ok(message) => message,
+            // The runner is as free as before.
+            Err(error) => return self.refuse(current.work.claim, &error),
+        };
         self.current = Some(current);
-        if !self.tell(&ToRunner::Assign(Box::new(assignment))).await
+        if !self.send(&message).await
             && let Some(current) = self.current.take()
         {
             // Not all of it was sent, so the runner has not got it.
             self.tell_node(Event::Refused { serial: self.process.serial, claim: current.work.claim });
         }
+    }
+
+    /// No runner can be given this task.
+    fn refuse(&mut self, claim: Claim, error: &io::Error) {
+        let (store, events, serial) =
+            (self.services.store.clone(), self.services.events.clone(), self.process.serial);
+        let error = StoreError::unfit(&format!("it cannot be given to a runner: {error}"));
+        tokio::spawn(async move {
+            if let Err(error) = store.end_claim_unfit(&claim, error).await {
+                // Its lease runs out.
+                tracing::warn!(task = %claim.task, %error, "cannot end a task that no runner can be given");
+            }
+            let _ending = events.send(Event::Free { serial });
+        });
     }
 
     /// The runner has made ready: its task is started.
@@ -300,8 +321,19 @@ impl Attendant {
 
     /// Sends a message. Returns whether it was sent; if not, the link is given up.
     async fn tell(&mut self, message: &ToRunner) -> bool {
+        match link::encode(message) {
+            Ok(message) => self.send(&message).await,
+            Err(error) => {
+                tracing::error!(%error, pid = self.process.pid, "a runner cannot be told something");
+                self.target = None;
+                false
+            }
+        }
+    }
+
+    async fn send(&mut self, message: &[u8]) -> bool {
         let Some(target) = &mut self.target else { return false };
-        match timeout(LISTENS_WITHIN, link::write(target, message)).await {
+        match timeout(LISTENS_WITHIN, target.write_all(message)).await {
             Ok(Ok(())) => return true,
             Ok(Err(error)) => tracing::debug!(%error, pid = self.process.pid, "a runner does not listen"),
             Err(_) => self.give_up("does not listen"),

@@ -43,6 +43,8 @@ pub enum Fault {
     Cancel,
     /// Bodies come to the DCI that are as large as they may be.
     HugeBodies,
+    /// A task with which nothing can be done is put into the database.
+    Poison,
 }
 
 impl Fault {
@@ -55,7 +57,8 @@ impl Fault {
             | Self::KillHolder
             | Self::KillAdapter
             | Self::StopRunner
-            | Self::Threads => 4,
+            | Self::Threads
+            | Self::Poison => 4,
             Self::StopDen | Self::StopNode | Self::Pause | Self::KillDci => 2,
             Self::HugeBodies | Self::KillMember | Self::KillPrimary | Self::StepDown | Self::FullLog => 1,
         };

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::bodies;
 use super::fault::Fault;
 use super::node::{Daemon, Log};
+use super::poison;
 use super::processes::{self, Kind, Process};
 use super::random::Random;
 use super::ticking::Ticking;
@@ -107,6 +108,7 @@ impl Injector {
                 self.mending.spawn(bodies::send(self.world.clone()));
                 Ok(true)
             }
+            Fault::Poison => Ok(self.poison()),
         }
     }
 
@@ -330,6 +332,14 @@ impl Injector {
             world.change(queue, Change::Paused(false)).await
         });
         Ok(true)
+    }
+
+    /// How it comes to that while the database may be away is not to be waited for.
+    fn poison(&mut self) -> bool {
+        let (world, kind, mut random) =
+            (self.world.clone(), poison::any(&mut self.random), self.random.split());
+        self.mending.spawn(async move { poison::one(&world, kind, &mut random).await.map(|_| ()) });
+        true
     }
 
     async fn cancel(&mut self) -> anyhow::Result<bool> {

@@ -12,6 +12,7 @@ use tokio::time::{Instant, interval};
 
 use super::boxes;
 use super::checks::{self, Evidence};
+use super::poison;
 use super::report::say;
 use super::ticking::Ticking;
 use super::world::World;
@@ -87,6 +88,22 @@ pub async fn until_all_fired(world: &World, ticking: &Ticking) -> anyhow::Result
     Ok(())
 }
 
+/// Waits until all poison is over, or set aside. Gives up after long; returns what is left of it.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn until_poison_is_over(world: &World) -> anyhow::Result<Vec<String>> {
+    let deadline = Instant::now() + STANDSTILL;
+    let mut looks = interval(Duration::from_millis(250));
+    loop {
+        looks.tick().await;
+        let left = poison::left(world).await?;
+        if left.is_empty() || Instant::now() > deadline {
+            return Ok(left);
+        }
+    }
+}
+
 /// Gives the DENs time to tidy up after dead runners.
 ///
 /// # Errors
@@ -150,7 +167,7 @@ pub async fn until_nothing_is_left(world: &World) -> Vec<String> {
 /// # Errors
 /// The database cannot be read.
 pub async fn read_tasks(world: &World) -> anyhow::Result<HashMap<TaskId, Document>> {
-    let mut found = world.tasks().find(doc! {}).await?;
+    let mut found = world.tasks().find(poison::none()).await?;
     let mut tasks = HashMap::new();
     while let Some(task) = found.try_next().await? {
         tasks.insert(TaskId(task.get_object_id("_id")?), task);
@@ -160,7 +177,8 @@ pub async fn read_tasks(world: &World) -> anyhow::Result<HashMap<TaskId, Documen
 
 async fn counts(world: &World) -> anyhow::Result<BTreeMap<i64, i64>> {
     let of_group = doc! { "$group": { "_id": "$status", "n": { "$sum": 1 } } };
-    let groups: Vec<Document> = world.tasks().aggregate([of_group]).await?.try_collect().await?;
+    let ours = doc! { "$match": poison::none() };
+    let groups: Vec<Document> = world.tasks().aggregate([ours, of_group]).await?.try_collect().await?;
     let count = |group: &Document| i64::from(group.get_i32("n").unwrap_or(0));
     let status = |group: &Document| Evidence::status(&doc! { "status": group.get("_id").cloned() });
     Ok(groups.iter().map(|group| (status(group), count(group))).collect())

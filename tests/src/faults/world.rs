@@ -21,6 +21,7 @@ use tokio::time::sleep;
 use super::boxes;
 use super::limits::Limits;
 use super::node::{Daemon, Log};
+use super::poison;
 use super::processes::MARK;
 use super::random::Random;
 use super::service::{SILENCE, Service};
@@ -136,6 +137,8 @@ pub struct World {
     pub podman: Option<Podman>,
     /// The queues.
     pub queues: Vec<Queue>,
+    /// The queue of poison.
+    pub poison: QueueId,
 }
 
 impl World {
@@ -149,6 +152,7 @@ impl World {
         }
         let (plugins, records) = (folder.join("plugins"), folder.join("records"));
         install_recorder(&plugins, How::Program.plugin(), &records)?;
+        poison::PLUGIN.install(&plugins)?;
         let service = Service::start(random).await?;
         let http = json!({ "url": service.url, "timeout": SILENCE, "connect_retries": 2 });
         install_manifest(&plugins, How::Service.plugin(), "http", &http)?;
@@ -174,6 +178,7 @@ impl World {
             service,
             podman,
             queues: Vec::new(),
+            poison: QueueId(ObjectId::new()),
             uri,
         };
         world.create_queues().await?;
@@ -183,6 +188,8 @@ impl World {
     }
 
     async fn create_queues(&mut self) -> anyhow::Result<()> {
+        let queue = doc! { "_id": self.poison, "name": "poison", "plugin": poison::PLUGIN.name, "threads": 4_i64, "sort": "fifo" };
+        self.database.collection::<Document>("queues").insert_one(queue).await?;
         for (name, how, threads, requeues, lost_lease) in QUEUES {
             if how == How::Container && self.podman.is_none() {
                 continue;

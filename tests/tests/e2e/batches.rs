@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
@@ -155,23 +156,23 @@ async fn an_end_is_recognised_after_the_task_was_archived_or_tried_again() -> an
 }
 
 #[tokio::test]
-async fn a_document_that_would_be_too_large_fails_alone() -> anyhow::Result<()> {
+async fn a_document_that_would_be_too_large_is_stored_without_what_makes_it_so() -> anyhow::Result<()> {
     let scene = Scene::running(5).await?;
     enlarge(&scene.world, scene.task(2), 50_000).await?;
     let output = "y".repeat(100_000);
     let mut ends: Vec<RunWrite> = (0..4).map(|number| scene.finish(number, success(&output))).collect();
     // And one that fits into no command.
     ends.push(scene.finish(4, success(&"z".repeat(17_000_000))));
-    let written = scene.store.write_runs(&ends).await?;
-    for (number, written) in written.into_iter().enumerate() {
-        match written {
-            Ok(written) => assert_eq!((written, [0, 1, 3].contains(&number)), (STORED, true)),
-            Err(error) => {
-                assert!(error.write_failure().is_some_and(|failure| failure.is_too_large()), "{error}");
-                assert!([2, 4].contains(&number) && !error.is_transient());
-                assert_eq!(scene.world.status(scene.task(number)).await?, 0);
-            }
-        }
+    assert_eq!(scene.write(&ends).await?, [STORED; 5]);
+    for number in 0..5 {
+        let whole = [0, 1, 3].contains(&number);
+        let only = doc! { "status": 1, "stdout": 1, "stderr": 1, "complete": 1 };
+        let found = scene.world.tasks().find_one(doc! { "_id": scene.task(number) }).projection(only).await?;
+        let task = found.context("it is there")?;
+        assert_eq!((task.get_i32("status")?, task.get_bool("complete")?), (1, whole));
+        assert_eq!(task.get_str("stdout").is_ok(), whole);
+        let told = task.get_str("stderr").unwrap_or_default();
+        assert_eq!(told.contains("what came out could not be stored"), !whole, "{told}");
     }
     scene.world.end().await
 }

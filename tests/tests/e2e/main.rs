@@ -46,6 +46,7 @@ mod perl;
 mod perl_plugins;
 mod plan;
 mod plugin_news;
+mod poison;
 mod programs;
 mod rates;
 mod runner;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bson::doc;
 
 use super::Index;
+use crate::task::aside;
 use crate::task::pages;
 use crate::{arrays, fair, live, rate, series};
 
@@ -144,6 +145,10 @@ pub(in crate::store) fn of_live() -> Vec<Index> {
         Index::on(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 }),
         Index::on(doc! { "at": 1 }).expire(live::FORGOTTEN_AFTER),
     ]
+}
+
+pub(in crate::store) fn of_aside() -> Vec<Index> {
+    vec![Index::on(doc! { "at": 1 }).expire(aside::KEPT)]
 }
 
 pub(in crate::store) fn of_tombstones() -> Vec<Index> {

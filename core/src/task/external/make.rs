@@ -139,6 +139,8 @@ impl Store {
     ) -> Result<Made, StoreError> {
         let update = finish.statement(run, self.now()).transition;
         let update = update.set(DETACHED, false).compute(STEPS, closed(finish.status));
+        // They are in their places by now.
+        let update = update.unset("external.end.result").unset("external.end.message");
         let update = if spare.is_empty() { update.compute(FREED, "$$NOW") } else { update };
         let update = spare.iter().copied().fold(update, Transition::unset);
         if self.tasks().update_one(still_ending(task), update.pipeline()).await?.matched_count == 0 {

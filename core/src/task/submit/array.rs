@@ -7,9 +7,10 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 
 use super::once::{Note, id_of};
-use super::{Once, SubmitError, TaskOptions};
+use super::{Once, SubmitError, TaskOptions, within_budget};
 use crate::admission::Admitted;
 use crate::arrays::{Array, FinalTask, GATE, NewArray, final_id, first_lease, lock_of, new_id, new_rev};
+use crate::budget::{OverBudget, size_of_field};
 use crate::gates::{LockMode, LockRequest};
 use crate::model::{ArrayId, QueueId, Status};
 use crate::store::{Store, StoreError, Stored};
@@ -37,6 +38,7 @@ impl Store {
         options: &TaskOptions,
         once: Option<&Once>,
     ) -> Result<SubmittedArray, SubmitError> {
+        check(array, options)?;
         let noted = match once {
             Some(once) => self.find_note(queue, once).await?,
             None => None,
@@ -190,6 +192,21 @@ impl Store {
         admitted.mark(slice::from_mut(&mut task));
         Ok(task)
     }
+}
+
+/// Sees to it that its tasks can go through their whole life, and that there is room for all that they are made of in the document of
+/// the array.
+fn check(array: &NewArray, options: &TaskOptions) -> Result<(), OverBudget> {
+    let mut element = array.params.clone();
+    let largest = array.items.starting_at(0).max_by_key(|item| size_of_field("", item));
+    element.insert(&array.key, largest.unwrap_or(Bson::Null));
+    within_budget(options, &[element])?;
+    let mut both = array.params.clone();
+    if let Some(last) = &array.last {
+        within_budget(options, std::slice::from_ref(&last.params))?;
+        both.insert(".array_final", last.params.clone());
+    }
+    within_budget(options, &[both])
 }
 
 /// Only an array has a single id under such a request.

@@ -14,7 +14,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 
-use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, Template, blocked};
+use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, Template, blocked, within_budget};
 use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TaskSource;
@@ -94,6 +94,7 @@ impl Store {
             Some(note) => (note, self.admit_again(queue, options).await?),
             None => {
                 // Not when a half-done submission is completed: what it came after was there when it began.
+                within_budget(options, &params)?;
                 self.check_after(options, params.len()).await?;
                 let note = Note::new(id_of(queue, &once.key), None, checked(params.len())?);
                 self.note_admitted(queue, once, note, options).await?
@@ -180,6 +181,12 @@ impl Store {
                 batch.iter().filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
             let (ids, params): (Vec<ObjectId>, Vec<Document>) =
                 documents.map(|(id, document)| (id, params(document))).unzip();
+            if let Err(over) = within_budget(options, &params) {
+                if made.is_empty() {
+                    self.forget_note(&note.id).await?;
+                }
+                return Err(over.into());
+            }
             let part = Note { id: note.id.clone(), ids, sources: None, done: false };
             self.complete(queue, &part, params, (options, admitted)).await?;
             made.extend(part.ids);

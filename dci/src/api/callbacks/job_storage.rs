@@ -2,9 +2,10 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::{Data, Path, Payload};
+use disbatch_core::budget;
 use disbatch_core::callbacks::MOST_AT_ONCE;
 
-use super::{answer, caller_of_running, json_of};
+use super::{answer, caller_of_running, json_of, within};
 use crate::api::Answer;
 use crate::openapi::{CallbackDone, OfCallback};
 use crate::params::read_up_to;
@@ -25,7 +26,8 @@ use crate::{changes, json};
 pub async fn handle(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
     let caller = caller_of_running(&state, &request, &id).await?;
     let storage = json_of(&read_up_to(body, MOST_AT_ONCE).await?)?;
-    let heard = changes::storage_of_service(&state, caller.clone(), json::to_bson(&storage)).await?;
+    let storage = within("the storage", json::to_bson(&storage), budget::STORAGE)?;
+    let heard = changes::storage_of_service(&state, caller.clone(), storage).await?;
     answer(heard, &caller, "stored")
 }
 

@@ -2,11 +2,12 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::{Data, Path, Payload};
+use disbatch_core::budget;
 use disbatch_core::callbacks::{MOST_AT_ONCE, Report};
 use disbatch_core::model::Status;
 use serde_json::{Map, Value};
 
-use super::{answer, caller, json_of};
+use super::{answer, caller, json_of, within};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{CallbackDone, CallbackStatus, OfCallback};
@@ -15,7 +16,7 @@ use crate::state::State;
 use crate::{changes, json};
 
 /// The longest message in bytes.
-const LONGEST_MESSAGE: usize = 64 * 1024;
+const LONGEST_MESSAGE: usize = budget::SAID;
 
 /// Ends a task that a web service works on. `FINISHED` is the status 1, `FAILED` is 2 and may be tried again as its queue
 /// wants it, `ABORTED` is -3; other positive numbers are the service's own. May be repeated when there was no answer.
@@ -68,7 +69,7 @@ fn report(body: Value) -> Result<Report, HttpError> {
     };
     let result = match fields.remove("result") {
         None | Some(Value::Null) => None,
-        Some(Value::Object(result)) => Some(json::to_document(&result)),
+        Some(Value::Object(result)) => Some(within("result", json::to_document(&result), budget::RESULT)?),
         Some(_) => return wrong("'result' must be an object", "result"),
     };
     no_more(&fields)?;

@@ -6,7 +6,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::model::{Count, Labels, Node, number};
+use disbatch_core::model::{Count, Labels, Node, number, whole_number};
 use disbatch_core::node::{Addresses, Stats};
 use disbatch_core::store::StoreError;
 
@@ -73,6 +73,8 @@ pub(super) struct FactList {
     load: String,
     memory: Option<Memory>,
     version: String,
+    /// How many tasks its DEN leaves alone.
+    aside: i64,
     serves: Option<String>,
     /// Whether schedules fire from there.
     fires: bool,
@@ -166,6 +168,7 @@ impl Shown {
                 load: host::load(&stats),
                 memory: Memory::of(&stats),
                 version: plain(document.get("version")),
+                aside: document.get("aside").and_then(whole_number).unwrap_or(0),
                 serves: serves(document),
                 fires: document.get("schedules") != Some(&Bson::Boolean(false)),
                 labels: Labels::of(document.get_document("labels").ok()).to_string(),

@@ -102,11 +102,15 @@ pub(super) fn who_and_why(cancel: &Document) -> String {
 impl Why {
     /// What keeps a task of this status from running, or how it runs. Nothing of one that has ended.
     pub fn of(explanation: Option<Explanation>) -> Self {
-        let Some(explanation) = explanation.filter(|explained| !explained.status.has_ended()) else {
+        let is_told = |explained: &Explanation| {
+            !explained.status.has_ended() || explained.gates.iter().any(|gate| gate.name == "aside")
+        };
+        let Some(explanation) = explanation.filter(is_told) else {
             return Self::default();
         };
         let question = match explanation.status {
             Status::Running => "How is it running?",
+            ended if ended.has_ended() => "How has it ended?",
             _ => "Why is it not running?", // Nothing else runs.
         };
         let summary = explanation.summary;
