@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, RawDocument, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::{Acknowledgment, Hint, ReturnDocument, WriteConcern};
@@ -101,7 +101,7 @@ impl Store {
     /// A place that is taken, or a task that cannot be changed, is no reason to claim nothing else.
     async fn claim_failed(
         &self,
-        queue: &Queue,
+        (queue, ours): (&Queue, Document),
         (one, error): (Try, StoreError),
         outcome: &mut Outcome,
     ) -> Result<(), StoreError> {
@@ -109,7 +109,9 @@ impl Store {
             Some(failure) if failure.is_duplicate_key() && is_of_group(&failure) => outcome.full.push(one),
             Some(failure) if failure.is_duplicate_key() => outcome.refused.push(one),
             _ => {
-                self.end_unfit(TaskId(one.task), &claimable(queue), Status::Terminated, error).await?;
+                // An answer that cannot be read comes after the claim.
+                let still = doc! { "$or": [claimable(queue), ours] };
+                self.end_unfit(TaskId(one.task), &still, Status::Terminated, error).await?;
                 outcome.lost.push(one);
             }
         }
@@ -135,7 +137,10 @@ impl Store {
         match claimed.map_err(StoreError::from) {
             Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
             Ok(None) => outcome.lost.push(one),
-            Err(error) => Box::pin(self.claim_failed(queue, (one, error), &mut outcome)).await?,
+            Err(error) => {
+                let ours = claimed_by(claimant, now);
+                Box::pin(self.claim_failed((queue, ours), (one, error), &mut outcome)).await?;
+            }
         }
         Ok(outcome)
     }
@@ -153,10 +158,8 @@ impl Store {
             tries.iter().map(|one| one.statement(queue, claimant, now)).collect();
         let report = self.update_tasks(&statements, Some(&one_member())).await?;
         let ids: Vec<ObjectId> = tries.iter().map(|one| one.task).collect();
-        let ours = doc! {
-            "_id": { "$in": ids }, "status": Status::Claimed, "node": &claimant.node,
-            "instance": &claimant.instance, "mtime": now,
-        };
+        let mut ours = claimed_by(claimant, now);
+        ours.insert("_id", doc! { "$in": ids });
         let found = self.raw_tasks().find(ours).hint(by_id()).batch_size(BATCH_READ).await?;
         let documents: Vec<RawDocumentBuf> = found.try_collect().await?;
         let mut documents: HashMap<(ObjectId, u64), RawDocumentBuf> = documents
@@ -169,7 +172,8 @@ impl Store {
             match (documents.remove(&(one.task, one.slot)), failures.remove(&number)) {
                 (Some(document), _) => outcome.claims.push(claim_of(one, queue, claimant, document)),
                 (None, Some(error)) => {
-                    Box::pin(self.claim_failed(queue, (one, error), &mut outcome)).await?;
+                    let ours = claimed_by(claimant, now);
+                    Box::pin(self.claim_failed((queue, ours), (one, error), &mut outcome)).await?;
                 }
                 (None, None) => outcome.lost.push(one),
             }
@@ -207,6 +211,11 @@ impl Try {
         }
         Statement { task: self.task, like: claimable(queue), transition }
     }
+}
+
+/// Matches what this start of a DEN has claimed at that time.
+fn claimed_by(claimant: &Claimant, now: DateTime) -> Document {
+    doc! { "status": Status::Claimed, "node": &claimant.node, "instance": &claimant.instance, "mtime": now }
 }
 
 /// Why a claimed task is not to be begun.
