@@ -7,6 +7,7 @@ mod files;
 mod find;
 mod id;
 mod life;
+mod local;
 mod options;
 mod schedules;
 pub mod seconds;
@@ -33,6 +34,7 @@ pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFil
 pub use life::{
     BulkAction, BulkWhich, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions,
 };
+pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
 pub use schedules::{
     BackfillOptions, CalendarCommand, CalendarDays, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
@@ -179,7 +181,7 @@ pub enum Command {
     /// Print a new key for secure parameters, for the file that is `secrets.key_file` of the configuration
     SecretsKey,
     /// Create the MongoDB users of all processes, directly in the database of --config
-    CreateUsers(crate::command::create_users::Options),
+    CreateUsers(CreateUsers),
     /// Say who may use the DCI, directly in the database of --config
     #[command(subcommand)]
     User(UserCommand),
@@ -211,7 +213,7 @@ pub enum Command {
     #[command(flatten)]
     Life(LifeCommand),
     /// Run a DEN, a DCI and a database on this machine for development
-    Dev(crate::dev::Args),
+    Dev(DevOptions),
 }
 
 impl Command {
@@ -245,18 +247,17 @@ pub fn command_for_completion() -> clap::Command {
     shape::without_hidden(&Arguments::command())
 }
 
-/// Reads the command line.
+/// Reads the command line, whose first word is the program.
 ///
 /// Options that nobody knows are complained about and left out, as in the Perl client, by the commands that
-/// it has.
+/// it has. They are not among the words any more then.
 ///
 /// # Errors
 /// The status to exit with, after help or a complaint has been printed.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments, ExitCode> {
-    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+pub fn parse(words: &mut Vec<OsString>) -> Result<Arguments, ExitCode> {
     let mut left_out = false;
     loop {
-        let matches = command().try_get_matches_from(&arguments);
+        let matches = command().try_get_matches_from(&*words);
         let error = match matches.and_then(|matches| read(&matches)) {
             Ok(Arguments { command: Some(command), .. }) if left_out && command.is_ours() => {
                 eprintln!("Nothing was done.");
@@ -265,8 +266,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Arguments,
             Ok(arguments) => return Ok(arguments),
             Err(error) => error,
         };
-        if let Some(position) = unknown_option(&error, &arguments) {
-            let option = arguments.remove(position);
+        if let Some(position) = unknown_option(&error, words) {
+            let option = words.remove(position);
             left_out = true;
             eprintln!("Unknown option: {}", option.to_string_lossy().trim_start_matches('-'));
             continue;
@@ -321,8 +322,12 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
 mod tests {
     use super::*;
 
+    fn split(words: &str) -> Vec<OsString> {
+        words.split(' ').map(OsString::from).collect()
+    }
+
     fn parse_words(words: &str) -> Arguments {
-        parse(words.split(' ').map(OsString::from)).unwrap()
+        parse(&mut split(words)).unwrap()
     }
 
     #[test]
@@ -343,7 +348,9 @@ mod tests {
 
     #[test]
     fn unknown_options_are_left_out() {
-        let arguments = parse_words("disbatch --url http://h --bogus queues --bad=5");
+        let mut words = split("disbatch --url http://h --bogus queues --bad=5");
+        let arguments = parse(&mut words).unwrap();
+        assert_eq!(words, split("disbatch --url http://h queues"), "another program need not complain again");
         assert!(matches!(arguments.command, Some(Command::Queues { watch: None })));
         assert_eq!(arguments.connection.url.as_deref(), Some("http://h"));
     }
@@ -359,7 +366,7 @@ mod tests {
             "disbatch set-task 6b0003bb686c8275d8013333",
             "disbatch locks db --prefix d",
         ] {
-            assert!(parse(words.split(' ').map(OsString::from)).is_err(), "{words}");
+            assert!(parse(&mut split(words)).is_err(), "{words}");
         }
         let arguments = parse_words("disbatch bulk delete --status -5,failed --queue q --older-than 7d");
         let Some(Command::Life(LifeCommand::Bulk(bulk))) = arguments.command else { panic!() };
@@ -395,7 +402,7 @@ mod tests {
     #[test]
     fn commands_about_users_stand_no_unknown_options() {
         for words in ["disbatch user add a --admin --bogus", "disbatch --bogus token list", "disbatch user"] {
-            assert!(parse(words.split(' ').map(OsString::from)).is_err(), "{words}");
+            assert!(parse(&mut split(words)).is_err(), "{words}");
         }
         let arguments = parse_words("disbatch user --config c.json list --format json");
         assert!(matches!(arguments.command, Some(Command::User(UserCommand::List))));
@@ -405,6 +412,6 @@ mod tests {
 
     #[test]
     fn unknown_commands_stop() {
-        assert!(parse(["disbatch", "frobnicate"].map(OsString::from)).is_err());
+        assert!(parse(&mut split("disbatch frobnicate")).is_err());
     }
 }

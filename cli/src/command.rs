@@ -7,68 +7,51 @@ mod completion;
 mod create_queue;
 mod create_task;
 mod create_tasks;
-pub mod create_users;
 mod delete_queue;
-mod direct;
 mod documents;
 mod files;
 mod life;
 mod nodes;
-mod password;
-mod plugin;
 mod plugins;
 mod queues;
 mod schedules;
 mod search;
-mod secrets_key;
 mod tasks;
 mod tenants;
-mod token;
 mod update_node;
 mod update_queue;
-mod user;
 mod workers;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use serde_json::Value;
 
 use crate::api::Client;
 use crate::args::{Arguments, Command, ListingOptions, print_usage};
+use crate::local;
 use crate::output::plain;
 
-/// Does what the command line asks for.
+/// Does what the command line asks for, which consists of `words`.
 ///
 /// # Errors
 /// Whatever went wrong, ready to be printed.
-pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<ExitCode> {
     let Some(command) = arguments.command else {
         print_usage();
         return Ok(ExitCode::from(1));
     };
-    let config = arguments.connection.config.clone();
     // Boxed, so that the state of one does not weigh on every other.
     match command {
-        Command::Dev(options) => Box::pin(crate::dev::run(options, arguments.connection)).await,
-        Command::CreateUsers(options) => Box::pin(create_users::run(options, config.as_deref())).await,
-        Command::User(command) => {
-            Box::pin(user::run(command, config.as_deref(), &arguments.listing)).await?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Token(command) => {
-            Box::pin(token::run(command, config.as_deref(), &arguments.listing)).await?;
-            Ok(ExitCode::SUCCESS)
-        }
         Command::Completion { shell } => {
             completion::run(shell)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::SecretsKey => {
-            secrets_key::run()?;
-            Ok(ExitCode::SUCCESS)
+        Command::SecretsKey | Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {
+            Err(local::become_it(words))
         }
-        Command::Plugin(command) => Box::pin(plugin::run(command, config.as_deref())).await,
+        Command::Plugin(_) | Command::Dev(_) => Err(local::become_it(words)),
         command => {
             let client = Client::new(&arguments.connection.with_file()?)?;
             Box::pin(ask(&client, command, &arguments.listing)).await

@@ -1,5 +1,6 @@
 //! What is printed, and where.
 
+mod date;
 mod json;
 mod marks;
 mod screen;
@@ -8,11 +9,14 @@ mod terminal;
 mod yaml;
 
 use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
 
 use serde_json::Value;
 
 use crate::args::{Format, ListingOptions};
+use crate::status::FAILED;
 
+pub use date::date;
 pub use json::pretty;
 pub use marks::shows_marks;
 pub use screen::Screen;
@@ -75,6 +79,16 @@ pub fn list(
     as_table: impl FnOnce(&[Value]) -> String,
 ) -> anyhow::Result<String> {
     document(list, options, |list| as_table(list.as_array().map(Vec::as_slice).unwrap_or_default()))
+}
+
+/// What a command ends with. Says what went wrong.
+pub fn exit_code(outcome: anyhow::Result<ExitCode>) -> ExitCode {
+    outcome.unwrap_or_else(|error| {
+        if !is_broken_pipe(&error) {
+            say(&format!("{error:#}"));
+        }
+        ExitCode::from(FAILED)
+    })
 }
 
 /// Whether the reader of our output went away, as `head` does: nobody is left to be told.

@@ -1,7 +1,10 @@
 //! Statuses of tasks: their words, and the exit status that stands for each.
 
-use disbatch_core::model::Status;
+use disbatch_values::status::Status;
 use serde_json::Value;
+
+/// The exit status of everything that went wrong, as Perl's `die` has it.
+pub const FAILED: u8 = 255;
 
 /// The exit status of a wait that took too long, as that of timeout(1).
 pub const TIMED_OUT: u8 = 124;
@@ -70,7 +73,7 @@ mod tests {
         let codes = [2, -3, -5, -6, 100, 3, 99];
         let exits = codes.map(exit_code);
         assert_eq!(exits, [102, 103, 105, 106, 100, 3, 99]);
-        let taken = [0, 1, 2, TIMED_OUT, INTERRUPTED, crate::FAILED];
+        let taken = [0, 1, 2, TIMED_OUT, INTERRUPTED, FAILED];
         assert!(exits.iter().all(|exit| !taken.contains(exit)));
         assert_eq!((exit_code(1), exit_code(1_000_000)), (0, 100));
     }

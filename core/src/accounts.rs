@@ -18,9 +18,11 @@ mod sessions;
 mod tokens;
 mod users;
 
+pub use disbatch_values::role::{Role, RoleError};
+pub use disbatch_values::user_name::{NameError, UserName};
 pub use key::Key;
 pub use password::{PasswordError, PasswordHash};
-pub use rights::{Grant, Reach, Rights, Role, RoleError, Scope};
+pub use rights::{Grant, Reach, Rights, Scope};
 pub use sessions::{Session, SessionLimits, Visitor};
 pub use tokens::{Bearer, NewToken, Token, is_token};
-pub use users::{NameError, RightsChange, User, UserName};
+pub use users::{RightsChange, User};

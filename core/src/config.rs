@@ -13,7 +13,6 @@ mod increase;
 mod isolation;
 mod log;
 mod plugins;
-pub mod relaxed;
 mod secrets;
 mod sections;
 #[cfg(test)]
@@ -29,6 +28,7 @@ use crate::model::Labels;
 
 pub use access::{Access, Network, Proxy};
 pub use audit::Audit;
+pub use disbatch_values::relaxed;
 pub use engines::{ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, TenantNamespaces};
 pub use hosts::HostNames;
 pub use increase::Increase;

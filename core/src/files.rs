@@ -27,11 +27,8 @@
 //! What a task's run makes is fenced by the run: see [`crate::task::Run`] and `task/files.rs`.
 
 mod commit;
-mod content;
 mod entries;
 mod known;
-mod paths;
-mod patterns;
 mod read;
 mod sets;
 mod settle;
@@ -51,9 +48,10 @@ use crate::store::collections;
 use crate::store::{Store, StoreError};
 
 pub use commit::Committed;
-pub use content::{CHUNK_BYTES, ContentHasher, ContentId, ContentIdError, LONGEST, chunk_length, chunks_of};
-pub use paths::{EntryPath, PathError, RESERVED_PREFIX, SetName, SetNameError};
-pub use patterns::{PatternError, Patterns};
+pub use disbatch_values::files::{
+    CHUNK_BYTES, ContentHasher, ContentId, ContentIdError, EntryPath, LONGEST, PathError, PatternError,
+    Patterns, RESERVED_PREFIX, SetName, SetNameError, chunk_length, chunks_of,
+};
 pub use read::Content;
 pub use sets::{NewSet, SetQuery, SetSummary};
 pub use settle::SettledFiles;

@@ -47,7 +47,8 @@ pub mod store;
 pub mod task;
 pub mod telemetry;
 pub mod tenants;
-pub mod text;
 pub mod users;
 pub mod wake;
 pub mod workers;
+
+pub use disbatch_values::text;

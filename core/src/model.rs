@@ -7,28 +7,26 @@
 mod files;
 mod id;
 mod json;
-mod liberal;
 mod node;
 mod node_selector;
 mod queue;
 mod retention;
 mod rules;
-mod status;
 mod step;
 pub(crate) mod stored;
 mod task;
 
+pub use disbatch_values::liberal::{Count, Moment, integer as whole_number, number};
+pub use disbatch_values::status::{Phase, Status};
 pub use files::{FILES, FileInput, FileOutput, TaskFiles};
 pub use id::{
     ArrayId, FileSetId, IdError, NodeName, PluginName, PluginNameError, QueueId, ScheduleId, Selector, TaskId,
 };
 pub use json::{to_bson, to_document};
-pub use liberal::{Count, Moment, integer as whole_number, number};
 pub use node::Node;
 pub use node_selector::{Labels, NODES, NodeSelector, SelectorError};
 pub use queue::{Policy, Queue, Sort};
 pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
-pub use status::{Phase, Status};
 pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};
 pub use task::Task;

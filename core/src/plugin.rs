@@ -4,7 +4,6 @@
 //! their programs are looked for beside this one, and where packages install them. The configuration may name Perl modules
 //! and programs of Disbatch 4.4 besides, and the database may define what needs no folder ([`Plugins::with_workers`]).
 
-mod engine;
 mod find;
 mod manifest;
 mod perl;
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-pub use engine::{Engine, EngineError};
+pub use disbatch_values::engine::{Engine, EngineError};
 pub use find::adapter_program;
 pub use manifest::{
     CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl,

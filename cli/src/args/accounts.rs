@@ -3,7 +3,8 @@
 use bson::oid::ObjectId;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use disbatch_core::accounts::{Role, RoleError, UserName};
+use disbatch_values::role::{Role, RoleError};
+use disbatch_values::user_name::UserName;
 
 /// A token's name has no more characters.
 const LONGEST_NAME: usize = 100;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use disbatch_core::files::{Patterns, SetName};
+use disbatch_values::files::{Patterns, SetName};
 
 /// What is done with file sets.
 #[derive(Debug, Subcommand)]

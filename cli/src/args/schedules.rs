@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use disbatch_core::secrets::SecureParams;
+use disbatch_values::secure::SecureParams;
 
 use crate::args::{seconds, secure};
 

@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use disbatch_core::config::relaxed;
-use disbatch_core::secrets::SecureParams;
+use disbatch_values::relaxed;
+use disbatch_values::secure::SecureParams;
 use serde_json::Value;
 
 /// Reads an object, in strict JSON or as configurations are written; `-` is standard input. An empty one is none.

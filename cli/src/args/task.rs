@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use disbatch_core::config::relaxed;
-use disbatch_core::secrets::SecureParams;
+use disbatch_values::relaxed;
+use disbatch_values::secure::SecureParams;
 use serde_json::{Map, Value};
 
 use crate::args::files::{self, SetAndVersion};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use disbatch_core::plugin::Engine;
+use disbatch_values::engine::Engine;
 
 use crate::args::seconds;
 

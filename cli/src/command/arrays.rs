@@ -6,7 +6,7 @@ mod strip;
 
 use std::process::ExitCode;
 
-use disbatch_core::model::Status;
+use disbatch_values::status::Status;
 use reqwest::StatusCode;
 use serde_json::Value;
 

@@ -4,11 +4,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
-use disbatch_core::config::relaxed;
+use disbatch_values::relaxed;
 use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
 
-use crate::FAILED;
 use crate::api::{ApiError, Client, segment};
 use crate::args::{CheckedFile, ImportFile, ListingOptions, WorkerFile, WorkersCommand};
 use crate::command::documents;
@@ -16,6 +15,7 @@ use crate::command::life::advise;
 use crate::output::{
     Column, Cut, Screen, Table, document, list, plain, pretty, print, say, shown_name, visible,
 };
+use crate::status::FAILED;
 
 const TABLE: Table = Table {
     columns: &[

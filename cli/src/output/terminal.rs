@@ -3,7 +3,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use disbatch_core::text::is_odd;
+use disbatch_values::text::is_odd;
 
 /// What stands for a control character, or one that changes how others are shown.
 const REPLACED: char = '\u{fffd}';

@@ -1,6 +1,6 @@
 //! JSON values as YAML.
 
-use disbatch_core::text::is_odd;
+use disbatch_values::text::is_odd;
 use serde_json::Value;
 
 /// Words that YAML 1.1 or 1.2 does not take as text.

@@ -2,6 +2,7 @@
 //! print, and their exit status.
 
 mod arrays;
+mod beside;
 mod follow;
 mod many;
 mod one;

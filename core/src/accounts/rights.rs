@@ -1,63 +1,11 @@
 //! Who may do what: a role everywhere, and roles on some queues.
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
 
 use bson::{Bson, Document, doc};
+use disbatch_values::role::Role;
 
 use crate::model::QueueId;
-
-/// What somebody may do. Each may do what those before it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// May look at queues, tasks and their output.
-    Viewer,
-    /// May submit tasks.
-    Submitter,
-    /// May change queues, nodes and the balance, and cancel, retry and delete tasks.
-    Operator,
-    /// May see what everybody has done, and what users there are.
-    Admin,
-}
-
-/// The text names no role.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no role: expected viewer, submitter, operator or admin")]
-pub struct RoleError(String);
-
-impl Role {
-    /// From the least to the most.
-    pub const ALL: [Self; 4] = [Self::Viewer, Self::Submitter, Self::Operator, Self::Admin];
-
-    /// As it is written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Submitter => "submitter",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
-    }
-
-    fn stored(value: Option<&Bson>) -> Option<Self> {
-        value.and_then(Bson::as_str)?.parse().ok()
-    }
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Role {
-    type Err = RoleError;
-
-    fn from_str(text: &str) -> Result<Self, RoleError> {
-        Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| RoleError(text.to_owned()))
-    }
-}
 
 /// Where a grant applies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -253,18 +201,6 @@ mod tests {
 
     fn on_tenant(tenant: &str, role: Role) -> Grant {
         Grant { scope: Scope::Tenant(tenant.to_owned()), role }
-    }
-
-    #[test]
-    fn roles_have_an_order_and_names() {
-        assert!(Role::ALL.is_sorted());
-        for role in Role::ALL {
-            assert_eq!(role.name().parse(), Ok(role));
-        }
-        assert_eq!(
-            "root".parse::<Role>().unwrap_err().to_string(),
-            "'root' is no role: expected viewer, submitter, operator or admin"
-        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Reads contents, from any byte on, a few chunks ahead of who reads.
 
 use disbatch_operation::operation;
+use disbatch_values::files::content::{chunk_length, chunks_of, chunks_with, part_of_chunk};
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
 use std::ops::Range;
@@ -11,7 +12,6 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
-use super::content::{chunk_length, chunks_of, chunks_with, part_of_chunk};
 use super::upload::DONE;
 use super::{ContentHasher, ContentId, id_of, number_in};
 use crate::store::{Store, StoreError};

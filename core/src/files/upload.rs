@@ -5,6 +5,7 @@
 //! its content is.
 
 use disbatch_operation::operation;
+use disbatch_values::files::content::{Gaps, chunk_length, chunks_of};
 use std::ops::Range;
 
 use bson::oid::ObjectId;
@@ -13,7 +14,6 @@ use bson::spec::BinarySubtype;
 use bson::{Document, doc};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::content::{Gaps, chunk_length, chunks_of};
 use super::{ContentHasher, ContentId, FilesError, LONGEST, TRIES, id_of, literal, number_in, stored_number};
 use crate::store::{Store, StoreError};
 

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
+use disbatch_values::liberal::integer;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::liberal::integer;
 use super::stored::{Stored, required};
 use super::{Count, Labels, Moment, TaskId};
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bson::{Bson, Document};
+use disbatch_values::liberal::number;
 
 use super::Queue;
-use super::liberal::number;
 
 /// The field `retention` of a queue. Both times count from the end of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

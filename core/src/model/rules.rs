@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
+use disbatch_values::liberal::{integer, number};
 
-use super::liberal::{integer, number};
 use super::{Queue, Task};
 
 /// How often a task of a queue that requeues is tried when nothing says so.

@@ -68,7 +68,7 @@ impl<'de> Deserialize<'de> for Task {
 impl Task {
     /// How often it was claimed by a DEN that counts: the fence of every run. `None`: never.
     pub fn attempt(&self) -> Option<i64> {
-        self.rest.get("attempt").and_then(super::liberal::integer)
+        self.rest.get("attempt").and_then(super::whole_number)
     }
 
     /// The start of the DEN that has claimed it. `None` while nobody has, or if that was another program.
@@ -78,12 +78,12 @@ impl Task {
 
     /// How many of its attempts failed or lost their runner.
     pub fn failures(&self) -> i64 {
-        self.rest.get("failures").and_then(super::liberal::integer).unwrap_or(0)
+        self.rest.get("failures").and_then(super::whole_number).unwrap_or(0)
     }
 
     /// The process that runs it, where that is known.
     pub fn pid(&self) -> Option<i32> {
-        self.rest.get("pid").and_then(super::liberal::integer).and_then(|pid| i32::try_from(pid).ok())
+        self.rest.get("pid").and_then(super::whole_number).and_then(|pid| i32::try_from(pid).ok())
     }
 
     /// Whether somebody has asked for its end.

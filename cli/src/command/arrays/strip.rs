@@ -1,6 +1,6 @@
 //! How far an array is, as a strip of marks.
 
-use disbatch_core::model::Status;
+use disbatch_values::status::Status;
 use serde_json::Value;
 
 use crate::status;

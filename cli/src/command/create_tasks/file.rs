@@ -58,7 +58,7 @@ pub async fn run(
             if !is_broken_pipe(&error) {
                 say(&format!("{error:#}"));
             }
-            crate::FAILED
+            crate::status::FAILED
         }
     };
     eprintln!("{}", account.advice());

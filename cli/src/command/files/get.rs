@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use disbatch_core::files::{EntryPath, Patterns};
+use disbatch_values::files::{EntryPath, Patterns};
 use futures::{StreamExt, stream};
 use indicatif::HumanBytes;
 use reqwest::{Response, StatusCode};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bson::DateTime;
-use disbatch_core::files::{ContentHasher, ContentId, EntryPath};
+use disbatch_values::files::{ContentHasher, ContentId, EntryPath};
 use nix::fcntl::OFlag;
 use serde::Deserialize;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use std::{iter, mem};
 
 use anyhow::{Context, bail, ensure};
-use disbatch_core::files::{ContentId, Patterns, chunk_length, chunks_of};
+use disbatch_values::files::{ContentId, Patterns, chunk_length, chunks_of};
 use futures::{StreamExt, stream};
 use indicatif::HumanBytes;
 use reqwest::StatusCode;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use disbatch_core::files::{CHUNK_BYTES, ContentHasher, ContentId, EntryPath, Patterns, RESERVED_PREFIX};
+use disbatch_values::files::{CHUNK_BYTES, ContentHasher, ContentId, EntryPath, Patterns, RESERVED_PREFIX};
 use nix::fcntl::OFlag;
 
 /// So many things that are left out are named.

@@ -118,5 +118,5 @@ fn refused(id: &str, error: ApiError) -> anyhow::Result<ExitCode> {
         return Err(advise(error));
     }
     say(&format!("{id}: {}", advise(error)));
-    Ok(ExitCode::from(crate::FAILED))
+    Ok(ExitCode::from(crate::status::FAILED))
 }

@@ -25,7 +25,7 @@ pub async fn run(client: &Client, file: &Path, options: &ListingOptions) -> anyh
     let answer = client.post_json("/tasks/batch", body).await.map_err(advise)?;
     print(&document(&answer, options, text)?)?;
     let is_whole = answer.get("refused").and_then(Value::as_u64) == Some(0);
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(crate::FAILED) })
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(crate::status::FAILED) })
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {

@@ -49,7 +49,7 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
         let question = format!("{} {count} tasks of {of}", action.name());
         if !agreed(&question)? {
             eprintln!("Nothing was done.");
-            return Ok(ExitCode::from(crate::FAILED));
+            return Ok(ExitCode::from(crate::status::FAILED));
         }
     }
     body.extend(with_reason(which.reason.as_deref()));
@@ -158,7 +158,7 @@ fn report(action: BulkAction, id: &str, job: &Value) -> anyhow::Result<ExitCode>
     let error = plain(job.get("error"));
     let why = if error.is_empty() { String::new() } else { format!(": {error}") };
     say(&format!("disbatch: bulk job {id} {state}{why}"));
-    Ok(ExitCode::from(crate::FAILED))
+    Ok(ExitCode::from(crate::status::FAILED))
 }
 
 #[cfg(test)]

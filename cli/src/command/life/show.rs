@@ -1,6 +1,6 @@
 //! `disbatch show ID`
 
-use disbatch_core::model::Status;
+use disbatch_values::status::Status;
 use serde_json::Value;
 
 use crate::api::{Client, segment};

@@ -38,7 +38,7 @@ pub async fn run(
         }
         if !agreed(&format!("make {count} tasks of schedule {}", options.schedule))? {
             eprintln!("Nothing was done.");
-            return Ok(ExitCode::from(crate::FAILED));
+            return Ok(ExitCode::from(crate::status::FAILED));
         }
     }
     let answer = client.post(&path, &Value::Object(body)).await.map_err(advise)?;

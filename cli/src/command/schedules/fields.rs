@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use disbatch_core::config::relaxed;
+use disbatch_values::relaxed;
 use serde_json::{Map, Value, json};
 
 use super::given;

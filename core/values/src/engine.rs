@@ -1,0 +1,96 @@
+//! How a plugin is run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// How a plugin is run. Whatever it is, its runner starts a program for each task: that of the plugin's author, or one of
+/// ours which sees to the rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// As a program: the task on its standard input, its output as the task's.
+    #[default]
+    Exec,
+    /// As a Perl module with `new` and `run`, as Perl Disbatch runs it.
+    Perl,
+    /// As a program of Disbatch 4.4: with `--task`, and with an answer apart from its output.
+    Program,
+    /// In a container.
+    Container,
+    /// As a web service.
+    Http,
+    /// As a job of Kubernetes.
+    Kubernetes,
+}
+
+/// The text is the name of no engine.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{value}' is no engine: expected one of exec, perl, program, container, http, kubernetes")]
+pub struct EngineError {
+    value: String,
+}
+
+impl Engine {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Exec, Self::Perl, Self::Program, Self::Container, Self::Http, Self::Kubernetes];
+
+    /// As manifests name it, which is also the key of its section there.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exec => "exec",
+            Self::Perl => "perl",
+            Self::Program => "program",
+            Self::Container => "container",
+            Self::Http => "http",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+
+    /// The program of ours that runs it with the means of another system. `None`: there is no such system.
+    pub const fn adapter(self) -> Option<&'static str> {
+        match self {
+            Self::Exec | Self::Perl | Self::Program => None,
+            Self::Container => Some("disbatch-container"),
+            Self::Http => Some("disbatch-http"),
+            Self::Kubernetes => Some("disbatch-kubernetes"),
+        }
+    }
+
+    /// Whether this is what a manifest need not say.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Engine {
+    type Err = EngineError;
+
+    fn from_str(value: &str) -> Result<Self, EngineError> {
+        let found = Self::ALL.into_iter().find(|engine| engine.as_str() == value);
+        found.ok_or_else(|| EngineError { value: value.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_read_as_they_are_written() {
+        for engine in Engine::ALL {
+            assert_eq!(engine.as_str().parse(), Ok(engine));
+            assert_eq!(serde_json::to_value(engine).unwrap(), engine.as_str());
+        }
+        let error = "Exec".parse::<Engine>().unwrap_err().to_string();
+        assert!(error.starts_with("'Exec' is no engine: expected one of exec, perl"), "{error}");
+    }
+}

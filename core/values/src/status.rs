@@ -1,0 +1,219 @@
+//! The status of a task and what may follow it.
+
+use std::fmt;
+
+use bson::Bson;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// The status of a task (Disbatch 4 design, Task Status Codes).
+///
+/// Any integer is legal in the database: positive ones are final and belong to the plugin, unused negative
+/// ones keep a task from being claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// -7: not before its `run_at`.
+    Deferred,
+    /// -6: its runner or node disappeared.
+    Orphaned,
+    /// -5: cancelled before it ran.
+    Cancelled,
+    /// -4: waits for something.
+    Blocked,
+    /// -3: was running and was killed.
+    Terminated,
+    /// -2: waits to be claimed.
+    Queued,
+    /// -1: a DEN has it, its runner has not started it yet.
+    Claimed,
+    /// 0: a runner executes it.
+    Running,
+    /// 1: ended well.
+    Succeeded,
+    /// 2: failed.
+    Failed,
+    /// Any other value.
+    Other(i64),
+}
+
+/// The three groups in which Disbatch reports tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// What waits: `status <= -2`, unless the task has ended ([`Status::STOPPED`]).
+    Queued,
+    /// -1 and 0.
+    Running,
+    /// `status >= 1`.
+    Completed,
+}
+
+impl Status {
+    /// Those that have a word of their own, in the order of a task's life.
+    pub const NAMED: [Self; 10] = [
+        Self::Queued,
+        Self::Claimed,
+        Self::Running,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Deferred,
+        Self::Blocked,
+        Self::Cancelled,
+        Self::Terminated,
+        Self::Orphaned,
+    ];
+
+    /// What a task has that has not ended.
+    pub const LIVE: [Self; 5] = [Self::Deferred, Self::Blocked, Self::Queued, Self::Claimed, Self::Running];
+
+    /// What a task has that has ended without a result.
+    pub const STOPPED: [Self; 3] = [Self::Orphaned, Self::Cancelled, Self::Terminated];
+
+    /// The number in the database.
+    pub const fn code(self) -> i64 {
+        match self {
+            Self::Deferred => -7,
+            Self::Orphaned => -6,
+            Self::Cancelled => -5,
+            Self::Blocked => -4,
+            Self::Terminated => -3,
+            Self::Queued => -2,
+            Self::Claimed => -1,
+            Self::Running => 0,
+            Self::Succeeded => 1,
+            Self::Failed => 2,
+            Self::Other(code) => code,
+        }
+    }
+
+    /// The status with this number.
+    pub const fn from_code(code: i64) -> Self {
+        match code {
+            -7 => Self::Deferred,
+            -6 => Self::Orphaned,
+            -5 => Self::Cancelled,
+            -4 => Self::Blocked,
+            -3 => Self::Terminated,
+            -2 => Self::Queued,
+            -1 => Self::Claimed,
+            0 => Self::Running,
+            1 => Self::Succeeded,
+            2 => Self::Failed,
+            code => Self::Other(code),
+        }
+    }
+
+    /// The group in which the task is reported. `None`: it has ended without a result, which is in no group.
+    pub const fn phase(self) -> Option<Phase> {
+        match self {
+            Self::Orphaned | Self::Cancelled | Self::Terminated => None,
+            Self::Claimed | Self::Running => Some(Phase::Running),
+            other if other.code() >= 1 => Some(Phase::Completed),
+            _ => Some(Phase::Queued), // Whatever else is negative waits.
+        }
+    }
+
+    /// Whether a DEN may claim the task.
+    pub const fn may_be_claimed(self) -> bool {
+        matches!(self, Self::Queued)
+    }
+
+    /// Whether the task is over: nothing happens to it any more unless someone wants it.
+    pub const fn has_ended(self) -> bool {
+        matches!(self.phase(), None | Some(Phase::Completed))
+    }
+
+    /// Whether a plugin may end a task with this status: any positive number.
+    pub const fn is_final_result(self) -> bool {
+        self.code() >= 1
+    }
+
+    /// The status that a word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|status| status.word() == word)
+    }
+
+    /// A word for people. Other values have none beyond their group.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Deferred => "deferred",
+            Self::Orphaned => "orphaned",
+            Self::Cancelled => "cancelled",
+            Self::Blocked => "blocked",
+            Self::Terminated => "terminated",
+            Self::Queued => "queued",
+            Self::Claimed => "claimed",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Other(1..) => "finished",
+            Self::Other(_) => "held",
+        }
+    }
+}
+
+impl From<Status> for Bson {
+    /// A 32-bit integer wherever it fits, as every other client writes it.
+    fn from(status: Status) -> Self {
+        let code = status.code();
+        i32::try_from(code).map_or(Bson::Int64(code), Bson::Int32)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.word(), self.code())
+    }
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Bson::from(*self).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Status {
+    /// Integers of any width, and doubles without a fraction.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Bson::deserialize(deserializer)?;
+        crate::liberal::integer(&value)
+            .map(Self::from_code)
+            .ok_or_else(|| serde::de::Error::custom(format!("status {value} is not an integer")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_integer_survives(code in any::<i64>()) {
+            prop_assert_eq!(Status::from_code(code).code(), code);
+        }
+
+        #[test]
+        fn exactly_one_status_may_be_claimed(code in any::<i64>()) {
+            prop_assert_eq!(Status::from_code(code).may_be_claimed(), code == -2);
+        }
+
+        #[test]
+        fn phases_are_the_ranges_of_the_design_without_what_has_stopped(code in -20i64..20) {
+            let expected = match code {
+                -6 | -5 | -3 => None,
+                ..=-2 => Some(Phase::Queued),
+                -1 | 0 => Some(Phase::Running),
+                1.. => Some(Phase::Completed),
+            };
+            let status = Status::from_code(code);
+            prop_assert_eq!(status.phase(), expected);
+            prop_assert_eq!(Status::STOPPED.contains(&status), expected.is_none());
+        }
+    }
+
+    #[test]
+    fn small_codes_are_written_as_32_bits_and_large_ones_keep_their_value() {
+        assert_eq!(Bson::from(Status::Orphaned), Bson::Int32(-6));
+        assert_eq!(Bson::from(Status::Other(99_999_999_999)), Bson::Int64(99_999_999_999));
+    }
+}

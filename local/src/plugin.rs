@@ -1,0 +1,26 @@
+//! `disbatch plugin ..`: for those who write plugins. No DCI and no database is needed.
+
+mod check;
+mod new;
+mod once;
+mod schema;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use disbatch_cli::args::PluginCommand;
+
+/// Does what the command asks for. The exit status of `run` is that of `disbatch run`.
+///
+/// # Errors
+/// A file cannot be read or written, or the plugin cannot be run.
+pub async fn run(command: PluginCommand, config: Option<&Path>) -> anyhow::Result<ExitCode> {
+    match command {
+        PluginCommand::New(options) => {
+            new::run(&options)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        PluginCommand::Check(which) => check::run(&which.folder),
+        PluginCommand::Run(options) => once::run(&options, config).await,
+    }
+}
