@@ -14,10 +14,9 @@
 //!
 //! ```text
 //! DEN                                     runner
-//!  | -- assign (a claimed task) ------------> |   it makes the task's folder, and goes there
-//!  | <----------------------------- taken --- |
-//!  |    (starts the task: -1 -> 0)            |
-//!  | -- go, or gone ------------------------> |   the plugin begins, or is not begun
+//!  |    (starts a task for it: -2 -> 0)       |
+//!  | -- assign (the task, with its go) -----> |   it makes the task's folder, and goes there
+//!  | <----------------------------- taken --- |   the plugin begins
 //!  | <----------------------- ask (renew) --- |
 //!  | -- answer (held until, cancel) --------> |
 //!  | <---------------------- ask (finish) --- |
@@ -28,10 +27,22 @@
 //! Each assignment has a number, and whatever is said about it names that number: what comes late, when the runner has
 //! the next task already, is of no effect.
 //!
-//! A task that was not `taken` has not been started: if its runner dies or cannot make the folder, it is given back. If
-//! the link ends between `taken` and `go`, the runner starts the task by itself, or learns that it is not
-//! claimed any more. If it ends before the answer to `finish`, the runner stores the result by itself; who comes
-//! second finds it stored.
+//! A task that was not `taken` has not been begun: if its runner dies or cannot make the folder, it is given back. A runner
+//! that cannot say `taken` because the link is gone starts the task once more, by an update that nobody's giving back matches any
+//! more, or learns that it is not its own any more. If the link ends before the answer to `finish`, the runner stores the result by
+//! itself; who comes second finds it stored.
+//!
+//! Where no runner was ready, a task is claimed first (-2 -> -1) and assigned without its go. Its runner makes ready, and the DEN then
+//! starts the task:
+//!
+//! ```text
+//!  | -- assign (a claimed task) ------------> |   it makes the task's folder, and goes there
+//!  | <----------------------------- taken --- |
+//!  |    (starts the task: -1 -> 0)            |
+//!  | -- go, or gone ------------------------> |   the plugin begins, or is not begun
+//! ```
+//!
+//! If the link ends between `taken` and `go`, the runner starts the task by itself.
 
 mod wire;
 
@@ -51,7 +62,7 @@ pub use wire::{encode, read, write};
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is", content = "what")]
 pub enum ToRunner {
-    /// A claimed task, to be begun after [`ToRunner::Go`].
+    /// A task, to be begun at once if it has its go, and after [`ToRunner::Go`] otherwise.
     Assign(Box<Assignment>),
     /// The task has been started for this runner, which may begin.
     Go(Go),
@@ -74,19 +85,22 @@ pub enum ToRunner {
     },
 }
 
-/// A claimed task.
+/// A task for a runner.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Assignment {
     /// Its number: another one for each assignment of a runner.
     pub number: i64,
     /// This run of it.
     pub run: Run,
-    /// The task as it was claimed (status -1).
+    /// The task as it was claimed (status -1), or started (0).
     pub task: RawDocumentBuf,
     /// Its queue.
     pub queue: RawDocumentBuf,
     /// The time of the start, `mtime` and `started` of the task; the same if the runner starts it by itself.
     pub at: DateTime,
+    /// That the task has been started. None: to be told with [`ToRunner::Go`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub go: Option<Go>,
     /// How long a lease is, in milliseconds.
     pub lease_ms: i64,
     /// What its schedule knows of earlier runs, if it is a task of a schedule that is still there.

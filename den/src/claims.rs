@@ -1,11 +1,11 @@
 //! Claiming: which tasks this node takes, and that it never takes more than the limits allow.
 //!
-//! A claim needs a free place in its queue, and one place is given once (`Store::claim_tasks`). Before claimed tasks
-//! are launched, the claims are confirmed: the queue's limit is read again and what is claimed or running is
-//! counted. So of all tasks that run together, the one claimed last has seen all others.
+//! A claim needs a free slot in its queue, and one slot is given once (`Store::take_tasks`). Where that does not keep the limit by itself
+//! (`limits.rs`), the claims are confirmed before their tasks are launched: the queue's limit is read again and what is claimed or running
+//! is counted. So of all tasks that run together, the one claimed last has seen all others.
 //!
-//! What is known of the places of others comes from the last confirmation and may be old. That costs time at most:
-//! a place that is taken after all is not given twice, and what is too much is given back.
+//! What is known of the slots of others comes from the last look and may be a second old. That costs time at most: a slot that is taken
+//! after all is not given twice, and what is too much is given back.
 //!
 //! How many tasks may be started at all is looked at before a claim (`starts.rs`), and so is how many of them other nodes
 //! should have (`sharing.rs`).
@@ -19,9 +19,11 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{NodeName, Queue, QueueId};
 use disbatch_core::queue::Look;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, Claimant};
+use disbatch_core::task::{Claim, Claimant, Slot};
 
+use crate::boot_time::boot_time;
 use crate::launch::Known;
+use crate::limits::HEARD_WITHIN;
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
 use crate::scheduled::OfSchedule;
@@ -56,13 +58,22 @@ impl Others {
     }
 
     fn is_fresh(&self) -> bool {
-        self.running == 0 || self.seen.elapsed() < FRESH
+        self.seen.elapsed() < FRESH
+    }
+
+    /// Whether some of their tasks have no slot.
+    fn have_no_slots(&self) -> bool {
+        self.running > self.slots.len() as u64
     }
 }
 
 impl Node {
     /// Claims as many tasks as the limits allow and has runners execute them.
     pub(crate) async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
+        if self.queues.read_at().is_some_and(|read| read.elapsed() >= HEARD_WITHIN / 2) {
+            // Cheaper than to count what is claimed.
+            self.queues.changed();
+        }
         let mut queues = self.served().await?;
         let now = Instant::now();
         self.revive_queues(now);
@@ -75,7 +86,7 @@ impl Node {
         let mut round = self.round(&queues).await?;
         let mut more = true;
         while more && !lifecycle.is_draining() {
-            let asked = Instant::now();
+            let asked = boot_time();
             let batch = self.claim_batch(&queues, &mut round).await?;
             more = !batch.is_empty();
             let confirmed = self.confirm(batch, &mut round).await?;
@@ -144,6 +155,7 @@ impl Node {
     /// Claims up to a batch of tasks. All of them come back, to be confirmed.
     async fn claim_batch(&mut self, queues: &[Queue], round: &mut Round) -> Result<Vec<Claim>, StoreError> {
         let mut batch = Vec::new();
+        let mut ready = self.launcher.ready();
         while batch.len() < BATCH
             && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
         {
@@ -158,8 +170,11 @@ impl Node {
                 round.claimed(0, false);
                 continue;
             }
+            // They come before what would be claimed now.
+            self.end_handover(|of| of == id);
             let claimant = self.claimant(queue);
-            let claimed = self.store.claim_tasks(queue, &claimant, &slots, &mut self.ahead).await;
+            let slots = with_runners(slots, &ready, claimant.lease.is_some());
+            let claimed = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;
             let claimed = claimed.inspect_err(|_| self.uncertain = true)?;
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
             if claimed.exhausted {
@@ -171,6 +186,7 @@ impl Node {
             }
             self.starts.comes(id, claimed.next, Instant::now());
             self.starts.by_groups(claimed.grants);
+            ready.retain(|pid| !claimed.claims.iter().any(|claim| claim.runner() == Some(*pid)));
             let fruitless = claimed.claims.is_empty() && claimed.taken.is_empty();
             let tasks = claimed.claims.len();
             let may_start_more = self.noted(id, &claimed.claims, granted).await;
@@ -194,15 +210,16 @@ impl Node {
         }
     }
 
-    /// Looks back at claims and gives back what is more than the limit: it was lowered meanwhile, the queue
-    /// paused, or a program that does not know of places has claimed at the same time.
+    /// Where slots alone do not keep the limit (`limits.rs`), looks back at claims and gives back what is more than it: it was lowered
+    /// lately, the queue paused, or a program that does not know of slots has claimed at the same time.
     async fn confirm(&mut self, mut batch: Vec<Claim>, round: &mut Round) -> Result<Vec<Claim>, StoreError> {
-        if batch.is_empty() {
-            return Ok(batch);
-        }
         let mut ids: Vec<QueueId> = batch.iter().map(|claim| claim.queue).collect();
         ids.sort_unstable_by_key(|id| id.0);
         ids.dedup();
+        ids.retain(|id| self.must_count(*id));
+        if ids.is_empty() {
+            return Ok(batch);
+        }
         // Whatever fails from here on, these claims are given back with the next look.
         self.uncertain = true;
         let looks = self.store.look_at_queues(&ids).await?;
@@ -236,6 +253,11 @@ impl Node {
         Ok(batch)
     }
 
+    fn must_count(&self, queue: QueueId) -> bool {
+        let has_others = self.others.get(&queue).is_none_or(Others::have_no_slots);
+        self.limits.must_count(queue, (self.queues.read_at(), has_others), Instant::now())
+    }
+
     /// Gives back the newest of those claims, so many if there are as many. Returns how many these were.
     async fn reduce(
         &mut self,
@@ -262,7 +284,7 @@ impl Node {
         &mut self,
         (claim, schedule): (Claim, OfSchedule),
         queues: &[Queue],
-        asked: Instant,
+        asked: Duration,
     ) -> Result<bool, StoreError> {
         let queue = queues.iter().find(|queue| queue.id == claim.queue);
         let document =
@@ -306,4 +328,15 @@ impl Node {
         self.ahead.look_back(queue);
         self.dry.remove(&queue);
     }
+}
+
+/// Gives as many of the places as possible a runner that is ready. Where there is one, none is without: what no runner is ready for is
+/// claimed after that. A runner that knows nothing of leases starts its task by itself.
+fn with_runners(slots: Vec<u64>, ready: &[u32], knows_leases: bool) -> Vec<Slot> {
+    let alone = |number| Slot { number, runner: None };
+    if ready.is_empty() || !knows_leases {
+        return slots.into_iter().map(alone).collect();
+    }
+    let with = |(number, pid): (u64, &u32)| Slot { number, runner: Some(*pid) };
+    slots.into_iter().zip(ready.iter().rev()).map(with).collect()
 }

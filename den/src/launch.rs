@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
@@ -21,6 +22,7 @@ use disbatch_core::task::Claim;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
+use crate::handover::Handover;
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
 use crate::scheduled::OfSchedule;
 use crate::scribe::Scribe;
@@ -32,7 +34,7 @@ struct Process {
     /// The hold on a warm one.
     warm: Option<Runner>,
     /// The claim that it works on.
-    claim: Option<Held>,
+    hold: Hold,
     /// Since when it has none.
     idle_since: Instant,
 }
@@ -48,6 +50,34 @@ struct Held {
 impl Held {
     fn of(claim: &Claim) -> Self {
         Self { task: claim.task, queue: claim.queue, slot: claim.slot() }
+    }
+}
+
+/// What a runner works on, as the node sees it. Clones share it: where a slot goes from task to task, the runner's attendant changes it.
+#[derive(Debug, Clone, Default)]
+pub struct Hold(Arc<Mutex<Option<Held>>>);
+
+impl Hold {
+    /// It has the task of `claim` now.
+    pub fn set(&self, claim: &Claim) {
+        *self.lock() = Some(Held::of(claim));
+    }
+
+    fn get(&self) -> Option<Held> {
+        *self.lock()
+    }
+
+    fn take(&self) -> Option<Held> {
+        self.lock().take()
+    }
+
+    /// Whether it has this task.
+    fn has(&self, task: TaskId) -> bool {
+        self.get().is_some_and(|held| held.task == task)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,7 +126,9 @@ impl Launcher {
     ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let beside = std::env::current_exe()?.with_file_name("dtr");
         let (events, inbox) = mpsc::unbounded_channel();
-        let services = Services { store: store.clone(), scribe: Scribe::start(store.clone()), events };
+        let handover = Handover::new(events.clone());
+        let services =
+            Services { store: store.clone(), scribe: Scribe::start(store.clone()), handover, events };
         let launcher = Self {
             program: config.task_runner.clone().unwrap_or(beside),
             arguments: arguments(config, node),
@@ -113,8 +145,8 @@ impl Launcher {
         Ok((launcher, inbox))
     }
 
-    /// Has a runner execute the task of `claim`, which was asked for at `asked`, with what it has to know. A configured
-    /// `task_runner` reads that by itself.
+    /// Has a runner execute the task of `claim`, which was asked for at `asked` (by [`boot_time`](crate::boot_time::boot_time)), with
+    /// what it has to know: the runner that it was started for, if it was. A configured `task_runner` reads that by itself.
     ///
     /// # Errors
     /// The process cannot be started. The claim comes back to be given up.
@@ -122,16 +154,18 @@ impl Launcher {
         &mut self,
         claim: Claim,
         known: Known,
-        asked: Instant,
+        asked: Duration,
     ) -> Result<(), Box<(Claim, io::Error)>> {
         if self.foreign {
             let mut command = Command::new(&self.program);
             command.args(&self.arguments).arg("--task").arg(claim.task.to_string());
             return self.launch_foreign(command, claim);
         }
-        let held = Held::of(&claim);
         let Known { queue, schedule, workers } = known;
         let mut work = Box::new(Work { claim, queue, schedule, workers, lease: self.lease, asked });
+        if let Some(pid) = work.claim.runner() {
+            return self.assign_to(pid, work);
+        }
         loop {
             let serial = match self.idle.pop().map_or_else(|| self.start_warm(), Ok) {
                 Ok(serial) => serial,
@@ -139,15 +173,34 @@ impl Launcher {
             };
             let Some(process) = self.processes.get_mut(&serial) else { continue };
             let Some(runner) = &process.warm else { continue };
+            process.hold.set(&work.claim);
             match runner.assign(work) {
-                Ok(()) => {
-                    process.claim = Some(held);
-                    return Ok(());
-                }
+                Ok(()) => return Ok(()),
                 // It has just ended, which the node has not been told yet.
                 Err(back) => work = back,
             }
+            process.hold.take();
         }
+    }
+
+    /// Gives the runner `pid` the task that was started for it.
+    fn assign_to(&mut self, pid: u32, work: Box<Work>) -> Result<(), Box<(Claim, io::Error)>> {
+        let of_pid = |serial: &u64| self.processes.get(serial).is_some_and(|process| process.pid == pid);
+        let found = self.idle.iter().position(of_pid).map(|at| self.idle.remove(at));
+        let process = found.and_then(|serial| self.processes.get_mut(&serial));
+        let gone = |work: Box<Work>| Box::new((work.claim, io::Error::other("its runner has gone")));
+        let Some(process) = process else { return Err(gone(work)) };
+        let Some(runner) = &process.warm else { return Err(gone(work)) };
+        process.hold.set(&work.claim);
+        runner.assign(work).map_err(|work| {
+            process.hold.take();
+            gone(work)
+        })
+    }
+
+    /// The processes of warm runners that have no task, the one to be used next at the end.
+    pub fn ready(&self) -> Vec<u32> {
+        self.idle.iter().filter_map(|serial| Some(self.processes.get(serial)?.pid)).collect()
     }
 
     /// Starts a runner that has no task yet, unless there is one.
@@ -166,8 +219,9 @@ impl Launcher {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).args(["--link", "0"]);
         let serial = self.next_serial();
-        let (pid, runner) = runner::start(command, serial, self.services.clone())?;
-        let process = Process { pid, warm: Some(runner), claim: None, idle_since: Instant::now() };
+        let hold = Hold::default();
+        let (pid, runner) = runner::start(command, (serial, hold.clone()), self.services.clone())?;
+        let process = Process { pid, warm: Some(runner), hold, idle_since: Instant::now() };
         self.processes.insert(serial, process);
         Ok(serial)
     }
@@ -188,7 +242,8 @@ impl Launcher {
     }
 
     fn launch_foreign(&mut self, mut command: Command, claim: Claim) -> Result<(), Box<(Claim, io::Error)>> {
-        let held = Held::of(&claim);
+        let hold = Hold::default();
+        hold.set(&claim);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -200,7 +255,7 @@ impl Launcher {
         };
         let pid = child.id().unwrap_or_default();
         let serial = self.next_serial();
-        let process = Process { pid, warm: None, claim: Some(held), idle_since: Instant::now() };
+        let process = Process { pid, warm: None, hold, idle_since: Instant::now() };
         self.processes.insert(serial, process);
         let events = self.services.events.clone();
         tokio::spawn(async move {
@@ -222,7 +277,7 @@ impl Launcher {
     /// Notes that a warm runner has no task any more.
     pub fn freed(&mut self, serial: u64) {
         if let Some(process) = self.processes.get_mut(&serial) {
-            let held = process.claim.take();
+            let held = process.hold.take();
             process.idle_since = Instant::now();
             self.idle.push(serial);
             self.stayed(held);
@@ -246,7 +301,7 @@ impl Launcher {
     /// Notes that a runner is on its way out, without the task that it was to have.
     pub fn refused(&mut self, serial: u64) {
         if let Some(process) = self.processes.get_mut(&serial)
-            && let Some(held) = process.claim.take()
+            && let Some(held) = process.hold.take()
         {
             self.stays.remove(&held.task);
         }
@@ -260,15 +315,13 @@ impl Launcher {
 
     /// Notes that a runner has ended and been looked after.
     pub fn ended(&mut self, exit: &Exit) {
-        let held = self.processes.remove(&exit.process.serial).and_then(|process| process.claim);
+        let held = self.processes.remove(&exit.process.serial).and_then(|process| process.hold.take());
         self.stayed(held);
     }
 
     /// The processes of warm runners that work on another task than this, or on none.
     pub fn at_other_work(&self, task: TaskId) -> Vec<u32> {
-        let is_other = |process: &&Process| {
-            process.warm.is_some() && process.claim.as_ref().is_none_or(|held| held.task != task)
-        };
+        let is_other = |process: &&Process| process.warm.is_some() && !process.hold.has(task);
         self.processes.values().filter(is_other).map(|process| process.pid).collect()
     }
 
@@ -290,14 +343,12 @@ impl Launcher {
 
     /// Whether `task` has another runner besides this one.
     pub fn has_another(&self, task: TaskId, serial: u64) -> bool {
-        self.processes.iter().any(|(other, process)| {
-            *other != serial && process.claim.as_ref().is_some_and(|held| held.task == task)
-        })
+        self.processes.iter().any(|(other, process)| *other != serial && process.hold.has(task))
     }
 
     /// Tells the runners of `task` that somebody has asked for its end. Returns whether there are any.
     pub fn look_at(&self, task: TaskId) -> bool {
-        let of_task = |process: &&Process| process.claim.as_ref().is_some_and(|held| held.task == task);
+        let of_task = |process: &&Process| process.hold.has(task);
         let runners = self.processes.values().filter(of_task);
         runners.fold(false, |_, process| {
             if let Some(runner) = &process.warm {
@@ -324,12 +375,24 @@ impl Launcher {
 
     /// How many tasks of `queue` these are, and the places that they have.
     pub fn places(&self, queue: QueueId) -> (u64, Vec<u64>) {
-        let of_queue: Vec<&Held> = self.held().filter(|held| held.queue == queue).collect();
+        let of_queue: Vec<Held> = self.held().filter(|held| held.queue == queue).collect();
         (of_queue.len() as u64, of_queue.iter().filter_map(|held| held.slot).collect())
     }
 
-    fn held(&self) -> impl Iterator<Item = &Held> {
-        self.processes.values().filter_map(|process| process.claim.as_ref())
+    /// How many tasks of each queue these are.
+    pub fn running_by_queue(&self) -> HashMap<QueueId, usize> {
+        let mut running = HashMap::new();
+        self.held().for_each(|held| *running.entry(held.queue).or_default() += 1);
+        running
+    }
+
+    /// What slots are handed to.
+    pub fn handover(&self) -> &Handover {
+        &self.services.handover
+    }
+
+    fn held(&self) -> impl Iterator<Item = Held> {
+        self.processes.values().filter_map(|process| process.hold.get())
     }
 
     /// The program, for messages.

@@ -24,6 +24,7 @@ use crate::backoff::Backoff;
 use crate::claims::Others;
 use crate::clockwork::Clockwork;
 use crate::launch::Launcher;
+use crate::limits::Limits;
 use crate::pace::{INTERVAL, Pace};
 use crate::plugins::Availability;
 use crate::processes::Ours;
@@ -79,6 +80,8 @@ pub struct Node {
     pub(crate) spread: u64,
     /// What is left to other nodes.
     pub(crate) sharing: Sharing,
+    /// Whether limits are kept by slots alone.
+    pub(crate) limits: Limits,
     /// Other DENs with its name.
     rivals: Rivals,
     /// What was started lately, and what rates allow.
@@ -93,6 +96,8 @@ pub struct Node {
     unsettled: Vec<Exit>,
     /// Claims that a runner on its way out has not taken.
     refused: Vec<Claim>,
+    /// Tasks that were started, or may have been, and that no runner was told of.
+    untold: Vec<Claim>,
     /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
     pub(crate) unstarted: HashSet<TaskId>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
@@ -149,6 +154,7 @@ impl Node {
             turn: 0,
             spread: random_part(instance),
             sharing: Sharing::default(),
+            limits: Limits::default(),
             rivals: Rivals::default(),
             starts,
             clockwork: Clockwork::default(),
@@ -156,6 +162,7 @@ impl Node {
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
             unsettled: Vec::new(),
             refused: Vec::new(),
+            untold: Vec::new(),
             unstarted: HashSet::new(),
             uncertain: false,
             continuity: Continuity::default(),
@@ -189,6 +196,7 @@ impl Node {
                 Err(error) => self.leave_database_alone(&error),
             }
         }
+        self.end_handover(|_| true);
         self.drain(lifecycle).await;
     }
 
@@ -228,6 +236,8 @@ impl Node {
                 self.launcher.refused(serial);
                 self.refused.push(claim);
             }
+            Some(Event::Untold(claim)) => self.untold.push(claim),
+            Some(Event::FewAhead) => {}
             Some(Event::Exit(exit)) => {
                 self.launcher.gone(exit.process.serial);
                 self.unsettled.push(*exit);
@@ -242,6 +252,7 @@ impl Node {
         let mut claim = std::mem::take(&mut self.freed)
             || !self.unsettled.is_empty()
             || !self.refused.is_empty()
+            || !self.untold.is_empty()
             || self.uncertain
             || self.pace.may_start(Instant::now());
         self.news |= self.hints.take();
@@ -271,6 +282,11 @@ impl Node {
             if hinted {
                 self.pace.followed_hints(Instant::now(), claimed);
             }
+        }
+        if may_claim {
+            self.prepare_handover().await?;
+        } else {
+            self.end_handover(|_| true);
         }
         self.plan_starts();
         if claim || hinted {
@@ -311,9 +327,17 @@ impl Node {
         while let Some(claim) = self.refused.pop() {
             self.give_back(claim, "its runner was about to end").await?;
         }
+        while let Some(claim) = self.untold.last() {
+            self.store.unclaim_task(claim, "its runner was not told of it").await?;
+            let queue = claim.queue;
+            self.untold.pop();
+            self.put_back(queue);
+        }
         if self.uncertain {
             let why = "its DEN could not tell whether it had claimed it";
-            let unknown = self.store.unclaim_all(&self.name, &self.launcher.tasks(), why).await?;
+            let (held, ready) = (self.launcher.tasks(), self.launcher.ready());
+            let of = (&self.name, self.instance.as_str());
+            let unknown = self.store.unclaim_all(of, (&held, &ready), why).await?;
             if unknown > 0 {
                 tracing::warn!(tasks = unknown, "gave back tasks whose claim had not been answered");
             }
@@ -330,6 +354,7 @@ impl Node {
             self.look_for_attention().await?;
         }
         if self.news.queues_changed {
+            self.end_handover(|_| true);
             self.queues.changed();
             self.workers.changed();
         }

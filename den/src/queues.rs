@@ -1,5 +1,5 @@
-//! The queues as the node knows them. What is known may be old: a limit is read again with each confirmation
-//! (`Store::look_at_queues`), so an old one delays a claim and never exceeds a limit.
+//! The queues as the node knows them. What is known may be old: where it is, a limit is read again after each claim
+//! (`limits.rs`, `Store::look_at_queues`), so an old one delays a claim and never exceeds a limit.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -28,6 +28,11 @@ impl Queues {
     /// Whether they are to be read again. Where no hints tell of a change they always are.
     pub fn are_old(&self, now: Instant, hints: bool) -> bool {
         !hints || self.read.is_none_or(|read| now.saturating_duration_since(read) >= KEPT)
+    }
+
+    /// When that began.
+    pub fn read_at(&self) -> Option<Instant> {
+        self.read
     }
 
     /// They have been read.
@@ -61,8 +66,9 @@ impl Queues {
     /// The database cannot be reached.
     pub async fn get(&mut self, store: &Store) -> Result<&[Queue], StoreError> {
         if self.read.is_none() {
+            let began = Instant::now();
             let all = store.list_queues().await?;
-            self.set(all, Instant::now());
+            self.set(all, began);
         }
         Ok(&self.all)
     }

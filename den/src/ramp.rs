@@ -23,6 +23,11 @@ impl Ramp {
         Self { limit, started: VecDeque::new() }
     }
 
+    /// Whether any number may be started at any time.
+    pub fn is_unlimited(&self) -> bool {
+        self.limit.is_none()
+    }
+
     /// How many may be started at `now`.
     pub fn room(&self, now: Instant) -> u64 {
         let Some(limit) = self.limit else { return u64::MAX };

@@ -12,17 +12,19 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
 use std::process::{ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::RawDocumentBuf;
 use disbatch_core::link::{self, Answer, Ask, ToDen};
 use disbatch_core::store::Store;
-use disbatch_core::task::{Claim, Finish, Run};
+use disbatch_core::task::{Claim, Finish, Run, Written};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use crate::handover::Handover;
+use crate::launch::Hold;
 use crate::scheduled::OfSchedule;
 use crate::scribe::{Outcome, Scribe};
 use attendant::Attendant;
@@ -53,6 +55,10 @@ pub enum Event {
     },
     /// The runner's process has ended, and everything that it had said is written.
     Exit(Box<Exit>),
+    /// A task was started, or may have been, and no runner was told of it.
+    Untold(Claim),
+    /// Few tasks are left that slots can be handed to.
+    FewAhead,
 }
 
 /// What a runner has said came out of its task.
@@ -117,8 +123,8 @@ pub struct Work {
     pub workers: Vec<RawDocumentBuf>,
     /// How long a lease is.
     pub lease: Duration,
-    /// When the claim was asked for: the lease that it holds was not given before.
-    pub asked: Instant,
+    /// When the claim was asked for, by [`boot_time`](crate::boot_time::boot_time): the lease that it holds was not given before.
+    pub asked: Duration,
 }
 
 /// The run that a claim becomes.
@@ -141,6 +147,16 @@ enum Mail {
     LinkEnded,
     /// The task of the assignment has been started, or could not be.
     StartWritten(i64, Outcome),
+    /// The end of a task has been written, or could not be; and the start of the one that was to have its slot.
+    Ended {
+        /// The question.
+        id: i64,
+        /// The assignment.
+        of: i64,
+        end: Outcome,
+        next: Box<Work>,
+        start: Option<Result<Written, String>>,
+    },
     /// A question of the runner has been dealt with.
     Answered {
         /// The question.
@@ -192,15 +208,22 @@ pub struct Services {
     pub store: Store,
     /// For what is.
     pub scribe: Scribe,
+    /// What comes next.
+    pub handover: Handover,
     /// Where the node learns of it.
     pub events: mpsc::UnboundedSender<Event>,
 }
 
-/// Starts the runner `serial`, with its end of the link as its standard input. Returns its process and the hold on it.
+/// Starts the runner `serial`, with its end of the link as its standard input; what it works on is noted in `hold`. Returns its process
+/// and the hold on it.
 ///
 /// # Errors
 /// The process cannot be started.
-pub fn start(mut command: Command, serial: u64, services: Services) -> io::Result<(u32, Runner)> {
+pub fn start(
+    mut command: Command,
+    (serial, hold): (u64, Hold),
+    services: Services,
+) -> io::Result<(u32, Runner)> {
     let (near, far) = StdStream::pair()?;
     near.set_nonblocking(true)?;
     let socket = near.try_clone()?;
@@ -214,7 +237,7 @@ pub fn start(mut command: Command, serial: u64, services: Services) -> io::Resul
     tokio::spawn(listen(source, mailbox.clone()));
     tokio::spawn(wait(child, mailbox.clone()));
     let process = ProcessId { pid, serial };
-    let attendant = Attendant::new(process, services, (target, socket), mailbox.downgrade());
+    let attendant = Attendant::new((process, hold), services, (target, socket), mailbox.downgrade());
     tokio::spawn(attendant.attend(mail));
     Ok((pid, Runner(mailbox)))
 }

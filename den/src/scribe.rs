@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use disbatch_core::model::TaskId;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{RunWrite, Written};
+use disbatch_core::task::{RunWrite, Take, Written};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
@@ -43,11 +43,13 @@ pub struct Outcome {
     pub asked: Duration,
 }
 
-/// Who is told of it.
-type Tell = Box<dyn FnOnce(Outcome) + Send>;
+/// Who is told of it, and of what was to be written after it, if something was.
+type Tell = Box<dyn FnOnce(Outcome, Option<Result<Written, String>>) + Send>;
 
 struct Job {
     write: RunWrite,
+    /// The start of the task that gets the slot of this one.
+    then: Option<Take>,
     tell: Tell,
 }
 
@@ -65,10 +67,24 @@ impl Scribe {
 
     /// Writes `write` together with others, and tells what became of it.
     pub fn write(&self, write: RunWrite, tell: impl FnOnce(Outcome) + Send + 'static) {
-        let job = Job { write, tell: Box::new(tell) };
+        self.send(Job { write, then: None, tell: Box::new(|outcome, _| tell(outcome)) });
+    }
+
+    /// Writes the end of a task, and in the same command the start of one that takes its slot. Where there is no answer, the end is
+    /// written again, and the start is not: nobody knows then whether it was made.
+    pub fn hand_over(
+        &self,
+        end: RunWrite,
+        then: Take,
+        tell: impl FnOnce(Outcome, Option<Result<Written, String>>) + Send + 'static,
+    ) {
+        self.send(Job { write: end, then: Some(then), tell: Box::new(tell) });
+    }
+
+    fn send(&self, job: Job) {
         if let Err(lost) = self.0.send(job) {
             let written = Err("the DEN is ending".to_owned());
-            (lost.0.tell)(Outcome { written, asked: Duration::ZERO });
+            (lost.0.tell)(Outcome { written, asked: Duration::ZERO }, None);
         }
     }
 }
@@ -130,27 +146,48 @@ impl Desk {
 
 /// Writes a batch and tells what became of it. Returns whose it was.
 async fn carry_out(store: &Store, batch: Vec<Job>) -> Vec<TaskId> {
-    let (writes, tells): (Vec<_>, Vec<_>) = batch.into_iter().map(|job| (job.write, job.tell)).unzip();
-    let (asked, outcomes) = write(store, &writes).await;
-    for (tell, written) in tells.into_iter().zip(outcomes) {
-        tell(Outcome { written, asked });
+    let (mut writes, mut takes, mut tells) = (Vec::new(), Vec::new(), Vec::new());
+    for job in batch {
+        tells.push((job.tell, job.then.is_some()));
+        writes.push(job.write);
+        takes.extend(job.then.map(RunWrite::Take));
+    }
+    let ends = writes.len();
+    // Ends first: the slots that these free are given again.
+    writes.extend(takes);
+    let (asked, outcomes) = write(store, &writes, ends).await;
+    writes.truncate(ends);
+    let mut outcomes = outcomes.into_iter();
+    let of_ends: Vec<_> = outcomes.by_ref().take(ends).collect();
+    for ((tell, takes), written) in tells.into_iter().zip(of_ends) {
+        let taken = takes.then(|| outcomes.next()).flatten();
+        tell(Outcome { written, asked }, taken);
     }
     writes.iter().map(RunWrite::task).collect()
 }
 
-/// Writes a batch, repeating it for a while if the database is away.
-async fn write(store: &Store, writes: &[RunWrite]) -> (Duration, Vec<Result<Written, String>>) {
+/// Writes a batch, repeating the first `lasting` of it for a while if the database is away.
+async fn write(
+    store: &Store,
+    writes: &[RunWrite],
+    lasting: usize,
+) -> (Duration, Vec<Result<Written, String>>) {
     let begun = Instant::now();
     let asked = boot_time();
     let mut pause = FIRST_PAUSE;
+    let (mut sent, mut unknown) = (writes, Vec::new());
     loop {
-        let error = match store.write_runs(writes).await {
+        let error = match store.write_runs(sent).await {
             Ok(outcomes) => {
                 let outcomes = outcomes.into_iter().map(|outcome| outcome.map_err(told));
-                return (asked, outcomes.collect());
+                return (asked, outcomes.chain(unknown).collect());
             }
             Err(error) => error,
         };
+        if sent.len() > lasting {
+            unknown = writes[lasting..].iter().map(|_| Err(error.to_string())).collect();
+            sent = &writes[..lasting];
+        }
         if !error.is_transient() || begun.elapsed() + pause > PATIENCE {
             tracing::error!(%error, writes = writes.len(), "cannot write for the runners: they do it by themselves");
             return (asked, writes.iter().map(|_| Err(error.to_string())).collect());
@@ -182,7 +219,7 @@ mod tests {
             instance: None,
         };
         let write = RunWrite::Renew { run, lease: Duration::from_secs(task.into()) };
-        Job { write, tell: Box::new(|_| {}) }
+        Job { write, then: None, tell: Box::new(|_, _| {}) }
     }
 
     fn tasks(batch: &[Job]) -> Vec<u8> {

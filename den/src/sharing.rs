@@ -62,6 +62,8 @@ struct Shared {
     wish: Option<(Instant, Instant)>,
     /// When to look again.
     next: Option<Instant>,
+    /// This node runs more than its share, and others want theirs.
+    is_above: bool,
 }
 
 /// A node that runs less than its share.
@@ -131,6 +133,11 @@ impl Sharing {
         });
     }
 
+    /// Whether this node may keep all slots of `queue` that it has: it runs no more than its share, as far as others want theirs.
+    pub fn may_keep(&self, queue: QueueId) -> bool {
+        self.queues.get(&queue).is_none_or(|shared| !shared.is_above)
+    }
+
     /// How many of the free slots of `queue` the node `me` may take now.
     pub fn allowance(&mut self, me: &NodeName, queue: &Queue, view: &View<'_>, now: Instant) -> u64 {
         let threads = queue.claim_limit();
@@ -162,6 +169,7 @@ impl Sharing {
             let allowed = shares[0].saturating_sub(view.mine).max(free.saturating_sub(left)).min(free);
             shared.wish = (free == 0 && view.mine < shares[0])
                 .then(|| (shared.wish.map_or(now, |(since, _)| since), now));
+            shared.is_above = view.mine > shares[0];
             if allowed == free {
                 shared.short.retain(|_, short| short.passive.is_some());
                 break allowed;

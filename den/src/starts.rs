@@ -51,6 +51,11 @@ impl Starts {
         }
     }
 
+    /// Whether neither the node nor a queue of it may only start so many tasks at a time.
+    pub fn are_unlimited(&self) -> bool {
+        self.limit.is_none() && self.node.is_unlimited()
+    }
+
     /// How many tasks this node may start at `now`.
     pub fn room(&self, now: Instant) -> u64 {
         self.node.room(now)

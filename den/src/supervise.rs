@@ -71,7 +71,9 @@ impl Node {
         }
         // A runner of another program says by its exit status that it has stored the result.
         let is_stored = exit.begun && exit.status.as_ref().is_ok_and(ExitStatus::success);
-        if !is_stored && self.store.unclaim_task(claim, &why).await? == Unclaimed::Queued {
+        // One that was started for it, and that it has taken, it may have begun.
+        let may_give_back = !is_stored && !(claim.is_started && exit.begun);
+        if may_give_back && self.store.unclaim_task(claim, &why).await? == Unclaimed::Queued {
             self.put_back(claim.queue);
             if exit.proven && exit.status.as_ref().is_ok_and(ExitStatus::success) {
                 tracing::info!(%task, "a runner was told to end before it began its task; it is given back");

@@ -17,6 +17,7 @@ impl Node {
         let claim_from = if may_claim { self.served().await? } else { Vec::new() };
         let ids: Vec<QueueId> = claim_from.iter().map(|queue| queue.id).collect();
         let hints = self.pace.situation().hints;
+        let began = Instant::now();
         let question = Question {
             node: &self.name,
             lease: self.config.lease(),
@@ -27,9 +28,10 @@ impl Node {
         let mut outlook = self.store.look_around(&question).await?;
         if let Some(peers) = outlook.peers.take() {
             self.sharing.set_peers(peers, Instant::now());
+            self.limits.met(outlook.strangers);
         }
         if let Some(queues) = &outlook.queues {
-            self.queues.set(queues.clone(), Instant::now());
+            self.queues.set(queues.clone(), began);
             self.workers.marked(outlook.workers.clone());
         }
         let mut again = self.sweep(&outlook).await?;
@@ -84,6 +86,7 @@ impl Node {
         }
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);
+        self.limits.heard(&queues, Instant::now());
         self.others.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
         match (&self.config.activequeues, &self.config.ignorequeues) {
             (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),

@@ -76,12 +76,18 @@ impl Link {
         let _gone = rustix::net::shutdown(self.0.target.as_ref(), rustix::net::Shutdown::Both);
     }
 
-    /// Says that the task of the assignment `of` has been taken. If that cannot be said, the link is given up.
-    pub fn taken(&self, of: i64) {
-        if self.is_up()
-            && let Err(error) = self.0.send(&ToDen::Taken { of })
-        {
-            self.give_up(&error);
+    /// Says that the task of the assignment `of` has been taken. If that cannot be said, the link is given up. Returns whether all of
+    /// it has gone out: the DEN will read it, whatever becomes of this process.
+    pub fn taken(&self, of: i64) -> bool {
+        if !self.is_up() {
+            return false;
+        }
+        match self.0.send(&ToDen::Taken { of }) {
+            Ok(()) => self.0.outbox.is_empty(),
+            Err(error) => {
+                self.give_up(&error);
+                false
+            }
         }
     }
 

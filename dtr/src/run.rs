@@ -1,6 +1,6 @@
 //! One task by itself, step by step, as a person or a Perl DEN wants it.
 
-use disbatch_core::model::{PluginName, Queue, Rules, Selector, Step, Task, TaskId};
+use disbatch_core::model::{PluginName, Queue, Rules, Selector, Status, Step, Task, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
@@ -33,6 +33,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     let asked = Asked::now();
     let claim = Start {
         task: id,
+        from: Status::Claimed,
         node: setup.node.clone(),
         claim: args.attempt.zip(args.instance),
         claimed: None,

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bson::{DateTime, RawDocumentBuf, doc};
+use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::link::{Assignment, Go, ToRunner};
 use disbatch_core::model::{Queue, Rules, Status, Task};
 use disbatch_core::plugin::Manifest;
@@ -94,10 +95,10 @@ impl Session {
     /// One task.
     async fn serve(&mut self, assignment: Assignment) -> Result<Ending, Failure> {
         let folder = self.folders.make(assignment.run.task)?;
-        self.link.taken(assignment.number);
+        let is_said = self.link.taken(assignment.number);
         let (config, lifecycle) = (self.setup.config.clone(), self.setup.lifecycle.clone());
         let ledger = Ledger::new(config, lifecycle, Some((self.link.clone(), assignment.number)));
-        let begun = self.begin(assignment, &ledger).await?;
+        let begun = self.begin(assignment, is_said, &ledger).await?;
         tracing::info!(
             task = %begun.run.task, queue = %begun.task.queue, attempt = begun.run.attempt, "task started"
         );
@@ -111,9 +112,23 @@ impl Session {
         delivered.ending(&begun.run)
     }
 
-    /// Waits until the task has been started, or starts it.
-    async fn begin(&mut self, assignment: Assignment, ledger: &Ledger) -> Result<Begun, Failure> {
+    /// Waits until the task has been started, or starts it. One that was started for this runner is its own once it has said that it
+    /// has taken it: otherwise the DEN gives it back when this process ends.
+    async fn begin(
+        &mut self,
+        assignment: Assignment,
+        is_said: bool,
+        ledger: &Ledger,
+    ) -> Result<Begun, Failure> {
         let lease = Duration::from_millis(u64::try_from(assignment.lease_ms).unwrap_or(0));
+        match assignment.go {
+            Some(go) if is_said => return started(assignment, go, lease),
+            Some(_) => {
+                self.link.close();
+                return start(assignment, lease, ledger).await;
+            }
+            None => {}
+        }
         match timeout(lease / 3, self.word_about(assignment.number)).await {
             Ok(Some(ToRunner::Go(go))) => started(assignment, go, lease),
             Ok(Some(_)) => Err(not_claimed(&assignment)),
@@ -177,6 +192,9 @@ fn started(assignment: Assignment, go: Go, lease: Duration) -> Result<Begun, Fai
 
 /// What the start changes in a task, for the plugin, which is told of a running task.
 fn mark_started(task: &mut Task, assignment: &Assignment) {
+    if task.status == Status::Running {
+        return;
+    }
     let at = assignment.at;
     task.status = Status::Running;
     task.mtime = Some(at.into());
@@ -195,12 +213,18 @@ fn mark_started(task: &mut Task, assignment: &Assignment) {
 async fn start(assignment: Assignment, lease: Duration, ledger: &Ledger) -> Result<Begun, Failure> {
     let asked = Asked::now().without_time();
     let run = &assignment.run;
+    let (from, at) = match assignment.go {
+        None => (Status::Claimed, assignment.at),
+        // Another time than that of the DEN's start: what was to be given back does not match any more.
+        Some(_) => (Status::Running, after(assignment.at)),
+    };
     let claim = Start {
         task: run.task,
+        from,
         node: run.node.clone(),
         claim: run.instance.clone().map(|instance| (run.attempt, instance)),
         claimed: assignment.task.get_datetime("mtime").ok(),
-        at: assignment.at,
+        at,
         lease,
         pid: std::process::id(),
         waiting: None,
@@ -214,4 +238,9 @@ async fn start(assignment: Assignment, lease: Duration, ledger: &Ledger) -> Resu
     let rules = Rules::of(&task, queue.as_ref().ok().and_then(Option::as_ref));
     let until_deadline = custody::until_deadline(&task, &rules, lease);
     Ok(Begun { task, queue, schedule, workers, run, asked, until_deadline, lease })
+}
+
+/// The time by this host's clock, and later than `at`.
+fn after(at: DateTime) -> DateTime {
+    SystemClock.now().max(DateTime::from_millis(at.timestamp_millis().saturating_add(1)))
 }

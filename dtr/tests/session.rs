@@ -211,6 +211,7 @@ fn assignment(plugin: &str, lease: Duration, number: i64) -> Assignment {
         queue: RawDocumentBuf::try_from(&queue).unwrap(),
         at: DateTime::from_millis(1_700_000_000_000),
         lease_ms: lease.as_millis().try_into().unwrap(),
+        go: None,
         schedule: None,
         schedule_problem: None,
         workers: Vec::new(),

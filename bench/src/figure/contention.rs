@@ -254,6 +254,7 @@ async fn compete(store: Store, queue: Queue, number: u32, race: Arc<Race>) -> an
 pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
     let start = |claim: &Claim| Start {
         task: claim.task,
+        from: Status::Claimed,
         node: claim.node.clone(),
         claim: Some((claim.attempt, claim.instance.clone())),
         claimed: None,

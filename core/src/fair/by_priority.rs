@@ -16,7 +16,7 @@ use super::settings::Settings;
 use crate::model::{Queue, Status};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
-use crate::task::{Batch, Claimant, MOST_ALONE, MOST_PASSES, Outcome, Try};
+use crate::task::{Batch, Claimant, MOST_ALONE, MOST_PASSES, Outcome, Slot, Try};
 
 /// The index of tasks that wait and have a priority. The status is the same for all of them, as in that of groups.
 pub(crate) fn index_of_priorities() -> Document {
@@ -35,7 +35,7 @@ impl Store {
         &self,
         queue: &Queue,
         claimant: &Claimant,
-        slots: &[u64],
+        slots: &[Slot],
         ranked: &mut Ranked,
     ) -> Result<Batch, StoreError> {
         let settings = Settings::of(queue);
@@ -54,17 +54,16 @@ impl Store {
                 break;
             }
             let rest = slots.split_off(choices.len().min(slots.len()));
-            let try_one = |((task, _), slot): (&Choice, u64)| Try { task: task.task, slot, group_slot: None };
+            let try_one =
+                |((task, _), slot): (&Choice, Slot)| Try { task: task.task, slot, group_slot: None };
             let tries: Vec<Try> = choices.iter().zip(slots).map(try_one).collect();
             slots = rest;
             let outcome = self.try_claims(queue, claimant, (tries, MOST_ALONE)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let outcome = outcome.inspect_err(|_| self.doubt_counters())?;
-            let claimed = outcome.claims.len() as u64;
-            self.moved(queue.id, Some(Status::Queued), Some(Status::Claimed), claimed);
             settle(ranked, &choices, &outcome);
             slots.extend(outcome.lost.iter().map(|lost| lost.slot));
-            batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot));
+            batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot.number));
             batch.claims.extend(outcome.claims);
         }
         Ok(batch)

@@ -12,10 +12,10 @@ use super::settings::{Settings, Share};
 use super::turns::{Listed, Pointer, Turn, Waiter, take};
 use super::window::{Call, Choice, Head, Window};
 use crate::clock::random;
-use crate::model::{Queue, QueueId, Status, TaskId};
+use crate::model::{Queue, QueueId, TaskId};
 use crate::rate::{Granted, Rate};
 use crate::store::{Store, StoreError};
-use crate::task::{Batch, Claimant, MOST_ALONE, MOST_PASSES, Outcome, Try};
+use crate::task::{Batch, Claimant, MOST_ALONE, MOST_PASSES, Outcome, Slot, Try};
 
 /// How often turns are tried to be taken while others take some.
 const TRIES: u32 = 8;
@@ -39,7 +39,7 @@ impl Store {
         &self,
         queue: &Queue,
         claimant: &Claimant,
-        slots: &[u64],
+        slots: &[Slot],
         window: &mut Window,
     ) -> Result<Batch, StoreError> {
         let settings = Settings::of(queue);
@@ -70,11 +70,9 @@ impl Store {
             let outcome = self.try_claims(queue, claimant, (tries, MOST_ALONE)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let outcome = outcome.inspect_err(|_| self.doubt_counters())?;
-            let claimed = outcome.claims.len() as u64;
-            self.moved(queue.id, Some(Status::Queued), Some(Status::Claimed), claimed);
             slots.extend(settle(window, &settings, &choices, &outcome));
             batch.grants.extend(self.give_back_grants(grants, &choices, &outcome).await);
-            batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot));
+            batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot.number));
             batch.claims.extend(outcome.claims);
         }
         Ok(batch)
@@ -353,13 +351,13 @@ impl Store {
 }
 
 impl Choice {
-    fn at(&self, slot: u64) -> Try {
+    fn at(&self, slot: Slot) -> Try {
         Try { task: self.task.task, slot, group_slot: self.place }
     }
 }
 
 /// Notes what came of tries. Returns the places of the queue that are still free.
-fn settle(window: &mut Window, settings: &Settings, choices: &[Choice], outcome: &Outcome) -> Vec<u64> {
+fn settle(window: &mut Window, settings: &Settings, choices: &[Choice], outcome: &Outcome) -> Vec<Slot> {
     let now = Instant::now();
     let by_task: HashMap<ObjectId, &Choice> =
         choices.iter().map(|choice| (choice.task.task, choice)).collect();

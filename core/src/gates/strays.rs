@@ -101,7 +101,7 @@ impl Store {
         if !is_blocked {
             return Ok(Unclaimed::NotClaimed);
         }
-        self.moved(claim.queue, Some(Status::Claimed), Some(Status::Blocked), 1);
+        self.moved(claim.queue, Some(claim.status()), Some(Status::Blocked), 1);
         self.link_at_once(&[claim.task]).await;
         Ok(Unclaimed::Queued)
     }
@@ -123,6 +123,7 @@ mod tests {
             attempt: 1,
             instance: "i".to_owned(),
             document: RawDocumentBuf::try_from(task).unwrap(),
+            is_started: false,
             has_lost_locks: false,
         };
         claim.lacks_locks()

@@ -115,6 +115,7 @@ mod tests {
                 number: 1,
                 at: DateTime::from_millis(1_700_000_000_123),
                 lease_ms: 30_000,
+                go: None,
                 schedule: Some(schedule()),
                 schedule_problem: None,
                 workers: vec![rawdoc! { "_id": "W", "engine": "http" }],

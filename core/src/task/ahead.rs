@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use bson::oid::ObjectId;
 
 use crate::fair::{FairWindow, RankedWindow};
-use crate::model::{Queue, QueueId};
+use crate::model::{Queue, QueueId, TaskId};
 
 /// So many ids are read at once, at least.
 const RUN: usize = 64;
@@ -87,6 +87,20 @@ impl Ahead {
         }
         self.ranked.values_mut().for_each(RankedWindow::look_back);
         self.fair.values_mut().for_each(FairWindow::look_back);
+    }
+
+    /// Tasks of `queue` that were read and are not to be tried yet, in its order: they come next.
+    pub fn put_back(&mut self, queue: QueueId, tasks: Vec<TaskId>) {
+        if let Some(window) = self.queues.get_mut(&queue) {
+            window.put_back(tasks.into_iter().map(|task| task.0).collect());
+        }
+    }
+
+    /// Of so many starts of tasks of `queue`, others were faster with so many.
+    pub fn met_others(&mut self, queue: QueueId, (tried, lost): (usize, usize)) {
+        if let Some(window) = self.queues.get_mut(&queue) {
+            window.met_others(tried, lost);
+        }
     }
 
     /// Forgets all queues but these.

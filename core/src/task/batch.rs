@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
 use super::statements::Statement;
-use super::{Finish, Finished, Renewed, Run, Start};
+use super::{Finish, Finished, Renewed, Run, Start, Take};
 use crate::model::{Status, Task, TaskId};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
@@ -20,6 +20,8 @@ use crate::store::{Stored, error::typed};
 pub enum RunWrite {
     /// Start a claimed task, see [`Store::start_task`].
     Start(Start),
+    /// Start a queued task in the slot of another one, see [`Take`].
+    Take(Take),
     /// Prolong a lease, see [`Store::renew_lease`].
     Renew {
         /// The run.
@@ -81,6 +83,7 @@ impl RunWrite {
     pub fn task(&self) -> TaskId {
         match self {
             Self::Start(start) => start.task,
+            Self::Take(take) => take.task,
             Self::Renew { run, .. }
             | Self::Finish { run, .. }
             | Self::Progress { run, .. }
@@ -92,6 +95,7 @@ impl RunWrite {
     fn statement(&self, store: &Store) -> Statement {
         match self {
             Self::Start(start) => start.statement(),
+            Self::Take(take) => take.statement(),
             Self::Renew { run, lease } => run.renewal(*lease),
             Self::Finish { run, finish } => finish.statement(run, store.now()),
             Self::Progress { run, progress } => run.progress(progress.clone(), store.now()),
@@ -103,7 +107,7 @@ impl RunWrite {
     /// What it is if its statement has found its task. `cancel`: somebody has asked for the task's end.
     fn matched(&self, cancel: bool) -> Written {
         match self {
-            Self::Start(_) => Written::Started,
+            Self::Start(_) | Self::Take(_) => Written::Started,
             Self::Renew { .. } => Written::Renewed(Renewed::Held { cancel }),
             Self::Finish { .. } => Written::Finished(Finished::Stored),
             Self::Progress { .. } | Self::Storage { .. } | Self::Steps { .. } => Written::Done,
@@ -155,6 +159,11 @@ impl Store {
             return Err(error);
         }
         match write {
+            // Somebody else has the slot. What else there is to say of such a task is said when it is claimed.
+            RunWrite::Take(take) => {
+                tracing::debug!(task = %take.task, %error, "a task was not handed a slot");
+                Ok(Written::NotClaimed)
+            }
             RunWrite::Start(start) => {
                 self.refuse_start(start, &start.statement().like, error).await?;
                 Ok(Written::NotClaimed)
@@ -179,6 +188,12 @@ impl Store {
             RunWrite::Start(start) => {
                 if let Some(waiting) = &start.waiting {
                     self.note_start(waiting, start.at);
+                }
+            }
+            RunWrite::Take(take) => {
+                self.moved(take.queue, Some(Status::Queued), Some(Status::Running), 1);
+                if let Some(waiting) = take.waiting() {
+                    self.note_start(waiting, take.at);
                 }
             }
             RunWrite::Finish { run, finish } => self.note_finish(run, finish),
@@ -225,7 +240,11 @@ impl Store {
                 self.note_write(write);
                 Written::Started
             }
-            RunWrite::Start(_) => Written::NotClaimed,
+            RunWrite::Take(take) if task.is_some_and(|task| take.is_of(task)) => {
+                self.note_write(write);
+                Written::Started
+            }
+            RunWrite::Start(_) | RunWrite::Take(_) => Written::NotClaimed,
             RunWrite::Renew { run, .. } => Written::Renewed(match task {
                 Some(task) if run.has(task) => Renewed::Held { cancel: task.is_to_be_cancelled() },
                 _ => Renewed::Lost,

@@ -1,15 +1,17 @@
-//! Claim: a DEN takes the next queued task of a queue (-2 -> -1), or gives one back (-1 -> -2).
+//! Claim: a DEN takes the next queued task of a queue, or gives one back. Where a runner is ready for the task, its claim is its start
+//! (-2 -> 0), and it can be given back until that runner is told of it; elsewhere a runner starts it later (-2 -> -1 -> 0).
 
 use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 
 use super::Ahead;
+use super::Waiting;
 use super::external::{DETACHED, attached};
 use super::transition::Transition;
-use super::tries::{MOST_ALONE, Try};
+use super::tries::{MOST_ALONE, Slot, Try};
 use crate::model::{NodeName, Policy, Queue, QueueId, Sort, Status, Task, TaskId};
 use crate::rate::Granted;
 use crate::store::collections::TASKS;
@@ -34,7 +36,7 @@ pub struct Claimant {
     pub lease: Option<Duration>,
 }
 
-/// A claimed task, not started yet: launch its runner with it, or give it back.
+/// A claimed task that no runner has been told of yet: launch its runner with it, or give it back.
 #[derive(Debug)]
 #[must_use = "a claimed task must be launched or unclaimed, else it waits for the end of its lease"]
 pub struct Claim {
@@ -50,6 +52,8 @@ pub struct Claim {
     pub instance: String,
     /// The task as it was claimed.
     pub document: RawDocumentBuf,
+    /// Whether it has been started, too, for the runner that it says: [`Claim::runner`].
+    pub is_started: bool,
     /// Whether it says that it holds locks that do not know of it: it was queued again, by a program that knows nothing of
     /// locks, while these were taken back.
     pub has_lost_locks: bool,
@@ -88,10 +92,26 @@ impl Claim {
         slot.as_i64().or_else(|| slot.as_i32().map(i64::from)).and_then(|slot| u64::try_from(slot).ok())
     }
 
-    /// What its task is like as long as nobody has started it or given it back.
+    /// The process of the runner that it was started for.
+    pub fn runner(&self) -> Option<u32> {
+        let pid = self.document.get("pid").ok().flatten().filter(|_| self.is_started)?;
+        pid.as_i64().and_then(|pid| u32::try_from(pid).ok())
+    }
+
+    /// When it was started, if it was.
+    pub fn started_at(&self) -> Option<DateTime> {
+        self.document.get_datetime("mtime").ok().filter(|_| self.is_started)
+    }
+
+    /// Where it is while it is neither given back nor handed on.
+    pub(crate) fn status(&self) -> Status {
+        if self.is_started { Status::Running } else { Status::Claimed }
+    }
+
+    /// What its task is like as long as nobody has started it, or has done anything with it since it was, or given it back.
     pub(crate) fn like(&self) -> Document {
         let mut like = doc! {
-            "node": &self.node, "status": Status::Claimed, "attempt": self.attempt, "instance": &self.instance,
+            "node": &self.node, "status": self.status(), "attempt": self.attempt, "instance": &self.instance,
         };
         // Not the claim that came after it with the same number, when this one was lost with its primary.
         if let Ok(claimed) = self.document.get_datetime("mtime") {
@@ -107,8 +127,23 @@ impl Claim {
 }
 
 impl Store {
+    /// Claims the next tasks of `queue`, one for each of `slots` at most, for runners that are not there yet: see [`Store::take_tasks`].
+    ///
+    /// # Errors
+    /// The database cannot be reached. Some of the tasks may have been claimed.
+    pub async fn claim_tasks(
+        &self,
+        queue: &Queue,
+        claimant: &Claimant,
+        slots: &[u64],
+        ahead: &mut Ahead,
+    ) -> Result<Batch, StoreError> {
+        let slots: Vec<Slot> = slots.iter().map(|number| Slot { number: *number, runner: None }).collect();
+        self.take_tasks(queue, claimant, &slots, ahead).await
+    }
+
     /// Claims the next tasks of `queue`, in the queue's order, one for each of `slots` at most: free places of those
-    /// that `threads` allows.
+    /// that `threads` allows. Those for which a runner is ready are started at once.
     ///
     /// Each claim is one update that matches a queued task that no node has and gives it to this one, so no two
     /// DENs can claim the same task (Disbatch 4 design, Task Lifecycle); and a unique index forbids that two claimed
@@ -118,11 +153,11 @@ impl Store {
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been claimed.
     #[operation(queue = %queue.id, slots = slots.len())]
-    pub async fn claim_tasks(
+    pub async fn take_tasks(
         &self,
         queue: &Queue,
         claimant: &Claimant,
-        slots: &[u64],
+        slots: &[Slot],
         ahead: &mut Ahead,
     ) -> Result<Batch, StoreError> {
         match queue.policy() {
@@ -162,10 +197,8 @@ impl Store {
             let outcome = self.try_claims(queue, claimant, (tries, most_alone)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let mut outcome = outcome.inspect_err(|_| self.doubt_counters())?;
-            let claimed = outcome.claims.len() as u64;
-            self.moved(queue.id, Some(Status::Queued), Some(Status::Claimed), claimed);
             batch.claims.append(&mut outcome.claims);
-            batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot));
+            batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot.number));
             window.put_back(outcome.refused.iter().map(|refused| refused.task).collect());
             let lost = outcome.lost.len();
             slots.extend(outcome.lost.iter().map(|lost| lost.slot));
@@ -179,7 +212,8 @@ impl Store {
         Ok(batch)
     }
 
-    /// Gives a claimed task back to its queue. Nothing happens if its runner has started it meanwhile.
+    /// Gives a claimed task back to its queue, of which no runner has been told, or whose runner has gone without beginning it. Nothing
+    /// happens if anybody has done something with it meanwhile.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -197,24 +231,31 @@ impl Store {
             }
         };
         if is_given_back {
-            self.moved(claim.queue, Some(Status::Claimed), Some(Status::Queued), 1);
+            self.moved(claim.queue, Some(claim.status()), Some(Status::Queued), 1);
         }
         Ok(if is_given_back { Unclaimed::Queued } else { Unclaimed::NotClaimed })
     }
 
-    /// Gives back every task that `node` has claimed and no runner has started, save those in `except`.
-    /// Returns how many.
+    /// Gives back every task that `node` has claimed and no runner has started, save those in `except`; and those that were started for
+    /// a runner among `ready`, which have no task: nobody was told of them. Returns how many.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[operation]
     pub async fn unclaim_all(
         &self,
-        node: &NodeName,
-        except: &[TaskId],
+        (node, instance): (&NodeName, &str),
+        (except, ready): (&[TaskId], &[u32]),
         why: &str,
     ) -> Result<u64, StoreError> {
         let mut filter = doc! { "node": node, "status": Status::Claimed };
+        if !ready.is_empty() {
+            let ready: Vec<i64> = ready.iter().map(|pid| i64::from(*pid)).collect();
+            let untold = doc! {
+                "status": Status::Running, "instance": instance, "pid": { "$in": ready }, DETACHED: attached(),
+            };
+            filter = doc! { "node": node, "$or": [{ "status": Status::Claimed }, untold] };
+        }
         if !except.is_empty() {
             filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
         }
@@ -245,14 +286,38 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Notes claims, for the counters and for numbers over time.
+    pub(super) fn note_claims(&self, claims: &[Claim], now: DateTime) {
+        for claim in claims {
+            self.moved(claim.queue, Some(Status::Queued), Some(claim.status()), 1);
+            if claim.is_started
+                && let Some(waiting) = Waiting::of_document(claim.queue, &claim.document)
+            {
+                self.note_start(&waiting, now);
+            }
+        }
+    }
+}
+
 /// Back to the queue. The number of the attempt stays: the next claim gets another.
 pub(super) fn given_back(store: &Store, why: &str) -> Vec<Document> {
-    Transition::to(Status::Queued, store.now()).without_node().end_of_run().note(why).pipeline()
+    Transition::to(Status::Queued, store.now())
+        .without_node()
+        .end_of_run()
+        .unset("started")
+        .note(why)
+        .pipeline()
 }
 
 /// Matches the queued tasks of `queue` that no node has.
 pub(crate) fn claimable(queue: &Queue) -> Document {
-    doc! { "node": { "$in": [Bson::Null, Bson::Int32(-1)] }, "status": Status::Queued, "queue": queue.id }
+    claimable_of(queue.id)
+}
+
+/// The same by its id.
+pub(super) fn claimable_of(queue: QueueId) -> Document {
+    doc! { "node": { "$in": [Bson::Null, Bson::Int32(-1)] }, "status": Status::Queued, "queue": queue }
 }
 
 /// Whether the queue is taken from its end.

@@ -20,6 +20,8 @@ use crate::store::{Store, StoreError};
 pub struct Start {
     /// The task.
     pub task: TaskId,
+    /// What it is before: claimed, or started for this runner, which cannot tell its DEN that it has taken it.
+    pub from: Status,
     /// The node that claimed it.
     pub node: NodeName,
     /// Which claim it was started for, if the DEN that did says so: the attempt, and the start of that DEN.
@@ -75,7 +77,7 @@ impl Store {
         let task = match started {
             Some(document) => {
                 let task = typed(TASKS.name, document)?;
-                if let Some(waiting) = Waiting::of_task(&task) {
+                if let Some(waiting) = Waiting::of_task(&task).filter(|_| start.from == Status::Claimed) {
                     self.note_start(&waiting, start.at);
                 }
                 Some(task)
@@ -117,7 +119,7 @@ impl Store {
 impl Start {
     /// The transition, and what the task must be like for it.
     pub(super) fn statement(&self) -> Statement {
-        let mut like = doc! { "status": Status::Claimed, "node": &self.node };
+        let mut like = doc! { "status": self.from, "node": &self.node };
         if let Some((attempt, instance)) = &self.claim {
             like.insert("attempt", attempt);
             like.insert("instance", instance);
@@ -129,15 +131,7 @@ impl Start {
     }
 
     fn transition(&self) -> Transition {
-        let transition = Transition::to(Status::Running, self.at)
-            .set("started", self.at)
-            .set("pid", i64::from(self.pid))
-            // Each run counts what it saves anew, and not every program removes the number of the one before.
-            .unset("saves")
-            // Whatever an earlier attempt was given to does not have this one, and what it has said is not about it.
-            .unset(DETACHED)
-            .unset("external.end")
-            .unset("external.called")
+        let transition = started_by(Transition::to(Status::Running, self.at), self.at, self.pid)
             .compute("lease_until", server_time_in(self.lease));
         if self.claim.is_some() {
             return transition;
@@ -158,4 +152,17 @@ impl Start {
                 task.attempt() == Some(*attempt) && task.instance() == Some(instance.as_str())
             })
     }
+}
+
+/// What every start does: that of a claimed task, and a claim for a runner that is ready.
+pub(super) fn started_by(transition: Transition, at: DateTime, pid: u32) -> Transition {
+    transition
+        .set("started", at)
+        .set("pid", i64::from(pid))
+        // Each run counts what it saves anew, and not every program removes the number of the one before.
+        .unset("saves")
+        // Whatever an earlier attempt was given to does not have this one, and what it has said is not about it.
+        .unset(DETACHED)
+        .unset("external.end")
+        .unset("external.called")
 }

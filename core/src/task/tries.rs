@@ -1,4 +1,5 @@
-//! Tries: conditional updates that claim tasks which were chosen before (-2 -> -1), each for a place.
+//! Tries: conditional updates that claim tasks which were chosen before, each for a place: -2 -> -1, or -2 -> 0 where a runner is ready
+//! for the task.
 
 use std::collections::HashMap;
 
@@ -9,6 +10,7 @@ use mongodb::Collection;
 use mongodb::options::{Acknowledgment, Hint, ReturnDocument, WriteConcern};
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable};
+use super::start::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, count_in, server_time_in};
 use crate::budget;
@@ -20,12 +22,21 @@ use crate::store::{Store, StoreError, WriteFailure};
 /// them takes two.
 pub(crate) const MOST_ALONE: usize = 4;
 
+/// A free slot of those that `threads` of a queue allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// Which.
+    pub number: u64,
+    /// The process of the runner that is ready for the task that gets the slot. Such a task is started by its claim.
+    pub runner: Option<u32>,
+}
+
 /// A task and the place that it is to have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Try {
     pub task: ObjectId,
     /// The place in its queue.
-    pub slot: u64,
+    pub slot: Slot,
     /// The place in its group, where these have such.
     pub group_slot: Option<u64>,
 }
@@ -76,23 +87,22 @@ impl Store {
                 all.add(outcome?);
             }
         }
-        Box::pin(self.end_those_that_cannot_run(queue, &mut all)).await?;
+        self.note_claims(&all.claims, now);
+        Box::pin(self.end_those_that_cannot_run(&mut all)).await?;
         // Boxed, so that its state does not weigh on claims without locks.
         Box::pin(self.look_at_locks(&mut all.claims)).await?;
         Ok(all)
     }
 
     /// What has no room for its own end is not begun: nobody could store what comes of it. Nor is what no runner can read.
-    async fn end_those_that_cannot_run(&self, queue: &Queue, all: &mut Outcome) -> Result<(), StoreError> {
+    async fn end_those_that_cannot_run(&self, all: &mut Outcome) -> Result<(), StoreError> {
         for claim in std::mem::take(&mut all.claims) {
             let Some(why) = unfit(&claim.document) else {
                 all.claims.push(claim);
                 continue;
             };
-            // It has been counted as queued up to now.
-            self.moved(queue.id, Some(Status::Queued), Some(Status::Claimed), 1);
             self.end_unfit(claim.task, &claim.like(), Status::Terminated, why).await?;
-            let slot = claim.slot().unwrap_or_default();
+            let slot = Slot { number: claim.slot().unwrap_or_default(), runner: claim.runner() };
             all.lost.push(Try { task: claim.task.0, slot, group_slot: None });
         }
         Ok(())
@@ -131,7 +141,7 @@ impl Store {
             .find_one_and_update(filter, update)
             .hint(by_id())
             .return_document(ReturnDocument::After)
-            .write_concern(one_member())
+            .write_concern(self.concern_of(one))
             .await;
         let mut outcome = Outcome::default();
         match claimed.map_err(StoreError::from) {
@@ -156,7 +166,10 @@ impl Store {
     ) -> Result<Outcome, StoreError> {
         let statements: Vec<Statement> =
             tries.iter().map(|one| one.statement(queue, claimant, now)).collect();
-        let report = self.update_tasks(&statements, Some(&one_member())).await?;
+        // They are all of one kind, or are acknowledged as those are that need more.
+        let strictest = tries.iter().find(|one| one.slot.runner.is_some()).or(tries.first());
+        let concern = strictest.map(|one| self.concern_of(*one));
+        let report = self.update_tasks(&statements, concern.as_ref()).await?;
         let ids: Vec<ObjectId> = tries.iter().map(|one| one.task).collect();
         let mut ours = claimed_by(claimant, now);
         ours.insert("_id", doc! { "$in": ids });
@@ -169,7 +182,7 @@ impl Store {
         let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
         let mut outcome = Outcome::default();
         for (number, one) in tries.into_iter().enumerate() {
-            match (documents.remove(&(one.task, one.slot)), failures.remove(&number)) {
+            match (documents.remove(&(one.task, one.slot.number)), failures.remove(&number)) {
                 (Some(document), _) => outcome.claims.push(claim_of(one, queue, claimant, document)),
                 (None, Some(error)) => {
                     let ours = claimed_by(claimant, now);
@@ -191,7 +204,15 @@ impl Store {
         Ok(self.tasks().find_one(theirs).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
-    fn raw_tasks(&self) -> Collection<RawDocumentBuf> {
+    /// A claim decides nothing, see [`one_member`]; a start does.
+    fn concern_of(&self, one: Try) -> WriteConcern {
+        match one.slot.runner {
+            None => one_member(),
+            Some(_) => self.database().write_concern().cloned().unwrap_or_else(WriteConcern::majority),
+        }
+    }
+
+    pub(super) fn raw_tasks(&self) -> Collection<RawDocumentBuf> {
         self.tasks().clone_with_type()
     }
 }
@@ -200,10 +221,14 @@ impl Try {
     fn statement(self, queue: &Queue, claimant: &Claimant, now: DateTime) -> Statement {
         let lease =
             claimant.lease.map_or_else(|| Bson::from("$$REMOVE"), |lease| server_time_in(lease).into());
-        let mut transition = Transition::to(Status::Claimed, now)
+        let transition = match self.slot.runner {
+            None => Transition::to(Status::Claimed, now),
+            Some(pid) => started_by(Transition::to(Status::Running, now), now, pid),
+        };
+        let mut transition = transition
             .set("node", &claimant.node)
             .set("instance", claimant.instance.as_str())
-            .set("slot", stored(self.slot))
+            .set("slot", stored(self.slot.number))
             .compute("attempt", doc! { "$add": [count_in("attempt"), 1] })
             .compute("lease_until", lease);
         if let Some(place) = self.group_slot {
@@ -215,11 +240,11 @@ impl Try {
 
 /// Matches what this start of a DEN has claimed at that time.
 fn claimed_by(claimant: &Claimant, now: DateTime) -> Document {
-    doc! { "status": Status::Claimed, "node": &claimant.node, "instance": &claimant.instance, "mtime": now }
+    doc! { "status": { "$in": [Status::Claimed, Status::Running] }, "node": &claimant.node, "instance": &claimant.instance, "mtime": now }
 }
 
 /// Why a claimed task is not to be begun.
-fn unfit(task: &RawDocument) -> Option<StoreError> {
+pub(super) fn unfit(task: &RawDocument) -> Option<StoreError> {
     let bytes = task.as_bytes().len();
     if !budget::has_room_for_a_run(bytes) {
         return Some(budget::no_room(bytes));
@@ -245,6 +270,7 @@ fn claim_of(one: Try, queue: &Queue, claimant: &Claimant, document: RawDocumentB
         node: claimant.node.clone(),
         attempt: number.as_ref().and_then(whole_number).unwrap_or(0),
         instance: claimant.instance.clone(),
+        is_started: one.slot.runner.is_some(),
         document,
         has_lost_locks: false,
     }
@@ -258,7 +284,7 @@ fn slot_of(document: &RawDocumentBuf) -> Option<u64> {
     document.get_i64("slot").ok().and_then(|slot| u64::try_from(slot).ok())
 }
 
-fn by_id() -> Hint {
+pub(super) fn by_id() -> Hint {
     Hint::Keys(doc! { "_id": 1 })
 }
 

@@ -77,6 +77,8 @@ pub struct Outlook {
     pub workers: Option<Bson>,
     /// The nodes whose DENs have been heard of a moment ago, if they were asked for.
     pub peers: Option<Vec<Peer>>,
+    /// If they were asked for: a node has an entry that no DEN of this system has made.
+    pub strangers: bool,
 }
 
 impl Outlook {
@@ -104,6 +106,7 @@ impl Outlook {
                 "schedule" => outlook.comes(left),
                 "unsettled" => outlook.unsettled = true,
                 "arrays" => outlook.arrays = true,
+                "strangers" => outlook.strangers = true,
                 "queue" => {
                     let queue = match part.remove("queue") {
                         Some(Bson::Document(queue)) => readable(queue),
@@ -245,6 +248,7 @@ impl Store {
             let mut pipeline = peers::pipeline();
             pipeline.push(doc! { "$project": { "_id": 0, "what": "peer", "peer": "$$ROOT" } });
             parts.push(Part { collection: "nodes", pipeline });
+            parts.push(Part::any("strangers", NODES.name, doc! { "seen": { "$exists": false } }));
         }
         parts
     }

@@ -13,7 +13,11 @@ impl Node {
         tracing::info!(running = self.launcher.running(), "draining: claiming nothing more");
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            let error = match self.store.unclaim_all(&self.name, &[], "its DEN ended").await {
+            let error = match self
+                .store
+                .unclaim_all((&self.name, &self.instance), (&[], &self.launcher.ready()), "its DEN ended")
+                .await
+            {
                 Ok(tasks) => {
                     tracing::info!(given_back = tasks, "gave back what no runner has started");
                     break;

@@ -1,6 +1,6 @@
 //! What runners are answered, and what is written for them one by one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use disbatch_core::link::{Answer, Ask};
@@ -11,6 +11,7 @@ use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Detached, Finished, Renewed, Run, Written};
 
 use super::Work;
+use crate::boot_time::boot_time;
 use crate::scribe::Outcome;
 
 /// Writes what does not go together with others.
@@ -153,7 +154,7 @@ pub(super) fn deadline_in(work: &Work) -> Option<i64> {
     let time = |field| work.claim.document.get_datetime(field).ok().map(|time| time.timestamp_millis());
     let (deadline, until) = (time("deadline")?, time("lease_until")?);
     let claimed = until.saturating_sub(millis(work.lease));
-    let since = millis(Instant::now().saturating_duration_since(work.asked));
+    let since = millis(boot_time().saturating_sub(work.asked));
     Some(deadline.saturating_sub(claimed).saturating_sub(since).max(0))
 }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bson::Bson;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
+use disbatch_core::model::Status;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, RunWrite, STORAGE, Start, Waiting, Written};
+use disbatch_core::task::{Claim, RunWrite, STORAGE, Start, Take, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
@@ -21,6 +22,8 @@ use super::answers::{
     alone, deadline_in, done, finished, millis, outdated, plugin_until, remove_live, renewal,
 };
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Work, run_of};
+use crate::handover::Next;
+use crate::launch::{Hold, Known};
 use crate::scribe::Outcome;
 
 /// A runner that does not take what it is sent for so long is stopped, or hangs.
@@ -39,6 +42,8 @@ struct Current {
 
 pub(super) struct Attendant {
     process: ProcessId,
+    /// What the node sees of what it works on.
+    hold: Hold,
     services: Services,
     /// `None` once the link is given up.
     target: Option<OwnedWriteHalf>,
@@ -57,13 +62,14 @@ pub(super) struct Attendant {
 
 impl Attendant {
     pub(super) fn new(
-        process: ProcessId,
+        (process, hold): (ProcessId, Hold),
         services: Services,
         (target, socket): (OwnedWriteHalf, StdStream),
         replies: mpsc::WeakUnboundedSender<Mail>,
     ) -> Self {
         Self {
             process,
+            hold,
             services,
             target: Some(target),
             socket,
@@ -142,6 +148,7 @@ impl Attendant {
             }
             Mail::StartWritten(of, outcome) => self.go(of, outcome).await,
             Mail::Answered { id, of, answer } => self.answer(id, of, answer).await,
+            Mail::Ended { id, of, end, next, start } => self.go_on(id, of, (end, start), next).await,
             Mail::Exited(status) => {
                 self.exited = Some(status);
                 // What it had sent is still read; then comes the end, whoever else has got hold of the link.
@@ -150,16 +157,17 @@ impl Attendant {
         }
     }
 
-    /// Sends the runner its task. It is started when the runner has taken it.
+    /// Sends the runner its task. One that has not been started yet is when the runner has taken it.
     async fn assign(&mut self, work: Work) {
         self.assignments += 1;
         let claim = &work.claim;
         let start = Start {
             task: claim.task,
+            from: Status::Claimed,
             node: claim.node.clone(),
             claim: Some((claim.attempt, claim.instance.clone())),
             claimed: claim.document.get_datetime("mtime").ok(),
-            at: self.services.store.now(),
+            at: claim.started_at().unwrap_or_else(|| self.services.store.now()),
             lease: work.lease,
             pid: self.process.pid,
             waiting: Waiting::of_document(claim.queue, &claim.document),
@@ -167,6 +175,7 @@ impl Attendant {
         // Less than the claim holds: then it is given back before others do so.
         let taken_until = Some(Instant::now() + work.lease / 2);
         let number = self.assignments;
+        let go = claim.is_started.then(|| go(number, work.asked, &work));
         let current = Current { number, start, work, taken_until, result: None };
         let assignment = Assignment {
             number: current.number,
@@ -175,6 +184,7 @@ impl Attendant {
             queue: current.work.queue.clone(),
             at: current.start.at,
             lease_ms: millis(current.work.lease),
+            go,
             schedule: current.work.schedule.as_ref().ok().cloned().flatten(),
             schedule_problem: current.work.schedule.as_ref().err().cloned(),
             workers: current.work.workers.clone(),
@@ -207,9 +217,16 @@ impl Attendant {
         });
     }
 
-    /// The runner has made ready: its task is started.
+    /// The runner has made ready: its task is started, unless it has been.
     fn begin(&mut self, of: i64) {
         self.proven = true;
+        if let Some(current) = self.current.as_mut().filter(|current| current.number == of)
+            && current.work.claim.is_started
+        {
+            // Whatever has become of the runner, it may have begun.
+            current.taken_until = None;
+            return;
+        }
         if self.target.is_none() || self.exited.is_some() {
             // It has been given up, or has left: what it has taken is given back.
             return;
@@ -227,11 +244,7 @@ impl Attendant {
         let Some(current) = self.current.as_ref().filter(|current| current.number == of) else { return };
         match outcome.written {
             Ok(Written::Started) => {
-                let go = Go {
-                    of,
-                    until_ms: plugin_until(outcome.asked, current.work.lease),
-                    deadline_in_ms: deadline_in(&current.work),
-                };
+                let go = go(of, outcome.asked, &current.work);
                 self.tell(&ToRunner::Go(go)).await;
             }
             Ok(_) => {
@@ -275,12 +288,64 @@ impl Attendant {
             Ask::Finish(finish) => {
                 tracing::debug!(task = %run.task, status = %finish.status, "its runner has sent the result");
                 let write = RunWrite::Finish { run, finish: *finish };
-                self.write(write, move |outcome| answered(finished(outcome.written)));
+                match self.next() {
+                    Some((take, next)) => self.hand_over((id, of), write, take, next),
+                    None => self.write(write, move |outcome| answered(finished(outcome.written))),
+                }
             }
             ask => {
                 let store = self.services.store.clone();
                 self.alone(id, of, async move { alone(&store, &run, ask).await });
             }
+        }
+    }
+
+    /// The task that may have the slot of the current one, once that has ended.
+    fn next(&self) -> Option<(Take, Box<Work>)> {
+        let current = self.current.as_ref().filter(|_| self.target.is_some() && self.exited.is_none())?;
+        let (claim, lease) = (&current.work.claim, current.work.lease);
+        claim.slot()?;
+        let Next { queued, known } = self.services.handover.take(claim.queue, std::time::Instant::now())?;
+        let take = queued.take(claim, (self.process.pid, self.services.store.now(), lease))?;
+        let claim = queued.taken(&take);
+        let Known { queue, schedule, workers } = known;
+        Some((take, Box::new(Work { claim, queue, schedule, workers, lease, asked: Duration::ZERO })))
+    }
+
+    /// Writes the end of the current task and the start of the one that gets its slot.
+    fn hand_over(&mut self, (id, of): (i64, i64), end: RunWrite, take: Take, next: Box<Work>) {
+        let Some(replies) = self.replies.upgrade() else { return };
+        self.pending += 1;
+        self.services.scribe.hand_over(end, take, move |end, start| {
+            let _ending = replies.send(Mail::Ended { id, of, end, next, start });
+        });
+    }
+
+    /// The current task has ended, or could not be: the runner is told, and gets the next if that was started.
+    async fn go_on(
+        &mut self,
+        id: i64,
+        of: i64,
+        (end, start): (Outcome, Option<Result<Written, String>>),
+        mut next: Box<Work>,
+    ) {
+        self.pending -= 1;
+        next.asked = end.asked;
+        let answer = finished(end.written);
+        let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
+        let is_free = self.tell(&ToRunner::Answer { id, answer }).await && is_over;
+        match start {
+            Some(Ok(Written::Started)) if is_free => {
+                self.hold.set(&next.claim);
+                self.assign(*next).await;
+                return;
+            }
+            Some(Ok(Written::Started) | Err(_)) => self.tell_node(Event::Untold(next.claim)),
+            Some(Ok(_)) => self.services.handover.lost(next.claim.queue),
+            None => {}
+        }
+        if is_free {
+            self.free(of);
         }
     }
 
@@ -361,4 +426,9 @@ impl Attendant {
     fn tell_node(&self, event: Event) {
         let _ending = self.services.events.send(event);
     }
+}
+
+/// What a runner has to know of a start that was asked for at that time.
+fn go(of: i64, asked: Duration, work: &Work) -> Go {
+    Go { of, until_ms: plugin_until(asked, work.lease), deadline_in_ms: deadline_in(work) }
 }

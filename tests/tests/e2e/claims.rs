@@ -26,6 +26,7 @@ pub async fn queue(world: &World, id: QueueId) -> anyhow::Result<Queue> {
 pub fn start(claim: &Claim, store: &Store, pid: u32) -> Start {
     Start {
         task: claim.task,
+        from: Status::Claimed,
         node: claim.node.clone(),
         claim: Some((claim.attempt, claim.instance.clone())),
         claimed: None,

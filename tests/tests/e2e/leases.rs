@@ -28,6 +28,7 @@ async fn start(world: &World, claim: &Claim) -> anyhow::Result<Started> {
     let store = world.store();
     let start = Start {
         task: claim.task,
+        from: Status::Claimed,
         node: claim.node.clone(),
         claim: Some((claim.attempt, claim.instance.clone())),
         claimed: None,

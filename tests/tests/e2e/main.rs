@@ -27,6 +27,7 @@ mod faults;
 mod filesets;
 mod filesets_cli;
 mod gates;
+mod handover;
 mod hostile;
 mod idle;
 mod imports;

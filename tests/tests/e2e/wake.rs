@@ -71,6 +71,7 @@ async fn begin(world: &World, queue: QueueId) -> anyhow::Result<Run> {
     let claimed = claim(world, queue).await?;
     let start = Start {
         task: claimed.task,
+        from: Status::Claimed,
         node: claimed.node.clone(),
         claim: Some((claimed.attempt, claimed.instance.clone())),
         claimed: None,

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, RawDocumentBuf, doc};
 use disbatch_core::link::{Answer, Ask, Assignment, Go, ToDen, ToRunner, read, write};
-use disbatch_core::model::{NodeName, QueueId};
+use disbatch_core::model::{NodeName, QueueId, Status};
 use disbatch_core::task::{Finish, Finished, Run, Start, Started};
 use disbatch_tests::{PATIENCE, Script, World, binary, eventually};
 use nix::sys::signal::{Signal, kill};
@@ -71,6 +71,7 @@ impl Den {
             queue: RawDocumentBuf::try_from(&queue)?,
             at: DateTime::from_millis(1_700_000_000_123),
             lease_ms: self.lease.as_millis().try_into()?,
+            go: None,
             schedule: None,
             schedule_problem: None,
             workers: Vec::new(),
@@ -87,6 +88,7 @@ impl Den {
         let run = &assignment.run;
         let start = Start {
             task: run.task,
+            from: Status::Claimed,
             node: run.node.clone(),
             claim: run.instance.clone().map(|instance| (run.attempt, instance)),
             claimed: None,
@@ -236,6 +238,7 @@ async fn a_task_that_is_assigned_as_its_runner_leaves_is_run() -> anyhow::Result
         queue: RawDocumentBuf::try_from(&queue.context("no queue")?)?,
         at: DateTime::from_millis(1_700_000_000_123),
         lease_ms: 30_000,
+        go: None,
         schedule: None,
         schedule_problem: None,
         workers: Vec::new(),

@@ -1,0 +1,213 @@
+//! Handover: which tasks may have the slots that tasks of this node are about to free. The node puts them here, as long as the limits let
+//! it keep what it has; whoever writes the end of a task takes one, and its start is written in the same command
+//! ([`disbatch_core::task::Take`]). So a slot that goes from task to task costs one write, and no look.
+//!
+//! What is here is good for a moment only: a queue that is paused, or whose limit is lowered, has to be heard of. Only the oldest tasks of
+//! queues that are taken in their order come here; all else is claimed.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bson::RawDocumentBuf;
+use disbatch_core::model::{Policy, Queue, QueueId, Sort, TaskId};
+use disbatch_core::rate::Rate;
+use disbatch_core::store::StoreError;
+use disbatch_core::task::Queued;
+use tokio::sync::mpsc;
+
+use crate::launch::Known;
+use crate::node::Node;
+use crate::runner::Event;
+
+/// How long after its queue was read a task may be started. A change of the queue holds for all starts a second later.
+const GOOD_FOR: Duration = Duration::from_millis(800);
+
+/// Queues are read again after so long while slots are handed over.
+const READ_AGAIN: Duration = Duration::from_millis(400);
+
+/// A queue without further tasks is read again after so long.
+const AFTER_NOTHING: Duration = Duration::from_millis(50);
+
+/// For each task that runs, so many are ready to take its slot.
+const EACH: usize = 2;
+
+/// So many are ready at least and at most.
+const FEWEST: usize = 16;
+const MOST: usize = 256;
+
+/// A task that may have the next slot of its queue, and what its runner has to know besides.
+#[derive(Debug)]
+pub struct Next {
+    /// The task.
+    pub queued: Queued,
+    /// What is known of its queue.
+    pub known: Known,
+}
+
+#[derive(Debug)]
+struct Stock {
+    tasks: VecDeque<Next>,
+    until: Instant,
+    /// Fewer than these are to be told of.
+    low: usize,
+    /// How many starts were sent since it was asked, and how many of them found their tasks taken.
+    tried: usize,
+    lost: usize,
+    /// Nothing more was there when it was read: not to be read again until then.
+    rests: Option<Instant>,
+}
+
+/// What is known of a queue's stock.
+#[derive(Debug, Default)]
+struct Stand {
+    known: HashSet<TaskId>,
+    /// How many starts were tried since the last time, and how many of them were lost.
+    met: (usize, usize),
+    rests: Option<Instant>,
+}
+
+/// Tasks for the next slots. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Handover {
+    queues: Arc<Mutex<HashMap<QueueId, Stock>>>,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+impl Handover {
+    /// Nothing yet. Where there are few tasks left is told to `events`.
+    pub fn new(events: mpsc::UnboundedSender<Event>) -> Self {
+        Self { queues: Arc::default(), events }
+    }
+
+    /// The task that has the next slot of `queue`, if there is one.
+    pub fn take(&self, queue: QueueId, now: Instant) -> Option<Next> {
+        let mut queues = self.lock();
+        let stock = queues.get_mut(&queue).filter(|stock| now < stock.until)?;
+        let next = stock.tasks.pop_front()?;
+        stock.tried += 1;
+        if stock.tasks.len() + 1 == stock.low {
+            let _ending = self.events.send(Event::FewAhead);
+        }
+        Some(next)
+    }
+
+    /// One that was taken was somebody else's.
+    pub fn lost(&self, queue: QueueId) {
+        if let Some(stock) = self.lock().get_mut(&queue) {
+            stock.lost += 1;
+        }
+    }
+
+    /// Hands nothing of these queues over any more. Returns the tasks that were there.
+    fn clear(&self, which: impl Fn(QueueId) -> bool) -> Vec<(QueueId, Vec<TaskId>)> {
+        let cleared = self.lock().extract_if(|id, _| which(*id)).collect::<Vec<_>>();
+        let tasks = |stock: Stock| stock.tasks.into_iter().map(|next| next.queued.task).collect();
+        cleared.into_iter().map(|(id, stock)| (id, tasks(stock))).collect()
+    }
+
+    /// What there is to know of a queue before tasks of it are read.
+    fn stand(&self, queue: QueueId, until: Instant) -> Stand {
+        let mut queues = self.lock();
+        let Some(stock) = queues.get_mut(&queue) else { return Stand::default() };
+        stock.until = until;
+        Stand {
+            known: stock.tasks.iter().map(|next| next.queued.task).collect(),
+            met: (std::mem::take(&mut stock.tried), std::mem::take(&mut stock.lost)),
+            rests: stock.rests,
+        }
+    }
+
+    fn add(&self, queue: QueueId, tasks: Vec<Next>, (until, low): (Instant, usize)) {
+        let rests = tasks.is_empty().then(|| Instant::now() + AFTER_NOTHING);
+        let mut queues = self.lock();
+        let stock = queues.entry(queue).or_insert_with(|| Stock {
+            tasks: VecDeque::new(),
+            until,
+            low,
+            tried: 0,
+            lost: 0,
+            rests,
+        });
+        stock.tasks.extend(tasks);
+        (stock.until, stock.low, stock.rests) = (until, low, rests);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<QueueId, Stock>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Node {
+    /// Sees to it that tasks of this node can hand their slots over, as far as they may.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub(crate) async fn prepare_handover(&mut self) -> Result<(), StoreError> {
+        let running = self.launcher.running_by_queue();
+        if running.is_empty() || !self.may_hand_over() {
+            self.end_handover(|_| true);
+            return Ok(());
+        }
+        let now = Instant::now();
+        if self.queues.read_at().is_none_or(|read| now.saturating_duration_since(read) >= READ_AGAIN) {
+            self.queues.changed();
+        }
+        let served = self.served().await?;
+        let until = self.queues.read_at().map_or_else(Instant::now, |read| read + GOOD_FOR);
+        let eligible: Vec<&Queue> = served
+            .iter()
+            .filter(|queue| running.contains_key(&queue.id) && self.hands_over(queue, &served))
+            .collect();
+        self.end_handover(|id| !eligible.iter().any(|queue| queue.id == id));
+        for queue in eligible {
+            let Some(running) = running.get(&queue.id) else { continue };
+            let target = (running * EACH).clamp(FEWEST, MOST);
+            let Stand { known, met, rests } = self.launcher.handover().stand(queue.id, until);
+            if met.1 > 0 {
+                self.ahead.met_others(queue.id, met);
+            }
+            let low = target / 2;
+            if known.len() >= low || rests.is_some_and(|until| now < until) {
+                continue;
+            }
+            let wanted = target - known.len();
+            let tasks = self.store.read_ahead(queue, &mut self.ahead, (wanted, &known)).await?;
+            let document = bson::serialize_to_document(queue).ok();
+            let document = document.and_then(|document| RawDocumentBuf::try_from(&document).ok());
+            let Some(document) = document else { continue };
+            let next = |queued: Queued| {
+                let workers = self.workers.of_task(queue, queued.document());
+                Next { queued, known: Known { queue: document.clone(), schedule: Ok(None), workers } }
+            };
+            let tasks = tasks.into_iter().map(next).collect();
+            self.launcher.handover().add(queue.id, tasks, (until, low));
+        }
+        Ok(())
+    }
+
+    /// Hands nothing of these queues over any more: their tasks are claimed, each in its turn.
+    pub(crate) fn end_handover(&mut self, which: impl Fn(QueueId) -> bool) {
+        for (queue, tasks) in self.launcher.handover().clear(which) {
+            self.ahead.put_back(queue, tasks);
+        }
+    }
+
+    /// Whether the node may keep the slots that it has.
+    fn may_hand_over(&self) -> bool {
+        let running = self.launcher.running() as u64 + self.inherited;
+        self.launcher.knows_leases()
+            && self.starts.are_unlimited()
+            && self.maxthreads.is_none_or(|limit| running <= limit)
+    }
+
+    /// Whether slots of the queue may go from task to task without a claim.
+    fn hands_over(&self, queue: &Queue, served: &[Queue]) -> bool {
+        let is_plain = matches!(queue.policy(), Policy::Sorted(Sort::Fifo | Sort::Default))
+            && Rate::of_queue(queue).is_none()
+            && self.availability.runner_of(queue).is_none();
+        let others_wait = self.maxthreads.is_some()
+            && served.iter().any(|other| other.id != queue.id && !self.dry.contains(&other.id));
+        is_plain && !others_wait && self.sharing.may_keep(queue.id)
+    }
+}
