@@ -14,7 +14,7 @@ use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
 use tokio_util::sync::CancellationToken;
 
-pub use hints::{Hints, News};
+pub use hints::{Arrivals, Hints, News};
 
 use self::change::Change;
 use self::retry::Retry;
@@ -75,6 +75,7 @@ impl Follower {
                         tracing::info!("following changes of the database again");
                     }
                     if let Some(change) = change {
+                        self.hints.arrived(change.arrival());
                         self.hints.tell(change.news(self.hints.node()));
                     }
                     self.last = stream.resume_token();

@@ -256,6 +256,7 @@ impl Node {
             || self.uncertain
             || self.pace.may_start(Instant::now());
         self.news |= self.hints.take();
+        self.take_arrivals();
         self.pace.situation().hints = self.hints.are_coming();
         if self.pace.wants_beat(Instant::now()) || self.news.node_changed {
             self.beat(lifecycle.is_draining()).await?;
@@ -293,6 +294,17 @@ impl Node {
             self.news = News::default();
         }
         Ok(())
+    }
+
+    /// New tasks that were told of come next in their queues, without a look for them.
+    fn take_arrivals(&mut self) {
+        let arrivals = self.hints.take_arrivals();
+        if arrivals.count > 0 && arrivals.tasks.is_empty() {
+            self.ahead.many_came();
+        }
+        for (queue, tasks) in arrivals.tasks {
+            self.ahead.came(queue, &tasks);
+        }
     }
 
     /// Settles what earlier passes have left: runs whose runner is gone, claims that no runner took, and those of which

@@ -18,7 +18,7 @@
 //! Where the head is, is seen several times a second, from where it was; reading from the start, over all that was
 //! claimed lately, is shared: the more DENs there seem to be, the more seldom each does it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
@@ -96,6 +96,19 @@ impl Ahead {
         }
     }
 
+    /// More tasks are new than each was told of. Where the last that was read is not the last that there was, they are read in their turn.
+    pub fn many_came(&mut self) {
+        let at_their_end = self.queues.values_mut().filter(|window| window.ended);
+        at_their_end.for_each(|window| window.scanned = None);
+    }
+
+    /// These tasks of `queue` are new. Where all before them has been read, they are what comes next, and need not be looked for.
+    pub fn came(&mut self, queue: QueueId, tasks: &[TaskId]) {
+        if let Some(window) = self.queues.get_mut(&queue) {
+            window.came(tasks.iter().map(|task| task.0));
+        }
+    }
+
     /// Of so many starts of tasks of `queue`, others were faster with so many.
     pub fn met_others(&mut self, queue: QueueId, (tried, lost): (usize, usize)) {
         if let Some(window) = self.queues.get_mut(&queue) {
@@ -144,6 +157,10 @@ pub(super) struct Window {
     gap: u128,
     /// How many tasks are left out at most when it is read on, because others claim too.
     distance: usize,
+    /// All that there was past the mark has been read.
+    ended: bool,
+    /// What is to be tried next was told of, not read: there is no time to look for older ones first.
+    told: bool,
 }
 
 /// Where to read.
@@ -194,6 +211,9 @@ impl Window {
     pub(super) fn reading(&self, search: &Search, now: Instant, chance: f64) -> Option<Reading> {
         let limit = search.wanted.max(if self.is_contended() { CONTENDED_RUN } else { RUN });
         let start = Reading { past: None, limit, place: Place::Start };
+        if self.told && !self.ids.is_empty() {
+            return None;
+        }
         if !search.from_start && (self.mark.is_none() || self.is_scan_due(now)) {
             return Some(start);
         }
@@ -263,7 +283,22 @@ impl Window {
             self.gap = number(*first).abs_diff(number(*last)) / (ids.len() as u128 - 1);
         }
         self.mark = ids.last().copied().or(self.mark);
+        self.ended = is_short && reading.place != Place::Behind;
+        self.told = false;
         self.ids.extend(ids);
+    }
+
+    /// New tasks that somebody has told of. Each is told of once, whatever its id, so the mark goes on with them.
+    fn came(&mut self, tasks: impl Iterator<Item = ObjectId>) {
+        let Some(mark) = self.mark.filter(|_| self.ended && !self.is_contended() && !self.newest_first)
+        else {
+            return;
+        };
+        let mut ids: BTreeSet<ObjectId> = self.ids.drain(..).collect();
+        ids.extend(tasks);
+        self.mark = ids.last().copied().max(Some(mark));
+        self.ids = ids.into_iter().collect();
+        self.told = true;
     }
 
     /// Whether it is time to read from the start.

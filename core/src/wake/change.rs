@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::News;
 use crate::gates::LOCKS;
+use crate::model::{QueueId, TaskId};
 use crate::store::collections::{self, TASKS};
 use crate::task::FREED;
 use crate::workers::COLLECTION as WORKERS;
@@ -40,6 +41,12 @@ pub(super) struct Change {
     /// The document, where it is a node.
     #[serde(default)]
     node: Option<ObjectId>,
+    /// A new task that is queued.
+    #[serde(default)]
+    task: Option<ObjectId>,
+    /// Its queue.
+    #[serde(default)]
+    queue: Option<ObjectId>,
 }
 
 /// Heartbeats, claims and starts are not among them, and of ends only those that others wait for.
@@ -65,6 +72,14 @@ pub(super) fn pipeline() -> [Document; 2] {
         { "ns.coll": NODES, "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
     ] };
     let status = doc! { "$ifNull": ["$updateDescription.updatedFields.status", "$fullDocument.status"] };
+    let is_new_task = doc! { "$and": [
+        { "$eq": ["$ns.coll", TASKS.name] }, { "$eq": ["$operationType", "insert"] }, { "$eq": [&status, -2] },
+    ] };
+    // Documents of other programs may have anything there.
+    let of_new = |id: &str| {
+        let is_id = doc! { "$eq": [{ "$type": id }, "objectId"] };
+        doc! { "$cond": [{ "$and": [&is_new_task, is_id] }, id, "$$REMOVE"] }
+    };
     let only = doc! {
         "_id": 1,
         "of": "$ns.coll",
@@ -81,11 +96,18 @@ pub(super) fn pipeline() -> [Document; 2] {
         ] },
         "freed": { "$ne": [{ "$type": format!("$updateDescription.updatedFields.{FREED}") }, "missing"] },
         "node": { "$cond": [{ "$eq": ["$ns.coll", NODES] }, "$documentKey._id", "$$REMOVE"] },
+        "task": of_new("$documentKey._id"),
+        "queue": of_new("$fullDocument.queue"),
     };
     [doc! { "$match": of_interest }, doc! { "$project": only }]
 }
 
 impl Change {
+    /// The new task that it tells of, and its queue.
+    pub(super) fn arrival(&self) -> Option<(QueueId, TaskId)> {
+        Some((QueueId(self.queue?), TaskId(self.task?)))
+    }
+
     /// What it means for `node`. A node that is not known yet may be any.
     pub(super) fn news(&self, node: Option<ObjectId>) -> News {
         let mut news = News::default();

@@ -1,11 +1,17 @@
 //! What has been noticed and not been looked into yet.
 
+use std::collections::HashMap;
 use std::ops::BitOrAssign;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bson::oid::ObjectId;
 use tokio::sync::Notify;
+
+use crate::model::{QueueId, TaskId};
+
+/// Of so many new tasks each is told of. Where more come, queues are read.
+const MOST_ARRIVALS: usize = 256;
 
 /// What has changed. Any of it may have changed before, or be gone again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -99,6 +105,16 @@ pub struct Hints {
     news: AtomicU8,
     listening: AtomicBool,
     node: Mutex<Option<ObjectId>>,
+    arrivals: Mutex<Arrivals>,
+}
+
+/// New tasks that were told of.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    /// By their queues, in the order in which they came. None: there were too many to tell of each.
+    pub tasks: HashMap<QueueId, Vec<TaskId>>,
+    /// How many there were.
+    pub count: usize,
 }
 
 impl Hints {
@@ -131,6 +147,22 @@ impl Hints {
     /// What has changed since this was last called.
     pub fn take(&self) -> News {
         News::of_bits(self.news.swap(0, Ordering::AcqRel))
+    }
+
+    /// The new tasks that have come since this was last called.
+    pub fn take_arrivals(&self) -> Arrivals {
+        std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn arrived(&self, arrival: Option<(QueueId, TaskId)>) {
+        let Some((queue, task)) = arrival else { return };
+        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.count += 1;
+        if arrivals.count <= MOST_ARRIVALS {
+            arrivals.tasks.entry(queue).or_default().push(task);
+        } else {
+            arrivals.tasks.clear();
+        }
     }
 
     /// Whether hints come at present.
