@@ -23,7 +23,7 @@ use disbatch_core::task::{Claim, Claimant, Slot};
 
 use crate::boot_time::boot_time;
 use crate::launch::Known;
-use crate::limits::HEARD_WITHIN;
+use crate::limits::{HEARD_WITHIN, Seen};
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
 use crate::scheduled::OfSchedule;
@@ -61,6 +61,11 @@ impl Others {
         self.seen.elapsed() < FRESH
     }
 
+    /// How many tasks they have.
+    pub fn running(&self) -> u64 {
+        self.running
+    }
+
     /// Whether some of their tasks have no slot.
     fn have_no_slots(&self) -> bool {
         self.running > self.slots.len() as u64
@@ -70,10 +75,7 @@ impl Others {
 impl Node {
     /// Claims as many tasks as the limits allow and has runners execute them.
     pub(crate) async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
-        if self.queues.read_at().is_some_and(|read| read.elapsed() >= HEARD_WITHIN / 2) {
-            // Cheaper than to count what is claimed.
-            self.queues.changed();
-        }
+        self.refresh().await?;
         let mut queues = self.served().await?;
         let now = Instant::now();
         self.revive_queues(now);
@@ -109,18 +111,49 @@ impl Node {
         Ok(())
     }
 
+    /// Reads queues again before they are so old that claims would have to be counted, and at the same time what others have.
+    async fn refresh(&mut self) -> Result<(), StoreError> {
+        let now = Instant::now();
+        if self.queues.read_at().is_none_or(|read| now.saturating_duration_since(read) < HEARD_WITHIN / 2) {
+            return Ok(());
+        }
+        let waiting = self.queues.known().iter().map(|queue| queue.id).filter(|id| !self.dry.contains(id));
+        let unknown: Vec<QueueId> = waiting.filter(|id| !self.is_known(*id, now)).collect();
+        let looked = async {
+            match unknown.as_slice() {
+                [] => Ok(HashMap::new()),
+                unknown => self.store.look_at_queues(unknown).await,
+            }
+        };
+        let (queues, looks) = futures::try_join!(self.store.list_queues(), looked)?;
+        self.queues.set(queues, now);
+        self.note(&looks, &[]);
+        Ok(())
+    }
+
+    /// Whether it is known well enough what others have of a queue.
+    pub(crate) fn is_known(&self, queue: QueueId, now: Instant) -> bool {
+        let Some(others) = self.others.get(&queue) else { return false };
+        let is_alone =
+            self.limits.are_ours() && self.sharing.alone(&self.name).is_some() && others.running == 0;
+        is_alone || (others.is_fresh() && !self.sharing.must_look(queue, others.seen, now))
+    }
+
+    /// Looks what others have of these queues, where that is not known well enough.
+    pub(crate) async fn look_at_others(&mut self, mut queues: Vec<QueueId>) -> Result<(), StoreError> {
+        let now = Instant::now();
+        queues.retain(|id| !self.is_known(*id, now));
+        if !queues.is_empty() {
+            let looks = self.store.look_at_queues(&queues).await?;
+            self.note(&looks, &[]);
+        }
+        Ok(())
+    }
+
     /// What may be claimed, as far as it is known now.
     async fn round(&mut self, queues: &[Queue]) -> Result<Round, StoreError> {
         let now = Instant::now();
-        let is_known = |id: &QueueId| {
-            let others = self.others.get(id).filter(|others| others.is_fresh());
-            others.is_some_and(|others| !self.sharing.must_look(*id, others.seen, now))
-        };
-        let unknown: Vec<QueueId> = queues.iter().map(|queue| queue.id).filter(|id| !is_known(id)).collect();
-        if !unknown.is_empty() {
-            let looks = self.store.look_at_queues(&unknown).await?;
-            self.note(&looks, &[]);
-        }
+        self.look_at_others(queues.iter().map(|queue| queue.id).collect()).await?;
         let on_node = self.launcher.running() as u64 + self.inherited;
         let demands: Vec<Demand> = queues.iter().map(|queue| self.demand(queue, on_node)).collect();
         self.turn = self.turn.wrapping_add(1);
@@ -253,9 +286,10 @@ impl Node {
         Ok(batch)
     }
 
-    fn must_count(&self, queue: QueueId) -> bool {
+    pub(crate) fn must_count(&self, queue: QueueId) -> bool {
         let has_others = self.others.get(&queue).is_none_or(Others::have_no_slots);
-        self.limits.must_count(queue, (self.queues.read_at(), has_others), Instant::now())
+        let (read, alone) = (self.queues.read_at(), self.sharing.alone(&self.name));
+        self.limits.must_count(queue, Seen { read, has_others, alone }, Instant::now())
     }
 
     /// Gives back the newest of those claims, so many if there are as many. Returns how many these were.

@@ -153,6 +153,7 @@ impl Node {
         if self.queues.read_at().is_none_or(|read| now.saturating_duration_since(read) >= READ_AGAIN) {
             self.queues.changed();
         }
+        self.look_at_others(running.keys().copied().collect()).await?;
         let served = self.served().await?;
         let until = self.queues.read_at().map_or_else(Instant::now, |read| read + GOOD_FOR);
         let eligible: Vec<&Queue> = served
@@ -208,6 +209,15 @@ impl Node {
             && self.availability.runner_of(queue).is_none();
         let others_wait = self.maxthreads.is_some()
             && served.iter().any(|other| other.id != queue.id && !self.dry.contains(&other.id));
-        is_plain && !others_wait && self.sharing.may_keep(queue.id)
+        is_plain && !others_wait && self.sharing.may_keep(queue.id) && self.is_within_limit(queue)
+    }
+
+    /// Whether no more tasks of the queue run than may, as far as slots do not see to that.
+    fn is_within_limit(&self, queue: &Queue) -> bool {
+        let Some(others) = self.others.get(&queue.id) else { return false };
+        let running = self.launcher.places(queue.id).0 + others.running();
+        self.is_known(queue.id, Instant::now())
+            && !self.must_count(queue.id)
+            && running <= queue.claim_limit()
     }
 }

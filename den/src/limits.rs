@@ -2,18 +2,20 @@
 //!
 //! Slots keep the limit of a queue among nodes that know of them: a unique index gives each once, and there are as many as `threads`. Two
 //! things they do not keep. A program that knows nothing of slots takes tasks beside them, so as long as one may be there, all that is
-//! claimed or running is counted. And when the limit is lowered, tasks run in slots above it, so for a while after each change of a queue
-//! its tasks are counted as well: until every node has heard of the change, and has seen what the others started before they did.
+//! claimed or running is counted. And when the limit is lowered, tasks run in slots above it, so for a while after that the tasks of the queue
+//! are counted as well: until every node has heard of it, and has seen what the others started before they did.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::fair::Settings;
+use disbatch_core::model::{Policy, Queue, QueueId};
 
 /// How old may be what is known of a queue's settings, when a task of it is started.
 pub const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
-/// So long after a change is heard of, everybody else has heard of it and has been seen since.
+/// So long after a lower limit is heard of, everybody else has heard of it and has been seen since.
 const SETTLES_IN: Duration = Duration::from_secs(3);
 
 /// What is known of limits.
@@ -21,8 +23,39 @@ const SETTLES_IN: Duration = Duration::from_secs(3);
 pub struct Limits {
     /// Whether there may be programs that know nothing of slots. `None`: it has not been looked yet.
     strangers: Option<bool>,
-    /// The settings of queues, and when they were first seen like that.
-    queues: HashMap<QueueId, (Queue, Instant)>,
+    queues: HashMap<QueueId, Known>,
+}
+
+/// The limits of a queue, and when they were found lower than before, or found first.
+#[derive(Debug)]
+struct Known {
+    threads: u64,
+    group_threads: u64,
+    lowered: Instant,
+}
+
+impl Known {
+    fn of(queue: &Queue, now: Instant) -> Self {
+        let of_groups = if queue.policy() == Policy::Fair { Settings::of(queue).group_threads } else { None };
+        let group_threads = of_groups.unwrap_or(u64::MAX);
+        Self { threads: queue.claim_limit(), group_threads, lowered: now }
+    }
+
+    fn change(&mut self, new: Self) {
+        let is_lower = new.threads < self.threads || new.group_threads < self.group_threads;
+        *self = Self { lowered: if is_lower { new.lowered } else { self.lowered }, ..new };
+    }
+}
+
+/// What was seen of a queue and of the others.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Seen {
+    /// When the queue was read.
+    pub read: Option<Instant>,
+    /// There are tasks that have no slot.
+    pub has_others: bool,
+    /// There was no other DEN when it was looked for some, which began then.
+    pub alone: Option<Instant>,
 }
 
 impl Limits {
@@ -34,28 +67,33 @@ impl Limits {
         self.strangers = Some(strangers);
     }
 
-    /// These are the queues now.
-    pub fn heard(&mut self, queues: &[Queue], now: Instant) {
-        self.queues.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
-        for queue in queues {
-            match self.queues.get_mut(&queue.id) {
-                Some((known, _)) if known == queue => {}
-                Some(other) => *other = (queue.clone(), now),
-                None => drop(self.queues.insert(queue.id, (queue.clone(), now))),
-            }
-        }
+    /// Whether all nodes are known to keep limits by slots.
+    pub fn are_ours(&self) -> bool {
+        self.strangers == Some(false)
     }
 
-    /// Whether tasks of a queue that were claimed have to be counted. `read`: when the queue was read; `has_others`: tasks were seen that
-    /// have no slot.
-    pub fn must_count(
-        &self,
-        queue: QueueId,
-        (read, has_others): (Option<Instant>, bool),
-        now: Instant,
-    ) -> bool {
-        let changed = self.queues.get(&queue).map(|(_, changed)| *changed);
-        let is_new = changed.is_none_or(|changed| now.saturating_duration_since(changed) < SETTLES_IN);
+    /// These are the queues now. Returns whether a limit is lower than before, or new.
+    pub fn heard(&mut self, queues: &[Queue], now: Instant) -> bool {
+        self.queues.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
+        for queue in queues {
+            let new = Known::of(queue, now);
+            match self.queues.entry(queue.id) {
+                Entry::Occupied(mut known) => known.get_mut().change(new),
+                Entry::Vacant(vacant) => drop(vacant.insert(new)),
+            }
+        }
+        self.queues.values().any(|known| known.lowered == now)
+    }
+
+    /// Whether tasks of a queue that were claimed have to be counted.
+    pub fn must_count(&self, queue: QueueId, seen: Seen, now: Instant) -> bool {
+        let Seen { read, has_others, alone } = seen;
+        let lowered = self.queues.get(&queue).map(|known| known.lowered);
+        // A DEN that came later has said that it is there before it read the queue.
+        let nobody_else = |lowered: Instant| alone.is_some_and(|alone| alone > lowered);
+        let is_new = lowered.is_none_or(|lowered| {
+            now.saturating_duration_since(lowered) < SETTLES_IN && !nobody_else(lowered)
+        });
         let is_old = read.is_none_or(|read| now.saturating_duration_since(read) >= HEARD_WITHIN);
         self.strangers != Some(false) || has_others || is_new || is_old
     }
@@ -72,20 +110,37 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_counted_until_everybody_has_heard_of_a_change() {
+    fn tasks_are_counted_until_everybody_has_heard_of_a_lower_limit() {
         let (begun, second) = (Instant::now(), Duration::from_secs(1));
         let mut limits = Limits::default();
         let id = queue(1).id;
-        let count = |limits: &Limits, at: Instant| limits.must_count(id, (Some(at), false), at);
+        let count = |limits: &Limits, at: Instant| {
+            limits.must_count(id, Seen { read: Some(at), ..Seen::default() }, at)
+        };
         limits.met(false);
         assert!(count(&limits, begun), "it is not known");
         limits.heard(&[queue(5)], begun);
         assert!(count(&limits, begun + second * 2));
         limits.heard(&[queue(5)], begun + second * 2);
         assert!(!count(&limits, begun + SETTLES_IN), "it is the same");
-        limits.heard(&[queue(4)], begun + second * 9);
+        limits.heard(&[queue(7)], begun + second * 8);
+        assert!(!count(&limits, begun + second * 8), "slots are enough for a higher one");
+        limits.heard(&[queue(6)], begun + second * 9);
         assert!(count(&limits, begun + second * 11));
         assert!(!count(&limits, begun + second * 9 + SETTLES_IN));
+    }
+
+    #[test]
+    fn nobody_has_to_hear_of_a_change_where_nobody_is() {
+        let begun = Instant::now();
+        let mut limits = Limits::default();
+        limits.met(false);
+        assert!(limits.heard(&[queue(5)], begun));
+        assert!(!limits.heard(&[queue(5)], begun + HEARD_WITHIN));
+        let alone = |at: Instant| Seen { read: Some(begun), has_others: false, alone: Some(at) };
+        let later = begun + Duration::from_millis(9);
+        assert!(limits.must_count(queue(5).id, alone(begun), later), "somebody may have come meanwhile");
+        assert!(!limits.must_count(queue(5).id, alone(later), later));
     }
 
     #[test]
@@ -95,15 +150,16 @@ mod tests {
         let mut limits = Limits::default();
         limits.heard(&[queue(5)], begun);
         let id = queue(5).id;
-        assert!(limits.must_count(id, (Some(later), false), later), "nobody has looked");
+        let seen = |read: Instant| Seen { read: Some(read), ..Seen::default() };
+        assert!(limits.must_count(id, seen(later), later), "nobody has looked");
         limits.met(true);
-        assert!(limits.must_count(id, (Some(later), false), later));
+        assert!(limits.must_count(id, seen(later), later));
         limits.met(false);
-        assert!(!limits.must_count(id, (Some(later), false), later));
-        assert!(limits.must_count(id, (Some(later), true), later), "a task has no slot");
-        assert!(limits.must_count(id, (Some(later - HEARD_WITHIN), false), later));
-        assert!(limits.must_count(id, (None, false), later));
+        assert!(!limits.must_count(id, seen(later), later));
+        assert!(limits.must_count(id, Seen { has_others: true, ..seen(later) }, later), "a task has no slot");
+        assert!(limits.must_count(id, seen(later - HEARD_WITHIN), later));
+        assert!(limits.must_count(id, Seen::default(), later));
         limits.heard(&[], later);
-        assert!(limits.must_count(id, (Some(later), false), later), "it is gone");
+        assert!(limits.must_count(id, seen(later), later), "it is gone");
     }
 }

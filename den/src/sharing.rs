@@ -97,6 +97,17 @@ impl Sharing {
         self.read = Some(now);
     }
 
+    /// When it was looked for other nodes, and there was none.
+    pub fn alone(&self, me: &NodeName) -> Option<Instant> {
+        self.read.filter(|_| self.peers.iter().all(|peer| peer.name == me.as_str()))
+    }
+
+    /// Others are to be looked for anew.
+    pub fn look_again(&mut self) {
+        self.mattered = Some(Instant::now());
+        self.read = None;
+    }
+
     /// The queues of which this node would run more if there were a free slot.
     pub fn wants(&self, now: Instant) -> Vec<QueueId> {
         let is_wanted =

@@ -72,22 +72,9 @@ impl Node {
         // A runner of another program says by its exit status that it has stored the result.
         let is_stored = exit.begun && exit.status.as_ref().is_ok_and(ExitStatus::success);
         // One that was started for it, and that it has taken, it may have begun.
-        let may_give_back = !is_stored && !(claim.is_started && exit.begun);
-        if may_give_back && self.store.unclaim_task(claim, &why).await? == Unclaimed::Queued {
-            self.put_back(claim.queue);
-            if exit.proven && exit.status.as_ref().is_ok_and(ExitStatus::success) {
-                tracing::info!(%task, "a runner was told to end before it began its task; it is given back");
-                return Ok(());
-            }
-            let pause = self.launches.failed(Instant::now());
-            tracing::error!(
-                %task, retry_in_s = pause.as_secs(), "a runner ended without starting its task ({how}); \
-                 the task is given back"
-            );
-            if !self.unstarted.insert(task) {
-                // It may be the task that its runners end of.
-                self.store.set_aside(task, &why).await;
-            }
+        let may_have_begun = claim.is_started && exit.begun;
+        if !is_stored && !may_have_begun && self.store.unclaim_task(claim, &why).await? == Unclaimed::Queued {
+            self.given_back_by(exit, claim, &why).await;
             return Ok(());
         }
         self.unstarted.remove(&task);
@@ -120,6 +107,25 @@ impl Node {
             self.store.remove_live(task, Some(claim.attempt)).await?;
         }
         Ok(())
+    }
+
+    /// A runner has ended without beginning its task, which was given back.
+    async fn given_back_by(&mut self, exit: &Exit, claim: &Claim, why: &str) {
+        let task = claim.task;
+        self.put_back(claim.queue);
+        if exit.proven && exit.status.as_ref().is_ok_and(ExitStatus::success) {
+            tracing::info!(%task, "a runner was told to end before it began its task; it is given back");
+            return;
+        }
+        let pause = self.launches.failed(Instant::now());
+        tracing::error!(
+            %task, retry_in_s = pause.as_secs(), "a runner ended without starting its task ({}); \
+             the task is given back", describe(exit)
+        );
+        if !self.unstarted.insert(task) {
+            // It may be the task that its runners end of.
+            self.store.set_aside(task, why).await;
+        }
     }
 
     /// A run whose task cannot be read: not by its runner, and by nobody else either.

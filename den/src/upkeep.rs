@@ -26,14 +26,7 @@ impl Node {
             peers: self.sharing.wants_peers(Instant::now()),
         };
         let mut outlook = self.store.look_around(&question).await?;
-        if let Some(peers) = outlook.peers.take() {
-            self.sharing.set_peers(peers, Instant::now());
-            self.limits.met(outlook.strangers);
-        }
-        if let Some(queues) = &outlook.queues {
-            self.queues.set(queues.clone(), began);
-            self.workers.marked(outlook.workers.clone());
-        }
+        self.learn(&mut outlook, began);
         let mut again = self.sweep(&outlook).await?;
         if outlook.schedules || outlook.unsettled {
             if self.workers.refresh(&self.store).await? {
@@ -86,7 +79,10 @@ impl Node {
         }
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);
-        self.limits.heard(&queues, Instant::now());
+        if self.limits.heard(&queues, Instant::now()) {
+            self.sharing.look_again();
+            self.pace.hurry();
+        }
         self.others.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
         match (&self.config.activequeues, &self.config.ignorequeues) {
             (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),
@@ -100,6 +96,18 @@ impl Node {
         queues.retain(|queue| self.availability.serves(&self.config, queue));
         queues.retain(|queue| queue.claim_limit() > 0);
         Ok(queues)
+    }
+
+    /// Takes note of which nodes and queues there are, as far as that was asked for at `began`.
+    fn learn(&mut self, outlook: &mut Outlook, began: Instant) {
+        if let Some(peers) = outlook.peers.take() {
+            self.sharing.set_peers(peers, began);
+            self.limits.met(outlook.strangers);
+        }
+        if let Some(queues) = &outlook.queues {
+            self.queues.set(queues.clone(), began);
+            self.workers.marked(outlook.workers.clone());
+        }
     }
 
     /// What any DEN does at once: deferred tasks that are due, deadlines, claims whose lease has run out. Returns

@@ -44,6 +44,9 @@ const HEAD_SHARE: f64 = 0.5;
 /// The distance at which few tasks are lost, for each DEN that claims.
 const DISTANCE_EACH: usize = 4 * CONTENDED_RUN;
 
+/// Of so many tasks it is remembered that they were read: the change stream is a little late.
+const REMEMBERED: usize = 256;
+
 /// How long what is behind the mark waits.
 const SCAN_EVERY: Duration = Duration::from_secs(1);
 
@@ -159,6 +162,8 @@ pub(super) struct Window {
     distance: usize,
     /// All that there was past the mark has been read.
     ended: bool,
+    /// The last ids that were read or told of.
+    recent: VecDeque<ObjectId>,
     /// What is to be tried next was told of, not read: there is no time to look for older ones first.
     told: bool,
 }
@@ -285,20 +290,35 @@ impl Window {
         self.mark = ids.last().copied().or(self.mark);
         self.ended = is_short && reading.place != Place::Behind;
         self.told = false;
+        self.remember(&ids);
         self.ids.extend(ids);
     }
 
-    /// New tasks that somebody has told of. Each is told of once, whatever its id, so the mark goes on with them.
+    /// New tasks that somebody has told of. Each is told of once, whatever its id, so the mark goes on with them. Some may have been read
+    /// before they were told of.
     fn came(&mut self, tasks: impl Iterator<Item = ObjectId>) {
         let Some(mark) = self.mark.filter(|_| self.ended && !self.is_contended() && !self.newest_first)
         else {
             return;
         };
+        let new: Vec<ObjectId> = tasks.filter(|task| !self.recent.contains(task)).collect();
+        if new.is_empty() {
+            return;
+        }
+        self.remember(&new);
         let mut ids: BTreeSet<ObjectId> = self.ids.drain(..).collect();
-        ids.extend(tasks);
+        ids.extend(new);
         self.mark = ids.last().copied().max(Some(mark));
         self.ids = ids.into_iter().collect();
         self.told = true;
+    }
+
+    /// Notes the last ids that were read or told of.
+    fn remember(&mut self, ids: &[ObjectId]) {
+        let new = &ids[ids.len().saturating_sub(REMEMBERED)..];
+        self.recent.extend(new);
+        let more = self.recent.len().saturating_sub(REMEMBERED);
+        self.recent.drain(..more);
     }
 
     /// Whether it is time to read from the start.

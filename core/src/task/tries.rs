@@ -63,7 +63,9 @@ impl Outcome {
 }
 
 impl Store {
-    /// Claims what can be claimed of `tries`. Up to `most_alone` have an operation each.
+    /// Claims what can be claimed of `tries`. Up to `most_alone` have an operation each, and are started by it if a runner is ready. More
+    /// of them are claimed first: a start is acknowledged by a majority, which takes longer, and those of many are written while the
+    /// next are claimed.
     ///
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been claimed.
@@ -80,6 +82,8 @@ impl Store {
         let tries: Vec<Try> = tries;
         all.lost = lost;
         if tries.len() > most_alone {
+            let only_claimed = |one: Try| Try { slot: Slot { runner: None, ..one.slot }, ..one };
+            let tries = tries.into_iter().map(only_claimed).collect();
             all.add(self.try_claims_at_once(queue, claimant, tries, now).await?);
         } else {
             let each = tries.iter().map(|one| self.try_claim(queue, claimant, *one, now));
@@ -166,10 +170,7 @@ impl Store {
     ) -> Result<Outcome, StoreError> {
         let statements: Vec<Statement> =
             tries.iter().map(|one| one.statement(queue, claimant, now)).collect();
-        // They are all of one kind, or are acknowledged as those are that need more.
-        let strictest = tries.iter().find(|one| one.slot.runner.is_some()).or(tries.first());
-        let concern = strictest.map(|one| self.concern_of(*one));
-        let report = self.update_tasks(&statements, concern.as_ref()).await?;
+        let report = self.update_tasks(&statements, Some(&one_member())).await?;
         let ids: Vec<ObjectId> = tries.iter().map(|one| one.task).collect();
         let mut ours = claimed_by(claimant, now);
         ours.insert("_id", doc! { "$in": ids });

@@ -200,3 +200,34 @@ fn reading_from_the_start_gets_rarer_where_it_is_slow() {
     let now = began + Duration::from_millis(10);
     assert!(scanned(1).may_scan(now) && !scanned(100).may_scan(now));
 }
+
+#[test]
+fn new_tasks_that_are_told_of_are_not_looked_for() {
+    let mut world = World::default();
+    let now = Instant::now();
+    world.queued.extend((10..13).map(id));
+    assert_eq!(world.claim(9, now), (10..13).map(id).collect::<Vec<_>>());
+    // In another order than that of their ids, and one that was read before it was told of.
+    world.queued.extend([id(30), id(20)]);
+    for told in [vec![id(30), id(12)], vec![id(20)]] {
+        world.window.came(told.into_iter());
+    }
+    // Long after: else it would be read from the start.
+    let later = now + SCAN_EVERY * 20;
+    let search = Search::of(1);
+    assert_eq!(world.window.reading(&search, later, 0.5), None);
+    assert_eq!(world.window.take(9), [id(20), id(30)]);
+    // All else is looked for as ever.
+    assert_eq!(world.window.reading(&search, later, 0.5).map(|reading| reading.place), Some(Place::Start));
+}
+
+#[test]
+fn what_is_told_of_does_not_come_before_what_has_not_been_read() {
+    let mut world = World::default();
+    let now = Instant::now();
+    world.queued.extend((0..500).map(id));
+    assert_eq!(world.claim(5, now).len(), 5);
+    world.queued.insert(id(900));
+    world.window.came(std::iter::once(id(900)));
+    assert_eq!(world.claim(64, now).last(), Some(&id(68)));
+}
