@@ -33,7 +33,7 @@ pub struct Captures {
 
 impl Captures {
     /// Empty ones, which also show what they get through `live`, and have it stored through `early` once it is long.
-    pub fn new(live: Option<&Live>, early: Option<&Early>) -> Self {
+    pub fn new(live: Option<&Live<'_>>, early: Option<&Early>) -> Self {
         let capture = |stream| {
             let mut capture = Capture::new(std::env::temp_dir());
             if let Some(live) = live {

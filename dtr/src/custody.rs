@@ -4,6 +4,7 @@
 //! The guard is given less than the whole lease, counted from before the renewal was sent. So the plugin is
 //! dead before anyone else may take the task.
 
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +15,6 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::boot_time::Asked;
@@ -68,30 +68,34 @@ pub struct Charge {
     pub until_deadline: Option<Duration>,
 }
 
-/// The keeping. Ends when dropped.
-#[derive(Debug)]
+/// The keeping of a task.
+#[derive(Debug, Default)]
 pub struct Custody {
-    keeper: JoinHandle<()>,
-    lost: Arc<AtomicBool>,
+    lost: AtomicBool,
+    over: AtomicBool,
 }
 
 impl Custody {
-    /// Starts to renew the lease.
-    pub fn begin(ledger: Ledger, charge: Charge, supervisor: Supervisor, nudges: Nudges) -> Self {
-        let lost = Arc::new(AtomicBool::new(false));
-        let keeper = Keeper { ledger, charge, supervisor, lost: lost.clone(), failing: false };
-        Self { keeper: tokio::spawn(keeper.work(nudges)), lost }
+    /// Renews the lease, until that is over. Never returns.
+    pub async fn keep(
+        &self,
+        ledger: &Ledger,
+        charge: Charge,
+        supervisor: Supervisor,
+        nudges: &Nudges,
+    ) -> Infallible {
+        let keeper = Keeper { ledger, charge, supervisor, custody: self, failing: false };
+        keeper.work(nudges).await
     }
 
     /// Whether somebody has taken the task away.
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Relaxed)
     }
-}
 
-impl Drop for Custody {
-    fn drop(&mut self) {
-        self.keeper.abort();
+    /// The lease is not this runner's to renew any more.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
     }
 }
 
@@ -104,35 +108,42 @@ pub fn until_deadline(task: &Task, rules: &Rules, lease: Duration) -> Option<Dur
     Some(Duration::from_millis(u64::try_from(deadline.saturating_sub(started)).unwrap_or(0)))
 }
 
-struct Keeper {
-    ledger: Ledger,
+struct Keeper<'a> {
+    ledger: &'a Ledger,
     charge: Charge,
     supervisor: Supervisor,
-    lost: Arc<AtomicBool>,
+    custody: &'a Custody,
     failing: bool,
 }
 
-impl Keeper {
-    async fn work(mut self, nudges: Nudges) {
+impl Keeper<'_> {
+    async fn work(mut self, nudges: &Nudges) -> Infallible {
         let begun = self.charge.asked.at;
-        let timeout = ends_at(begun, self.charge.rules.timeout);
-        let deadline = ends_at(begun, self.charge.until_deadline);
-        let (mut timed_out, mut too_late) = (false, false);
+        let mut ends = [
+            (ends_at(begun, self.charge.rules.timeout), Reason::Timeout),
+            (ends_at(begun, self.charge.until_deadline), Reason::Deadline),
+        ];
         let mut renew_at = begun + self.charge.lease / 3;
-        while !self.lost.load(Ordering::Relaxed) {
-            tokio::select! {
-                () = sleep_until(renew_at) => renew_at = self.renew().await,
-                () = nudges.0.notified() => renew_at = self.renew().await,
-                () = sleep_until(timeout.unwrap_or(begun)), if timeout.is_some() && !timed_out => {
-                    timed_out = true;
-                    self.end(Reason::Timeout);
-                }
-                () = sleep_until(deadline.unwrap_or(begun)), if deadline.is_some() && !too_late => {
-                    too_late = true;
-                    self.end(Reason::Deadline);
+        while !self.custody.is_lost() {
+            let next = ends.iter().filter_map(|(at, _)| *at).fold(renew_at, Instant::min);
+            let nudged = tokio::select! {
+                () = sleep_until(next) => false,
+                () = nudges.0.notified() => true,
+            };
+            if self.custody.over.load(Ordering::Relaxed) {
+                break;
+            }
+            let now = Instant::now();
+            for (at, reason) in &mut ends {
+                if at.take_if(|at| *at <= now).is_some() {
+                    self.end(*reason);
                 }
             }
+            if nudged || renew_at <= now {
+                renew_at = Box::pin(self.renew()).await;
+            }
         }
+        std::future::pending().await
     }
 
     /// Renews the lease. Returns when to do so again.
@@ -159,7 +170,7 @@ impl Keeper {
                 asked + lease / 3
             }
             Ok(Ok(Hold::Lost)) => {
-                self.lost.store(true, Ordering::Relaxed);
+                self.custody.lost.store(true, Ordering::Relaxed);
                 self.end(Reason::LeaseLost);
                 asked + lease
             }

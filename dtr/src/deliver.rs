@@ -64,7 +64,7 @@ pub async fn deliver(
     let [out, err] = &outcome.held;
     let stdout = delivery.place(StreamName::Stdout, (&outcome.stdout, out), out_place).await?;
     let stderr = delivery.place(StreamName::Stderr, (&outcome.stderr, err), err_place).await?;
-    early.discard().await;
+    Box::pin(early.discard()).await;
     let complete = delivery.complete;
     let finish = Finish {
         status: outcome.status,
@@ -77,12 +77,12 @@ pub async fn deliver(
     };
     let finished = ledger.finish(run, &finish, outcome.again).await?;
     // The DEN may still have been at it before.
-    ledger.remove_files(&delivery.abandoned).await;
+    Box::pin(ledger.remove_files(&delivery.abandoned)).await;
     Ok(match finished {
         Finished::Stored if complete => Delivered::Stored,
         Finished::Stored => Delivered::Incomplete,
         Finished::NotRunning => {
-            ledger.remove_files(&delivery.files).await;
+            Box::pin(ledger.remove_files(&delivery.files)).await;
             Delivered::NotRunning
         }
     })
@@ -126,7 +126,7 @@ impl Delivery<'_> {
             Place::Nowhere => {
                 Ok(self.give_up(name, stream, "the task's document would exceed 16 MiB, and gfs is off"))
             }
-            Place::GridFs => match self.upload(name, stream).await {
+            Place::GridFs => match Box::pin(self.upload(name, stream)).await {
                 Ok(id) => Ok(Bson::ObjectId(id)),
                 Err(error) if error.is_transient() => Err(error),
                 Err(error) => Ok(self.give_up(name, stream, &error.to_string())),

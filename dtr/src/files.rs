@@ -69,7 +69,7 @@ impl<'a> Exchange<'a> {
         let wanted = TaskFiles::of(task, Some(queue)).map_err(|why| format!("its files: {why}"))?;
         let Some(wanted) = wanted else { return Ok(None) };
         let owner = Identity::of(&work.setup.config).map_err(|error| error.to_string())?;
-        let root = Root::open(work.folder, owner.as_ref())
+        let root = Root::open(work.folder.path().map_err(|error| error.to_string())?, owner.as_ref())
             .map_err(|error| format!("cannot open the private folder: {error}"))?;
         let tenant = text(task, "tenant").or(queue.tenant()).map(str::to_owned);
         Ok(Some(Self {
@@ -157,7 +157,7 @@ pub async fn settle(work: &Work<'_>, delivered: Delivered) {
     }
     match delivered {
         Delivered::Stored | Delivered::Incomplete => {
-            let settled = async { ledger.store().await?.settle_filesets(begun.run.task).await };
+            let settled = Box::pin(async { ledger.store().await?.settle_filesets(begun.run.task).await });
             if let Err(error) = settled.await {
                 tracing::debug!(%error, "output files are seen as soon as somebody looks for them");
             }

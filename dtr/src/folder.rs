@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bson::oid::ObjectId;
 use disbatch_core::model::TaskId;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::failure::Failure;
 
 /// Where a runner is that has no task.
-const HOME: &str = "/";
+pub const HOME: &str = "/";
 
 /// Nobody else may look into a private folder.
 const MODE: u32 = 0o700;
@@ -89,6 +89,49 @@ impl Drop for Folders {
             // The DEN removes it otherwise.
             let _left_behind = fs::remove_dir(spare);
         }
+    }
+}
+
+/// The private folder of a task, which is made when it is needed first.
+#[derive(Debug)]
+pub struct Lodging {
+    task: TaskId,
+    folders: Mutex<Folders>,
+    made: OnceLock<Folder>,
+}
+
+impl Lodging {
+    /// None yet for this task. When there is to be one, it comes from `folders`.
+    pub fn new(task: TaskId, folders: Folders) -> Self {
+        Self { task, folders: Mutex::new(folders), made: OnceLock::new() }
+    }
+
+    /// Where it is. If it has not been made, it is, and the runner goes there.
+    ///
+    /// # Errors
+    /// There is no room for it, or the folder for temporary files is missing.
+    pub fn path(&self) -> Result<&Path, Failure> {
+        if self.made.get().is_none() {
+            let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+            let folder = folders.make(self.task)?;
+            // Nobody else makes one meanwhile: the runner has one thread.
+            let _made = self.made.set(folder);
+        }
+        Ok(self.made.get().map_or(Path::new(HOME), Folder::path))
+    }
+
+    /// Whether it has been made.
+    pub fn is_made(&self) -> bool {
+        self.made.get().is_some()
+    }
+
+    /// The end of the task. `left`: whether everyone has left the folder, so that the next task may have it.
+    pub fn end(self, left: bool) -> Folders {
+        let mut folders = self.folders.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folder) = self.made.into_inner().filter(|_| left) {
+            folders.keep(folder);
+        }
+        folders
     }
 }
 
@@ -228,6 +271,24 @@ mod tests {
         folders.keep(second);
         drop(folders);
         assert_eq!(of_mark(mark()).count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_nobody_asks_for_is_not_made() {
+        let folders = Lodging::new(task(1), Folders::default()).end(true);
+        assert_eq!(of_mark(mark()).count(), 0);
+        let lodging = Lodging::new(task(2), folders);
+        let path = lodging.path().unwrap().to_owned();
+        assert!(lodging.is_made() && lodging.path().unwrap() == path && path.is_dir());
+        assert_eq!(std::env::current_dir().unwrap(), path);
+        let folders = lodging.end(true);
+        assert_eq!(of_mark(mark()).count(), 1, "the next one's");
+        let lodging = Lodging::new(task(3), folders);
+        assert!(!lodging.is_made());
+        lodging.path().unwrap();
+        drop(lodging.end(false));
+        assert_eq!(of_mark(mark()).count(), 0);
+        assert_eq!(std::env::current_dir().unwrap(), Path::new(HOME));
     }
 
     #[test]

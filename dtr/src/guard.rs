@@ -265,7 +265,7 @@ impl Guard {
     /// The guard is gone or takes no orders, or there are no descriptors. That the program cannot be started is reported
     /// by the guard.
     pub fn spawn(&self, mut spawn: Spawn) -> io::Result<Guarded> {
-        let (streams, ends) = Streams::new()?;
+        let (streams, ends) = Streams::new(spawn.direct.is_none())?;
         spawn.descriptors = ends.len();
         let shared = &self.0.shared;
         let number = shared.last.fetch_add(1, Ordering::Relaxed) + 1;
@@ -357,8 +357,8 @@ impl Shared {
 /// The runner's ends of a plugin's descriptors.
 #[derive(Debug)]
 pub struct Streams {
-    /// To its standard input.
-    pub stdin: pipe::Sender,
+    /// To its standard input, if it has one.
+    pub stdin: Option<pipe::Sender>,
     /// From its standard output.
     pub stdout: pipe::Receiver,
     /// From its standard error.
@@ -368,18 +368,19 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// With the plugin's ends, in the order of their numbers.
+    /// With the plugin's ends, in the order of their numbers; without standard input they begin with standard output.
     ///
     /// # Errors
     /// The system has no more.
-    pub fn new() -> io::Result<(Self, Vec<OwnedFd>)> {
-        let (stdin_end, stdin) = io::pipe()?;
+    pub fn new(with_stdin: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
+        let (stdin_end, stdin) = if with_stdin { Some(io::pipe()?) } else { None }.unzip();
         let (stdout, stdout_end) = io::pipe()?;
         let (stderr, stderr_end) = io::pipe()?;
         let (control, control_end) = io::pipe()?;
-        let ends = vec![stdin_end.into(), stdout_end.into(), stderr_end.into(), control_end.into()];
+        let outputs = [stdout_end.into(), stderr_end.into(), control_end.into()];
+        let ends = stdin_end.map(OwnedFd::from).into_iter().chain(outputs).collect();
         let streams = Self {
-            stdin: pipe::Sender::from_owned_fd(stdin.into())?,
+            stdin: stdin.map(|stdin| pipe::Sender::from_owned_fd(stdin.into())).transpose()?,
             stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
             stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
             control: pipe::Receiver::from_owned_fd(control.into())?,
@@ -416,7 +417,7 @@ impl Guarded {
         let report = self.reports.recv().await;
         match report {
             Some(Report::Pid(pid)) => self.process = Some(Pid::from_raw(pid)),
-            Some(Report::Error(_) | Report::Exited(_)) | None => self.is_over = true,
+            Some(Report::Error(_) | Report::NotDirect | Report::Exited(_)) | None => self.is_over = true,
         }
         report
     }

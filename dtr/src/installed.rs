@@ -3,10 +3,14 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
 use disbatch_core::model::PluginName;
 use disbatch_core::plugin::{Manifest, Plugin, Plugins};
+
+/// What was seen is believed for so long.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
 /// What was found, and the state of the files that say so.
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub struct Installed {
     seen: Vec<(Option<Mark>, PathBuf)>,
     /// What the database defines besides.
     workers: Vec<Manifest>,
+    looked: Instant,
+    believed_for: Duration,
 }
 
 /// Tells a file that was changed or replaced: device, number, length, and the time of the last change in seconds and
@@ -26,9 +32,11 @@ impl Installed {
     /// Looks for plugins.
     pub fn discover(config: &Config) -> Self {
         // In this order: what changes in between counts as changed later.
+        let looked = Instant::now();
         let with_mark = |path: PathBuf| (mark(&path), path);
         let seen = sources(config).into_iter().map(with_mark).collect();
-        Self { plugins: Plugins::discover(config), seen, workers: Vec::new() }
+        let (plugins, workers) = (Plugins::discover(config), Vec::new());
+        Self { plugins, seen, workers, looked, believed_for: BELIEVED_FOR }
     }
 
     /// The database defines these plugins for the next task, and no others.
@@ -39,12 +47,19 @@ impl Installed {
         }
     }
 
-    /// Looks again if a plugin with this name is not known, or not for certain, or if something has changed.
+    /// Looks again if a plugin with this name is not known, or not for certain, or if something has changed. That is asked once a
+    /// second at most: where tasks are short, it would be much of what they cost.
     pub fn refresh(&mut self, name: &PluginName, config: &Config) {
-        if self.plugins.get(name).is_none() || self.seen.iter().any(|(seen, path)| mark(path) != *seen) {
+        let is_unknown = self.plugins.get(name).is_none();
+        if !is_unknown && self.looked.elapsed() < self.believed_for {
+            return;
+        }
+        self.looked = Instant::now();
+        if is_unknown || self.seen.iter().any(|(seen, path)| mark(path) != *seen) {
             let workers = std::mem::take(&mut self.workers);
             let mut again = Self::discover(config);
             again.plugins.remember(&self.plugins);
+            again.believed_for = self.believed_for;
             *self = again;
             self.define(&workers);
         }
@@ -100,7 +115,7 @@ mod tests {
         install(&folder.path().join("plugins/one"), "One", "1");
         let text = r#"{"mongohost":"h","database":"d","plugin_dirs":["plugins"]}"#;
         let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
-        let mut installed = Installed::discover(&config);
+        let mut installed = Installed { believed_for: Duration::ZERO, ..Installed::discover(&config) };
         let worker = |name: &str| {
             let value = serde_json::json!({ "name": name, "command": ["/bin/sh", "-c"] });
             Manifest::from_value(value).unwrap()
@@ -126,7 +141,7 @@ mod tests {
         install(&plugins.join("one"), "One", "1");
         let text = r#"{"mongohost":"h","database":"d","plugin_dirs":["plugins"]}"#;
         let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
-        let mut installed = Installed::discover(&config);
+        let mut installed = Installed { believed_for: Duration::ZERO, ..Installed::discover(&config) };
         let mut arguments = |name: &str| {
             let name = name.parse().unwrap();
             installed.refresh(&name, &config);
@@ -144,5 +159,26 @@ mod tests {
         assert!(arguments("Two").is_some());
         fs::remove_dir_all(&plugins).unwrap();
         assert_eq!(arguments("Two"), None);
+    }
+
+    #[test]
+    fn what_was_just_seen_is_believed_for_a_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let plugins = folder.path().join("plugins");
+        install(&plugins.join("one"), "One", "1");
+        let text = r#"{"mongohost":"h","database":"d","plugin_dirs":["plugins"]}"#;
+        let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
+        let long = Duration::from_secs(1000);
+        let mut installed = Installed { believed_for: long, ..Installed::discover(&config) };
+        install(&plugins.join("one"), "One", "changed");
+        let mut arguments = |name: &str| {
+            let name = name.parse().unwrap();
+            installed.refresh(&name, &config);
+            installed.get(&name).map(|plugin| plugin.arguments.concat())
+        };
+        assert_eq!(arguments("One").as_deref(), Some("1"));
+        install(&plugins.join("two"), "Two", "2");
+        assert_eq!(arguments("Two").as_deref(), Some("2"), "who is missing is looked for at once");
+        assert_eq!(arguments("One").as_deref(), Some("changed"), "with everybody else");
     }
 }

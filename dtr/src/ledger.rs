@@ -267,9 +267,9 @@ impl Ledger {
         {
             return Ok(finished);
         }
-        retry("storing the result", Patience::Endless, &self.0.lifecycle, |_| async move {
+        Box::pin(retry("storing the result", Patience::Endless, &self.0.lifecycle, |_| async move {
             self.store().await?.end_attempt(run, finish, again).await
-        })
+        }))
         .await
     }
 
@@ -307,6 +307,13 @@ impl Ledger {
     /// newer by itself, it is known by that.
     fn next_number(&self) -> i64 {
         self.0.saved.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Waits until there is no DEN at the other end.
+    pub async fn unlinked(&self) {
+        if let Some((link, _)) = &self.0.link {
+            link.down().await;
+        }
     }
 
     fn is_linked(&self) -> bool {

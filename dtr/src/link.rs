@@ -5,22 +5,23 @@
 //! speaks to the database by itself.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use disbatch_core::link::{Answer, Ask, ToDen, ToRunner, encode, read};
 use tokio::io::BufReader;
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::custody::Nudges;
 use crate::outbox::Outbox;
+use crate::post::Post;
+use crate::socket::{Socket, Source};
 
 /// Asks the DEN. Clones share the link.
 #[derive(Debug, Clone)]
@@ -28,15 +29,27 @@ pub struct Link(Arc<Shared>);
 
 /// Takes what the DEN says without being asked: tasks, and whether they have been started.
 #[derive(Debug)]
-pub struct Incoming(mpsc::UnboundedReceiver<ToRunner>);
+pub struct Incoming(Arc<Shared>);
+
+/// Reads and writes, as long as it is polled.
+#[derive(Debug)]
+pub struct Postman(Arc<Shared>, Nudges);
 
 #[derive(Debug)]
 struct Shared {
-    target: OwnedWriteHalf,
+    socket: Socket,
     outbox: Outbox,
-    questions: Mutex<HashMap<i64, oneshot::Sender<Answer>>>,
+    news: Mutex<News>,
     last: AtomicI64,
     closed: CancellationToken,
+}
+
+/// What has come and was not taken yet.
+#[derive(Debug, Default)]
+struct News {
+    unasked: Post<ToRunner>,
+    /// By the number of the question, as long as somebody waits.
+    answers: HashMap<i64, Post<Answer>>,
 }
 
 impl Link {
@@ -44,22 +57,15 @@ impl Link {
     ///
     /// # Errors
     /// The descriptor is no Unix socket.
-    pub fn open(socket: OwnedFd, nudges: Nudges) -> io::Result<(Self, Incoming)> {
-        let socket = std::os::unix::net::UnixStream::from(socket);
-        socket.set_nonblocking(true)?;
-        // A descriptor that is no such socket has no peer.
-        socket.peer_addr()?;
-        let (source, target) = UnixStream::from_std(socket)?.into_split();
+    pub fn open(socket: OwnedFd, nudges: Nudges) -> io::Result<(Self, Incoming, Postman)> {
         let shared = Arc::new(Shared {
-            target,
+            socket: Socket::new(socket.into())?,
             outbox: Outbox::default(),
-            questions: Mutex::default(),
+            news: Mutex::default(),
             last: AtomicI64::new(0),
             closed: CancellationToken::new(),
         });
-        let (sender, incoming) = mpsc::unbounded_channel();
-        tokio::spawn(Arc::clone(&shared).work(source, sender, nudges));
-        Ok((Self(shared), Incoming(incoming)))
+        Ok((Self(Arc::clone(&shared)), Incoming(Arc::clone(&shared)), Postman(shared, nudges)))
     }
 
     /// Whether the DEN is still there, and has always answered.
@@ -71,9 +77,14 @@ impl Link {
     /// cannot send anything more.
     pub fn close(&self) {
         self.0.closed.cancel();
-        lock(&self.0.questions).clear();
+        lock(&self.0.news).answers.values_mut().for_each(Post::end);
         // The DEN is to notice at once, although the socket stays open as long as there are clones.
-        let _gone = rustix::net::shutdown(self.0.target.as_ref(), rustix::net::Shutdown::Both);
+        let _gone = rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Waits until the link is given up.
+    pub async fn down(&self) {
+        self.0.closed.cancelled().await;
     }
 
     /// Says that the task of the assignment `of` has been taken. If that cannot be said, the link is given up. Returns whether all of
@@ -98,15 +109,13 @@ impl Link {
             return None;
         }
         let id = self.0.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let (sender, receiver) = oneshot::channel();
-        lock(&self.0.questions).insert(id, sender);
+        let asked = Asked::new(&self.0, id);
         if let Err(error) = self.0.send(&ToDen::Ask { id, of, ask }) {
             return self.give_up(&error);
         }
-        match timeout(patience, receiver).await {
-            Ok(Ok(Answer::Trouble(why))) => self.give_up(&why),
-            Ok(Ok(answer)) => Some(answer),
-            Ok(Err(_)) => None,
+        match timeout(patience, asked.answer()).await {
+            Ok(Some(Answer::Trouble(why))) => self.give_up(&why),
+            Ok(answer) => answer,
             Err(_) => self.give_up(&"no answer in time"),
         }
     }
@@ -120,66 +129,110 @@ impl Link {
     }
 }
 
+/// A question to which there is no answer yet.
+struct Asked<'a> {
+    shared: &'a Shared,
+    id: i64,
+}
+
+impl<'a> Asked<'a> {
+    fn new(shared: &'a Shared, id: i64) -> Self {
+        lock(&shared.news).answers.insert(id, Post::default());
+        Self { shared, id }
+    }
+
+    /// `None`: there will be none.
+    async fn answer(&self) -> Option<Answer> {
+        poll_fn(|cx| match lock(&self.shared.news).answers.get_mut(&self.id) {
+            Some(post) => post.poll(cx),
+            None => None.into(),
+        })
+        .await
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.news).answers.remove(&self.id);
+    }
+}
+
 impl Incoming {
     /// The next message; `None` when the link is down. Nothing is lost when this is dropped.
     pub async fn next(&mut self) -> Option<ToRunner> {
-        self.0.recv().await
+        poll_fn(|cx| lock(&self.0.news).unasked.poll(cx)).await
+    }
+}
+
+impl Postman {
+    /// Does `work`, and reads and writes meanwhile. So what comes finds whoever waits for it in the same task of the runtime.
+    pub async fn beside<T>(self, work: impl Future<Output = T>) -> T {
+        let post = async {
+            self.run().await;
+            // What has come can still be taken.
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            done = post => done,
+            done = work => done,
+        }
+    }
+
+    /// Reads and writes until the link is down.
+    async fn run(&self) {
+        let shared = &self.0;
+        let flush = async {
+            let error = shared
+                .outbox
+                .flush(|| shared.socket.writable(), |bytes| shared.socket.try_write(bytes))
+                .await;
+            tracing::debug!(%error, "cannot send to the DEN");
+            Link(Arc::clone(shared)).close();
+            // What has come in is still read.
+            std::future::pending::<()>().await;
+        };
+        let ended = tokio::select! {
+            ended = self.receive() => ended,
+            () = flush => Ok(()),
+        };
+        if let Err(error) = ended {
+            tracing::warn!(%error, "the link to the DEN is broken");
+        }
+        Link(Arc::clone(shared)).close();
+        lock(&shared.news).unasked.end();
+    }
+
+    async fn receive(&self) -> io::Result<()> {
+        let own = poll_fn(|cx| std::task::Poll::Ready(cx.waker().clone())).await;
+        let mut source = BufReader::new(Source(&self.0.socket));
+        while let Some(message) = read(&mut source).await? {
+            self.hand_over(message, &own);
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, message: ToRunner, own: &Waker) {
+        let mut news = lock(&self.0.news);
+        match message {
+            ToRunner::Answer { id, answer } => {
+                // Who has asked may have ended meanwhile.
+                if let Some(asker) = news.answers.get_mut(&id) {
+                    asker.put(answer, own);
+                }
+            }
+            ToRunner::Look { .. } => self.1.nudge(),
+            other @ (ToRunner::Assign(_) | ToRunner::Go(_) | ToRunner::Gone { .. }) => {
+                news.unasked.put(other, own);
+            }
+        }
     }
 }
 
 impl Shared {
     /// Sends, or keeps for later what the socket has no room for. Never waits.
     fn send(&self, message: &ToDen) -> io::Result<()> {
-        self.outbox.send(&encode(message)?, |bytes| self.target.try_write(bytes))
-    }
-
-    /// Reads and writes until the link is down.
-    async fn work(
-        self: Arc<Self>,
-        source: OwnedReadHalf,
-        incoming: mpsc::UnboundedSender<ToRunner>,
-        nudges: Nudges,
-    ) {
-        let flush = async {
-            let error =
-                self.outbox.flush(|| self.target.writable(), |bytes| self.target.try_write(bytes)).await;
-            tracing::debug!(%error, "cannot send to the DEN");
-            Link(Arc::clone(&self)).close();
-            // What has come in is still read.
-            std::future::pending::<()>().await;
-        };
-        let ended = tokio::select! {
-            ended = self.receive(source, incoming, nudges) => ended,
-            () = flush => Ok(()),
-        };
-        if let Err(error) = ended {
-            tracing::warn!(%error, "the link to the DEN is broken");
-        }
-        Link(self).close();
-    }
-
-    async fn receive(
-        &self,
-        source: OwnedReadHalf,
-        incoming: mpsc::UnboundedSender<ToRunner>,
-        nudges: Nudges,
-    ) -> io::Result<()> {
-        let mut source = BufReader::new(source);
-        while let Some(message) = read(&mut source).await? {
-            match message {
-                ToRunner::Answer { id, answer } => {
-                    if let Some(asker) = lock(&self.questions).remove(&id) {
-                        // Who has asked may have ended meanwhile.
-                        let _unheard = asker.send(answer);
-                    }
-                }
-                ToRunner::Look { .. } => nudges.nudge(),
-                other @ (ToRunner::Assign(_) | ToRunner::Go(_) | ToRunner::Gone { .. }) => {
-                    let _ending = incoming.send(other);
-                }
-            }
-        }
-        Ok(())
+        self.outbox.send(&encode(message)?, |bytes| self.socket.try_write(bytes))
     }
 }
 

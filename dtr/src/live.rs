@@ -7,6 +7,7 @@
 mod buffer;
 mod writer;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,8 +17,7 @@ use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
 
@@ -38,35 +38,23 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// Live output of one attempt of a task.
 #[derive(Debug)]
-pub struct Live {
-    ledger: Ledger,
-    run: Run,
+pub struct Live<'a> {
+    ledger: &'a Ledger,
+    run: &'a Run,
     stdout: Tap,
     stderr: Tap,
-    wrote: Arc<AtomicBool>,
-    stop: DropGuard,
-    follower: JoinHandle<()>,
+    news: Arc<Notify>,
+    wrote: AtomicBool,
+    stop: CancellationToken,
 }
 
-impl Live {
-    /// Starts to write what the taps are given, in a task of the runtime, until it is ended or dropped.
-    pub fn start(ledger: &Ledger, run: &Run) -> Self {
+impl<'a> Live<'a> {
+    /// Nothing is written yet.
+    pub fn new(ledger: &'a Ledger, run: &'a Run) -> Self {
         let news = Arc::new(Notify::new());
         let (stdout, stderr) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));
-        let wrote = Arc::new(AtomicBool::new(false));
-        let stop = CancellationToken::new();
-        let writer = |stream, tap: &Tap| {
-            Writer::new(LiveStream { task: run.task, attempt: run.attempt, stream }, tap.clone())
-        };
-        let follower = Follower {
-            ledger: ledger.clone(),
-            writers: [writer(StreamName::Stdout, &stdout), writer(StreamName::Stderr, &stderr)],
-            news,
-            wrote: Arc::clone(&wrote),
-        };
-        let follower = tokio::spawn(follower.work(stop.clone()));
-        let (ledger, run, stop) = (ledger.clone(), run.clone(), stop.drop_guard());
-        Self { ledger, run, stdout, stderr, wrote, stop, follower }
+        let (wrote, stop) = (AtomicBool::new(false), CancellationToken::new());
+        Self { ledger, run, stdout, stderr, news, wrote, stop }
     }
 
     /// Where the capture of a stream is to put what it reads.
@@ -77,39 +65,56 @@ impl Live {
         }
     }
 
-    /// Stops and removes what was written: the task has its output, or is not ours any more.
-    pub async fn end(mut self) {
-        drop(self.stop);
-        // A write that reaches the server after the removal would stay.
-        if tokio::time::timeout(LAST_WRITE, &mut self.follower).await.is_err() {
-            self.follower.abort();
-        }
+    /// Does `work`, and writes meanwhile what the taps are given. Then it stops, and removes what was written: the task has its
+    /// output by then, or is not ours any more; unless the work has failed.
+    pub async fn beside<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let mut follow = pin!(self.follow());
+        let mut follows = true;
+        let done = {
+            let mut work = pin!(work);
+            loop {
+                tokio::select! {
+                    biased;
+                    done = work.as_mut() => break done?,
+                    () = follow.as_mut(), if follows => follows = false,
+                }
+            }
+        };
+        self.stop.cancel();
         if !self.wrote.load(Ordering::Acquire) {
-            return;
+            return Ok(done);
         }
-        if let Err(error) = self.ledger.remove_live(&self.run).await {
+        // A write that reaches the server after the removal would stay.
+        if follows {
+            let _too_slow = tokio::time::timeout(LAST_WRITE, follow).await;
+        }
+        if let Err(error) = self.ledger.remove_live(self.run).await {
             tracing::warn!(%error, "cannot remove the live output");
         }
+        Ok(done)
     }
-}
 
-struct Follower {
-    ledger: Ledger,
-    writers: [Writer; 2],
-    news: Arc<Notify>,
-    wrote: Arc<AtomicBool>,
-}
+    /// Writes what the taps are given, until it is stopped.
+    async fn follow(&self) {
+        self.news.notified().await;
+        // Most tasks say nothing.
+        Box::pin(self.write_all()).await;
+    }
 
-impl Follower {
-    async fn work(mut self, stop: CancellationToken) {
-        if stop.run_until_cancelled(self.await_first()).await.is_none() {
+    async fn write_all(&self) {
+        if self.stop.run_until_cancelled(self.await_first()).await.is_none() {
             return;
         }
+        let writer = |stream, tap: &Tap| {
+            Writer::new(LiveStream { task: self.run.task, attempt: self.run.attempt, stream }, tap.clone())
+        };
+        let mut writers =
+            [writer(StreamName::Stdout, &self.stdout), writer(StreamName::Stderr, &self.stderr)];
         let mut failing = false;
         loop {
             self.wrote.store(true, Ordering::Release);
             // A write is not broken off: it might come true after the live output was removed.
-            match self.write().await {
+            match self.write(&mut writers).await {
                 Ok(()) if failing => {
                     tracing::info!("live output is written again");
                     failing = false;
@@ -131,7 +136,7 @@ impl Follower {
                     self.news.notified().await;
                 }
             };
-            if stop.run_until_cancelled(pause).await.is_none() {
+            if self.stop.run_until_cancelled(pause).await.is_none() {
                 return;
             }
         }
@@ -139,16 +144,15 @@ impl Follower {
 
     /// Waits for something to write, in a task that lasts.
     async fn await_first(&self) {
-        self.news.notified().await;
         tokio::time::sleep(FIRST_AFTER).await;
-        if self.writers.iter().all(Writer::is_closed) {
+        if [&self.stdout, &self.stderr].into_iter().all(Tap::is_closed) {
             tokio::time::sleep(CLOSED_AFTER).await;
         }
     }
 
-    async fn write(&mut self) -> Result<(), StoreError> {
-        for writer in &mut self.writers {
-            writer.write(&self.ledger).await?;
+    async fn write(&self, writers: &mut [Writer; 2]) -> Result<(), StoreError> {
+        for writer in writers {
+            writer.write(self.ledger).await?;
         }
         Ok(())
     }
@@ -165,38 +169,47 @@ mod tests {
     use super::*;
 
     /// Live output for a database that nobody answers for.
-    fn unreachable() -> Live {
+    fn unreachable() -> (Ledger, Run) {
         let text = r#"{ "database": "x", "mongohost":
             "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=10&connectTimeoutMS=10" }"#;
         let config = Config::parse(text, Path::new("/config.json")).unwrap();
         let task = bson::oid::ObjectId::new().into();
         let queue = QueueId(bson::oid::ObjectId::new());
         let run = Run { task, queue, node: NodeName::new("n"), attempt: 1, instance: None };
-        Live::start(&Ledger::new(Arc::new(config), Lifecycle::default(), None), &run)
+        (Ledger::new(Arc::new(config), Lifecycle::default(), None), run)
     }
 
     #[tokio::test]
     async fn a_task_that_ends_at_once_is_not_written_about() {
-        let live = unreachable();
+        let (ledger, run) = unreachable();
+        let live = Live::new(&ledger, &run);
         let tap = live.tap(StreamName::Stdout);
-        tap.push(b"quick\n");
-        tap.close();
-        let wrote = Arc::clone(&live.wrote);
-        live.end().await;
-        assert!(!wrote.load(Ordering::Acquire));
+        let work = async {
+            tap.push(b"quick\n");
+            tap.close();
+            tokio::task::yield_now().await;
+            Ok::<(), ()>(())
+        };
+        live.beside(work).await.unwrap();
+        assert!(!live.wrote.load(Ordering::Acquire));
     }
 
     #[tokio::test]
     async fn an_absent_database_costs_nothing_but_live_output() {
-        let live = unreachable();
+        let (ledger, run) = unreachable();
+        let live = Live::new(&ledger, &run);
         let tap = live.tap(StreamName::Stderr);
-        tap.push(b"slow\n");
-        while !live.wrote.load(Ordering::Acquire) {
-            tokio::task::yield_now().await;
-        }
-        tap.push(&vec![b'x'; 9 << 20]);
-        assert!(tap.held_bytes() <= buffer::HELD_BYTES);
+        let work = async {
+            tap.push(b"slow\n");
+            while !live.wrote.load(Ordering::Acquire) {
+                tokio::task::yield_now().await;
+            }
+            tap.push(&vec![b'x'; 9 << 20]);
+            assert!(tap.held_bytes() <= buffer::HELD_BYTES);
+            Ok::<(), ()>(())
+        };
         // It would try for a while to remove what may have been written.
-        let _tries_on = tokio::time::timeout(Duration::from_millis(10), live.end()).await;
+        let _tries_on = tokio::time::timeout(Duration::from_millis(500), live.beside(work)).await;
+        assert!(live.wrote.load(Ordering::Acquire));
     }
 }

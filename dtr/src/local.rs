@@ -25,7 +25,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::boot_time::{Asked, boot_time};
 use crate::capture::{Capture, Captures};
 use crate::custody::Nudges;
-use crate::folder::Folder;
+use crate::folder::{Folders, Lodging};
 use crate::ledger::Ledger;
 use crate::live::Tap;
 use crate::outcome::Outcome;
@@ -106,10 +106,10 @@ pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<
         nudges: Nudges::default(),
     };
     let begun = begun(&plugin, &params, &setup.node)?;
-    let folder = Folder::make(begun.run.task).map_err(io::Error::other)?;
+    let folder = Lodging::new(begun.run.task, Folders::default());
     // Nothing is written to it: there is no database.
     let ledger = Ledger::new(Arc::clone(&setup.config), setup.lifecycle.clone(), None);
-    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: folder.path() };
+    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder };
 
     let (mut streams, captures) = Streams::new();
     let given = (secure_params, boot_time().saturating_add(LONGEST));

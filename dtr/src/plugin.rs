@@ -1,5 +1,6 @@
 //! One plugin process from its start to its end: a single owner for its pipes, its exit and its signals.
 
+mod direct;
 mod ending;
 mod given;
 mod variables;
@@ -27,6 +28,7 @@ use crate::capture::Captures;
 use crate::confine::Confinement;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
+use crate::folder;
 use crate::guard::protocol::{Exit, Order, Report, Spawn};
 use crate::guard::{self, Guarded, Guards, Streams};
 use crate::isolation::Isolation;
@@ -36,6 +38,7 @@ use crate::steps::OfStep;
 use crate::storage::Ear;
 use crate::supervision::{End, Reason, Supervision, Wish};
 
+pub use direct::Params;
 pub use ending::Ending;
 pub use given::clear_away;
 pub use variables::{secret_variable, variables};
@@ -64,7 +67,7 @@ pub struct Job<'a> {
     pub name: &'a PluginName,
     /// This run of it.
     pub run: &'a Run,
-    /// Its private folder.
+    /// Its private folder; [`folder::HOME`] if it has none.
     pub folder: &'a Path,
     /// Until when the plugin may live at first, by [`crate::boot_time`].
     pub until: Duration,
@@ -73,6 +76,11 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Its private folder, if it has one.
+    pub fn private_folder(&self) -> Option<&Path> {
+        Some(self.folder).filter(|folder| *folder != Path::new(folder::HOME))
+    }
+
     /// Whether no other plugin has had the private folder before.
     pub fn is_first(&self) -> bool {
         self.about.step.as_ref().is_none_or(OfStep::is_first)
@@ -123,14 +131,25 @@ pub enum NotBegun {
         /// Why it could not be started until then.
         why: String,
     },
+    /// It is a command of the task's that cannot be started as it is, so that the plugin's program is to have it.
+    #[error("its command cannot be started as it is")]
+    NotDirect,
 }
 
 impl NotBegun {
     /// What it was to end for, if it was.
     pub fn reason(&self) -> Option<Reason> {
         match self {
-            Self::Refused(_) => None,
+            Self::Refused(_) | Self::NotDirect => None,
             Self::ToEnd { reason, .. } => Some(*reason),
+        }
+    }
+
+    /// As a command of the task's; `reason`: why it was to end, if it was.
+    fn not_direct(reason: Option<Reason>) -> Self {
+        match reason {
+            Some(reason) => Self::ToEnd { reason, why: Self::NotDirect.to_string() },
+            None => Self::NotDirect,
         }
     }
 
@@ -143,42 +162,82 @@ impl NotBegun {
     }
 }
 
-/// Starts the plugin, under a guard.
+/// Has a task done by its plugin, or by the command that takes the plugin's place. What that writes comes into `captures`, and
+/// after it the runner's notes. `secure_params`: those that nobody else needs, which are not kept until the end.
+///
+/// # Errors
+/// The process cannot be started, or not before it is to end.
+pub async fn execute(
+    plugin: &Plugin,
+    (job, secure_params): (Job<'_>, Option<SecureParams>),
+    guards: &mut Guards,
+    captures: &mut Captures,
+    relay: &Relay,
+    (supervision, lifecycle): (&mut Supervision, &Lifecycle),
+) -> Result<Ended, NotBegun> {
+    let job = Job { secure_params: secure_params.as_ref().or(job.secure_params), ..job };
+    if let Some(params) = direct::command_of(plugin, &job, guards.isolation()) {
+        let guarded = start(plugin, job, Some(params), guards).await?;
+        match follow(guarded, None, captures, relay, (&mut *supervision, lifecycle)).await {
+            Err(NotBegun::NotDirect) => captures.reopen(),
+            ended => return ended,
+        }
+    }
+    // What was said meanwhile holds for the program, too.
+    let job = Job { until: supervision.so_far().until.unwrap_or(job.until), ..job };
+    let guarded = start(plugin, job, None, guards).await?;
+    let ended = follow(guarded, Some(job), captures, relay, (supervision, lifecycle));
+    // They are in its environment and in what is being sent to it, which is overwritten then. It may run for days.
+    drop(secure_params);
+    ended.await
+}
+
+/// Starts the plugin, or the command that takes its place, under a guard.
 ///
 /// # Errors
 /// There is no guard, or it takes no orders.
-pub async fn start(plugin: &Plugin, job: Job<'_>, guards: &mut Guards) -> io::Result<Guarded> {
+async fn start(
+    plugin: &Plugin,
+    job: Job<'_>,
+    command: Option<Params>,
+    guards: &mut Guards,
+) -> io::Result<Guarded> {
     guards.be_ready(job.until).await?;
     let spawn = spawn(plugin, job, guards.isolation())?;
-    guards.spawn(spawn)
+    guards.spawn(match command {
+        Some(params) => direct::spawn(spawn, params),
+        None => spawn,
+    })
 }
 
 /// Follows a plugin that was started to its end. What it writes comes into `captures`, and after it the runner's notes.
 ///
-/// What is sent to it is made of `job` at once: nobody has to keep secure parameters until its end.
+/// What is sent to it is made of `job` at once: nobody has to keep secure parameters until its end. Without one, it is sent
+/// nothing.
 ///
 /// # Errors
 /// The process cannot be started, or not before it is to end.
-pub fn follow<'a>(
+fn follow<'a>(
     guard: Guarded,
-    job: Job<'_>,
+    job: Option<Job<'_>>,
     captures: &'a mut Captures,
     relay: &'a Relay,
     says: (&'a mut Supervision, &'a Lifecycle),
 ) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a> {
-    let input = input(&job);
-    let control = Control::default().that_may_detach(job.about.callback.is_some());
+    let input = job.as_ref().map(input).transpose();
+    let may_detach = job.is_some_and(|job| job.about.callback.is_some());
+    let control = Control::default().that_may_detach(may_detach);
     async move { feed_and_listen(guard, (input?, control), captures, relay, says).await }
 }
 
 async fn feed_and_listen(
     mut guard: Guarded,
-    (input, mut control): (Zeroizing<Vec<u8>>, Control),
+    (input, mut control): (Option<Zeroizing<Vec<u8>>>, Control),
     captures: &mut Captures,
     relay: &Relay,
     (supervision, lifecycle): (&mut Supervision, &Lifecycle),
 ) -> Result<Ended, NotBegun> {
-    let Some(Streams { mut stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe, .. }) =
+    let Some(Streams { stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe, .. }) =
         guard.streams()
     else {
         return Err(io::Error::other("the plugin has no pipes").into());
@@ -188,10 +247,12 @@ async fn feed_and_listen(
     let abandoned;
     {
         let feed = async move {
-            // A plugin need not read its standard input.
-            let _broken_pipe = stdin.write_all(&input).await;
-            // Now, and not at the end of the plugin: it may have secure parameters in it.
-            drop((stdin, input));
+            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+                // A plugin need not read its standard input.
+                let _broken_pipe = stdin.write_all(&input).await;
+                // Now, and not at the end of the plugin: it may have secure parameters in it.
+                drop((stdin, input));
+            }
         };
         let streams = async {
             tokio::join!(
@@ -260,6 +321,7 @@ impl Watch<'_> {
                 report = self.guard.report() => match report {
                     Some(Report::Pid(_)) => {}
                     Some(Report::Error(error)) => return Err(NotBegun::new(error, self.ending.reason)),
+                    Some(Report::NotDirect) => return Err(NotBegun::not_direct(self.ending.reason)),
                     Some(Report::Exited(exit)) => {
                         let reason = self.ending.reason.filter(|_| exit.ordered);
                         return Ok((Fate { exit, reason, guarded: true }, drained));
@@ -314,6 +376,7 @@ fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Spa
         confinement: isolation
             .confinement(&plugin.manifest)
             .map(|confinement| Confinement { handed_over: !job.is_first(), ..confinement }),
+        direct: None,
     })
 }
 

@@ -1,5 +1,10 @@
 //! Passes a running plugin's progress, reports and storage on to the database without holding up the plugin's output.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
@@ -29,8 +34,24 @@ pub struct Relay {
     storage: watch::Sender<Option<Bson>>,
     steps: watch::Sender<Option<Vec<Document>>>,
     reports: mpsc::Sender<Document>,
+    /// Whether anything was said.
+    used: Used,
     /// The step whose plugin this is for, if the task has several.
     step: Option<OfStep>,
+}
+
+/// Whether anything was said on the plugin's side. Clones share that.
+#[derive(Debug, Clone, Default)]
+pub struct Used(Arc<AtomicBool>);
+
+impl Used {
+    fn note(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn is_noted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The database's side.
@@ -54,10 +75,15 @@ pub fn channel() -> (Relay, Inbox) {
         steps: steps_inbox,
         reports: reports_inbox,
     };
-    (Relay { progress, storage, steps, reports, step: None }, inbox)
+    (Relay { progress, storage, steps, reports, used: Used::default(), step: None }, inbox)
 }
 
 impl Relay {
+    /// Tells, as long as anything of it is there, whether anything was said.
+    pub fn used(&self) -> Used {
+        self.used.clone()
+    }
+
     /// The same for the plugin of a step.
     pub fn within(&self, step: OfStep) -> Self {
         Self { step: Some(step), ..self.clone() }
@@ -69,11 +95,13 @@ impl Relay {
             Some(step) => step.progress(&progress),
             None => progress,
         };
+        self.used.note();
         self.progress.send_replace(Some(progress));
     }
 
     /// Remembers what is to be saved; the latest word counts.
     pub fn save(&self, storage: Bson) {
+        self.used.note();
         self.storage.send_replace(Some(storage));
     }
 
@@ -91,15 +119,49 @@ impl Relay {
 
     /// Remembers how far the steps of the task are.
     pub fn steps(&self, states: Vec<Document>) {
+        self.used.note();
         self.steps.send_replace(Some(states));
     }
 
     /// Hands over a report.
     pub async fn report(&self, report: Document) {
+        self.used.note();
         if self.reports.send(report).await.is_err() {
             tracing::error!("a report came after the end of the task and is lost");
         }
     }
+}
+
+/// Does both, of which `work` speaks to the relay, and `inbox` is what [`Inbox::work`] makes of that. Most tasks have nothing to
+/// say; nothing is begun for them then.
+pub async fn beside<T, F: Future<Output = Vec<String>>>(
+    work: impl Future<Output = T>,
+    inbox: impl FnOnce() -> F,
+    used: Used,
+) -> (T, Vec<String>) {
+    let mut work = pin!(work);
+    let (mut begin, mut inbox) = (Some(inbox), None);
+    let (mut done, mut complaints) = (None, None);
+    poll_fn(|cx| {
+        if done.is_none()
+            && let Poll::Ready(result) = work.as_mut().poll(cx)
+        {
+            done = Some(result);
+        }
+        if used.is_noted()
+            && let Some(begin) = begin.take()
+        {
+            inbox = Some(Box::pin(begin()));
+        }
+        if let Some(Poll::Ready(lines)) = inbox.as_mut().map(|inbox| inbox.as_mut().poll(cx)) {
+            (complaints, inbox) = (Some(lines), None);
+        }
+        if complaints.is_none() && used.is_noted() {
+            return Poll::Pending;
+        }
+        done.take().map_or(Poll::Pending, |done| Poll::Ready((done, complaints.take().unwrap_or_default())))
+    })
+    .await
 }
 
 impl Inbox {

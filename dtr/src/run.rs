@@ -12,7 +12,7 @@ use crate::boot_time::Asked;
 use crate::custody;
 use crate::echo;
 use crate::failure::{Ending, Failure};
-use crate::folder::Folder;
+use crate::folder::{Folders, Lodging};
 use crate::ledger::Ledger;
 use crate::retry::{Patience, retry};
 use crate::setup::Setup;
@@ -27,7 +27,9 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     let setup = Setup::new(&args)?;
     // First: a task is not begun whose plugin cannot be started as is configured.
     let mut kit = Kit::new(&setup.config)?;
-    let folder = Folder::make(id)?;
+    let folder = Lodging::new(id, Folders::default());
+    // Before the task is started: others find its runner by it.
+    folder.path()?;
     let ledger = Ledger::new(setup.config.clone(), setup.lifecycle.clone(), None);
     let store = ledger.store().await.map_err(Failure::Address)?;
     let asked = Asked::now();
@@ -45,7 +47,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     };
     let begun = begin(&ledger, &claim, asked, (&setup, &kit)).await?;
     tracing::info!(task = %id, queue = %begun.task.queue, attempt = begun.run.attempt, "task started");
-    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: folder.path() };
+    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder };
     let (outcome, delivered) = Box::pin(work.carry_out(&mut kit)).await?;
     kit.warm.end().await;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");

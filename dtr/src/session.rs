@@ -3,6 +3,7 @@
 //! The session ends with the link, or after the task during which the runner had to go on without it. See
 //! [`disbatch_core::link`] for what is said.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bson::{DateTime, RawDocumentBuf, doc};
@@ -19,12 +20,12 @@ use crate::args::Args;
 use crate::boot_time::Asked;
 use crate::custody;
 use crate::failure::{Ending, Failure};
-use crate::folder::Folders;
+use crate::folder::{Folders, Lodging};
 use crate::inherited;
 use crate::ledger::Ledger;
 use crate::link::{Incoming, Link};
 use crate::setup::Setup;
-use crate::work::{Begun, Kit, Work};
+use crate::work::{Begun, Kit, Work, parts};
 
 /// Runs what is assigned over the link that is the descriptor `number`.
 ///
@@ -34,16 +35,22 @@ use crate::work::{Begun, Kit, Work};
 pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     let setup = Setup::new(args)?;
     let socket = inherited::adopt(number).map_err(Failure::Link)?;
-    let (link, incoming) = Link::open(socket, setup.nudges.clone()).map_err(Failure::Link)?;
+    let (link, incoming, post) = Link::open(socket, setup.nudges.clone()).map_err(Failure::Link)?;
     std::env::set_current_dir("/").map_err(Failure::Setup)?;
     let mut kit = Kit::new(&setup.config)?;
     // Now, so that the first task need not wait for it.
     kit.guards.renew().map_err(Failure::Setup)?;
     let mut session = Session { setup, link, incoming, kit, folders: Folders::default() };
-    let ended = session.work().await;
-    session.kit.warm.end().await;
-    ended
+    post.beside(async {
+        let ended = session.work().await;
+        session.kit.warm.end().await;
+        ended
+    })
+    .await
 }
+
+/// It stays the same, and the system need not be asked for each task.
+static PID: LazyLock<u32> = LazyLock::new(std::process::id);
 
 struct Session {
     setup: Setup,
@@ -94,21 +101,22 @@ impl Session {
 
     /// One task.
     async fn serve(&mut self, assignment: Assignment) -> Result<Ending, Failure> {
-        let folder = self.folders.make(assignment.run.task)?;
+        let folder = Lodging::new(assignment.run.task, std::mem::take(&mut self.folders));
+        if parts::needs_folder(&assignment, &self.kit.plugins) {
+            folder.path()?;
+        }
         let is_said = self.link.taken(assignment.number);
         let (config, lifecycle) = (self.setup.config.clone(), self.setup.lifecycle.clone());
         let ledger = Ledger::new(config, lifecycle, Some((self.link.clone(), assignment.number)));
         let begun = self.begin(assignment, is_said, &ledger).await?;
-        tracing::info!(
+        tracing::debug!(
             task = %begun.run.task, queue = %begun.task.queue, attempt = begun.run.attempt, "task started"
         );
-        let work = Work { setup: &self.setup, ledger: &ledger, begun: &begun, folder: folder.path() };
+        let work = Work { setup: &self.setup, ledger: &ledger, begun: &begun, folder: &folder };
         let (outcome, delivered) = Box::pin(work.carry_out(&mut self.kit)).await?;
-        tracing::info!(task = %begun.run.task, status = %outcome.status, ?delivered, "task ended");
+        tracing::debug!(task = %begun.run.task, status = %outcome.status, ?delivered, "task ended");
         ledger.flush().await;
-        if outcome.has_left {
-            self.folders.keep(folder);
-        }
+        self.folders = folder.end(outcome.has_left);
         delivered.ending(&begun.run)
     }
 
@@ -199,7 +207,7 @@ fn mark_started(task: &mut Task, assignment: &Assignment) {
     task.status = Status::Running;
     task.mtime = Some(at.into());
     let lease_until = DateTime::from_millis(at.timestamp_millis().saturating_add(assignment.lease_ms));
-    let pid = i64::from(std::process::id());
+    let pid = i64::from(*PID);
     task.rest.extend(doc! { "started": at, "pid": pid, "lease_until": lease_until });
     if let Ok(history) = task.rest.get_array_mut("history") {
         let run = &assignment.run;

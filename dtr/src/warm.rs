@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::PluginName;
@@ -44,9 +44,23 @@ const MOST_STARTS: u32 = 2;
 /// The exit status of a task whose process ended with 0 without having said that the task is done.
 const NOT_DONE: i32 = 1;
 
+/// What was seen of a program is believed for so long: where tasks are short, to look would be much of what they cost.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
+
 /// Keeps the process of a warm plugin between tasks.
 #[derive(Debug, Default)]
-pub struct Keeper(Option<Kept>);
+pub struct Keeper {
+    kept: Option<Kept>,
+    seen: Option<Seen>,
+}
+
+/// A program as it was at some time.
+#[derive(Debug)]
+struct Seen {
+    program: PathBuf,
+    mark: Option<Mark>,
+    at: Instant,
+}
 
 #[derive(Debug)]
 struct Kept {
@@ -89,14 +103,14 @@ impl Keeper {
             return Err(io::Error::other(LEASE_IS_OVER).into());
         }
         // Where another plugin of the task has had the folder, it belongs to its user already.
-        if job.is_first() {
-            guards.isolation().hand_over(job.folder)?;
+        if let Some(folder) = job.private_folder().filter(|_| job.is_first()) {
+            guards.isolation().hand_over(folder)?;
         }
         let line = line::of(&job)?;
         let control = Control::of(job.task.id);
         let ear = Ear::default();
         let mut intake = Intake { line: &line, sent: 0, captures: &mut *captures, ear, control, relay };
-        let key = Key::of(plugin, limits, &job, guards.isolation());
+        let key = Key::of(plugin, limits, (&job, guards.isolation()), self.mark(&plugin.program));
         let (mut starts, mut until) = (0, job.until);
         loop {
             let mut kept = match self.fit_for(&key).await {
@@ -104,14 +118,14 @@ impl Keeper {
                 None => {
                     starts += 1;
                     let say = Say { supervision: &mut *supervision, lifecycle };
-                    let process = start(&key, (&job, &mut until), guards, say).await?;
+                    let process = Box::pin(start(&key, (&job, &mut until), guards, say)).await?;
                     Kept { process, key: key.clone() }
                 }
             };
             let say = Say { supervision: &mut *supervision, lifecycle };
             match kept.process.work(&mut intake, until, say).await {
                 Fate::Done { code, took, usage } => {
-                    self.0 = Some(kept);
+                    self.kept = Some(kept);
                     let exit = ExitStatus::from_raw(i32::from(code) << 8);
                     return Ok(intake.ended(exit, ExitFacts::of_task(exit, took, (usage.cpu, usage.memory))));
                 }
@@ -145,11 +159,11 @@ impl Keeper {
     /// Looks after the process while there is no task. Never returns, and loses nothing when dropped.
     pub async fn idle(&mut self) {
         loop {
-            match &mut self.0 {
+            match &mut self.kept {
                 Some(kept) => {
                     if kept.process.idle().await {
                         tracing::debug!("the warm plugin has ended");
-                        self.0 = None;
+                        self.kept = None;
                     }
                 }
                 None => std::future::pending().await,
@@ -159,18 +173,31 @@ impl Keeper {
 
     /// Ends the process, if there is one.
     pub async fn end(&mut self) {
-        if let Some(kept) = self.0.take() {
+        if let Some(kept) = self.kept.take() {
             kept.process.end().await;
+        }
+    }
+
+    /// What tells whether a program was changed.
+    fn mark(&mut self, program: &Path) -> Option<Mark> {
+        let believed =
+            self.seen.as_ref().filter(|seen| seen.program == program && seen.at.elapsed() < BELIEVED_FOR);
+        match believed {
+            Some(seen) => seen.mark,
+            None => {
+                let seen = Seen { program: program.to_owned(), mark: mark(program), at: Instant::now() };
+                self.seen.insert(seen).mark
+            }
         }
     }
 
     /// The process that is there, if it is the right one and can be used. Any other one is ended.
     async fn fit_for(&mut self, key: &Key) -> Option<Kept> {
-        let kept = self.0.take()?;
+        let kept = self.kept.take()?;
         if kept.key == *key && kept.process.is_fit() {
             return Some(kept);
         }
-        kept.process.end().await;
+        Box::pin(kept.process.end()).await;
         None
     }
 }
@@ -198,6 +225,7 @@ async fn start(
         folder: "/".into(),
         descriptors: 0,
         confinement: key.confinement.clone(),
+        direct: None,
     })?;
     let bounds = Bounds { limits: key.limits, cpu: cpu_seconds.map(Duration::from_secs) };
     Process::begin(guarded, bounds, until, say).await
@@ -214,7 +242,12 @@ impl Intake<'_> {
 }
 
 impl Key {
-    fn of(plugin: &Plugin, limits: Warm, job: &Job<'_>, isolation: &Isolation) -> Self {
+    fn of(
+        plugin: &Plugin,
+        limits: Warm,
+        (job, isolation): (&Job<'_>, &Isolation),
+        mark: Option<Mark>,
+    ) -> Self {
         Self {
             name: job.name.clone(),
             program: plugin.program.clone(),
@@ -222,7 +255,7 @@ impl Key {
             limits,
             confinement: isolation.confinement(&plugin.manifest),
             secrets: job.about.secrets.clone(),
-            mark: mark(&plugin.program),
+            mark,
         }
     }
 }

@@ -2,10 +2,10 @@
 
 mod answered;
 mod elsewhere;
-mod parts;
+pub mod parts;
 mod perform;
 
-use std::path::Path;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use disbatch_core::config::{Config, ConfigError};
@@ -20,6 +20,7 @@ use crate::custody::{Charge, Custody};
 use crate::deliver::{Delivered, deliver};
 use crate::early::Early;
 use crate::files;
+use crate::folder::Lodging;
 use crate::guard::Guards;
 use crate::installed::Installed;
 use crate::isolation::Isolation;
@@ -29,9 +30,12 @@ use crate::outcome::{self, Outcome};
 use crate::retry::{Patience, retry};
 use crate::setup::Setup;
 use crate::steps;
-use crate::supervision;
+use crate::supervision::{self, Supervision};
 use crate::warm::Keeper;
 use parts::Refused;
+
+/// A task that lasts longer is shown to others in any case.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// A task that has been started for this runner.
 #[derive(Debug)]
@@ -86,7 +90,7 @@ pub struct Work<'a> {
     /// The task.
     pub begun: &'a Begun,
     /// Its private folder.
-    pub folder: &'a Path,
+    pub folder: &'a Lodging,
 }
 
 impl Work<'_> {
@@ -100,10 +104,27 @@ impl Work<'_> {
         let (supervisor, supervision) = supervision::channel();
         let charge =
             Charge { run: run.clone(), rules, lease: *lease, asked: *asked, until_deadline: *until_deadline };
-        let custody = Custody::begin(self.ledger.clone(), charge, supervisor, self.setup.nudges.clone());
-        let live = Live::start(self.ledger, run);
-        let early = Early::new(self.ledger, run, self.setup.gfs);
+        let (custody, live) = (Custody::default(), Live::new(self.ledger, run));
+        let keep = custody.keep(self.ledger, charge, supervisor, &self.setup.nudges);
+        // Now the output is in its place, or whoever has taken the task away has kept what was written.
+        let work = live.beside(self.carry_through(kit, (&rules, supervision), (&custody, &live)));
+        tokio::select! {
+            biased;
+            never = keep => match never {},
+            never = self.show() => match never {},
+            done = work => done,
+        }
+    }
 
+    /// The same while the task is kept, and its output shown.
+    async fn carry_through(
+        &self,
+        kit: &mut Kit,
+        (rules, supervision): (&Rules, Supervision),
+        (custody, live): (&Custody, &Live<'_>),
+    ) -> Result<(Outcome, Delivered), StoreError> {
+        let Begun { task, run, until_deadline, .. } = self.begun;
+        let early = Early::new(self.ledger, run, self.setup.gfs);
         let mut asks_service = false;
         let outcome = match outcome::needless(task, *until_deadline) {
             Some(outcome) => outcome,
@@ -112,32 +133,45 @@ impl Work<'_> {
                     asks_service = parts.iter().any(|part| part.plugin.manifest.engine == Engine::Http);
                     let until = self.plugin_until().await?;
                     let tools = (&mut kit.guards, &mut kit.warm);
-                    self.perform(&parts, tools, supervision, (&live, &early, until)).await
+                    self.perform(&parts, tools, supervision, (live, &early, until)).await
                 }
                 Err(refused) => {
-                    self.note_refused_step(&refused).await;
+                    Box::pin(self.note_refused_step(&refused)).await;
                     Outcome::unable_to_start(&refused.why)
                 }
             },
         };
-        let outcome = outcome.with_retry(&rules, task.failures());
+        let outcome = outcome.with_retry(rules, task.failures());
         let delivered = if custody.is_lost() {
-            early.discard().await;
+            Box::pin(early.discard()).await;
             self.ledger.let_go().await;
             Delivered::NotRunning
-        } else if self.is_elsewhere(&outcome, asks_service).await? {
-            early.discard().await;
+        } else if Box::pin(self.is_elsewhere(&outcome, asks_service)).await? {
+            Box::pin(early.discard()).await;
             // The lease is kept until it is the web service's.
-            let detached = self.ledger.detach(run).await?;
-            drop(custody);
+            let detached = Box::pin(self.ledger.detach(run)).await?;
+            custody.end();
             if detached { Delivered::Detached } else { Delivered::NotRunning }
         } else {
             deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early)).await?
         };
         files::settle(self, delivered).await;
-        // Now the output is in its place, or whoever has taken the task away has kept what was written.
-        live.end().await;
         Ok((outcome, delivered))
+    }
+
+    /// Sees to it that others find out what the runner works on, by the folder that it is in: a later DEN, to which there is no
+    /// link. What is over in a moment need not be found, so for a task that needs no folder none is made before.
+    async fn show(&self) -> Infallible {
+        if !self.folder.is_made() {
+            tokio::select! {
+                () = tokio::time::sleep(SHOWN_AFTER) => {}
+                () = self.ledger.unlinked() => {}
+            }
+            if let Err(error) = self.folder.path() {
+                tracing::warn!(%error, "others cannot tell what this runner works on");
+            }
+        }
+        std::future::pending().await
     }
 
     /// Until when the plugin may live at first. Starting the task may have used up the first lease, where the
@@ -146,9 +180,10 @@ impl Work<'_> {
         let Begun { run, asked, lease, .. } = self.begun;
         let mut until = asked.plugin_until(*lease);
         while until < boot_time().saturating_add(*lease / 2) {
-            let renewal = retry("renewing the lease", Patience::Endless, &self.setup.lifecycle, |_| {
-                self.ledger.renew(run, *lease)
-            });
+            let renewal =
+                Box::pin(retry("renewing the lease", Patience::Endless, &self.setup.lifecycle, |_| {
+                    self.ledger.renew(run, *lease)
+                }));
             match renewal.await? {
                 Hold::Held { until: longer, .. } => until = longer,
                 // The time of its first lease is over, so it will not be started.

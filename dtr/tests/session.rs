@@ -80,6 +80,28 @@ impl Den {
             .unwrap();
     }
 
+    /// Installs a warm plugin in the shell whose tasks have no folder. It says whether a task is told of one, and does
+    /// `script` for it.
+    fn warm_plugin(&self, name: &str, script: &str) {
+        let script = format!(
+            "while read -r line; do id=${{line#*oid\\\":\\\"}}; id=${{id%%\\\"*}}
+            case $line in *work_dir*|*WORK_DIR*) echo told;; *) echo untold;; esac
+            {script}
+            echo \"{{\\\"done\\\":{{\\\"id\\\":\\\"$id\\\"}}}}\" >&3; done"
+        );
+        self.plugin(name, &script);
+        let manifest = doc! { "name": name, "command": ["sh", "-c", script], "warm": { "folder": false } };
+        let file = self.folder.path().join("plugins").join(name).join("plugin.json");
+        fs::write(file, Bson::Document(manifest).into_relaxed_extjson().to_string()).unwrap();
+    }
+
+    /// Whether the runner is in the private folder of the task.
+    fn is_at(&self, task: TaskId) -> bool {
+        let cwd = self.cwd();
+        let name = cwd.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        PrivateFolder::parse(name).and_then(|folder| folder.task) == Some(task)
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(self.runner.id().unwrap().try_into().unwrap())
     }
@@ -301,6 +323,43 @@ async fn while_it_has_a_task_the_runner_is_in_its_folder() {
     assert!(is_there(&den), "its result is not stored yet");
     den.answer(finish, Answer::Stored).await;
     den.until_idle().await;
+}
+
+#[tokio::test]
+async fn a_warm_task_that_needs_no_folder_gets_none_until_it_lasts() {
+    let mut den = Den::start();
+    den.warm_plugin("Warm", &format!("until [ -e {} ]; do sleep 0.02; done", den.file("go").display()));
+    fs::write(den.file("go"), "").unwrap();
+    for _ in 0..3 {
+        den.assign("Warm").await;
+        assert_eq!(den.cwd(), Path::new("/"), "none is made before the task is started");
+        den.go().await;
+        let finish = den.finish().await;
+        assert_eq!((finish.status, text(&finish.stdout)), (Status::Succeeded, "untold\n"));
+    }
+    assert_eq!(fs::read_dir(den.file("tmp")).unwrap().count(), 0, "none was made");
+    fs::remove_file(den.file("go")).unwrap();
+    let task = den.begin("Warm").await.run.task;
+    eventually("others see what the runner works on", || den.is_at(task)).await;
+    fs::write(den.file("go"), "").unwrap();
+    assert_eq!(text(&den.finish().await.stdout), "untold\n");
+    let (id, ask) = den.asked().await;
+    assert!(matches!(ask, Ask::RemoveLive { .. }), "{ask:?}");
+    den.answer(id, Answer::Done).await;
+    den.until_idle().await;
+}
+
+#[tokio::test]
+async fn a_runner_without_a_den_shows_what_it_works_on_whatever_that_needs() {
+    let mut den = Den::with(Duration::from_secs(600), doc! {});
+    den.warm_plugin("Warm", &format!("echo > {}; exec sleep 1000", den.file("ready").display()));
+    let task = den.begin("Warm").await.run.task;
+    den.line_of("ready").await;
+    let Den { folder, runner, link, lease, number } = den;
+    drop(link);
+    let (link, _far) = UnixStream::pair().unwrap();
+    let den = Den { folder, runner, link, lease, number };
+    eventually("others see what the runner works on", || den.is_at(task)).await;
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ pub fn write(folder: &Path, programs: &Programs) -> anyhow::Result<()> {
         json!({ "name": STARTS, "command": [starts, pipe] }),
         json!({ "name": SLEEPS, "command": ["/bin/sleep", "3600"] }),
         json!({ "name": WRITES, "command": ["/bin/cat", text] }),
-        json!({ "name": WARM, "command": ["disbatch-plugin-demo"], "warm": true }),
+        json!({ "name": WARM, "command": ["disbatch-plugin-demo"], "warm": { "folder": false } }),
     ];
     for (number, manifest) in manifests.iter().enumerate() {
         let plugin = own_folder(folder).join(number.to_string());

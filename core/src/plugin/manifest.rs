@@ -37,6 +37,10 @@ pub struct Manifest {
     /// Program and arguments, of the engines that run a program of the plugin's author.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
+    /// Whether `params.command` of a task is started in place of `command` where that can be done: with the parameters that
+    /// `Disbatch::Plugin::Shell` has, and to the same effect.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub command_in_params: bool,
     /// Whether one process takes many tasks, and how long it is kept. None: each task has a process of its own.
     #[serde(
         default,
@@ -135,6 +139,7 @@ impl Manifest {
             version: String::new(),
             engine: Engine::default(),
             command: Vec::new(),
+            command_in_params: false,
             warm: None,
             limits: Limits::default(),
             secure_params_in_environment: false,
@@ -160,6 +165,11 @@ impl Manifest {
         check::check(&manifest).map_err(|(path, message)| invalid(path, message))?;
         manifest.unknown_keys = unknown_keys;
         Ok(manifest)
+    }
+
+    /// Whether each of its tasks has a private folder in any case.
+    pub fn has_folder(&self) -> bool {
+        self.warm.is_none_or(|warm| warm.folder)
     }
 
     /// What a program of Disbatch 4.4 is given. `None`: it is no such program.

@@ -51,6 +51,7 @@ fn spawn(confinement: &Confinement, command: &[&str]) -> (Spawn, TempDir) {
         folder: folder.path().to_owned(),
         descriptors: 0,
         confinement: Some(confinement.clone()).filter(|confinement| *confinement != Confinement::default()),
+        direct: None,
     };
     (spawn, folder)
 }

@@ -71,6 +71,17 @@ pub struct Spawn {
     pub descriptors: usize,
     /// What it is to have less of than the guard.
     pub confinement: Option<Confinement>,
+    /// If it is a command of the task's: what the task says of that besides.
+    pub direct: Option<Direct>,
+}
+
+/// A command of a task's that is the plugin itself. It has no standard input, and its program is looked for in `PATH`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Direct {
+    /// Variables that take the place of those of the plugin. They are not what its processes are known by.
+    pub env: Vec<(String, String)>,
+    /// Where it runs, if not in the private folder.
+    pub cwd: Option<String>,
 }
 
 impl Spawn {
@@ -103,6 +114,7 @@ impl ToGuard {
                 }
                 // What cannot be written is refused by its receiver.
                 frame.word(serde_json::to_string(&spawn.confinement).unwrap_or_default());
+                frame.word(serde_json::to_string(&spawn.direct).unwrap_or_default());
                 for (name, value) in spawn.environment.iter() {
                     frame.word(name).word(value);
                 }
@@ -207,12 +219,14 @@ impl<'a> Words<'a> {
         let program = self.string()?.into();
         let arguments = (0..self.number()?).map(|_| self.string()).collect::<Option<_>>()?;
         let confinement = serde_json::from_slice(self.next()?).ok()?;
+        let direct = serde_json::from_slice(self.next()?).ok()?;
         let mut environment = Environment::default();
         while !self.0.is_empty() {
             let name = self.string()?;
             environment.add(name, self.string()?);
         }
-        let spawn = Spawn { until, program, arguments, environment, folder, descriptors, confinement };
+        let spawn =
+            Spawn { until, program, arguments, environment, folder, descriptors, confinement, direct };
         Some(ToGuard::Spawn(number, Box::new(spawn)))
     }
 }
@@ -225,6 +239,8 @@ pub enum Report {
     Pid(i32),
     /// It cannot be started, in the operating system's words.
     Error(String),
+    /// It is a command of the task's, and cannot be started as it is. Another program has to say why.
+    NotDirect,
     /// It has ended.
     Exited(Exit),
 }
@@ -316,6 +332,7 @@ mod tests {
             folder: "/tmp/x y".into(),
             descriptors: 4,
             confinement: None,
+            direct: None,
         };
         let user =
             Identity { name: "u".into(), uid: 7, gid: 8, groups: vec![8, 9], home: PathBuf::from("/home/u") };
@@ -323,9 +340,12 @@ mod tests {
         let cgroup = Some("/sys/fs/cgroup/d".into());
         let confinement = Confinement { user: Some(user), limits, cgroup, handed_over: true };
         let confined = Spawn { confinement: Some(confinement), ..spawn.clone() };
+        let direct = Direct { env: vec![("A".to_owned(), "\"".to_owned())], cwd: Some("/".to_owned()) };
+        let direct = Spawn { direct: Some(direct), ..spawn.clone() };
         vec![
             ToGuard::Spawn(7, Box::new(spawn)),
             ToGuard::Spawn(8, Box::new(confined)),
+            ToGuard::Spawn(9, Box::new(direct)),
             ToGuard::Order(7, Order::Until(Duration::from_millis(1_500))),
             ToGuard::Order(8, Order::Term),
             ToGuard::Order(u64::MAX, Order::Kill),
@@ -374,7 +394,9 @@ mod tests {
     #[test]
     fn reports_survive_the_way() {
         let exit = Exit { lapsed: true, oom: true, limit: Some(Exceeded::Memory(7)), ..Exit::unknown() };
-        for report in [Report::Pid(7), Report::Error("two\nlines".into()), Report::Exited(exit)] {
+        for report in
+            [Report::Pid(7), Report::Error("two\nlines".into()), Report::NotDirect, Report::Exited(exit)]
+        {
             let report = FromGuard(3, report);
             assert_eq!(FromGuard::parse(&report.to_bytes().unwrap()[4..]).unwrap(), report);
         }

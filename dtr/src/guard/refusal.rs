@@ -30,6 +30,21 @@ pub fn is_for_now(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
 }
 
+/// Says of a command of a task's that it cannot be started as it is.
+#[derive(Debug, thiserror::Error)]
+#[error("the command cannot be started as it is: {0}")]
+struct NotDirect(io::Error);
+
+/// The error with which a command of a task's was not started: another program has to say why, unless that may be over soon.
+pub fn not_direct(error: io::Error) -> io::Error {
+    if is_for_now(&error) { error } else { io::Error::other(NotDirect(error)) }
+}
+
+/// Whether it is such an error.
+pub fn is_not_direct(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<NotDirect>())
+}
+
 /// The error of what was tried for long enough.
 pub fn in_vain(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{error}; it was tried for {} s", LONGEST.as_secs()))
@@ -90,6 +105,13 @@ mod tests {
             assert_eq!(is_for_now(&heard), is_for_now(error));
         }
         assert!(is_for_now(&busy) && !is_for_now(&other));
+    }
+
+    #[test]
+    fn a_command_is_left_to_others_only_if_it_cannot_be_started_at_all() {
+        assert!(is_not_direct(&not_direct(Errno::ENOENT.into())));
+        let busy = not_direct(Errno::EAGAIN.into());
+        assert!(is_for_now(&busy) && !is_not_direct(&busy) && !is_not_direct(&in_vain(&busy)));
     }
 
     #[test]

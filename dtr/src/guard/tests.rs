@@ -52,6 +52,7 @@ fn request(command: &[&str]) -> (Spawn, TempDir, TaskId) {
         folder: folder.path().to_owned(),
         descriptors: 0,
         confinement: None,
+        direct: None,
     };
     (spawn, folder, task)
 }
@@ -66,6 +67,10 @@ impl Plugin {
 
     fn script(guard: &Guard, script: &str) -> Self {
         Self::start(guard, &["/bin/sh", "-c", script])
+    }
+
+    fn stdin(&mut self) -> &mut pipe::Sender {
+        self.streams.stdin.as_mut().unwrap()
     }
 
     async fn report(&mut self) -> Option<Report> {
@@ -159,8 +164,8 @@ async fn a_plugin_has_its_streams_environment_folder_and_process_group() {
     let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     let pid = plugin.pid().await;
-    plugin.streams.stdin.write_all(b"in\n").await.unwrap();
-    plugin.streams.stdin = io_pipe_without_reader();
+    plugin.stdin().write_all(b"in\n").await.unwrap();
+    plugin.streams.stdin = Some(io_pipe_without_reader());
     let output = plugin.output().await;
     let mut lines: Vec<&str> = output.lines().collect();
     let status = lines.split_off(lines.iter().position(|line| line.contains("(cat)")).unwrap());
@@ -201,12 +206,12 @@ async fn the_guard_keeps_no_stream_open() {
     let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     plugin.pid().await;
-    plugin.streams.stdin.write_all(b"x\n").await.unwrap();
+    plugin.stdin().write_all(b"x\n").await.unwrap();
     assert_eq!(plugin.output().await, "");
     let mut control = String::new();
     timeout(DEADLINE, plugin.streams.control.read_to_string(&mut control)).await.unwrap().unwrap();
     assert!(plugin.family() > 0, "the plugin still runs");
-    assert_eq!(plugin.streams.stdin.write_all(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(plugin.stdin().write_all(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     fs::write(plugin.folder.path().join("go"), "").unwrap();
     assert!(plugin.exit().await.1.success());
 }
@@ -406,7 +411,7 @@ async fn signals_for_others_do_not_end_a_guard() {
                 kill(process, signal).unwrap();
             }
         }
-        plugin.streams.stdin.write_all(b"x\n").await.unwrap();
+        plugin.stdin().write_all(b"x\n").await.unwrap();
         assert!(plugin.exit().await.1.success());
     }
 }
@@ -418,7 +423,7 @@ async fn a_guard_is_where_its_plugin_is() {
     let process = guard_of(&mut plugin).await;
     let cwd = || fs::read_link(format!("/proc/{process}/cwd")).unwrap();
     assert_eq!(cwd(), plugin.folder.path());
-    plugin.streams.stdin.write_all(b"x\n").await.unwrap();
+    plugin.stdin().write_all(b"x\n").await.unwrap();
     plugin.exit().await;
     assert_eq!(cwd(), Path::new("/"));
 }

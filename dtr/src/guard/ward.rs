@@ -1,9 +1,13 @@
 //! A plugin process, as its guard sees it.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -12,7 +16,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::{Gid, Pid, Uid, close, fchown};
+use nix::unistd::{AccessFlags, Gid, Pid, Uid, access, close, fchown};
 use rustix::io::{DupFlags, dup2, dup3};
 use rustix::process::{PidfdFlags, pidfd_open};
 use wait4::{ResUse, Wait4};
@@ -21,10 +25,13 @@ use super::exceeded::{End, Exceeded};
 use super::family::{Kin, Marks, Processes, marks_of};
 use super::group::Group;
 use super::oom::OomKills;
-use super::protocol::{Exit, Spawn};
+use super::protocol::{Direct, Exit, Spawn};
 use super::{CONTROL_FD, LEASE_IS_OVER, refusal};
 use crate::boot_time::boot_time;
 use crate::confine::{self, COMPLAINTS_FD};
+
+/// Where programs are looked for.
+const PATH: &str = "PATH";
 
 /// The descriptors of this process by which plugins get those of theirs that are not standard streams. Nothing is behind
 /// them, and nobody inherits them, except while a plugin is started.
@@ -199,14 +206,19 @@ impl Ward {
                 fchown(descriptor, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?;
             }
         }
-        let [stdin, stdout, stderr, others @ ..] = descriptors else {
-            return Err(io::Error::other("a plugin has three standard streams"));
+        let (stdin, [stdout, stderr, others @ ..]) = (match (&spawn.direct, descriptors) {
+            (Some(_), outputs) => (low.nothing().as_fd(), outputs),
+            (None, [stdin, outputs @ ..]) => (stdin.as_fd(), outputs),
+            (None, []) => return Err(lacks_streams()),
+        }) else {
+            return Err(lacks_streams());
         };
-        command.stdin(stdin.try_clone()?).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        command.stdin(stdin.try_clone_to_owned()?).stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
         let (born, started) = (boot_time(), Instant::now());
-        let mut child = match confinement {
-            None => low.start(&mut command, others.first())?,
-            Some(_) => low.start_confined(&mut command, others.first(), spawn.until)?,
+        let mut child = match (confinement, &spawn.direct) {
+            (None, None) => low.start(&mut command, others.first())?,
+            (None, Some(_)) => low.start(&mut command, others.first()).map_err(refusal::not_direct)?,
+            (Some(_), _) => low.start_confined(&mut command, others.first(), spawn.until)?,
         };
         let (pid, handle) = watched(&mut child, |child| {
             Ok(pidfd_open(rustix::process::Pid::from_child(child), PidfdFlags::empty())?)
@@ -285,21 +297,57 @@ impl Ward {
     }
 }
 
+fn lacks_streams() -> io::Error {
+    io::Error::other("a plugin has three standard streams")
+}
+
 fn command(spawn: &Spawn, group: Option<&Group>) -> io::Result<Command> {
-    let mut command = match &spawn.confinement {
-        None => {
+    let mut command = match (&spawn.confinement, &spawn.direct) {
+        (None, None) => {
             let mut command = Command::new(&spawn.program);
             command.args(&spawn.arguments);
             command
         }
-        Some(confinement) => confine::command(confinement, group.map(Group::path), spawn)?,
+        (None, Some(direct)) => direct_command(spawn, direct).map_err(refusal::not_direct)?,
+        (Some(confinement), _) => confine::command(confinement, group.map(Group::path), spawn)?,
     };
     command.process_group(0).env_clear();
     // This copy of them is the standard library's, and nobody can overwrite it.
     for (name, value) in spawn.environment.iter() {
         command.env(name, value);
     }
+    for (name, value) in spawn.direct.iter().flat_map(|direct| &direct.env) {
+        command.env(name, value);
+    }
     Ok(command)
+}
+
+/// The command of a task, found as a shell finds it.
+fn direct_command(spawn: &Spawn, direct: &Direct) -> io::Result<Command> {
+    let of_task = direct.env.iter().rfind(|(name, _)| name == PATH).map(|(_, path)| OsStr::new(path));
+    let of_plugin =
+        || spawn.environment.iter().rfind(|(name, _)| name == PATH).map(|(_, path)| path.as_ref());
+    let program = find(&spawn.program, of_task.or_else(of_plugin))?;
+    let mut command = Command::new(&*program);
+    command.arg0(&spawn.program).args(&spawn.arguments);
+    if let Some(cwd) = &direct.cwd {
+        command.current_dir(cwd);
+    }
+    Ok(command)
+}
+
+/// Where a program is. One without a slash is looked for in `path`, unless what that says depends on where one is.
+fn find<'a>(program: &'a Path, path: Option<&OsStr>) -> io::Result<Cow<'a, Path>> {
+    if program.as_os_str().as_bytes().contains(&b'/') {
+        return Ok(Cow::Borrowed(program));
+    }
+    for folder in std::env::split_paths(path.unwrap_or_default()).take_while(|folder| folder.is_absolute()) {
+        let found = folder.join(program);
+        if access(&found, AccessFlags::X_OK).is_ok() {
+            return Ok(Cow::Owned(found));
+        }
+    }
+    Err(io::ErrorKind::NotFound.into())
 }
 
 #[cfg(test)]
@@ -333,6 +381,21 @@ mod tests {
             assert!(Instant::now() < until, "{started:?}");
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_program_is_found_as_shells_find_it_or_left_to_them() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("sh"), "").unwrap();
+        let path = format!("{}:/bin:/usr/bin", folder.path().display());
+        let found =
+            |program, path: &str| find(Path::new(program), Some(OsStr::new(path))).ok().map(Cow::into_owned);
+        assert_eq!(found("sh", &path), Some("/bin/sh".into()), "what cannot be executed is passed over");
+        for (program, path) in [("sh", ".:/bin"), ("sh", ":/bin"), ("sh", "/nowhere"), ("sh", ""), ("", "")] {
+            assert_eq!(found(program, path), None, "{program} {path}");
+        }
+        assert_eq!(found("./x/y", ""), Some("./x/y".into()));
+        assert!(find(Path::new("sh"), None).is_err());
     }
 
     #[test]

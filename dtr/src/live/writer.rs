@@ -20,11 +20,6 @@ impl Writer {
         Self { of, tap, open: None }
     }
 
-    /// Whether nothing will be added.
-    pub fn is_closed(&self) -> bool {
-        self.tap.is_closed()
-    }
-
     /// Writes what the tap holds.
     ///
     /// # Errors

@@ -1,3 +1,4 @@
+mod direct;
 mod engines;
 
 use std::fs;
@@ -88,6 +89,15 @@ impl Setup {
         &self,
         interfere: impl FnOnce(Supervisor) -> F,
     ) -> Result<Ran, NotBegun> {
+        self.run_under(&mut Guards::default(), interfere).await
+    }
+
+    /// The same under these guards.
+    async fn run_under<F: Future<Output = ()>>(
+        &self,
+        guards: &mut Guards,
+        interfere: impl FnOnce(Supervisor) -> F,
+    ) -> Result<Ran, NotBegun> {
         let (supervisor, mut supervision) = supervision::channel();
         let (relay, _inbox) = relay::channel();
         let job = Job {
@@ -101,11 +111,10 @@ impl Setup {
             about: &self.about,
         };
         let lifecycle = Lifecycle::default();
-        let mut guards = Guards::default();
         let mut captures = Captures::new(None, None);
         let run = async {
-            let guarded = start(&self.plugin, job, &mut guards).await?;
-            follow(guarded, job, &mut captures, &relay, (&mut supervision, &lifecycle)).await
+            let says = (&mut supervision, &lifecycle);
+            execute(&self.plugin, (job, None), guards, &mut captures, &relay, says).await
         };
         let both = async { tokio::join!(run, interfere(supervisor)).0 };
         let Ended { exit, facts, control } = timeout(DEADLINE, both).await.expect("it ends")?;

@@ -31,13 +31,13 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
         ("DISBATCH_PLUGIN", job.name.as_str().to_owned()),
         ("DISBATCH_NODE", job.run.node.as_str().to_owned()),
         ("DISBATCH_ATTEMPT", job.run.attempt.to_string()),
-        (WORK_DIR, job.folder.to_string_lossy().into_owned()),
         ("JOB_ID", schedule.map_or_else(|| task.id.to_string(), |schedule| schedule.to_hex())),
         ("RUN_ID", task.id.to_string()),
         ("TENANT_ID", without_end(tenant)),
         ("LAST_SUCCESS_START", start),
         ("LAST_SUCCESS_FINISH", finish),
     ];
+    variables.extend(job.private_folder().map(|folder| (WORK_DIR, folder.to_string_lossy().into_owned())));
     if let Some(step) = &about.step {
         variables.extend([
             ("DISBATCH_STEP", step.number.to_string()),
@@ -109,6 +109,16 @@ mod tests {
 
     /// The variables of a task with these fields in a queue with those.
     fn of(task: Document, queue: Document, about: &About) -> BTreeMap<&'static str, String> {
+        let mut all = BTreeMap::new();
+        with_job(task, queue, about, |job| {
+            let secret =
+                secret_variable(job).map(|(name, value)| (name, String::from_utf8(value.to_vec()).unwrap()));
+            all = variables(job).into_iter().chain(secret).collect();
+        });
+        all
+    }
+
+    fn with_job(task: Document, queue: Document, about: &About, look: impl FnOnce(&Job<'_>)) {
         let id = task.get_object_id("_id").unwrap_or_else(|_| ObjectId::from_bytes([1; 12]));
         let mut document = doc! { "_id": id, "queue": ObjectId::from_bytes([2; 12]), "status": 0 };
         document.extend(task);
@@ -129,9 +139,7 @@ mod tests {
             until: Duration::ZERO,
             about,
         };
-        let secret =
-            secret_variable(&job).map(|(name, value)| (name, String::from_utf8(value.to_vec()).unwrap()));
-        variables(&job).into_iter().chain(secret).collect()
+        look(&job);
     }
 
     #[test]
@@ -157,6 +165,19 @@ mod tests {
         let expected: BTreeMap<&str, String> =
             expected.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
         assert_eq!(variables, expected);
+    }
+
+    #[test]
+    fn a_task_without_a_folder_is_told_of_none() {
+        let of_task = |folder| {
+            let mut names = Vec::new();
+            with_job(doc! {}, doc! {}, &About::default(), |job| {
+                let job = Job { folder: Path::new(folder), ..*job };
+                names = variables(&job).into_iter().map(|(name, _)| name).collect();
+            });
+            names
+        };
+        assert!(of_task("/tmp/x").contains(&WORK_DIR) && !of_task("/").contains(&WORK_DIR));
     }
 
     #[test]

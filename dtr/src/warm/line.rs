@@ -36,8 +36,11 @@ fn rest(job: &Job<'_>) -> io::Result<Wiped> {
         line.extend(b",");
         entry(&mut line, name, std::str::from_utf8(&value).map_err(io::Error::other)?)?;
     }
-    line.extend(b"},\"work_dir\":");
-    append(&mut line, &job.folder.to_string_lossy())?;
+    line.extend(b"}");
+    if let Some(folder) = job.private_folder() {
+        line.extend(b",\"work_dir\":");
+        append(&mut line, &folder.to_string_lossy())?;
+    }
     line.extend(b"}\n");
     Ok(line)
 }
@@ -106,6 +109,10 @@ mod tests {
         let without = of(&Job { secure_params: None, ..job }).unwrap();
         let without = String::from_utf8(without.to_vec()).unwrap();
         assert!(!without.contains("secure_params"), "what is stored of them is of no use: {without}");
+        let bare = of(&Job { folder: Path::new("/"), ..job }).unwrap();
+        let bare: Value = serde_json::from_slice(&bare).unwrap();
+        assert!(bare.get("work_dir").is_none() && bare["env"].get("DISBATCH_WORK_DIR").is_none(), "{bare}");
+        assert_eq!(line["work_dir"], "/tmp");
         let about = About { secure_params_in_environment: true, ..About::default() };
         let asked = of(&Job { about: &about, ..job }).unwrap();
         let line: Value = serde_json::from_slice(&asked).unwrap();

@@ -1,11 +1,13 @@
 //! The pipes of a warm plugin, which outlive its tasks.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::io::{Errno, ioctl_fionread, read, write};
 use rustix::pipe::fcntl_getpipe_size;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio::task::consume_budget;
@@ -14,18 +16,23 @@ use crate::capture::Captures;
 use crate::control::Control;
 use crate::guard::Streams;
 use crate::relay::Relay;
+use crate::socket::followed;
 use crate::storage::Ear;
 
 /// As much as a pipe holds, unless it is told otherwise.
 const READ_SIZE: usize = 64 * 1024;
 
+/// What the plugin writes to. It is not the runtime's own kind of pipe: that one believes that there may be more until it has
+/// read in vain.
+type Pipe = AsyncFd<OwnedFd>;
+
 /// The runner's ends. An end is dropped when the plugin's is closed.
 #[derive(Debug)]
 pub struct Pipes {
     stdin: Option<Sender>,
-    control: Option<Receiver>,
-    stdout: Option<Receiver>,
-    stderr: Option<Receiver>,
+    control: Option<Pipe>,
+    stdout: Option<Pipe>,
+    stderr: Option<Pipe>,
     buffer: Vec<u8>,
     /// Bytes that belong to no task.
     pub stray: u64,
@@ -74,15 +81,19 @@ enum Came {
 
 impl Pipes {
     /// The other ends of a plugin's descriptors.
-    pub fn new(streams: Streams) -> Self {
-        Self {
-            stdin: Some(streams.stdin),
-            control: Some(streams.control),
-            stdout: Some(streams.stdout),
-            stderr: Some(streams.stderr),
+    ///
+    /// # Errors
+    /// The system has no more.
+    pub fn new(streams: Streams) -> io::Result<Self> {
+        let pipe = |pipe: Receiver| followed(pipe.into_nonblocking_fd()?, Interest::READABLE).map(Some);
+        Ok(Self {
+            stdin: streams.stdin,
+            control: pipe(streams.control)?,
+            stdout: pipe(streams.stdout)?,
+            stderr: pipe(streams.stderr)?,
             buffer: vec![0; READ_SIZE],
             stray: 0,
-        }
+        })
     }
 
     /// Tells the plugin that there will be no more tasks.
@@ -178,13 +189,20 @@ impl Pipes {
     /// Reads what the plugin wrote before it said that the task is done: all that is in the pipes. Whoever writes
     /// on meanwhile is not followed for longer than a pipe is.
     pub fn take_rest(&mut self, intake: &mut Intake<'_>) {
-        empty(&mut self.stdout, &mut self.buffer, |bytes| intake.take_output(bytes));
-        empty(&mut self.stderr, &mut self.buffer, |bytes| intake.captures.stderr.push(bytes));
+        let [stdout, stderr] = filled([&self.stdout, &self.stderr]);
+        if stdout {
+            empty(&mut self.stdout, &mut self.buffer, |bytes| intake.take_output(bytes));
+        }
+        if stderr {
+            empty(&mut self.stderr, &mut self.buffer, |bytes| intake.captures.stderr.push(bytes));
+        }
     }
 
     /// Throws away what is in the pipes: it belongs to no task.
     pub fn discard(&mut self) {
-        for pipe in [&mut self.control, &mut self.stdout, &mut self.stderr] {
+        let filled = filled([&self.control, &self.stdout, &self.stderr]);
+        let pipes = [&mut self.control, &mut self.stdout, &mut self.stderr];
+        for (pipe, _) in pipes.into_iter().zip(filled).filter(|(_, filled)| *filled) {
             empty(pipe, &mut self.buffer, |bytes| self.stray += bytes.len() as u64);
         }
     }
@@ -203,10 +221,10 @@ impl Pipes {
     }
 }
 
-async fn readable(pipe: Option<&Receiver>) {
+async fn readable(pipe: Option<&Pipe>) {
     match pipe {
         // An error shows when it is read.
-        Some(pipe) => drop(pipe.readable().await),
+        Some(pipe) => drop(pipe.readable().await.map(|mut there| there.retain_ready())),
         None => std::future::pending().await,
     }
 }
@@ -218,30 +236,51 @@ async fn writable(pipe: Option<&Sender>) {
     }
 }
 
+/// Which of these hold something, or have come to their end. The system is asked, in one call.
+fn filled<const N: usize>(pipes: [&Option<Pipe>; N]) -> [bool; N] {
+    let mut ends: Vec<PollFd<'_>> =
+        pipes.iter().copied().flatten().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLIN)).collect();
+    let is_known = poll(&mut ends, PollTimeout::ZERO).is_ok();
+    let mut ends = ends.iter();
+    pipes.map(|pipe| {
+        let end = pipe.as_ref().and_then(|_| ends.next());
+        end.is_some_and(|end| !is_known || end.any() != Some(false))
+    })
+}
+
 /// Reads once what the runtime says is there. Closes what has come to its end.
-fn take(pipe: &mut Option<Receiver>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])) {
+fn take(pipe: &mut Option<Pipe>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])) {
     let Some(open) = pipe else { return };
-    match open.try_read(buffer) {
-        Ok(0) => *pipe = None,
-        Ok(read) => sink(&buffer[..read]),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-        Err(_) => *pipe = None,
+    let mut came = Came::NothingYet;
+    let _has_more = open.try_io(Interest::READABLE, |open| {
+        came = try_read(open, buffer);
+        match came {
+            // Nothing was left, so that the runtime hears when there is more.
+            Came::Bytes(read) if read < buffer.len() => Err(io::ErrorKind::WouldBlock.into()),
+            Came::NothingYet => Err(io::ErrorKind::WouldBlock.into()),
+            Came::Bytes(_) | Came::End => Ok(()),
+        }
+    });
+    match came {
+        Came::Bytes(read) => sink(&buffer[..read]),
+        Came::NothingYet => {}
+        Came::End => *pipe = None,
     }
 }
 
 /// Reads until nothing is left, but no more than the pipe can have held when it was called.
 ///
 /// The system is asked, not the runtime, which may not have heard yet of what is there.
-fn empty(pipe: &mut Option<Receiver>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])) {
+fn empty(pipe: &mut Option<Pipe>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])) {
     let Some(open) = pipe else { return };
     let mut taken = 0;
     loop {
-        match try_read(open, buffer) {
+        match try_read(open.get_ref(), buffer) {
             Came::Bytes(read) => {
                 sink(&buffer[..read]);
                 taken += read;
                 // It was empty then.
-                if read < buffer.len() || taken >= fcntl_getpipe_size(&*open).unwrap_or(READ_SIZE) {
+                if read < buffer.len() || taken >= fcntl_getpipe_size(open.get_ref()).unwrap_or(READ_SIZE) {
                     return;
                 }
             }
@@ -254,7 +293,7 @@ fn empty(pipe: &mut Option<Receiver>, buffer: &mut [u8], mut sink: impl FnMut(&[
     }
 }
 
-fn try_read(pipe: &Receiver, buffer: &mut [u8]) -> Came {
+fn try_read(pipe: &OwnedFd, buffer: &mut [u8]) -> Came {
     loop {
         match read(pipe, &mut *buffer) {
             Ok(0) => return Came::End,
@@ -284,7 +323,7 @@ mod tests {
     }
 
     fn pipes() -> (Pipes, Ends) {
-        let (streams, ends) = Streams::new().unwrap();
+        let (streams, ends) = Streams::new(true).unwrap();
         let [stdin, stdout, stderr, control] = ends.try_into().unwrap();
         let ends = Ends {
             stdin: stdin.into(),
@@ -292,7 +331,7 @@ mod tests {
             stderr: stderr.into(),
             control: control.into(),
         };
-        (Pipes::new(streams), ends)
+        (Pipes::new(streams).unwrap(), ends)
     }
 
     /// What a task says, without its line.

@@ -108,7 +108,7 @@ impl Process {
                         return Err(NotBegun::new("it had just been started".to_owned(), reason));
                     }
                     Some(Report::Error(error)) => return Err(NotBegun::new(error, reason)),
-                    Some(Report::Exited(_)) | None => {
+                    Some(Report::Exited(_) | Report::NotDirect) | None => {
                         return Err(NotBegun::new("the guard is gone".to_owned(), reason));
                     }
                 },
@@ -130,7 +130,7 @@ impl Process {
         };
         Ok(Self {
             guard,
-            pipes: Pipes::new(streams),
+            pipes: Pipes::new(streams)?,
             meter: Meter::of(pid),
             leash: Leash::new(*until),
             bounds,
@@ -219,9 +219,9 @@ impl Process {
                 },
                 report = self.guard.report() => match report {
                     Some(Report::Exited(exit)) => break (exit, true),
-                    Some(Report::Pid(_) | Report::Error(_)) => {}
+                    Some(Report::Pid(_) | Report::Error(_) | Report::NotDirect) => {}
                     None => {
-                        self.guard.clear_up().await;
+                        Box::pin(self.guard.clear_up()).await;
                         break (Exit::unknown(), false);
                     }
                 },
@@ -269,7 +269,7 @@ impl Process {
         tokio::select! {
             report = self.guard.report() => return match report {
                 Some(Report::Pid(_)) => false,
-                Some(Report::Exited(_) | Report::Error(_)) => true,
+                Some(Report::Exited(_) | Report::Error(_) | Report::NotDirect) => true,
                 None => {
                     self.guard.clear_up().await;
                     true

@@ -416,7 +416,7 @@ async fn lines_of_any_length_pass() {
 }
 
 #[tokio::test]
-async fn a_changed_program_is_used_from_the_next_task_on() {
+async fn a_changed_program_is_used_within_a_second_or_two() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("plugin");
     let install = |version: u32| {
@@ -430,7 +430,10 @@ async fn a_changed_program_is_used_from_the_next_task_on() {
     let mut setup = Setup::program(Warm::default(), program.to_str().unwrap(), &[]);
     assert_eq!(setup.run("print(kept)").await.stdout, "1\n");
     install(2);
-    assert_eq!(setup.run("print(kept)").await.stdout, "2\n");
+    let until = Instant::now() + DEADLINE;
+    while setup.run("print(kept)").await.stdout != "2\n" {
+        assert!(Instant::now() < until, "the old program is still used");
+    }
 }
 
 #[tokio::test]

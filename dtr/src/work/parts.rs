@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use disbatch_core::config::Config;
+use disbatch_core::link::Assignment;
 use disbatch_core::model::{PluginName, Queue, Step};
 use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::secrets::NamedSecrets;
@@ -48,6 +49,15 @@ pub fn queue_of(begun: &Begun) -> Result<&Queue, String> {
     let queue = begun.queue.as_ref();
     let queue = queue.map_err(|error| format!("cannot read queue {}: {error}", begun.task.queue))?;
     queue.as_ref().ok_or_else(|| undefined(begun))
+}
+
+/// Whether the private folder of a task is to be there before the task is started. If it turns out later that it is needed after
+/// all, it is made then.
+pub fn needs_folder(assignment: &Assignment, plugins: &Installed) -> bool {
+    let name = assignment.queue.get_str("plugin").ok().and_then(|name| name.parse().ok());
+    let plugin = name.and_then(|name: PluginName| plugins.get(&name));
+    let has_steps = assignment.task.get("steps").map_or(true, |steps| steps.is_some());
+    has_steps || plugin.is_none_or(|plugin| plugin.manifest.has_folder())
 }
 
 /// All plugins that a task needs. None of them is started if one is missing: what the others did would be in vain.

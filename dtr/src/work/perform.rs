@@ -4,6 +4,7 @@ mod files;
 
 use std::borrow::Cow;
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
 use bson::{Bson, doc};
@@ -21,6 +22,7 @@ use crate::answer::{self, Answer};
 use crate::capture::Captures;
 use crate::early::Early;
 use crate::files::Exchange;
+use crate::folder;
 use crate::guard::Guards;
 use crate::live::Live;
 use crate::outcome::{Outcome, Verdict};
@@ -38,7 +40,7 @@ impl Work<'_> {
         parts: &[Part<'_>],
         (guards, warm): (&mut Guards, &mut Keeper),
         supervision: Supervision,
-        (live, early, until): (&Live, &Early, Duration),
+        (live, early, until): (&Live<'_>, &Early, Duration),
     ) -> Outcome {
         let queue = match parts::queue_of(self.begun) {
             Ok(queue) => queue,
@@ -62,10 +64,10 @@ impl Work<'_> {
         let live = Some(live).filter(|_| is_apart);
         let stage = Stage { work: self, queue, secure_params, guards, warm, supervision, until, live, files };
         let (run, config, lifecycle) = (&self.begun.run, &self.setup.config, &self.setup.lifecycle);
-        let ((verdict, written), complaints) = tokio::join!(
-            stage.run_all(parts, &mut captures, relay),
-            inbox.work(self.ledger, config, run, lifecycle),
-        );
+        let used = relay.used();
+        let stage = stage.run_all(parts, &mut captures, relay);
+        let inbox = || inbox.work(self.ledger, config, run, lifecycle);
+        let ((verdict, written), complaints) = relay::beside(stage, inbox, used).await;
         for complaint in complaints {
             captures.stderr.note(&complaint);
         }
@@ -118,12 +120,12 @@ struct Stage<'a> {
     /// Until when the next plugin may live at first.
     until: Duration,
     /// What shows the streams of a plugin whose result comes apart from them.
-    live: Option<&'a Live>,
+    live: Option<&'a Live<'a>>,
     /// What it has to do with file sets.
     files: Option<Exchange<'a>>,
 }
 
-impl Stage<'_> {
+impl<'a> Stage<'a> {
     /// What came of the plugins, or why the only one cannot run; and how many bytes were put into the task meanwhile. When
     /// this is done, nothing more comes over the relay.
     async fn run_all(
@@ -132,7 +134,9 @@ impl Stage<'_> {
         captures: &mut Captures,
         relay: Relay,
     ) -> (Result<Verdict, (Option<Reason>, String)>, u64) {
-        if let Err(verdict) = self.bring_files(captures, &relay).await {
+        if self.files.is_some()
+            && let Err(verdict) = Box::pin(self.bring_files(captures, &relay)).await
+        {
             return (Ok(*verdict), relay.written());
         }
         let verdict = match parts {
@@ -140,9 +144,12 @@ impl Stage<'_> {
                 .run(only, captures, &relay)
                 .await
                 .map_err(|error| (error.reason(), cannot_run(only, &error))),
-            steps => Ok(self.run_steps(steps, captures, &relay).await),
+            steps => Ok(Box::pin(self.run_steps(steps, captures, &relay)).await),
         };
-        let verdict = self.leave_files(verdict, captures, &relay).await;
+        let verdict = match self.files {
+            Some(_) => Box::pin(self.leave_files(verdict, captures, &relay)).await,
+            None => verdict,
+        };
         (verdict, relay.written())
     }
 
@@ -193,7 +200,7 @@ impl Stage<'_> {
         captures: &mut Captures,
         relay: &Relay,
     ) -> Result<Verdict, NotBegun> {
-        let about = match self.make_ready(part).await? {
+        let about = match Box::pin(self.make_ready(part)).await? {
             Some(callback) => Cow::Owned(About { callback: Some(callback), ..part.about.clone() }),
             None => Cow::Borrowed(&part.about),
         };
@@ -204,13 +211,14 @@ impl Stage<'_> {
         let task = told(&begun.task, part.step.as_ref(), storage);
         let is_last = part.about.step.as_ref().is_none_or(OfStep::is_last);
         let for_the_last = if is_last { self.secure_params.take() } else { None };
+        let folder = self.folder_of(part)?;
         let job = Job {
             task: &task,
-            secure_params: for_the_last.as_ref().or(self.secure_params.as_ref()),
+            secure_params: self.secure_params.as_ref(),
             queue: self.queue,
             name: &part.name,
             run: &begun.run,
-            folder: self.work.folder,
+            folder,
             until: self.until,
             about: &about,
         };
@@ -219,13 +227,11 @@ impl Stage<'_> {
         let says = (&mut self.supervision, &self.work.setup.lifecycle);
         let ended = match part.plugin.manifest.warm {
             None => {
-                let guarded = plugin::start(part.plugin, job, self.guards).await?;
-                let ended = plugin::follow(guarded, job, printed, relay, says);
-                // They are in its environment and in what is being sent to it, which is overwritten then. It may run for days.
-                drop(for_the_last);
-                ended.await?
+                Box::pin(plugin::execute(part.plugin, (job, for_the_last), self.guards, printed, relay, says))
+                    .await?
             }
             Some(limits) => {
+                let job = Job { secure_params: for_the_last.as_ref().or(job.secure_params), ..job };
                 let plugin = (part.plugin, limits);
                 self.warm.execute(plugin, (job, &mut *self.guards), printed, relay, says).await?
             }
@@ -233,12 +239,22 @@ impl Stage<'_> {
         match own {
             None => Ok(Verdict::of(ended)),
             Some(own) => {
-                let answer = self.answer_of(part).await;
-                plugin::clear_away(self.work.folder, begun.run.task);
+                let answer = Box::pin(self.answer_of(part)).await;
+                plugin::clear_away(folder, begun.run.task);
                 let captures = (captures, part.step.is_none());
-                Ok(answered::of(part.plugin, (answer, ended), &own, captures).await)
+                Ok(Box::pin(answered::of(part.plugin, (answer, ended), &own, captures)).await)
             }
         }
+    }
+
+    /// The private folder of the task, as the plugin is told of it.
+    fn folder_of(&self, part: &Part<'_>) -> io::Result<&'a Path> {
+        // The files of the task are in it, whoever wants it otherwise.
+        let work: &'a Work<'a> = self.work;
+        if part.plugin.manifest.has_folder() || self.files.is_some() {
+            return work.folder.path().map_err(io::Error::other);
+        }
+        Ok(Path::new(folder::HOME))
     }
 
     /// Sees to what has to be done in the database before a plugin is started. Returns with what its web service calls back,
@@ -279,7 +295,8 @@ impl Stage<'_> {
     async fn answer_of(&self, part: &Part<'_>) -> Result<Answer, String> {
         let run = &self.work.begun.run;
         if part.plugin.manifest.program_type() != Some(ProgramType::Mongo) {
-            return answer::read(self.work.folder, run.task, self.guards.isolation().user());
+            let folder = self.work.folder.path().map_err(|error| error.to_string())?;
+            return answer::read(folder, run.task, self.guards.isolation().user());
         }
         match self.work.ledger.answer(run).await {
             Ok(Some(document)) => Ok(Answer::of_document(document)),

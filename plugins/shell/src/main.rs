@@ -2,16 +2,16 @@
 //!
 //! The command takes the place of this process, so that its exit code and signals are the task's own, and the
 //! control descriptor is open for it.
-
-mod params;
+//!
+//! A runner starts the command by itself, without this program, where it can (`command_in_params` in the manifest). Whatever it
+//! cannot start it leaves to this program, which says why.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 
 use disbatch_plugin::Task;
-
-use params::Params;
+use disbatch_shell::Params;
 
 /// The exit code when the parameters are wrong.
 const WRONG_PARAMS: u8 = 2;

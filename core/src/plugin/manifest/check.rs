@@ -18,6 +18,12 @@ pub(super) fn check(manifest: &Manifest) -> Result<(), (String, String)> {
     if manifest.warm.is_some() && engine != Engine::Exec {
         return wrong("warm", others(Engine::Exec.as_str()));
     }
+    if manifest.command_in_params && engine != Engine::Exec {
+        return wrong("command_in_params", others(Engine::Exec.as_str()));
+    }
+    if manifest.command_in_params && manifest.warm.is_some() {
+        return wrong("command_in_params", "is not to be set beside warm".to_owned());
+    }
     match engine {
         Engine::Exec if manifest.command.is_empty() => {
             return wrong("command", "must name a program".to_owned());
@@ -86,6 +92,8 @@ mod tests {
     #[test]
     fn manifests_are_read_as_they_are_written() {
         for value in [
+            json!({ "name": "A", "command": ["a"], "command_in_params": true }),
+            json!({ "name": "A", "command": ["a"], "warm": { "tasks": 5, "idle_s": 0.5, "folder": false } }),
             json!({ "name": "A", "command": ["a", "b"], "warm": { "tasks": 5, "memory_mb": 7, "idle_s": 0.5 },
                     "limits": { "memory": 1_048_576 }, "params": { "type": "object" }, "version": "1",
                     "template": { "name": "n", "params": { "a": [1] } }, "description": "d",
@@ -135,6 +143,14 @@ mod tests {
                 "command: is for the engine exec or",
             ),
             (json!({ "name": "A", "engine": "http", "warm": true }), "warm: is for the engine exec"),
+            (
+                json!({ "name": "A", "engine": "perl", "command_in_params": true }),
+                "command_in_params: is for the engine exec",
+            ),
+            (
+                json!({ "name": "A", "command": ["a"], "command_in_params": true, "warm": true }),
+                "command_in_params: is not to be set beside warm",
+            ),
             (
                 json!({ "name": "A", "engine": "perl", "perl": { "libs": [] } }),
                 "perl.libs: unknown field `libs`, expected one of `class`",

@@ -34,11 +34,13 @@ pub struct Warm {
     pub memory: Option<u64>,
     /// How long it is kept without a task.
     pub idle: Duration,
+    /// Whether each task has a private folder.
+    pub folder: bool,
 }
 
 impl Default for Warm {
     fn default() -> Self {
-        Self { tasks: TASKS, memory: None, idle: Duration::from_secs_f64(IDLE_S) }
+        Self { tasks: TASKS, memory: None, idle: Duration::from_secs_f64(IDLE_S), folder: true }
     }
 }
 
@@ -70,6 +72,9 @@ pub fn serialize<S: Serializer>(warm: &Option<Warm>, serializer: S) -> Result<S:
         map.serialize_entry("memory_mb", &(memory / MEBIBYTE))?;
     }
     map.serialize_entry("idle_s", &warm.idle.as_secs_f64())?;
+    if !warm.folder {
+        map.serialize_entry("folder", &false)?;
+    }
     map.end()
 }
 
@@ -79,7 +84,7 @@ impl<'de> Visitor<'de> for Value {
     type Value = Option<Warm>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("true, false or an object with tasks, memory_mb and idle_s")
+        formatter.write_str("true, false or an object with tasks, memory_mb, idle_s and folder")
     }
 
     fn visit_bool<E: Error>(self, warm: bool) -> Result<Self::Value, E> {
@@ -88,7 +93,8 @@ impl<'de> Visitor<'de> for Value {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         let limits = Limits::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(Some(Warm { tasks: limits.tasks, memory: limits.memory_mb, idle: limits.idle_s }))
+        let Limits { tasks, memory_mb: memory, idle_s: idle, folder } = limits;
+        Ok(Some(Warm { tasks, memory, idle, folder }))
     }
 }
 
@@ -101,6 +107,12 @@ struct Limits {
     memory_mb: Option<u64>,
     #[serde(default = "default_idle", deserialize_with = "idle")]
     idle_s: Duration,
+    #[serde(default = "has_folder")]
+    folder: bool,
+}
+
+fn has_folder() -> bool {
+    Warm::default().folder
 }
 
 fn default_tasks() -> u32 {
@@ -190,11 +202,12 @@ mod tests {
 
     #[test]
     fn limits_have_defaults() {
-        let default = Warm { tasks: 1000, memory: None, idle: Duration::from_secs(60) };
+        let default = Warm { tasks: 1000, memory: None, idle: Duration::from_secs(60), folder: true };
         assert_eq!(parse("true").unwrap(), Some(default));
         assert_eq!(parse("{}").unwrap(), Some(default));
-        let set = parse(r#"{ "tasks": 1, "memory_mb": 100, "idle_s": 0.5 }"#).unwrap();
-        let expected = Warm { tasks: 1, memory: Some(100 << 20), idle: Duration::from_millis(500) };
+        let set = parse(r#"{ "tasks": 1, "memory_mb": 100, "idle_s": 0.5, "folder": false }"#).unwrap();
+        let idle = Duration::from_millis(500);
+        let expected = Warm { tasks: 1, memory: Some(100 << 20), idle, folder: false };
         assert_eq!(set, Some(expected));
         assert_eq!(
             parse(r#"{ "idle_s": 3 }"#).unwrap(),
@@ -226,6 +239,7 @@ mod tests {
                 r#"{ "idle_s": 1e99 }"#,
                 "warm.idle_s: invalid value: floating point `1e+99`, expected a number",
             ),
+            (r#"{ "folder": 1 }"#, "warm.folder: invalid type: integer `1`, expected a boolean"),
             (r#"{ "task": 5 }"#, "warm.task: unknown field `task`, expected one of `tasks`, `memory_mb`"),
         ];
         for (warm, expected) in cases {

@@ -110,7 +110,11 @@ impl Guard {
             }
             Err(error) => {
                 self.leave_folder()?;
-                Report::Error(error.to_string())
+                if refusal::is_not_direct(&error) {
+                    Report::NotDirect
+                } else {
+                    Report::Error(error.to_string())
+                }
             }
         };
         let _died = self.say(number, report);

@@ -1,4 +1,5 @@
-//! What the task wants run, and where.
+//! The parameters of `Disbatch::Plugin::Shell`: what the task wants run, and where. Its program reads them, and so does the
+//! runner, which starts the command in place of that program where it can.
 
 use serde_json::Value;
 
