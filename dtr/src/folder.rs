@@ -1,5 +1,5 @@
 //! A task's private folder. While the task is on, it is the runner's working directory, by which others see what the
-//! runner works on.
+//! runner works on. Where the plugin needs none, there is none for a short task whose runner has a DEN: see [`Lodging`].
 
 use std::fs;
 use std::io;

@@ -50,14 +50,17 @@ mod ward;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr};
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::pin::{Pin, pin};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use nix::sys::prctl;
@@ -66,17 +69,15 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use tokio::io::{AsyncReadExt, BufReader};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf, pipe};
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
 use crate::boot_time::boot_time;
 use crate::folder;
 use crate::isolation::Isolation;
 use crate::outbox::Outbox;
+use crate::post::Post;
+use crate::socket::{PipeSink, PipeSource, Socket, Source};
 use family::{Marks, Processes};
 use protocol::{FromGuard, Number, Order, Report, Settings, Spawn, ToGuard};
 use refusal::Patience;
@@ -208,18 +209,24 @@ impl Guards {
 pub struct Guard(Arc<Handle>);
 
 #[derive(Debug)]
-struct Handle {
-    shared: Arc<Shared>,
-    listener: JoinHandle<()>,
-}
+struct Handle(Shared);
 
 #[derive(Debug)]
 struct Shared {
-    target: OwnedWriteHalf,
+    socket: Socket,
     outbox: Outbox,
-    plugins: Mutex<HashMap<Number, mpsc::UnboundedSender<Report>>>,
+    reports: Mutex<Reports>,
     last: AtomicU64,
     gone: AtomicBool,
+}
+
+/// What the guard has said and nobody has taken yet.
+#[derive(Debug, Default)]
+struct Reports {
+    /// What has arrived of the next report.
+    arrived: Vec<u8>,
+    /// Of plugins that are not over.
+    of_plugins: HashMap<Number, Post<Report>>,
 }
 
 impl Guard {
@@ -241,22 +248,18 @@ impl Guard {
             .stdin(OwnedFd::from(far))
             .stdout(Stdio::null())
             .spawn()?;
-        near.set_nonblocking(true)?;
-        let (source, target) = UnixStream::from_std(near)?.into_split();
-        let shared = Arc::new(Shared {
-            target,
+        Ok(Self(Arc::new(Handle(Shared {
+            socket: Socket::new(near)?,
             outbox: Outbox::default(),
-            plugins: Mutex::default(),
+            reports: Mutex::default(),
             last: AtomicU64::new(0),
             gone: AtomicBool::new(false),
-        });
-        let listener = tokio::spawn(Arc::clone(&shared).work(source));
-        Ok(Self(Arc::new(Handle { shared, listener })))
+        }))))
     }
 
     /// Whether it is there, as far as is known.
     pub fn is_alive(&self) -> bool {
-        !self.0.shared.gone.load(Ordering::Relaxed)
+        !self.0.0.gone.load(Ordering::Relaxed)
     }
 
     /// Starts a plugin.
@@ -267,15 +270,13 @@ impl Guard {
     pub fn spawn(&self, mut spawn: Spawn) -> io::Result<Guarded> {
         let (streams, ends) = Streams::new(spawn.direct.is_none())?;
         spawn.descriptors = ends.len();
-        let shared = &self.0.shared;
+        let shared = &self.0.0;
         let number = shared.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let (sender, reports) = mpsc::unbounded_channel();
-        lock(&shared.plugins).insert(number, sender);
+        lock(&shared.reports).of_plugins.insert(number, Post::default());
         let guarded = Guarded {
             guard: self.clone(),
             number,
             streams: Some(streams),
-            reports,
             process: None,
             marks: family::marks_of(&spawn.environment),
             is_over: false,
@@ -287,21 +288,22 @@ impl Guard {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.listener.abort();
-        // At once, although the listener may hold the socket for a moment longer.
-        let _gone = rustix::net::shutdown(self.shared.target.as_ref(), rustix::net::Shutdown::Both);
+        // Whoever has inherited the socket does not keep the guard alive.
+        let _gone = rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both);
     }
 }
 
 impl Shared {
     /// Never waits: a guard that does not take orders is stopped, or gone.
     fn send(&self, order: &ToGuard) {
-        if let Err(error) = self.outbox.send(&order.to_bytes(), |bytes| self.target.try_write(bytes)) {
+        if let Err(error) = self.outbox.send(&order.to_bytes(), |bytes| self.socket.try_write(bytes)) {
             tracing::debug!(%error, "the guard does not take orders");
         }
     }
 
     fn send_with(&self, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
+        // What was kept back while nobody waited for a report.
+        self.outbox.flush_now(|bytes| self.socket.try_write(bytes))?;
         if !self.outbox.is_empty() {
             return Err(io::Error::other("the guard does not take orders"));
         }
@@ -313,44 +315,91 @@ impl Shared {
         }
         // They go with the first byte; without one they would be lost.
         self.outbox.send(bytes, |bytes| {
-            match sendmsg(self.target.as_ref(), &[IoSlice::new(bytes)], &mut along, SendFlags::NOSIGNAL) {
+            match sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut along, SendFlags::NOSIGNAL) {
                 Ok(0) | Err(Errno::AGAIN) => Err(io::Error::other("the guard does not take orders")),
                 sent => Ok(sent?),
             }
         })
     }
 
-    async fn work(self: Arc<Self>, source: OwnedReadHalf) {
+    /// The next report about a plugin; `None`: the guard is gone, or has said all. Nothing is lost when this is dropped.
+    async fn report(&self, number: Number) -> Option<Report> {
+        let mut work = pin!(self.work());
+        poll_fn(|cx| {
+            if let Poll::Ready(report) = self.poll_report(number, cx) {
+                return Poll::Ready(report);
+            }
+            // What it brings may be about this one.
+            let ended = work.as_mut().poll(cx).is_ready();
+            let report = self.poll_report(number, cx);
+            if ended && report.is_pending() { Poll::Ready(None) } else { report }
+        })
+        .await
+    }
+
+    fn poll_report(&self, number: Number, cx: &mut Context<'_>) -> Poll<Option<Report>> {
+        let mut reports = lock(&self.reports);
+        let Some(post) = reports.of_plugins.get_mut(&number) else { return Poll::Ready(None) };
+        let report = post.poll(cx);
+        if let Poll::Ready(None | Some(Report::Error(_) | Report::NotDirect | Report::Exited(_))) = report {
+            reports.of_plugins.remove(&number);
+        }
+        report
+    }
+
+    /// Reads and writes until the guard is gone. Nothing is lost when this is dropped, and begun again.
+    async fn work(&self) {
+        if self.gone.load(Ordering::Relaxed) {
+            return;
+        }
         let ended = tokio::select! {
-            ended = self.listen(source) => ended,
-            error = self.outbox.flush(|| self.target.writable(), |bytes| self.target.try_write(bytes)) => Err(error),
+            ended = self.listen() => ended,
+            error = self.outbox.flush(|| self.socket.writable(), |bytes| self.socket.try_write(bytes)) => Err(error),
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "the guard is gone");
         }
         self.gone.store(true, Ordering::Relaxed);
-        lock(&self.plugins).clear();
+        lock(&self.reports).of_plugins.values_mut().for_each(Post::end);
     }
 
-    async fn listen(&self, source: OwnedReadHalf) -> io::Result<()> {
-        let mut source = BufReader::with_capacity(READ_SIZE, source);
-        loop {
-            let length = usize::try_from(source.read_u32_le().await?).map_err(io::Error::other)?;
+    /// Reads until the guard is gone. All who wait for reports of a guard are parts of one task of the runtime.
+    async fn listen(&self) -> io::Result<()> {
+        poll_fn(|cx| {
+            loop {
+                // Not kept from one time to the next: what waits for a report is to be small.
+                let mut buffer = [0; READ_SIZE];
+                let mut buffer = ReadBuf::new(&mut buffer);
+                ready!(Pin::new(&mut Source(&self.socket)).poll_read(cx, &mut buffer))?;
+                if buffer.filled().is_empty() {
+                    return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+                }
+                lock(&self.reports).take(buffer.filled(), cx.waker())?;
+            }
+        })
+        .await
+    }
+}
+
+impl Reports {
+    /// Hands out what has arrived, as far as it is complete.
+    fn take(&mut self, bytes: &[u8], own: &Waker) -> io::Result<()> {
+        self.arrived.extend_from_slice(bytes);
+        while let Some((length, rest)) = self.arrived.split_first_chunk() {
+            let length = usize::try_from(u32::from_le_bytes(*length)).map_err(io::Error::other)?;
             if length > LONGEST_REPORT {
                 return Err(io::Error::other("its report is too long"));
             }
-            let mut frame = vec![0; length];
-            source.read_exact(&mut frame).await?;
-            let FromGuard(number, report) = FromGuard::parse(&frame)?;
-            let mut plugins = lock(&self.plugins);
-            if let Some(plugin) = plugins.get(&number) {
-                let is_last = !matches!(report, Report::Pid(_));
-                let _dropped = plugin.send(report);
-                if is_last {
-                    plugins.remove(&number);
-                }
+            let Some(frame) = rest.get(..length) else { return Ok(()) };
+            let FromGuard(number, report) = FromGuard::parse(frame)?;
+            let end = self.arrived.len() - rest.len() + length;
+            self.arrived.drain(..end);
+            // Of one that nobody waits for any more nothing has to be known.
+            if let Some(plugin) = self.of_plugins.get_mut(&number) {
+                plugin.put(report, own);
             }
         }
+        Ok(())
     }
 }
 
@@ -358,13 +407,13 @@ impl Shared {
 #[derive(Debug)]
 pub struct Streams {
     /// To its standard input, if it has one.
-    pub stdin: Option<pipe::Sender>,
+    pub stdin: Option<PipeSink>,
     /// From its standard output.
-    pub stdout: pipe::Receiver,
+    pub stdout: PipeSource,
     /// From its standard error.
-    pub stderr: pipe::Receiver,
+    pub stderr: PipeSource,
     /// From its control channel, [`CONTROL_FD`].
-    pub control: pipe::Receiver,
+    pub control: PipeSource,
 }
 
 impl Streams {
@@ -373,18 +422,12 @@ impl Streams {
     /// # Errors
     /// The system has no more.
     pub fn new(with_stdin: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
-        let (stdin_end, stdin) = if with_stdin { Some(io::pipe()?) } else { None }.unzip();
-        let (stdout, stdout_end) = io::pipe()?;
-        let (stderr, stderr_end) = io::pipe()?;
-        let (control, control_end) = io::pipe()?;
-        let outputs = [stdout_end.into(), stderr_end.into(), control_end.into()];
-        let ends = stdin_end.map(OwnedFd::from).into_iter().chain(outputs).collect();
-        let streams = Self {
-            stdin: stdin.map(|stdin| pipe::Sender::from_owned_fd(stdin.into())).transpose()?,
-            stdout: pipe::Receiver::from_owned_fd(stdout.into())?,
-            stderr: pipe::Receiver::from_owned_fd(stderr.into())?,
-            control: pipe::Receiver::from_owned_fd(control.into())?,
-        };
+        let (stdin, stdin_end) = if with_stdin { Some(PipeSink::new()?) } else { None }.unzip();
+        let (stdout, stdout_end) = PipeSource::new()?;
+        let (stderr, stderr_end) = PipeSource::new()?;
+        let (control, control_end) = PipeSource::new()?;
+        let ends = stdin_end.into_iter().chain([stdout_end, stderr_end, control_end]).collect();
+        let streams = Self { stdin, stdout, stderr, control };
         Ok((streams, ends))
     }
 }
@@ -395,7 +438,6 @@ pub struct Guarded {
     guard: Guard,
     number: Number,
     streams: Option<Streams>,
-    reports: mpsc::UnboundedReceiver<Report>,
     process: Option<Pid>,
     marks: Marks,
     is_over: bool,
@@ -409,12 +451,12 @@ impl Guarded {
 
     /// Gives an order. Never waits.
     pub fn tell(&self, order: Order) {
-        self.guard.0.shared.send(&ToGuard::Order(self.number, order));
+        self.guard.0.0.send(&ToGuard::Order(self.number, order));
     }
 
     /// The next report; `None` when the guard is gone, or has said all. Nothing is lost when this is dropped.
     pub async fn report(&mut self) -> Option<Report> {
-        let report = self.reports.recv().await;
+        let report = self.guard.0.0.report(self.number).await;
         match report {
             Some(Report::Pid(pid)) => self.process = Some(Pid::from_raw(pid)),
             Some(Report::Error(_) | Report::NotDirect | Report::Exited(_)) | None => self.is_over = true,
@@ -448,6 +490,7 @@ impl Drop for Guarded {
         if !self.is_over {
             self.tell(Order::Kill);
         }
+        lock(&self.guard.0.0.reports).of_plugins.remove(&self.number);
     }
 }
 

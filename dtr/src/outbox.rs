@@ -64,25 +64,38 @@ impl Outbox {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner).left().is_empty()
     }
 
-    /// Sends by `write` what is kept, whenever the socket is `writable`. Returns when that fails.
+    /// Sends by `write` what is kept, whenever the socket is `writable`. Returns when that fails. Nothing is lost when this is
+    /// dropped, and begun again.
     pub async fn flush<Fut: Future<Output = io::Result<()>>>(
         &self,
         writable: impl Fn() -> Fut,
         write: impl Fn(&[u8]) -> io::Result<usize>,
     ) -> io::Error {
         loop {
-            self.more.notified().await;
             while !self.is_empty() {
                 if let Err(error) = writable().await {
                     return error;
                 }
-                let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-                match at_once(write(unsent.left())) {
-                    Ok(sent) => unsent.sent(sent),
-                    Err(error) => return error,
+                if let Err(error) = self.flush_now(&write) {
+                    return error;
                 }
             }
+            self.more.notified().await;
         }
+    }
+
+    /// Sends by `write` what there is room for now of what is kept.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub fn flush_now(&self, write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        if unsent.left().is_empty() {
+            return Ok(());
+        }
+        let sent = at_once(write(unsent.left()))?;
+        unsent.sent(sent);
+        Ok(())
     }
 }
 

@@ -20,7 +20,6 @@ use disbatch_core::model::{PluginName, Queue, Task};
 use disbatch_core::plugin::Plugin;
 use disbatch_core::secrets::{FIELD, NamedSecrets, SecureParams};
 use disbatch_core::task::Run;
-use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
@@ -247,11 +246,11 @@ async fn feed_and_listen(
     let abandoned;
     {
         let feed = async move {
-            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+            if let (Some(stdin), Some(input)) = (stdin, input) {
                 // A plugin need not read its standard input.
                 let _broken_pipe = stdin.write_all(&input).await;
                 // Now, and not at the end of the plugin: it may have secure parameters in it.
-                drop((stdin, input));
+                drop(input);
             }
         };
         let streams = async {

@@ -1,14 +1,14 @@
-//! A socket of which is heard when there is something to read, and only then.
+//! Descriptors of which is heard when there is something to read, and only then.
 //!
-//! The runtime's own would be told of each message that the other side has read, too, since there is room for another one then:
-//! that is a system call for each. There nearly always is room.
+//! The runtime's own sockets would be told of each message that the other side has read, too, since there is room for another one
+//! then: that is a system call for each. There nearly always is room. And its pipes are asked for more than has to be known of them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 use rustix::net::{SendFlags, send};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
@@ -57,26 +57,6 @@ impl Socket {
         let other = followed(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
         other.writable().await.map(|mut room| room.retain_ready())
     }
-
-    /// Waits until there is something to read, and reads what is there, as far as it fits. 0: nothing will come any more.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let mut there = self.0.readable().await?;
-            match read_some(self.as_fd(), buffer) {
-                Ok(read) => {
-                    if is_all(read, buffer.len()) {
-                        there.clear_ready();
-                    }
-                    return Ok(read);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => there.clear_ready(),
-                Err(error) => return Err(error),
-            }
-        }
-    }
 }
 
 impl AsFd for Socket {
@@ -109,24 +89,118 @@ impl AsyncRead for Source<'_> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let socket = &self.0.0;
-        loop {
-            let mut there = ready!(socket.poll_read_ready(cx))?;
-            let room = buffer.initialize_unfilled();
-            let length = room.len();
-            match read_some(socket.get_ref().as_fd(), room) {
-                Ok(read) => {
-                    if is_all(read, length) {
-                        there.clear_ready();
-                    }
-                    buffer.advance(read);
-                    return Poll::Ready(Ok(()));
+        poll_read(&self.0.0, cx, buffer)
+    }
+}
+
+fn poll_read(
+    from: &AsyncFd<OwnedFd>,
+    cx: &mut Context<'_>,
+    buffer: &mut ReadBuf<'_>,
+) -> Poll<io::Result<()>> {
+    loop {
+        let mut there = ready!(from.poll_read_ready(cx))?;
+        let room = buffer.initialize_unfilled();
+        let length = room.len();
+        match read_some(from.get_ref().as_fd(), room) {
+            Ok(read) => {
+                if is_all(read, length) {
+                    there.clear_ready();
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => there.clear_ready(),
-                Err(error) => return Poll::Ready(Err(error)),
+                buffer.advance(read);
+                return Poll::Ready(Ok(()));
             }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => there.clear_ready(),
+            Err(error) => return Poll::Ready(Err(error)),
         }
     }
+}
+
+/// The end of a pipe from which is read.
+#[derive(Debug)]
+pub struct PipeSource(AsyncFd<OwnedFd>);
+
+impl PipeSource {
+    /// A new pipe, and its other end, which blocks.
+    ///
+    /// # Errors
+    /// The system has no more.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        let (near, far) = io::pipe()?;
+        ioctl_fionbio(&near, true)?;
+        Ok((Self(followed(near.into(), Interest::READABLE)?), far.into()))
+    }
+
+    /// What the runtime knows it as.
+    pub fn into_inner(self) -> AsyncFd<OwnedFd> {
+        self.0
+    }
+}
+
+impl AsyncRead for PipeSource {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        poll_read(&self.0, cx, buffer)
+    }
+}
+
+/// The end of a pipe to which is written. The runtime does not know it until there is no room.
+#[derive(Debug)]
+pub struct PipeSink(OwnedFd);
+
+impl PipeSink {
+    /// A new pipe, and its other end, which blocks.
+    ///
+    /// # Errors
+    /// The system has no more.
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        let (far, near) = io::pipe()?;
+        ioctl_fionbio(&near, true)?;
+        Ok((Self(near.into()), far.into()))
+    }
+
+    /// Known to the runtime.
+    ///
+    /// # Errors
+    /// The system does not tell when there is room.
+    pub fn followed(self) -> io::Result<AsyncFd<OwnedFd>> {
+        followed(self.0, Interest::WRITABLE)
+    }
+
+    /// Writes all of it, and closes the pipe.
+    ///
+    /// # Errors
+    /// Nobody reads it.
+    pub async fn write_all(self, mut bytes: &[u8]) -> io::Result<()> {
+        bytes = &bytes[write_some(&self.0, bytes)?..];
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let pipe = self.followed()?;
+        while !bytes.is_empty() {
+            pipe.writable().await?.clear_ready();
+            let written = write_some(pipe.get_ref(), bytes)?;
+            bytes = &bytes[written..];
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes there was room for.
+fn write_some(pipe: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    let mut written = 0;
+    while written < bytes.len() {
+        match rustix::io::write(pipe, &bytes[written..]) {
+            Ok(more) => written += more,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(written)
 }
 
 #[cfg(test)]
@@ -153,14 +227,31 @@ mod tests {
                 0 => break,
                 read => all += read,
             }
-            match socket.read(&mut buffer).await.unwrap() {
-                0 => break,
-                read => all += read,
-            }
         }
         sender.join().unwrap();
         assert_eq!(all, 100_025);
-        assert_eq!(socket.read(&mut buffer).await.unwrap(), 0, "and the end comes again");
+        assert_eq!(source.read(&mut buffer).await.unwrap(), 0, "and the end comes again");
+    }
+
+    #[tokio::test]
+    async fn all_that_goes_through_a_pipe_comes_out_of_it() {
+        for length in [0, 1, 65_536, 1_000_000] {
+            let (sink, far_source) = PipeSink::new().unwrap();
+            let (mut source, far_sink) = PipeSource::new().unwrap();
+            let between = std::thread::spawn(move || {
+                let (mut from, mut to) = (std::fs::File::from(far_source), std::fs::File::from(far_sink));
+                std::io::copy(&mut from, &mut to).unwrap()
+            });
+            let bytes = vec![b'x'; length];
+            let (mut back, written) = (Vec::new(), sink.write_all(&bytes));
+            let (written, read) = tokio::join!(written, source.read_to_end(&mut back));
+            written.unwrap();
+            assert_eq!((read.unwrap(), between.join().unwrap()), (length, length as u64));
+            assert!(back == bytes);
+        }
+        let (sink, far) = PipeSink::new().unwrap();
+        drop(far);
+        assert_eq!(sink.write_all(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
 
     #[tokio::test]

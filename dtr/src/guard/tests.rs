@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
+use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 
 use super::protocol::Exit;
@@ -69,8 +69,9 @@ impl Plugin {
         Self::start(guard, &["/bin/sh", "-c", script])
     }
 
-    fn stdin(&mut self) -> &mut pipe::Sender {
-        self.streams.stdin.as_mut().unwrap()
+    /// Writes to its standard input, which is closed after that.
+    async fn tell(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.streams.stdin.take().unwrap().write_all(bytes).await
     }
 
     async fn report(&mut self) -> Option<Report> {
@@ -164,8 +165,7 @@ async fn a_plugin_has_its_streams_environment_folder_and_process_group() {
     let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     let pid = plugin.pid().await;
-    plugin.stdin().write_all(b"in\n").await.unwrap();
-    plugin.streams.stdin = Some(io_pipe_without_reader());
+    plugin.tell(b"in\n").await.unwrap();
     let output = plugin.output().await;
     let mut lines: Vec<&str> = output.lines().collect();
     let status = lines.split_off(lines.iter().position(|line| line.contains("(cat)")).unwrap());
@@ -189,10 +189,6 @@ async fn a_plugin_has_its_streams_environment_folder_and_process_group() {
 }
 
 /// Something to put in the place of a pipe that is to be closed.
-fn io_pipe_without_reader() -> pipe::Sender {
-    pipe::Sender::from_owned_fd(io::pipe().unwrap().1.into()).unwrap()
-}
-
 /// What a program sees that is started without a guard.
 fn own_status(name: &str) -> String {
     let output = Command::new("cat").arg("/proc/self/status").output().unwrap();
@@ -206,12 +202,13 @@ async fn the_guard_keeps_no_stream_open() {
     let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, script);
     plugin.pid().await;
-    plugin.stdin().write_all(b"x\n").await.unwrap();
+    let stdin = plugin.streams.stdin.take().unwrap().followed().unwrap();
+    rustix::io::write(stdin.get_ref(), b"x\n").unwrap();
     assert_eq!(plugin.output().await, "");
     let mut control = String::new();
     timeout(DEADLINE, plugin.streams.control.read_to_string(&mut control)).await.unwrap().unwrap();
     assert!(plugin.family() > 0, "the plugin still runs");
-    assert_eq!(plugin.stdin().write_all(b"x").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(rustix::io::write(stdin.get_ref(), b"x").unwrap_err(), Errno::PIPE);
     fs::write(plugin.folder.path().join("go"), "").unwrap();
     assert!(plugin.exit().await.1.success());
 }
@@ -411,7 +408,7 @@ async fn signals_for_others_do_not_end_a_guard() {
                 kill(process, signal).unwrap();
             }
         }
-        plugin.stdin().write_all(b"x\n").await.unwrap();
+        plugin.tell(b"x\n").await.unwrap();
         assert!(plugin.exit().await.1.success());
     }
 }
@@ -423,7 +420,7 @@ async fn a_guard_is_where_its_plugin_is() {
     let process = guard_of(&mut plugin).await;
     let cwd = || fs::read_link(format!("/proc/{process}/cwd")).unwrap();
     assert_eq!(cwd(), plugin.folder.path());
-    plugin.stdin().write_all(b"x\n").await.unwrap();
+    plugin.tell(b"x\n").await.unwrap();
     plugin.exit().await;
     assert_eq!(cwd(), Path::new("/"));
 }

@@ -8,7 +8,6 @@ use rustix::io::{Errno, ioctl_fionread, read, write};
 use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio::task::consume_budget;
 
@@ -16,20 +15,19 @@ use crate::capture::Captures;
 use crate::control::Control;
 use crate::guard::Streams;
 use crate::relay::Relay;
-use crate::socket::followed;
+use crate::socket::PipeSink;
 use crate::storage::Ear;
 
 /// As much as a pipe holds, unless it is told otherwise.
 const READ_SIZE: usize = 64 * 1024;
 
-/// What the plugin writes to. It is not the runtime's own kind of pipe: that one believes that there may be more until it has
-/// read in vain.
+/// The runtime's own kind of pipe believes that there may be more until it has read in vain.
 type Pipe = AsyncFd<OwnedFd>;
 
 /// The runner's ends. An end is dropped when the plugin's is closed.
 #[derive(Debug)]
 pub struct Pipes {
-    stdin: Option<Sender>,
+    stdin: Option<Pipe>,
     control: Option<Pipe>,
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
@@ -85,12 +83,11 @@ impl Pipes {
     /// # Errors
     /// The system has no more.
     pub fn new(streams: Streams) -> io::Result<Self> {
-        let pipe = |pipe: Receiver| followed(pipe.into_nonblocking_fd()?, Interest::READABLE).map(Some);
         Ok(Self {
-            stdin: streams.stdin,
-            control: pipe(streams.control)?,
-            stdout: pipe(streams.stdout)?,
-            stderr: pipe(streams.stderr)?,
+            stdin: streams.stdin.map(PipeSink::followed).transpose()?,
+            control: Some(streams.control.into_inner()),
+            stdout: Some(streams.stdout.into_inner()),
+            stderr: Some(streams.stderr.into_inner()),
             buffer: vec![0; READ_SIZE],
             stray: 0,
         })
@@ -107,7 +104,7 @@ impl Pipes {
     /// Nobody will ever read it.
     pub fn send(&mut self, intake: &mut Intake<'_>) -> io::Result<()> {
         let Some(stdin) = &self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        match write(stdin, &intake.line[intake.sent..]) {
+        match write(stdin.get_ref(), &intake.line[intake.sent..]) {
             Ok(sent) => intake.sent += sent,
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -126,7 +123,7 @@ impl Pipes {
         let asked = poll(&mut end, PollTimeout::ZERO).is_ok();
         let readers_are_gone =
             asked && end[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
-        readers_are_gone && ioctl_fionread(stdin).is_ok_and(|left| left >= intake.line.len() as u64)
+        readers_are_gone && ioctl_fionread(stdin.get_ref()).is_ok_and(|left| left >= intake.line.len() as u64)
     }
 
     /// Reads and writes until the task is done, which it tells with true, or until the plugin has closed everything.
@@ -229,9 +226,10 @@ async fn readable(pipe: Option<&Pipe>) {
     }
 }
 
-async fn writable(pipe: Option<&Sender>) {
+async fn writable(pipe: Option<&Pipe>) {
     match pipe {
-        Some(pipe) => drop(pipe.writable().await),
+        // It is written to in any case.
+        Some(pipe) => drop(pipe.writable().await.map(|mut room| room.clear_ready())),
         None => std::future::pending().await,
     }
 }

@@ -65,7 +65,8 @@ impl Work<'_> {
         let stage = Stage { work: self, queue, secure_params, guards, warm, supervision, until, live, files };
         let (run, config, lifecycle) = (&self.begun.run, &self.setup.config, &self.setup.lifecycle);
         let used = relay.used();
-        let stage = stage.run_all(parts, &mut captures, relay);
+        // By itself, so that what is around it is small: it is moved into its place several times.
+        let stage = Box::pin(stage.run_all(parts, &mut captures, relay));
         let inbox = || inbox.work(self.ledger, config, run, lifecycle);
         let ((verdict, written), complaints) = relay::beside(stage, inbox, used).await;
         for complaint in complaints {
