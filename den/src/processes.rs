@@ -2,7 +2,8 @@
 //!
 //! They are found by what they carry: the task's id in their command line, in `DISBATCH_TASK_ID`, or in the name of
 //! the private folder that a warm runner and its guard are in while they have the task. So those of a runner that
-//! an earlier DEN started are found too, and a process number that was used again is not mistaken for them. A warm
+//! an earlier DEN started are found too, and a process number that was used again is not mistaken for them. A runner need not be in
+//! a folder for a task that is over in a moment: then it is the one that the task names, if it shows no other task. A warm
 //! plugin carries the number of its runner, and does no other's work: it is found when the runner is dead. Where tasks
 //! have control groups, what is in that of the task is found whatever it carries.
 //!
@@ -123,7 +124,8 @@ pub fn of_task(wanted: Wanted<'_>) -> Vec<Pid> {
     let marked = entries
         .filter_map(Result::ok)
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse::<i32>().ok()?, entry.path())))
-        .filter(|(pid, path)| !is_left_out(*pid) && belongs(path, &id, &marks, wanted.ours) && !is_dead(path))
+        .filter(|(pid, path)| !is_left_out(*pid) && !is_dead(path))
+        .filter(|(pid, path)| belongs(path, &id, &marks, wanted.ours) || is_silent_runner(*pid, path, wanted))
         .map(|(pid, _)| Pid::from_raw(pid));
     // Whatever they have made of their marks.
     let groups = wanted.ours.groups_of(wanted.task);
@@ -140,7 +142,10 @@ pub fn of_task(wanted: Wanted<'_>) -> Vec<Pid> {
 pub fn kill_runners(wanted: Wanted<'_>) -> usize {
     let processes = of_task(wanted);
     let id = wanted.task.to_string();
-    let runners = processes.iter().filter(|process| is_runner(&place(**process), &id, wanted.ours));
+    let runners = processes.iter().filter(|process| {
+        let place = place(**process);
+        is_runner(&place, &id, wanted.ours) || is_silent_runner(process.as_raw(), &place, wanted)
+    });
     kill_these(wanted.task, runners);
     processes.len()
 }
@@ -184,6 +189,28 @@ fn is_runner(process: &Path, id: &str, ours: &Ours) -> bool {
     line.program().starts_with(b"dtr")
         && (line.words().skip_while(|word| *word != b"--task").nth(1) == Some(id.as_bytes())
             || (line.words().any(|word| word == b"--link") && is_in_folder(process, id)))
+}
+
+/// Whether it is the runner that the task names, and in the folder of no task. It has this one then, which is short or was when the
+/// runner was stopped, or none any more: a runner whose DEN is gone ends when it has none. One of another living DEN is that DEN's.
+fn is_silent_runner(pid: i32, process: &Path, wanted: Wanted<'_>) -> bool {
+    if wanted.runner != Some(pid) || real_user(process) != Some(wanted.ours.own) {
+        return false;
+    }
+    let line = CommandLine::of(process);
+    let is_warm = line.program().starts_with(b"dtr") && line.words().any(|word| word == b"--link");
+    is_warm
+        && std::fs::read_link(process.join("cwd")).is_ok_and(|folder| folder == Path::new("/"))
+        && !is_anothers(process)
+}
+
+/// Whether the parent of a process is another DEN than this one.
+fn is_anothers(process: &Path) -> bool {
+    let Some(parent) = status_of(process, "PPid:").and_then(|parent| i32::try_from(parent).ok()) else {
+        return true;
+    };
+    let is_own = u32::try_from(parent).is_ok_and(|parent| parent == std::process::id());
+    !is_own && CommandLine::of(&place(Pid::from_raw(parent))).program() == b"den"
 }
 
 fn belongs(process: &Path, id: &str, marks: &[Option<String>], ours: &Ours) -> bool {
@@ -236,9 +263,14 @@ impl CommandLine {
 
 /// The user who has started a process, whatever rights it has got since. The name of the program need not be text.
 fn real_user(process: &Path) -> Option<u32> {
+    status_of(process, "Uid:")
+}
+
+/// The first number behind this word of a process's status.
+fn status_of(process: &Path, word: &str) -> Option<u32> {
     let status = std::fs::read(process.join("status")).ok()?;
     let status = String::from_utf8_lossy(&status);
-    status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
+    status.lines().find_map(|line| line.strip_prefix(word)?.split_ascii_whitespace().next()?.parse().ok())
 }
 
 /// Whether only its exit status is left of a process.
@@ -382,6 +414,55 @@ mod tests {
         assert_eq!(kill_all(wanted), 1);
         plugin.wait().unwrap();
         assert_eq!(kill_all(wanted), 0);
+    }
+
+    #[test]
+    fn a_runner_in_no_folder_is_that_of_the_task_that_names_it() {
+        let task = TaskId(ObjectId::new());
+        let runner = |word: &str, folder: &Path| {
+            let mut command = Command::new("/bin/sh");
+            command.arg0("dtr").args(["-c", "read x", word, "0"]).stdin(Stdio::piped()).current_dir(folder);
+            begun(command.spawn().unwrap())
+        };
+        let (ours, elsewhere) = (ours(), tempfile::tempdir().unwrap());
+        let wanted =
+            |child: &Child| Wanted { runner: Some(pid_of(child).as_raw()), ..Wanted::of(task, &ours) };
+        let (warm, other) = (runner("--link", Path::new("/")), runner("--task", Path::new("/")));
+        let away = runner("--link", elsewhere.path());
+        assert_eq!(of_task(wanted(&warm)), [pid_of(&warm)]);
+        assert!(of_task(Wanted { except: &[warm.id()], ..wanted(&warm) }).is_empty(), "it has another task");
+        assert!(of_task(Wanted::of(task, &ours)).is_empty(), "the task does not name it");
+        for others in [&other, &away] {
+            assert!(of_task(wanted(others)).is_empty(), "it works on something else");
+        }
+        assert_eq!(kill_runners(wanted(&warm)), 1);
+        let mut warm = warm;
+        assert!(!warm.wait().unwrap().success());
+        end(other);
+        end(away);
+    }
+
+    #[test]
+    fn a_runner_of_another_den_is_left_alone() {
+        let task = TaskId(ObjectId::new());
+        let script =
+            "import os; os.chdir('/'); os.execv('/bin/sh', ['dtr', '-c', 'sleep 1000; :', '--link', '0'])";
+        let mut den = Command::new("/bin/sh");
+        den.arg0("den").args(["-c", "python3 -c \"$0\" & echo $!; wait", script]).process_group(0);
+        let mut den = den.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(den.stdout.take().unwrap()), &mut line)
+            .unwrap();
+        let pid: i32 = line.trim().parse().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while CommandLine::of(&place(Pid::from_raw(pid))).program() != b"dtr" {
+            assert!(Instant::now() < deadline, "it has not become a runner");
+            std::thread::yield_now();
+        }
+        let ours = ours();
+        assert!(of_task(Wanted { runner: Some(pid), ..Wanted::of(task, &ours) }).is_empty());
+        nix::sys::signal::killpg(pid_of(&den), Signal::SIGKILL).unwrap();
+        den.wait().unwrap();
     }
 
     #[test]
