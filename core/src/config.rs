@@ -10,6 +10,7 @@ mod engines;
 mod exposure;
 mod hosts;
 mod increase;
+mod indexes;
 mod isolation;
 mod log;
 mod plugins;
@@ -32,6 +33,7 @@ pub use disbatch_values::relaxed;
 pub use engines::{ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, TenantNamespaces};
 pub use hosts::HostNames;
 pub use increase::Increase;
+pub use indexes::Indexes;
 pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs};
 pub use log::{Level, Log};
 pub use plugins::{AllowedPlugins, PluginEntry};
@@ -192,6 +194,9 @@ pub struct Config {
     /// How many of each queue it starts in a second at most.
     #[serde(default)]
     pub queue_increase: Option<Increase>,
+    /// Which indexes a DEN creates.
+    #[serde(default)]
+    pub indexes: Indexes,
     /// Keys in the file that nothing reads, by path.
     #[serde(skip)]
     pub unknown_keys: Vec<String>,

@@ -28,7 +28,7 @@ pub use error::{StoreError, WriteFailure};
 
 use crate::admission::Memory;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Role, Ssl};
+use crate::config::{Config, Indexes, Role, Ssl};
 use crate::counters::Counters;
 use crate::fair::Ledger;
 use crate::notebook::Notebook;
@@ -56,6 +56,7 @@ pub struct Store {
     pub(crate) groups: Arc<Notebook<Ledger>>,
     pub(crate) admission: Arc<Memory>,
     aside: Arc<aside::Memory>,
+    indexes: Indexes,
 }
 
 impl Store {
@@ -81,7 +82,8 @@ impl Store {
         };
         let (clock, groups) = (Arc::new(SystemClock), Arc::new(Notebook::of_daemon()));
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        Ok(Self { database, clock, counters, series, groups, admission, aside: Arc::default() })
+        let (aside, indexes) = (Arc::default(), config.indexes);
+        Ok(Self { database, clock, counters, series, groups, admission, aside, indexes })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
@@ -89,7 +91,8 @@ impl Store {
         let (counters, series) = (Counters::of_daemon(), Notebook::of_daemon());
         let groups = Arc::new(Notebook::of_daemon());
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        Self { database, clock, counters, series, groups, admission, aside: Arc::default() }
+        let (aside, indexes) = (Arc::default(), Indexes::default());
+        Self { database, clock, counters, series, groups, admission, aside, indexes }
     }
 
     /// Asks the server for a sign of life.

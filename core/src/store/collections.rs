@@ -178,6 +178,7 @@ fn is_of_a_family(name: &str) -> bool {
 const INDEX: &str = "createIndex";
 const FIND: &str = "find";
 const INSERT: &str = "insert";
+const LIST_INDEXES: &str = "listIndexes";
 const REMOVE: &str = "remove";
 const UPDATE: &str = "update";
 
@@ -196,8 +197,8 @@ collections! {
     TASKS = Collection::new("tasks", "tasks that are not archived")
         .source(Source::Without(secrets::FIELD))
         .indexed(indexes::of_tasks)
-        .den(&[INDEX, INSERT, REMOVE, UPDATE])
-        .web(&[INSERT, "listIndexes", REMOVE, UPDATE])
+        .den(&[INDEX, INSERT, LIST_INDEXES, REMOVE, UPDATE])
+        .web(&[INSERT, LIST_INDEXES, REMOVE, UPDATE])
         .runner(&[FIND, UPDATE])
         .balance(&[FIND]);
     /// The janitor archives and deletes by the policy of queues. A runner looks there for a result whose confirmation was

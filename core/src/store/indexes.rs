@@ -12,6 +12,7 @@ use mongodb::options::IndexOptions;
 
 use super::collections::{self, AUDIT};
 use super::{Store, StoreError};
+use crate::config::Indexes;
 
 pub(super) use declared::*;
 
@@ -25,6 +26,8 @@ pub(super) struct Index {
     keys: Document,
     /// Disbatch cannot do without it (Disbatch 4 design, Database Collections).
     essential: bool,
+    /// Only programs of Perl Disbatch ask by it.
+    for_perl: bool,
     unique: bool,
     /// Only documents that match this are in it.
     partial: Option<Document>,
@@ -36,12 +39,23 @@ pub(super) struct Index {
 impl Index {
     /// An index of ours.
     fn on(keys: Document) -> Self {
-        Self { keys, essential: false, unique: false, partial: None, sparse: false, expire: None }
+        let (essential, for_perl, unique, sparse) = (false, false, false, false);
+        Self { keys, essential, for_perl, unique, partial: None, sparse, expire: None }
     }
 
     /// One that Disbatch 4 has.
     fn of_disbatch(keys: Document) -> Self {
         Self { essential: true, ..Self::on(keys) }
+    }
+
+    /// One that Disbatch 4 has, and that no operation of ours asks by.
+    fn of_perl(keys: Document) -> Self {
+        Self { for_perl: true, ..Self::of_disbatch(keys) }
+    }
+
+    fn name(&self) -> String {
+        let fields: Vec<String> = self.keys.iter().map(|(field, order)| format!("{field}_{order}")).collect();
+        fields.join("_")
     }
 
     fn unique(self) -> Self {
@@ -130,7 +144,7 @@ impl Store {
         }
     }
 
-    /// Creates every index that is missing. One that the server refuses does not keep the others from being
+    /// Creates every index that is missing, of those that the configuration wants. None is removed. One that the server refuses does not keep the others from being
     /// created. Users that Perl Disbatch made have no right to those of collections that it does not know; what
     /// needs these does without.
     ///
@@ -143,7 +157,8 @@ impl Store {
         for essential in [true, false] {
             for collection in collections::ALL {
                 let indexes = collection.indexes();
-                let indexes = indexes.into_iter().filter(|index| index.essential == essential);
+                let is_due = |index: &Index| index.essential == essential && self.wants(index);
+                let indexes = indexes.into_iter().filter(is_due);
                 let indexes: Vec<IndexModel> = indexes.map(Index::model).collect();
                 if indexes.is_empty() {
                     continue;
@@ -160,7 +175,36 @@ impl Store {
                 }
             }
         }
+        self.log_superfluous().await?;
         refused.map_or(Ok(()), Err)
+    }
+
+    fn wants(&self, index: &Index) -> bool {
+        match self.indexes {
+            Indexes::Exact => true,
+            Indexes::Lean => !index.for_perl,
+        }
+    }
+
+    /// Says which indexes of tasks are there although the configuration leaves them out: a DEN may have created them under
+    /// another one, or a Perl DEN, and who else needs them is not for this one to decide.
+    async fn log_superfluous(&self) -> Result<(), StoreError> {
+        let left_out: Vec<String> =
+            of_tasks().iter().filter(|index| !self.wants(index)).map(Index::name).collect();
+        if left_out.is_empty() {
+            return Ok(());
+        }
+        match self.tasks().list_index_names().await.map_err(StoreError::from) {
+            Ok(there) => {
+                for index in left_out.iter().filter(|index| there.contains(index)) {
+                    tracing::info!(%index, "indexes is \"lean\", and an index of tasks that only Perl programs need is there: it stays until somebody drops it");
+                }
+                Ok(())
+            }
+            Err(error) if error.is_transient() => Err(error),
+            // Users of an older release have no right to list them. It is said for information only.
+            Err(_) => Ok(()),
+        }
     }
 
     /// The same for indexes of one collection one after the other, as one of them was refused. Returns why, if anything

@@ -43,8 +43,9 @@ impl Store {
         };
         let mut filter = claimable(queue);
         filter.insert("_id", self.not_left_alone(id));
-        // It is one of Perl's. It has each of the possible nodes in order; the server merges them as it reads.
-        let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": direction };
+        // It is one of Perl's. It has each of the possible nodes in order; the server merges them as it reads, backwards for the
+        // newest first. The other direction has an index of its own, which is not there where `indexes` is "lean".
+        let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
         let options = |hint| {
             FindOptions::builder()
                 .projection(doc! { "_id": 1 })

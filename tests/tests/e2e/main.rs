@@ -32,6 +32,7 @@ mod hostile;
 mod idle;
 mod imports;
 mod isolation;
+mod lean;
 mod leases;
 mod life;
 mod limits;

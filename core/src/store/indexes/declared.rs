@@ -22,9 +22,11 @@ const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
 /// which tasks are found is that of the index. The others hold the few tasks that are on their way, save two for pages.
 pub(in crate::store) fn of_tasks() -> Vec<Index> {
     let mut indexes = vec![
-        Index::of_disbatch(doc! { "node": 1, "status": 1, "queue": 1 }),
+        // The next one begins with it.
+        Index::of_perl(doc! { "node": 1, "status": 1, "queue": 1 }),
         Index::of_disbatch(doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 }),
-        Index::of_disbatch(doc! { "node": 1, "status": 1, "queue": 1, "_id": -1 }),
+        // The server reads the one before it backwards as well.
+        Index::of_perl(doc! { "node": 1, "status": 1, "queue": 1, "_id": -1 }),
         Index::of_disbatch(doc! { "queue": 1, "status": 1 }),
     ];
     indexes.extend(of_claims());
