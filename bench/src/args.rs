@@ -42,6 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "10000000")]
     pub grow: NonZeroU32,
 
+    /// How many tasks a queue has run before `drained` measures it again
+    #[arg(long, value_name = "N", default_value = "100000")]
+    pub drained: NonZeroU32,
+
     /// How many groups `shares` and `fair` have; each has its own number unless this is given
     #[arg(long, value_name = "N")]
     pub groups: Option<NonZeroU32>,

@@ -3,8 +3,11 @@
 
 pub mod contention;
 mod contest;
+mod cost;
+pub mod drained;
 pub mod engines;
 pub mod fair;
+pub mod fleet;
 pub mod footprint;
 pub mod gridfs;
 pub mod growth;
@@ -28,6 +31,8 @@ pub static ALL: &[Figure] = &[
     processes::FIGURE,
     warm::FIGURE,
     latency::FIGURE,
+    drained::FIGURE,
+    fleet::FIGURE,
     engines::FIGURE,
     queues::FIGURE,
     growth::FIGURE,

@@ -9,6 +9,7 @@ pub mod plugins;
 pub mod podman;
 pub mod processes;
 pub mod service;
+pub mod starts;
 pub mod web;
 
 use std::cell::{Cell, RefCell};
@@ -124,6 +125,7 @@ impl World {
             den: self.programs.den.clone(),
             uri,
             folder,
+            database: name.clone(),
             name,
             plugins: vec![plugins::own_folder(&self.folder)],
             engines: Value::Null,
@@ -136,16 +138,19 @@ impl World {
     /// The DCI does not start.
     pub async fn web(&self, figure: &str) -> anyhow::Result<Web> {
         let name = format!("bench_{figure}");
-        Box::pin(Web::start(&self.programs.dci, &self.server.uri(), &self.folder.join(&name), &name)).await
+        let database = (self.server.uri(), name.as_str());
+        let folder = self.folder.join(&name);
+        Box::pin(Web::start(&self.programs.dci, (&database.0, database.1), &folder, &[])).await
     }
 
-    /// A DCI that listens, for the database of a node.
+    /// A DCI that listens, for the database of a node, and has its plugins.
     ///
     /// # Errors
     /// The DCI does not start.
     pub async fn web_beside(&self, setup: &Setup) -> anyhow::Result<Web> {
         let folder = setup.folder.join("dci");
-        Box::pin(Web::start(&self.programs.dci, &setup.uri, &folder, &setup.name)).await
+        let database = (setup.uri.as_str(), setup.database.as_str());
+        Box::pin(Web::start(&self.programs.dci, database, &folder, &setup.plugins)).await
     }
 
     /// A Podman of the benchmark's own, which is started when it is first needed. Or why it cannot run containers here.
@@ -226,7 +231,9 @@ fn programs() -> anyhow::Result<Programs> {
         );
         Ok(path)
     };
-    for found_by_others in ["dtr", "disbatch-plugin-demo", "disbatch-container", "disbatch-http"] {
+    for found_by_others in
+        ["dtr", "disbatch-plugin-demo", "disbatch-plugin-shell", "disbatch-container", "disbatch-http"]
+    {
         beside(found_by_others)?;
     }
     Ok(Programs { dci: beside("dci")?, den: beside("den")?, starts: beside("disbatch-bench-plugin")? })

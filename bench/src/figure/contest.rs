@@ -12,6 +12,8 @@ pub enum Entrant {
     Floor,
     /// Disbatch.
     Ours,
+    /// Disbatch, by its plugin that runs a command.
+    Shell,
     /// Another system.
     Peer(&'static Peer),
 }
@@ -22,6 +24,7 @@ impl Entrant {
         match self {
             Self::Floor => "floor",
             Self::Ours => "disbatch",
+            Self::Shell => "disbatch_shell",
             Self::Peer(peer) => peer.key,
         }
     }
@@ -31,6 +34,7 @@ impl Entrant {
         match self {
             Self::Floor => "floor, bare processes",
             Self::Ours => "Disbatch",
+            Self::Shell => "Disbatch, Shell plugin",
             Self::Peer(peer) => peer.label,
         }
     }
@@ -111,6 +115,7 @@ mod tests {
         let mut results = Results::default();
         for (entrant, figure, width) in [
             (Entrant::Ours, "f", 8),
+            (Entrant::Shell, "f", 128),
             (Entrant::Floor, "f", 16),
             (Entrant::Ours, "g", 32),
             (Entrant::Ours, "f", 64),

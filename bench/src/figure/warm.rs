@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use crate::compare::{Finding, Goal};
 use crate::figure::contest::{Entrant, order, peer_drain, times, widths};
-use crate::figure::{Figure, Rounds, Turn};
+use crate::figure::{Figure, Rounds, Turn, cost};
 use crate::peer::{AGENDA, BULLMQ, BULLMQ_SANDBOXED, CELERY};
 use crate::results::{Results, Sample};
 use crate::statistics::rate;
@@ -38,17 +38,21 @@ const ENTRANTS: [Entrant; 5] = [
 /// processes, without limits, leases or private folders. Recorded on a 2-core machine; it is not measured here.
 const IDEAL_TASKS_PER_SECOND: f64 = 17_300.0;
 
+/// What DEN, runner and guard may use for a task.
+const NODE_MICROSECONDS: f64 = 80.0;
+
 async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     let tasks = turn.args.tasks_or(20_000);
     let mut samples = Vec::new();
     for width in turn.args.widths_or(&[64]) {
         for entrant in order(&ENTRANTS, turn.round) {
             turn.begin(&format!("{NAME}: {}, {width} wide", entrant.label()));
-            let sample = match entrant {
-                Entrant::Peer(peer) => peer_drain(turn, NAME, peer, (tasks / 5, width)).await,
-                Entrant::Ours | Entrant::Floor => ours(turn, tasks, width).await?,
+            let new = match entrant {
+                Entrant::Peer(peer) => {
+                    peer_drain(turn, NAME, peer, (tasks / 5, width)).await.into_iter().collect()
+                }
+                Entrant::Ours | Entrant::Shell | Entrant::Floor => ours(turn, tasks, width).await?,
             };
-            let new: Vec<Sample> = sample.into_iter().collect();
             turn.end(&new);
             samples.extend(new);
         }
@@ -56,17 +60,18 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-async fn ours(turn: Turn<'_>, tasks: u32, width: u32) -> anyhow::Result<Option<Sample>> {
+async fn ours(turn: Turn<'_>, tasks: u32, width: u32) -> anyhow::Result<Vec<Sample>> {
     let node = turn.world.node(NAME).await?;
     let plan = Plan { plugin: WARM, params: doc! { "noreport": true }, tasks, width };
     let drained = node.finish(async |node| drain(node, &plan, turn.progress).await).await?;
-    Ok(rate(tasks, drained.seconds).map(|speed| Entrant::Ours.series(NAME, width).sample(speed)))
+    let speed = rate(tasks, drained.seconds).map(|speed| Entrant::Ours.series(NAME, width).sample(speed));
+    Ok(speed.into_iter().chain(cost::samples(NAME, (tasks, width), drained.cpu)).collect())
 }
 
 fn goal(entrant: Entrant) -> Option<Goal> {
     match entrant {
         Entrant::Peer(peer) if peer.key == BULLMQ_SANDBOXED.key => Some(Goal::MoreThan(1.0)),
-        Entrant::Ours | Entrant::Floor | Entrant::Peer(_) => None,
+        Entrant::Ours | Entrant::Shell | Entrant::Floor | Entrant::Peer(_) => None,
     }
 }
 
@@ -85,6 +90,7 @@ fn findings(results: &Results) -> Vec<Finding> {
         ));
         let others = ENTRANTS.into_iter().filter(|entrant| !matches!(entrant, Entrant::Ours));
         findings.extend(others.map(|other| times(results, NAME, (other, width), goal(other))));
+        findings.push(cost::finding(results, NAME, width, NODE_MICROSECONDS));
     }
     findings
 }

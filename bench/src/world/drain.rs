@@ -12,6 +12,7 @@ use mongodb::Collection;
 use tokio::time::{Instant, interval, sleep};
 
 use super::node::Node;
+use super::processes::{Cpu, server_pid};
 use crate::progress::Progress;
 use crate::statistics::rate;
 
@@ -25,7 +26,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 const STALLED_AFTER: Duration = Duration::from_secs(120);
 
 /// How long the tasks wait before they are released, so that the DEN is idle again.
-const REST: Duration = Duration::from_secs(1);
+pub const REST: Duration = Duration::from_secs(1);
 
 /// What to drain.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub struct Drained {
     pub seconds: f64,
     /// When each task ended, in milliseconds, in order; without those that made the node warm.
     pub ends: Vec<i64>,
+    /// What the node and the server have used for it.
+    pub cpu: Cpu,
 }
 
 /// Makes the node warm with twice as many tasks as run at once, then drains as planned.
@@ -72,6 +75,19 @@ pub struct Ready {
 /// A task does not succeed, the DEN ends, or nothing moves any more.
 pub async fn prepare(node: &mut Node, plan: &Plan<'_>, progress: &Progress) -> anyhow::Result<Ready> {
     let queue = node.create_queue(plan.plugin, 0).await?;
+    prepare_in(node, queue, plan, progress).await
+}
+
+/// The same in a queue that is there, and lets no task run now.
+///
+/// # Errors
+/// As [`prepare`].
+pub async fn prepare_in(
+    node: &mut Node,
+    queue: QueueId,
+    plan: &Plan<'_>,
+    progress: &Progress,
+) -> anyhow::Result<Ready> {
     let first = Plan { tasks: plan.width * 2, ..plan.clone() };
     let ready = submit(node, queue, &first).await?;
     release(node, ready, &first, progress).await?;
@@ -104,11 +120,14 @@ pub async fn release(
 ) -> anyhow::Result<Drained> {
     let Ready { queue, first, last } = ready;
     let tasks: Collection<Document> = node.database.collection("tasks");
+    let mongod = server_pid(&node.database).await?;
+    let before = Cpu::of(node.pid(), mongod)?;
     let begun = Instant::now();
     node.set_threads(queue, plan.width).await?;
     wait_until_drained(node, (&tasks, queue, last.0), progress).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    Ok(Drained { seconds, ends: ends(&tasks, &first, plan.tasks).await? })
+    let cpu = Cpu::of(node.pid(), mongod)?.since(before);
+    Ok(Drained { seconds, ends: ends(&tasks, &first, plan.tasks).await?, cpu })
 }
 
 /// Looks at the task that was submitted last, which costs next to nothing, and then for any that is left: to find

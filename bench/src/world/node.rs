@@ -6,9 +6,10 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use disbatch_core::config::{Config, Role};
 use disbatch_core::model::{QueueId, Selector};
+use disbatch_core::node::NodeChange;
 use disbatch_core::queue::new_queue_id;
 use disbatch_core::store::Store;
 use disbatch_mongod::watchdog::Watchdog;
@@ -34,6 +35,7 @@ pub struct Node {
     pub store: Store,
     /// Everything else.
     pub database: Database,
+    name: String,
     child: Child,
     pid: Pid,
     watchdog: Watchdog,
@@ -49,8 +51,10 @@ pub struct Setup {
     pub uri: String,
     /// Where its configuration and its log are.
     pub folder: PathBuf,
-    /// The name of the node, and of its database.
+    /// The name of the node.
     pub name: String,
+    /// Its database.
+    pub database: String,
     /// The folders of the plugins.
     pub plugins: Vec<PathBuf>,
     /// The key `engines` of its configuration. Null: it is left out.
@@ -58,16 +62,16 @@ pub struct Setup {
 }
 
 impl Node {
-    /// Starts a DEN on a database of its own, and waits until it is at work.
+    /// Starts a DEN, and waits until it is at work.
     ///
     /// # Errors
     /// It does not start.
     pub async fn start(setup: &Setup) -> anyhow::Result<Self> {
-        let Setup { den, uri, folder, name, plugins, engines } = setup;
+        let Setup { den, uri, folder, name, database, plugins, engines } = setup;
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let (path, log) = (folder.join("config.json"), folder.join("den.log"));
         let config = |uri: &str| {
-            let mut config = json!({ "mongohost": uri, "database": name, "plugin_dirs": plugins });
+            let mut config = json!({ "mongohost": uri, "database": database, "plugin_dirs": plugins });
             if !engines.is_null() {
                 config["engines"] = engines.clone();
             }
@@ -77,7 +81,7 @@ impl Node {
         let own = folder.join("bench.json");
         fs::write(&own, config(&own_uri(uri)).to_string())?;
         let store = Store::connect(&Config::load(&own)?, Role::Disbatchd).await?;
-        let database = Client::with_uri_str(own_uri(uri)).await?.database(name);
+        let database = Client::with_uri_str(own_uri(uri)).await?.database(database);
         let child = Command::new(den)
             .arg("--config")
             .arg(&path)
@@ -91,7 +95,8 @@ impl Node {
         let id = child.id().context("the DEN ended at once")?;
         let watchdog =
             Watchdog::start(id, path.as_os_str(), None).context("cannot start sh to watch the DEN")?;
-        let mut node = Self { store, database, child, pid: Pid::from_raw(i32::try_from(id)?), watchdog, log };
+        let (name, pid) = (name.clone(), Pid::from_raw(i32::try_from(id)?));
+        let mut node = Self { store, database, name, child, pid, watchdog, log };
         match node.wait_until_ready().await {
             Ok(()) => Ok(node),
             Err(error) => Err(node.explain(&error)),
@@ -107,7 +112,7 @@ impl Node {
     async fn wait_until_ready(&mut self) -> anyhow::Result<()> {
         let nodes = self.database.collection::<Document>("nodes");
         let (begun, mut look) = (Instant::now(), interval(LOOK_EVERY));
-        while nodes.find_one(doc! {}).await?.is_none() {
+        while nodes.find_one(doc! { "node": &self.name }).await?.is_none() {
             self.check_alive()?;
             ensure!(begun.elapsed() < DEADLINE, "the DEN is not at work after {} s", DEADLINE.as_secs());
             look.tick().await;
@@ -132,6 +137,16 @@ impl Node {
     /// The database cannot be reached.
     pub async fn set_threads(&self, queue: QueueId, threads: u32) -> anyhow::Result<()> {
         self.store.update_queue(&Selector::Id(queue.0), doc! { "threads": i64::from(threads) }).await?;
+        Ok(())
+    }
+
+    /// How many tasks this node may run at once. It has heard of it within a second.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    pub async fn set_maxthreads(&self, most: u32) -> anyhow::Result<()> {
+        let change = NodeChange { maxthreads: Some(Bson::Int64(most.into())), ..NodeChange::default() };
+        self.store.update_node(&Selector::Name(self.name.clone()), change).await?.context("no such node")?;
         Ok(())
     }
 
@@ -189,15 +204,25 @@ impl Node {
         anyhow!("{error:#}\nThe end of the DEN's log:\n{last}")
     }
 
+    /// Ends the DEN in order. The database stays, with the nodes that use it.
+    ///
+    /// # Errors
+    /// It does not end as it should.
+    pub async fn leave(mut self) -> anyhow::Result<()> {
+        let status = self.end().await?;
+        self.watchdog.release();
+        ensure!(status.success(), "the DEN ended with {status}");
+        Ok(())
+    }
+
     /// Ends the DEN in order, and drops the database.
     ///
     /// # Errors
     /// It does not end as it should.
-    async fn stop(mut self) -> anyhow::Result<()> {
-        let status = self.end().await?;
-        self.watchdog.release();
-        self.database.drop().await?;
-        ensure!(status.success(), "the DEN ended with {status}");
-        Ok(())
+    async fn stop(self) -> anyhow::Result<()> {
+        let database = self.database.clone();
+        let left = self.leave().await;
+        database.drop().await?;
+        left
     }
 }

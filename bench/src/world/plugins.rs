@@ -37,6 +37,9 @@ pub const CONTAINER: &str = "Bench::Container";
 /// The web service at the address that a task names.
 pub const HTTP: &str = "Bench::Http";
 
+/// The shipped plugin that runs `params.command`.
+pub const SHELL: &str = "Disbatch::Plugin::Shell";
+
 /// The program of [`TRUE`].
 pub const TRUE_PROGRAM: &str = "/bin/true";
 

@@ -50,6 +50,66 @@ impl Family {
     }
 }
 
+/// The CPU time that a node and its server have used so far, in seconds, by who has used it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Cpu {
+    /// The DEN.
+    pub den: f64,
+    /// Its runners, with all of the families of those that have ended.
+    pub runners: f64,
+    /// Their guards, with the plugins of those that have ended.
+    pub guards: f64,
+    /// Plugins, and what they have started, as far as it was waited for.
+    pub plugins: f64,
+    /// The server.
+    pub mongod: f64,
+}
+
+impl Cpu {
+    /// That of the DEN and of the server with these process ids. Each number may be a hundredth of a second too low for each
+    /// process that lives.
+    ///
+    /// # Errors
+    /// There is no `/proc`, or the server has ended.
+    pub fn of(den: i32, mongod: i32) -> anyhow::Result<Self> {
+        let all = Stat::of_all()?;
+        Ok(Self { mongod: cpu_seconds(mongod).context("mongod has ended")?, ..Self::of_family(&all, den) })
+    }
+
+    fn of_family(all: &BTreeMap<i32, Stat>, den: i32) -> Self {
+        let below = |parents: &[i32]| -> Vec<i32> {
+            all.iter().filter(|(_, stat)| parents.contains(&stat.parent)).map(|(pid, _)| *pid).collect()
+        };
+        let sum = |pids: &[i32], ticks: fn(&Stat) -> u32| {
+            let ticks: u32 = pids.iter().filter_map(|pid| all.get(pid)).map(ticks).sum();
+            f64::from(ticks) / TICKS_PER_SECOND
+        };
+        let (own, of_ended) = (|stat: &Stat| stat.ticks, |stat: &Stat| stat.of_ended);
+        let runners = below(&[den]);
+        let guards = below(&runners);
+        let plugins = f64::from(ticks_of_families(all, &below(&guards))) / TICKS_PER_SECOND;
+        Self {
+            den: sum(&[den], own),
+            runners: sum(&runners, own) + sum(&[den], of_ended),
+            guards: sum(&guards, own) + sum(&runners, of_ended),
+            plugins: plugins + sum(&guards, of_ended),
+            mongod: 0.0,
+        }
+    }
+
+    /// What was used since then.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            den: self.den - before.den,
+            runners: self.runners - before.runners,
+            guards: self.guards - before.guards,
+            plugins: self.plugins - before.plugins,
+            mongod: self.mongod - before.mongod,
+        }
+    }
+}
+
 /// What some processes occupy together. Those that have ended occupy nothing.
 pub fn memory(pids: &[i32]) -> Memory {
     let each = pids.iter().filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok());
@@ -170,6 +230,24 @@ mod tests {
         assert_eq!(ticks_of_families(&all, &[2]), 1 + 2 + 4 + 8 + 16);
         assert_eq!(ticks_of_families(&all, &[3, 5]), 4 + 8 + 16 + 32 + 64);
         assert_eq!(ticks_of_families(&all, &[9]), 0);
+    }
+
+    #[test]
+    fn cpu_time_is_told_by_who_has_used_it() {
+        let stat = |parent: i32, ticks: u32, of_ended: u32| Stat { parent, ticks, of_ended };
+        let all = BTreeMap::from([
+            (1, stat(0, 9_000, 9_000)),
+            (2, stat(1, 100, 0)),
+            (3, stat(2, 200, 0)),
+            (4, stat(2, 200, 300)),
+            (5, stat(3, 400, 1_000)),
+            (6, stat(4, 500, 0)),
+            (7, stat(6, 2_000, 10)),
+            (8, stat(7, 90, 0)),
+        ]);
+        let used = Cpu::of_family(&all, 2);
+        assert_eq!(used, Cpu { den: 1.0, runners: 4.0, guards: 12.0, plugins: 31.0, mongod: 0.0 });
+        assert_eq!(used.since(used), Cpu::default());
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! One DCI process with a database of its own.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use disbatch_core::config::{Config, Role};
+use disbatch_core::model::QueueId;
 use disbatch_core::store::Store;
 use disbatch_mongod::watchdog::Watchdog;
 use mongodb::{Client, Database};
-use serde_json::Value;
+use reqwest::header::CONTENT_TYPE;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::time::timeout;
@@ -28,19 +30,30 @@ pub struct Web {
     watchdog: Watchdog,
     url: String,
     http: reqwest::Client,
+    /// What it shows with each request, if it has to show anything.
+    token: Option<String>,
     /// Where it writes its log, which has to be kept open.
     _log: Lines<BufReader<ChildStderr>>,
 }
 
 impl Web {
-    /// Starts a DCI for the database `name` on a free port.
+    /// Starts a DCI for the database `name` on a free port, which knows the plugins of these folders.
     ///
     /// # Errors
     /// It does not start.
-    pub async fn start(dci: &Path, uri: &str, folder: &Path, name: &str) -> anyhow::Result<Self> {
+    pub async fn start(
+        dci: &Path,
+        (uri, name): (&str, &str),
+        folder: &Path,
+        plugins: &[PathBuf],
+    ) -> anyhow::Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let path = folder.join("config.json");
-        let config = serde_json::json!({ "mongohost": uri, "database": name, "plugins": [] });
+        let mut config = json!({ "mongohost": uri, "database": name });
+        match plugins {
+            [] => config["plugins"] = json!([]),
+            folders => config["plugin_dirs"] = json!(folders),
+        }
         fs::write(&path, config.to_string())?;
         let store = Store::connect(&Config::load(&path)?, Role::DisbatchWeb).await?;
         let database = Client::with_uri_str(uri).await?.database(name);
@@ -64,7 +77,12 @@ impl Web {
         // Fails when a provider is installed already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().build()?;
-        Ok(Self { store, database, child, watchdog, url, http, _log: log })
+        Ok(Self { store, database, child, watchdog, url, http, token: None, _log: log })
+    }
+
+    /// From now on asks as the bearer of this token.
+    pub fn show(&mut self, token: String) {
+        self.token = Some(token);
     }
 
     /// Its address.
@@ -92,6 +110,25 @@ impl Web {
     /// It is none.
     pub async fn post(&self, path: &str) -> anyhow::Result<()> {
         self.http.post(format!("{}{path}", self.url)).send().await?.error_for_status()?;
+        Ok(())
+    }
+
+    /// Submits a task over a connection that is kept. It has a parameter, as the API takes none without.
+    ///
+    /// # Errors
+    /// It is refused.
+    pub async fn submit(&self, queue: QueueId) -> anyhow::Result<()> {
+        let body = json!({ "queue": queue.to_string(), "params": [{ "n": 1 }] }).to_string();
+        let request = self.http.post(format!("{}/tasks", self.url)).header(CONTENT_TYPE, "application/json");
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let answer = request.body(body).send().await?;
+        let status = answer.status();
+        // Read to its end, or its connection would not be used again.
+        let text = answer.text().await?;
+        ensure!(status.is_success(), "POST /tasks: {status}: {text}");
         Ok(())
     }
 
