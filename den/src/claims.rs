@@ -23,7 +23,7 @@ use disbatch_core::task::{Claim, Claimant, Slot};
 
 use crate::boot_time::boot_time;
 use crate::launch::Known;
-use crate::limits::{HEARD_WITHIN, Seen};
+use crate::limits::{HEARD_WITHIN, Seen, TOO_OLD};
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
 use crate::scheduled::OfSchedule;
@@ -257,8 +257,9 @@ impl Node {
         self.uncertain = true;
         let looks = self.store.look_at_queues(&ids).await?;
         self.note(&looks, &batch);
+        let is_late = self.queues.read_at().is_none_or(|read| read.elapsed() >= TOO_OLD);
         for id in ids {
-            let look = looks.get(&id);
+            let look = looks.get(&id).filter(|_| !is_late);
             let over = look.map_or(u64::MAX, |look| look.running.saturating_sub(look.queue.claim_limit()));
             let mut back = 0;
             if let Some(look) = look.filter(|look| !look.groups.is_empty()) {

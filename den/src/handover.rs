@@ -6,6 +6,7 @@
 //! queues that are taken in their order come here; all else is claimed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,19 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::Queued;
 use tokio::sync::mpsc;
 
+use crate::boot_time::boot_time;
 use crate::launch::Known;
 use crate::node::Node;
 use crate::runner::Event;
 
-/// How long after its queue was read a task may be started. A change of the queue holds for all starts a second later.
-const GOOD_FOR: Duration = Duration::from_millis(800);
+/// How long after its queue was read a task may be taken to be started. A change of the queue holds for all starts a second later.
+const GOOD_FOR: Duration = Duration::from_millis(600);
+
+/// How long its start may take after that, until its runner is told.
+const ON_ITS_WAY: Duration = Duration::from_millis(400);
 
 /// Queues are read again after so long while slots are handed over.
-const READ_AGAIN: Duration = Duration::from_millis(400);
+const READ_AGAIN: Duration = Duration::from_millis(300);
 
 /// A queue without further tasks is read again after so long.
 const AFTER_NOTHING: Duration = Duration::from_millis(50);
@@ -48,7 +53,10 @@ pub struct Next {
 #[derive(Debug)]
 struct Stock {
     tasks: VecDeque<Next>,
-    until: Instant,
+    /// By [`boot_time`], which goes on while the host sleeps.
+    until: Duration,
+    /// There are so many slots.
+    threads: u64,
     /// Fewer than these are to be told of.
     low: usize,
     /// How many starts were sent since it was asked, and how many of them found their tasks taken.
@@ -71,25 +79,62 @@ struct Stand {
 #[derive(Debug, Clone)]
 pub struct Handover {
     queues: Arc<Mutex<HashMap<QueueId, Stock>>>,
+    under_way: Arc<AtomicUsize>,
     events: mpsc::UnboundedSender<Event>,
+}
+
+/// A task that was taken from here, of which it is not known yet whether it was started and its runner told.
+#[derive(Debug)]
+pub struct UnderWay {
+    until: Duration,
+    count: Arc<AtomicUsize>,
+}
+
+impl UnderWay {
+    fn new(until: Duration, count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Self { until, count: Arc::clone(count) }
+    }
+
+    /// Whether its runner may still be told. A start that was long on its way may have been made by settings that do not hold any more.
+    pub fn is_in_time(&self) -> bool {
+        boot_time() < self.until
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Handover {
     /// Nothing yet. Where there are few tasks left is told to `events`.
     pub fn new(events: mpsc::UnboundedSender<Event>) -> Self {
-        Self { queues: Arc::default(), events }
+        Self { queues: Arc::default(), under_way: Arc::default(), events }
     }
 
-    /// The task that has the next slot of `queue`, if there is one.
-    pub fn take(&self, queue: QueueId, now: Instant) -> Option<Next> {
+    /// The task that may have the slot `slot` of `queue`, if there is one. Until it is known what became of that, the returned guard is
+    /// to be kept.
+    pub fn take(&self, queue: QueueId, slot: u64) -> Option<(Next, UnderWay)> {
         let mut queues = self.lock();
-        let stock = queues.get_mut(&queue).filter(|stock| now < stock.until)?;
+        let stock = queues.get_mut(&queue)?;
+        // A slot above a limit that was lowered is given up.
+        if boot_time() >= stock.until || slot >= stock.threads {
+            return None;
+        }
         let next = stock.tasks.pop_front()?;
         stock.tried += 1;
+        let under_way = UnderWay::new(stock.until + ON_ITS_WAY, &self.under_way);
         if stock.tasks.len() + 1 == stock.low {
             let _ending = self.events.send(Event::FewAhead);
         }
-        Some(next)
+        Some((next, under_way))
+    }
+
+    /// Whether it is not known yet what became of a task that was taken.
+    pub fn is_under_way(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) > 0
     }
 
     /// One that was taken was somebody else's.
@@ -107,10 +152,10 @@ impl Handover {
     }
 
     /// What there is to know of a queue before tasks of it are read.
-    fn stand(&self, queue: QueueId, until: Instant) -> Stand {
+    fn stand(&self, queue: &Queue, until: Duration) -> Stand {
         let mut queues = self.lock();
-        let Some(stock) = queues.get_mut(&queue) else { return Stand::default() };
-        stock.until = until;
+        let Some(stock) = queues.get_mut(&queue.id) else { return Stand::default() };
+        (stock.until, stock.threads) = (until, queue.claim_limit());
         Stand {
             known: stock.tasks.iter().map(|next| next.queued.task).collect(),
             met: (std::mem::take(&mut stock.tried), std::mem::take(&mut stock.lost)),
@@ -118,12 +163,13 @@ impl Handover {
         }
     }
 
-    fn add(&self, queue: QueueId, tasks: Vec<Next>, (until, low): (Instant, usize)) {
+    fn add(&self, queue: &Queue, tasks: Vec<Next>, (until, low): (Duration, usize)) {
         let rests = tasks.is_empty().then(|| Instant::now() + AFTER_NOTHING);
         let mut queues = self.lock();
-        let stock = queues.entry(queue).or_insert_with(|| Stock {
+        let stock = queues.entry(queue.id).or_insert_with(|| Stock {
             tasks: VecDeque::new(),
             until,
+            threads: queue.claim_limit(),
             low,
             tried: 0,
             lost: 0,
@@ -155,7 +201,8 @@ impl Node {
         }
         self.look_at_others(running.keys().copied().collect()).await?;
         let served = self.served().await?;
-        let until = self.queues.read_at().map_or_else(Instant::now, |read| read + GOOD_FOR);
+        let age = self.queues.read_at().map_or(GOOD_FOR, |read| read.elapsed());
+        let until = boot_time() + GOOD_FOR.saturating_sub(age);
         let eligible: Vec<&Queue> = served
             .iter()
             .filter(|queue| running.contains_key(&queue.id) && self.hands_over(queue, &served))
@@ -164,7 +211,7 @@ impl Node {
         for queue in eligible {
             let Some(running) = running.get(&queue.id) else { continue };
             let target = (running * EACH).clamp(FEWEST, MOST);
-            let Stand { known, met, rests } = self.launcher.handover().stand(queue.id, until);
+            let Stand { known, met, rests } = self.launcher.handover().stand(queue, until);
             if met.1 > 0 {
                 self.ahead.met_others(queue.id, met);
             }
@@ -182,7 +229,7 @@ impl Node {
                 Next { queued, known: Known { queue: document.clone(), schedule: Ok(None), workers } }
             };
             let tasks = tasks.into_iter().map(next).collect();
-            self.launcher.handover().add(queue.id, tasks, (until, low));
+            self.launcher.handover().add(queue, tasks, (until, low));
         }
         Ok(())
     }

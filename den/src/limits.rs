@@ -16,7 +16,11 @@ use disbatch_core::model::{Policy, Queue, QueueId};
 pub const HEARD_WITHIN: Duration = Duration::from_secs(1);
 
 /// So long after a lower limit is heard of, everybody else has heard of it and has been seen since.
-const SETTLES_IN: Duration = Duration::from_secs(3);
+const SETTLES_IN: Duration = Duration::from_secs(10);
+
+/// By settings that were read longer ago than this nothing is started, counted or not: it would have to be made, and seen by others, while
+/// these count.
+pub const TOO_OLD: Duration = Duration::from_secs(8);
 
 /// What is known of limits.
 #[derive(Debug, Default)]
@@ -72,6 +76,11 @@ impl Limits {
         self.strangers == Some(false)
     }
 
+    /// A queue has changed, whatever it is like when it is read.
+    pub fn changed(&mut self, now: Instant) {
+        self.queues.values_mut().for_each(|known| known.lowered = now);
+    }
+
     /// These are the queues now. Returns whether a limit is lower than before, or new.
     pub fn heard(&mut self, queues: &[Queue], now: Instant) -> bool {
         self.queues.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
@@ -123,11 +132,14 @@ mod tests {
         assert!(count(&limits, begun + second * 2));
         limits.heard(&[queue(5)], begun + second * 2);
         assert!(!count(&limits, begun + SETTLES_IN), "it is the same");
-        limits.heard(&[queue(7)], begun + second * 8);
-        assert!(!count(&limits, begun + second * 8), "slots are enough for a higher one");
-        limits.heard(&[queue(6)], begun + second * 9);
-        assert!(count(&limits, begun + second * 11));
-        assert!(!count(&limits, begun + second * 9 + SETTLES_IN));
+        let later = begun + SETTLES_IN * 2;
+        limits.heard(&[queue(7)], later);
+        assert!(!count(&limits, later), "slots are enough for a higher one");
+        limits.heard(&[queue(6)], later + second);
+        assert!(count(&limits, later + second * 2));
+        assert!(!count(&limits, later + second + SETTLES_IN));
+        limits.changed(later + SETTLES_IN * 2);
+        assert!(count(&limits, later + SETTLES_IN * 2 + second), "it may have been lower for a moment");
     }
 
     #[test]

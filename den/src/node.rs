@@ -219,9 +219,7 @@ impl Node {
             event = self.events.recv() => self.take(event),
             () = self.hints.noticed() => {}
         }
-        while let Ok(event) = self.events.try_recv() {
-            self.take(Some(event));
-        }
+        self.take_all();
     }
 
     /// Notes what has become of a runner.
@@ -339,12 +337,7 @@ impl Node {
         while let Some(claim) = self.refused.pop() {
             self.give_back(claim, "its runner was about to end").await?;
         }
-        while let Some(claim) = self.untold.last() {
-            self.store.unclaim_task(claim, "its runner was not told of it").await?;
-            let queue = claim.queue;
-            self.untold.pop();
-            self.put_back(queue);
-        }
+        self.give_back_untold().await?;
         if self.uncertain {
             let why = "its DEN could not tell whether it had claimed it";
             let (held, ready) = (self.launcher.tasks(), self.launcher.ready());
@@ -360,6 +353,24 @@ impl Node {
         Ok(())
     }
 
+    /// Gives back tasks that were started, or may have been, and of which no runner was told.
+    async fn give_back_untold(&mut self) -> Result<(), StoreError> {
+        while let Some(claim) = self.untold.last() {
+            self.store.unclaim_task(claim, "its runner was not told of it").await?;
+            let queue = claim.queue;
+            self.untold.pop();
+            self.put_back(queue);
+        }
+        Ok(())
+    }
+
+    /// Takes note of what has become of runners up to now.
+    fn take_all(&mut self) {
+        while let Ok(event) = self.events.try_recv() {
+            self.take(Some(event));
+        }
+    }
+
     /// Does what hints tell, save claiming.
     async fn follow_news(&mut self) -> Result<(), StoreError> {
         if std::mem::take(&mut self.news.attention) {
@@ -367,6 +378,10 @@ impl Node {
         }
         if self.news.queues_changed {
             self.end_handover(|_| true);
+            // It may have been changed back by the time it is read.
+            self.limits.changed(Instant::now());
+            self.sharing.look_again();
+            self.pace.hurry();
             self.queues.changed();
             self.workers.changed();
         }

@@ -23,7 +23,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::handover::Handover;
+use crate::handover::{Handover, UnderWay};
 use crate::launch::Hold;
 use crate::scheduled::OfSchedule;
 use crate::scribe::{Outcome, Scribe};
@@ -154,7 +154,7 @@ enum Mail {
         /// The assignment.
         of: i64,
         end: Outcome,
-        next: Box<Work>,
+        next: (Box<Work>, UnderWay),
         start: Option<Result<Written, String>>,
     },
     /// A question of the runner has been dealt with.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
 
 use super::Ahead;
 use super::Waiting;
@@ -248,18 +249,40 @@ impl Store {
         (except, ready): (&[TaskId], &[u32]),
         why: &str,
     ) -> Result<u64, StoreError> {
+        let untold = self.give_back_untold((node, instance), (except, ready), why).await?;
         let mut filter = doc! { "node": node, "status": Status::Claimed };
-        if !ready.is_empty() {
-            let ready: Vec<i64> = ready.iter().map(|pid| i64::from(*pid)).collect();
-            let untold = doc! {
-                "status": Status::Running, "instance": instance, "pid": { "$in": ready }, DETACHED: attached(),
-            };
-            filter = doc! { "node": node, "$or": [{ "status": Status::Claimed }, untold] };
-        }
         if !except.is_empty() {
             filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
         }
-        self.move_all(filter, &given_back(self, why), Status::Queued).await
+        Ok(untold + self.move_all(filter, &given_back(self, why), Status::Queued).await?)
+    }
+
+    /// Gives back the tasks that were started for runners which have none. Each by its own attempt and time: a repetition that arrives late
+    /// finds no later start of it.
+    async fn give_back_untold(
+        &self,
+        (node, instance): (&NodeName, &str),
+        (except, ready): (&[TaskId], &[u32]),
+        why: &str,
+    ) -> Result<u64, StoreError> {
+        if ready.is_empty() {
+            return Ok(0);
+        }
+        let ready: Vec<i64> = ready.iter().map(|pid| i64::from(*pid)).collect();
+        let ours = doc! {
+            "node": node, "status": Status::Running, "instance": instance, "pid": { "$in": ready },
+            DETACHED: attached(),
+        };
+        let fence = doc! { "node": 1, "status": 1, "instance": 1, "attempt": 1, "mtime": 1 };
+        let found = self.tasks().find(ours).projection(fence).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let is_told =
+            |task: &&Document| task.get_object_id("_id").is_ok_and(|id| except.contains(&TaskId(id)));
+        let mut given = 0;
+        for task in found.iter().filter(|task| !is_told(task)) {
+            given += self.move_all(task.clone(), &given_back(self, why), Status::Queued).await?;
+        }
+        Ok(given)
     }
 
     /// How many tasks `node` has claimed or running, save those in `except` and those that web services work on.

@@ -183,6 +183,7 @@ impl Take {
         task.status == Status::Running
             && task.node.as_ref() == Some(&Bson::from(&self.node))
             && task.instance() == Some(self.instance.as_str())
+            && task.pid() == i32::try_from(self.pid).ok()
             && task.attempt() == Some(i64::from(FIRST))
             && task.mtime.as_ref().is_some_and(|mtime| mtime.0 == Bson::DateTime(self.at))
     }

@@ -224,7 +224,9 @@ impl Try {
             claimant.lease.map_or_else(|| Bson::from("$$REMOVE"), |lease| server_time_in(lease).into());
         let transition = match self.slot.runner {
             None => Transition::to(Status::Claimed, now),
-            Some(pid) => started_by(Transition::to(Status::Running, now), now, pid),
+            Some(pid) => {
+                started_by(Transition::to(Status::Running, now), now, pid).compute("status", unless_locked())
+            }
         };
         let mut transition = transition
             .set("node", &claimant.node)
@@ -242,6 +244,12 @@ impl Try {
 /// Matches what this start of a DEN has claimed at that time.
 fn claimed_by(claimant: &Claimant, now: DateTime) -> Document {
     doc! { "status": { "$in": [Status::Claimed, Status::Running] }, "node": &claimant.node, "instance": &claimant.instance, "mtime": now }
+}
+
+/// Running, but a task with locks is claimed only: whether it holds them is looked at before it is started.
+fn unless_locked() -> Document {
+    let has_locks = doc! { "$ne": [{ "$type": "$locks" }, "missing"] };
+    doc! { "$cond": [has_locks, Status::Claimed, Status::Running] }
 }
 
 /// Why a claimed task is not to be begun.
@@ -264,14 +272,16 @@ fn is_of_group(failure: &WriteFailure) -> bool {
 }
 
 fn claim_of(one: Try, queue: &Queue, claimant: &Claimant, document: RawDocumentBuf) -> Claim {
-    let number = document.get("attempt").ok().flatten().and_then(|value| Bson::try_from(value).ok());
+    let field = |name| document.get(name).ok().flatten().and_then(|value| Bson::try_from(value).ok());
+    let number = field("attempt");
+    let status = field("status").as_ref().and_then(whole_number).map(Status::from_code);
     Claim {
         task: TaskId(one.task),
         queue: queue.id,
         node: claimant.node.clone(),
         attempt: number.as_ref().and_then(whole_number).unwrap_or(0),
         instance: claimant.instance.clone(),
-        is_started: one.slot.runner.is_some(),
+        is_started: status == Some(Status::Running),
         document,
         has_lost_locks: false,
     }

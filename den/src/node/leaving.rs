@@ -3,21 +3,30 @@
 use std::time::{Duration, Instant};
 
 use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::store::StoreError;
 
 use super::Node;
 use crate::pace::INTERVAL;
+
+/// How often it is looked whether the last slots have been handed over.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 impl Node {
     /// Gives back every task that no runner has started. A runner that starts now finds its claim gone.
     pub(super) async fn drain(mut self, lifecycle: &Lifecycle) {
         tracing::info!(running = self.launcher.running(), "draining: claiming nothing more");
         let deadline = Instant::now() + Duration::from_secs(10);
+        self.end_handover(|_| true);
+        while self.launcher.handover().is_under_way() && Instant::now() < deadline && !lifecycle.is_ending() {
+            // What was started last is told to its runners, or given back.
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                () = lifecycle.ending() => {}
+            }
+        }
         loop {
-            let error = match self
-                .store
-                .unclaim_all((&self.name, &self.instance), (&[], &self.launcher.ready()), "its DEN ended")
-                .await
-            {
+            self.take_all();
+            let error = match self.give_back_all().await {
                 Ok(tasks) => {
                     tracing::info!(given_back = tasks, "gave back what no runner has started");
                     break;
@@ -41,6 +50,13 @@ impl Node {
             tracing::warn!(%error, "cannot say that this node has ended");
         }
         tracing::info!("ended; running tasks go on by themselves");
+    }
+
+    /// Gives back what no runner has started, or was told of. Returns how many tasks these were.
+    async fn give_back_all(&mut self) -> Result<u64, StoreError> {
+        self.give_back_untold().await?;
+        let of = (&self.name, self.instance.as_str());
+        self.store.unclaim_all(of, (&[], &self.launcher.ready()), "its DEN ended").await
     }
 
     /// Looks after the node until none of its tasks runs any more.

@@ -22,7 +22,7 @@ use super::answers::{
     alone, deadline_in, done, finished, millis, outdated, plugin_until, remove_live, renewal,
 };
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Work, run_of};
-use crate::handover::Next;
+use crate::handover::{Next, UnderWay};
 use crate::launch::{Hold, Known};
 use crate::scribe::Outcome;
 
@@ -36,6 +36,8 @@ struct Current {
     start: Start,
     /// When the runner is given up unless it has taken the task.
     taken_until: Option<Instant>,
+    /// It was to have been taken.
+    is_overdue: bool,
     /// What came out, from the moment when the runner says so until it is stored.
     result: Option<Report>,
 }
@@ -92,12 +94,14 @@ impl Attendant {
             {
                 break status;
             }
-            let mail = match self.current.as_ref().and_then(|current| current.taken_until) {
+            // One whose link is gone begins its task by itself.
+            let current = self.current.as_ref().filter(|_| self.listening);
+            let mail = match current.and_then(|current| current.taken_until) {
                 None => mailbox.recv().await,
                 Some(until) => match timeout_at(until, mailbox.recv()).await {
                     Ok(mail) => mail,
                     Err(_) => {
-                        self.give_up("does not take its task");
+                        self.wait_or_give_up();
                         continue;
                     }
                 },
@@ -176,7 +180,7 @@ impl Attendant {
         let taken_until = Some(Instant::now() + work.lease / 2);
         let number = self.assignments;
         let go = claim.is_started.then(|| go(number, work.asked, &work));
-        let current = Current { number, start, work, taken_until, result: None };
+        let current = Current { number, start, work, taken_until, is_overdue: false, result: None };
         let assignment = Assignment {
             number: current.number,
             run: run_of(&current.work.claim),
@@ -301,19 +305,19 @@ impl Attendant {
     }
 
     /// The task that may have the slot of the current one, once that has ended.
-    fn next(&self) -> Option<(Take, Box<Work>)> {
+    fn next(&self) -> Option<(Take, (Box<Work>, UnderWay))> {
         let current = self.current.as_ref().filter(|_| self.target.is_some() && self.exited.is_none())?;
         let (claim, lease) = (&current.work.claim, current.work.lease);
-        claim.slot()?;
-        let Next { queued, known } = self.services.handover.take(claim.queue, std::time::Instant::now())?;
+        let (Next { queued, known }, under_way) = self.services.handover.take(claim.queue, claim.slot()?)?;
         let take = queued.take(claim, (self.process.pid, self.services.store.now(), lease))?;
         let claim = queued.taken(&take);
         let Known { queue, schedule, workers } = known;
-        Some((take, Box::new(Work { claim, queue, schedule, workers, lease, asked: Duration::ZERO })))
+        let next = Work { claim, queue, schedule, workers, lease, asked: Duration::ZERO };
+        Some((take, (Box::new(next), under_way)))
     }
 
     /// Writes the end of the current task and the start of the one that gets its slot.
-    fn hand_over(&mut self, (id, of): (i64, i64), end: RunWrite, take: Take, next: Box<Work>) {
+    fn hand_over(&mut self, (id, of): (i64, i64), end: RunWrite, take: Take, next: (Box<Work>, UnderWay)) {
         let Some(replies) = self.replies.upgrade() else { return };
         self.pending += 1;
         self.services.scribe.hand_over(end, take, move |end, start| {
@@ -327,7 +331,7 @@ impl Attendant {
         id: i64,
         of: i64,
         (end, start): (Outcome, Option<Result<Written, String>>),
-        mut next: Box<Work>,
+        (mut next, under_way): (Box<Work>, UnderWay),
     ) {
         self.pending -= 1;
         next.asked = end.asked;
@@ -335,7 +339,7 @@ impl Attendant {
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
         let is_free = self.tell(&ToRunner::Answer { id, answer }).await && is_over;
         match start {
-            Some(Ok(Written::Started)) if is_free => {
+            Some(Ok(Written::Started)) if is_free && under_way.is_in_time() => {
                 self.hold.set(&next.claim);
                 self.assign(*next).await;
                 return;
@@ -405,6 +409,16 @@ impl Attendant {
         }
         self.target = None;
         false
+    }
+
+    /// A runner does not take its task. Its word may lie in the link, if this process has been standing still: it is waited for once more.
+    fn wait_or_give_up(&mut self) {
+        let Some(current) = &mut self.current else { return };
+        if std::mem::replace(&mut current.is_overdue, true) {
+            self.give_up("does not take its task");
+        } else {
+            current.taken_until = Some(Instant::now() + current.work.lease / 8);
+        }
     }
 
     /// Kills a runner of which nothing can be expected any more.

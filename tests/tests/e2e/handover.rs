@@ -190,7 +190,8 @@ async fn slots_go_from_task_to_task_and_each_task_runs_once() -> anyhow::Result<
     let mut handed = 0;
     for task in &tasks {
         assert_eq!((task.get_i32("status")?, task.get("slot")), (1, None), "{task}");
-        assert_eq!(task.get("attempt").and_then(Bson::as_i32), Some(1), "{task}");
+        // One whose start took long was given back, and nobody had been told of it.
+        assert_eq!(statuses(task).iter().filter(|status| **status == 1).count(), 1, "{task}");
         handed += usize::from(statuses(task) == [0, 1]);
     }
     // Those for which runners had to be started first were claimed before.

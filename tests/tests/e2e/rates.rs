@@ -234,9 +234,11 @@ async fn rates_are_set_and_shown_by_the_api() -> anyhow::Result<()> {
 
 /// When a task was claimed, by the server's clock, in milliseconds since 1970.
 fn claimed_at(task: &Document) -> anyhow::Result<i64> {
-    let mut history = task.get_array("history")?.iter().filter_map(Bson::as_document);
-    let is_claim = |entry: &&Document| entry.get("status").and_then(whole_number) == Some(-1);
-    let claim = history.rfind(is_claim).context("it was not claimed")?;
+    let history = || task.get_array("history").map(|all| all.iter().filter_map(Bson::as_document));
+    let with = |status: i64, entry: &&Document| entry.get("status").and_then(whole_number) == Some(status);
+    // Or started by its claim.
+    let claim = history()?.rfind(|entry| with(-1, entry)).or(history()?.rfind(|entry| with(0, entry)));
+    let claim = claim.context("it was not claimed")?;
     Ok(claim.get_datetime("at")?.timestamp_millis())
 }
 

@@ -101,10 +101,11 @@ async fn shares_go_by_maxthreads() -> anyhow::Result<()> {
     world.end().await
 }
 
-/// When the tasks were claimed: the last entry of their histories that says so.
+/// When the tasks were claimed: the last entry of their histories that says so, or that of a start which was a claim, too.
 fn claimed_at(task: &Document) -> anyhow::Result<i64> {
-    let mut history = task.get_array("history")?.iter().filter_map(|entry| entry.as_document());
-    let claim = history.rfind(|entry| entry.get_i32("status").ok() == Some(-1));
+    let history = || task.get_array("history").map(|all| all.iter().filter_map(|entry| entry.as_document()));
+    let with = |status: i32, entry: &&Document| entry.get_i32("status").ok() == Some(status);
+    let claim = history()?.rfind(|entry| with(-1, entry)).or(history()?.rfind(|entry| with(0, entry)));
     Ok(claim.context("it was not claimed")?.get_datetime("at")?.timestamp_millis())
 }
 

@@ -124,11 +124,20 @@ async fn what_a_lowered_limit_takes_back_is_not_claimed_over_and_over() -> anyho
     let way = Held::at(&world, "group_slot").await?;
     way.release();
     world.configure(json!({ "mongohost": way.uri }))?;
+    let elsewhere = world.queue(ENDLESS.name, doc! { "threads": 1 }).await?;
     let _den = world.den_at_work("n1").await?;
+    // So that no runner is ready, and all that may run of the group is claimed at once.
+    let busy = world.submit(elsewhere, vec![doc! {}]).await?;
+    world.until_status(busy[0], 0).await?;
     way.hold();
     submit(&world.store(), id, "a", (None, 10)).await?;
     way.reached().await?;
     world.update_queue(id, doc! { "group_threads": 1 }).await?;
+    // A change holds for what is started a second later.
+    always("the claim is on its way", Duration::from_millis(1_100), || async {
+        Ok(world.count(id, doc! { "status": { "$gte": -1 } }).await? == 0)
+    })
+    .await?;
     way.release();
     eventually("one of the group to run", || async {
         let running = world.count(id, doc! { "status": 0 }).await?;
