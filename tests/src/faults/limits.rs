@@ -1,8 +1,8 @@
 //! Which limit of a queue was in force when.
 //!
 //! The rule that is checked: of plugins that are alive at the same time, look at the one whose task was claimed
-//! last. Between that claim and the start of its plugin, the DEN has read the queue's limit again and has counted
-//! all the others. So there are no more of them than the largest limit that was in force in that time. What was
+//! last. Its DEN has read the queue's limit within the second before that claim, or between the claim and the start of the plugin, and what
+//! slots do not bound it has counted. So there are no more of them than the largest limit that was in force in that time. What was
 //! claimed before a limit was lowered may go on, and a runner that was stopped between claim and start may start
 //! its plugin late; neither excuses a claim that was made after the change.
 

@@ -14,6 +14,9 @@ use super::records::Run;
 /// plugin started. A history holds the last 50 entries.
 const UNKNOWN: Duration = Duration::from_secs(60);
 
+/// A change of a limit holds for what is claimed so long after it.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+
 /// When each attempt was claimed, by the server's clock, which in these tests is this machine's.
 #[derive(Debug, Default)]
 pub struct Claims(HashMap<(TaskId, i64), Duration>);
@@ -26,7 +29,8 @@ impl Claims {
             let Ok(id) = task.get_object_id("_id") else { continue };
             let history = task.get_array("history").map(Vec::as_slice).unwrap_or_default();
             for (attempt, at) in history.iter().filter_map(Bson::as_document).filter_map(claim) {
-                claims.insert((TaskId(id), attempt), at);
+                // A start is the claim, too, where there was none before it.
+                claims.entry((TaskId(id), attempt)).or_insert(at);
             }
         }
         Self(claims)
@@ -42,7 +46,7 @@ impl Claims {
 fn claim(entry: &Document) -> Option<(i64, Duration)> {
     let at = entry.get_datetime("at").ok()?;
     let at = Duration::from_millis(u64::try_from(at.timestamp_millis()).ok()?);
-    let claimed = whole(entry, "status") == Some(-1);
+    let claimed = matches!(whole(entry, "status"), Some(-1 | 0));
     whole(entry, "attempt").filter(|_| claimed).map(|attempt| (attempt, at))
 }
 
@@ -68,7 +72,8 @@ impl<'a> Moment<'a> {
             alive.retain(|other| other.last > run.started);
             alive.push(run);
             let last = alive.iter().max_by_key(|run| claims.at(run));
-            let limit = last.map_or(0, |last| limits.largest(claims.at(last), last.started_wall));
+            let heard = |last| claims.at(last).saturating_sub(HEARD_WITHIN);
+            let limit = last.map_or(0, |last| limits.largest(heard(last), last.started_wall));
             moments.push(Self { alive: alive.clone(), limit });
         }
         moments
