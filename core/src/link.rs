@@ -15,7 +15,7 @@
 //! ```text
 //! DEN                                     runner
 //!  |    (starts a task for it: -2 -> 0)       |
-//!  | -- assign (the task, with its go) -----> |   it makes the task's folder, and goes there
+//!  | -- assign (the task, with its go) -----> |   it makes ready: a folder, unless the plugin needs none
 //!  | <----------------------------- taken --- |   the plugin begins
 //!  | <----------------------- ask (renew) --- |
 //!  | -- answer (held until, cancel) --------> |
@@ -36,7 +36,7 @@
 //! starts the task:
 //!
 //! ```text
-//!  | -- assign (a claimed task) ------------> |   it makes the task's folder, and goes there
+//!  | -- assign (a claimed task) ------------> |   it makes ready
 //!  | <----------------------------- taken --- |
 //!  |    (starts the task: -1 -> 0)            |
 //!  | -- go, or gone ------------------------> |   the plugin begins, or is not begun
@@ -130,7 +130,8 @@ pub struct Go {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToDen {
-    /// It has made ready for the task that was assigned: from now on it can be found by the folder that it is in.
+    /// It has made ready for the task that was assigned: from now on it can be found by the folder that it is in, or as the process that
+    /// the task names.
     Taken {
         /// The number of the assignment.
         of: i64,
