@@ -86,6 +86,7 @@ impl IntoResponses for OfCallback {
             failure(400, "The body makes no sense."),
             failure(401, "The token is not that of the task, or there is no such task."),
             failure(403, "A browser says that a page of another site makes the request."),
+            failure(404, "This is no id of a task."),
             failure(408, "The body did not come in time."),
             failure(410, "The task has ended, or another attempt of it is on its way."),
             failure(413, "The body is longer than 1 MiB, or the log of the task is as long as it may be."),

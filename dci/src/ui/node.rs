@@ -95,7 +95,8 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     params(("id" = String, Path, description = "The node's id.", example = "6b0003b956635706337b691a")),
     responses(
         (status = 303, description = "Removed; the list of nodes is next."),
-        (status = 404, description = "There is no such node. A page.", body = String, content_type = "text/html"),
+        (status = 404, description = "There is no such node. A page, unless this is no id at all.",
+         content((String = "text/html"), (ErrorBody = "application/json"))),
         (status = 409, description = "Its DEN is alive. A page.", body = String, content_type = "text/html"),
         OfWrite,
     ),

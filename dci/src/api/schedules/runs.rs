@@ -31,6 +31,7 @@ const USUAL: i64 = 50;
     ),
     responses(
         (status = 200, description = "The runs.", body = RunsOfSchedule),
+        (status = 400, description = "A parameter makes no sense.", body = ErrorBody),
         (status = 404, description = "There is no such schedule.", body = ErrorBody),
         OfRead,
     ),
