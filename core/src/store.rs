@@ -4,6 +4,7 @@
 //! Every write that decides a task's fate is acknowledged by a majority of the replica set.
 
 mod altered;
+mod attended;
 mod blame;
 pub mod collections;
 pub(crate) mod error;
@@ -14,15 +15,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
-use futures::stream::BoxStream;
+use futures::stream::{BoxStream, Stream, StreamExt};
 use mongodb::options::{
     Acknowledgment, AuthMechanism, ClientOptions, Credential, ServerMonitoringMode, Tls, TlsOptions,
     WriteConcern,
 };
 use mongodb::{Client, Collection, Database};
+use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use crate::model::stored::Stored;
 pub use altered::Altered;
+pub use attended::Attended;
 pub use blame::Blame;
 pub use error::{StoreError, WriteFailure};
 
@@ -46,6 +49,13 @@ const RUNNER_IDLE_TIME: Duration = Duration::from_secs(10);
 /// What comes a batch at a time; the stream ends with an error when the database goes away.
 pub type Rows<T> = BoxStream<'static, Result<T, StoreError>>;
 
+/// Rows of which it is noticed when nobody waits for them any more.
+pub(crate) fn attended<T>(
+    rows: impl Stream<Item = Result<T, StoreError>> + Unpin + Send + 'static,
+) -> Rows<T> {
+    Attended::new(rows).boxed()
+}
+
 /// A connection pool to one Disbatch database. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -57,6 +67,7 @@ pub struct Store {
     pub(crate) admission: Arc<Memory>,
     aside: Arc<aside::Memory>,
     indexes: Indexes,
+    _turns: Arc<AbortOnDropHandle<()>>,
 }
 
 impl Store {
@@ -83,7 +94,8 @@ impl Store {
         let (clock, groups) = (Arc::new(SystemClock), Arc::new(Notebook::of_daemon()));
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
         let (aside, indexes) = (Arc::default(), config.indexes);
-        Ok(Self { database, clock, counters, series, groups, admission, aside, indexes })
+        let turns = turns(&database);
+        Ok(Self { database, clock, counters, series, groups, admission, aside, indexes, _turns: turns })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
@@ -92,7 +104,8 @@ impl Store {
         let groups = Arc::new(Notebook::of_daemon());
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
         let (aside, indexes) = (Arc::default(), Indexes::default());
-        Self { database, clock, counters, series, groups, admission, aside, indexes }
+        let turns = turns(&database);
+        Self { database, clock, counters, series, groups, admission, aside, indexes, _turns: turns }
     }
 
     /// Asks the server for a sign of life.
@@ -185,6 +198,11 @@ impl Store {
 fn frugal(options: &mut ClientOptions) {
     options.server_monitoring_mode.get_or_insert(ServerMonitoringMode::Poll);
     options.max_idle_time.get_or_insert(RUNNER_IDLE_TIME);
+}
+
+/// Goes on for as long as one of the stores of `database` is there.
+fn turns(database: &Database) -> Arc<AbortOnDropHandle<()>> {
+    Arc::new(AbortOnDropHandle::new(tokio::spawn(attended::make_turns(database.clone()))))
 }
 
 /// Where the database is and how it is spoken to, without a user.

@@ -14,6 +14,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::StatusCode;
 use actix_web::middleware::Next;
 use actix_web::web::Data;
+use disbatch_core::store::Attended;
 use serde::de::DeserializeOwned;
 
 use crate::error::HttpError;
@@ -77,7 +78,9 @@ pub async fn of_stranger(
     let Some(state) = request.app_data::<Data<State>>() else { return next.call(request).await };
     let budget = Arc::clone(&state.budget);
     let allowance = Allowance { budget, is_known: AtomicBool::new(false), taken: AtomicUsize::new(0) };
-    ALLOWANCE.scope(Arc::new(allowance), next.call(request)).await
+    let answer = Box::pin(ALLOWANCE.scope(Arc::new(allowance), next.call(request)));
+    // If the client leaves, the answer is dropped.
+    Attended::new(answer).await
 }
 
 /// It is known who sends the request that is being worked on. Called before anything of its body is read.

@@ -61,6 +61,11 @@ impl Dci {
         Ok(self.url.trim_start_matches("http://").to_owned())
     }
 
+    /// Its process; none once it has been waited for.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Its address.
     pub fn url(&self) -> &str {
         &self.url

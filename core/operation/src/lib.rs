@@ -10,7 +10,7 @@ use syn::{
 };
 
 /// Makes an `async fn` an operation: it has a span of its own name, with the fields that the attribute names, in which a
-/// failure is noted at DEBUG; and it returns a boxed future.
+/// failure is noted at DEBUG; that somebody drops it while it waits is noticed; and it returns a boxed future.
 ///
 /// The box has its body compiled once, in its own crate. Without, each program that calls an operation compiles its
 /// body again, with all that it calls of the database driver, which was most of the time of a build. Beside an answer of the
@@ -58,11 +58,14 @@ fn boxed(fields: &Tokens, function: ItemFn) -> Result<Tokens, Error> {
         #[::tracing::instrument(skip_all, #fields #failure)]
         #vis #sig {
             Box::pin(async move {
+                let work = ::core::pin::pin!(async move {
                 // Tells what is returned before the body does.
                 if false {
                     return ::core::future::pending::<#output>().await;
                 }
                 #(#statements)*
+                });
+                crate::store::Attended::new(work).await
             })
         }
     })

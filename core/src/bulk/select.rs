@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{Stream, TryStreamExt};
 
 use super::{Action, BulkFilter, BulkJob, Queues};
 use crate::model::{ArrayId, QueueId, TaskId, number, whole_number};
 use crate::store::collections::BULK;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, attended};
 use crate::task::archive;
 use crate::task::retention::{server_time_before, unchanged_since};
 
@@ -215,7 +215,7 @@ impl Store {
         let ids = ids
             .map_err(StoreError::from)
             .try_filter_map(|task| futures::future::ready(Ok(task.get_object_id("_id").ok().map(TaskId))));
-        Ok(ids.boxed())
+        Ok(attended(ids))
     }
 
     fn bulk_stages(&self, job: &BulkJob) -> Result<Vec<Document>, StoreError> {

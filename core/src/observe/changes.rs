@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::model::TaskId;
 use crate::store::collections::{LIVE, TASKS};
-use crate::store::{Rows, Store, StoreError};
+use crate::store::{Rows, Store, StoreError, attended};
 
 /// 40573: "The $changeStream stage is only supported on replica sets".
 const NOT_A_REPLICA_SET: i32 = 40_573;
@@ -41,7 +41,7 @@ impl Store {
                 Err(error) => Some(Err(StoreError::from(error))),
             })
         });
-        Ok(ids.boxed())
+        Ok(attended(ids))
     }
 }
 

@@ -8,7 +8,7 @@ use mongodb::Cursor;
 
 use super::{CHUNK_SIZE, Encoding, chunk_bytes, damaged};
 use crate::model::whole_number;
-use crate::store::{Rows, Store, StoreError};
+use crate::store::{Rows, Store, StoreError, attended};
 
 /// What is known about a file of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Store {
             }
             Ok(bytes)
         });
-        Ok(pieces.boxed())
+        Ok(attended(pieces))
     }
 
     /// The last bytes of the file `id`: `most` of them, or all if there are not so many. However long the file is, only

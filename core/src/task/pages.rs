@@ -26,7 +26,7 @@ use crate::model::stored::readable;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
-use crate::store::{Rows, Store, StoreError, Stored};
+use crate::store::{Rows, Store, StoreError, Stored, attended};
 
 /// Of those that wait, are held, or have ended without a result.
 pub(crate) fn queued_index() -> Document {
@@ -274,7 +274,7 @@ impl Store {
             .build();
         let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
         let cursor = tasks.find(which).with_options(options).await?;
-        Ok(cursor.map(|task| Ok(concealed(readable(task?)))).boxed())
+        Ok(attended(cursor.map(|task| Ok(concealed(readable(task?))))))
     }
 
     /// How the server finds the ids of a page: one answer for each index that it is asked.

@@ -15,7 +15,7 @@ use crate::model::{QueueId, Task, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Rows, Store, StoreError};
+use crate::store::{Rows, Store, StoreError, attended};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
@@ -88,7 +88,7 @@ impl Store {
             let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
             tasks.find(query.filter).with_options(options).await?
         };
-        Ok(cursor.map(|task| Ok(concealed(readable(task?)))).boxed())
+        Ok(attended(cursor.map(|task| Ok(concealed(readable(task?))))))
     }
 
     /// How many tasks match.

@@ -1,5 +1,6 @@
 //! The end-to-end tests, in one binary: each further one would compile and link the database driver again.
 
+mod aborted;
 mod accounts;
 mod admission;
 mod arrays;
