@@ -15,8 +15,12 @@ pub use aside::unreadable;
 pub use facts::{Ahead, Facts, Share};
 
 use crate::accounts::Reach;
-use crate::model::Status;
+use crate::budget::cut;
+use crate::model::{Status, Task};
 use words::{moment, span_until};
+
+/// So many bytes of a node that is none are shown.
+const NODE: usize = 100;
 
 /// Who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +91,7 @@ pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
 
 fn waiting(facts: &Facts, reader: Reader) -> Vec<Gate> {
     let mut gates = vec![of_status(facts)];
+    gates.extend(of_node(&facts.task));
     gates.extend(blocked::gates(facts));
     gates.extend(queue::gates(facts, reader));
     gates.extend(nodes::gates(facts, reader));
@@ -113,6 +118,17 @@ fn of_status(facts: &Facts) -> Gate {
             ),
         ),
     }
+}
+
+/// What is queued and yet in a node's name: nobody claims it.
+fn of_node(task: &Task) -> Option<Gate> {
+    let node = task.node.as_ref().filter(|_| task.status == Status::Queued && !task.is_free())?;
+    let node = cut(&node.to_string(), NODE);
+    let text = format!(
+        "The task is queued, but its field node is {node}: only tasks whose node is null are claimed. Set that to null in \
+         the database, or cancel the task and retry it."
+    );
+    Some(Gate::new("task_node", false, text))
 }
 
 fn deferred(facts: &Facts) -> Gate {

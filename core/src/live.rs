@@ -9,9 +9,11 @@
 //!   in `tasks.live` and in the stored output of a runner that lived to store it.
 //! - A chunk has at most [`CHUNK_BYTES`]. A stream has at most [`KEPT_BYTES`] and one write.
 //! - Chunks are written in their order, one after the other. Only the last one may grow.
-//! - Live output is removed when the task's output is stored. What is left behind by accident goes after a week.
+//! - Live output is removed when the task's output is stored. What is left behind by accident is removed by the janitor of a DEN,
+//!   and without one after a week.
 
 mod seal;
+mod sweep;
 
 use disbatch_operation::operation;
 use std::ops::Range;
@@ -28,6 +30,7 @@ use crate::store::collections::LIVE;
 use crate::store::{Store, StoreError};
 
 pub use seal::{gap_line, torn_end};
+pub use sweep::LiveSweep;
 
 /// The longest chunk.
 pub const CHUNK_BYTES: usize = 256 * 1024;

@@ -37,6 +37,7 @@ mod submit;
 mod sweep;
 pub(crate) mod transition;
 mod tries;
+mod unowned;
 mod upkeep;
 mod waiting;
 

@@ -7,6 +7,7 @@ use disbatch_core::callbacks::LogSweep;
 use disbatch_core::config::Janitor;
 use disbatch_core::files::SweptFiles;
 use disbatch_core::lease::LeaseName;
+use disbatch_core::live::LiveSweep;
 use disbatch_core::model::{NodeName, QueueId, Retention};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::Place;
@@ -45,6 +46,10 @@ struct Worker {
     stop: CancellationToken,
     /// How far it has looked through what web services have logged.
     logs: LogSweep,
+    /// The same of live output.
+    live: LiveSweep,
+    /// How many tasks have ids that are none, as far as that was said.
+    odd_ids: usize,
 }
 
 /// Starts it, unless the configuration has it switched off.
@@ -59,8 +64,8 @@ pub fn start(
         return None;
     }
     let instance = format!("{node}:{}", std::process::id());
-    let logs = LogSweep::default();
-    let worker = Worker { store: store.clone(), instance, stop: stop.clone(), logs };
+    let (logs, live) = (LogSweep::default(), LiveSweep::default());
+    let worker = Worker { store: store.clone(), instance, stop: stop.clone(), logs, live, odd_ids: 0 };
     Some(tokio::spawn(worker.run(config.every.0)))
 }
 
@@ -115,7 +120,25 @@ impl Worker {
             tracing::info!(arrays, "all tasks of arrays were deleted: the arrays go away, too");
         }
         self.sweep_files().await?;
+        let swept = self.store.sweep_live(&mut self.live).await?;
+        if swept > 0 {
+            tracing::info!(
+                attempts = swept,
+                "live output of attempts that are over was left behind: removed"
+            );
+        }
+        self.look_for_odd_ids().await?;
         Ok(round)
+    }
+
+    /// Tasks that other programs have written and nobody can run.
+    async fn look_for_odd_ids(&mut self) -> Result<(), StoreError> {
+        let (tasks, one) = self.store.tasks_with_odd_ids().await?;
+        if let Some(one) = one.filter(|_| tasks != self.odd_ids) {
+            tracing::warn!(tasks, %one, "tasks whose _id is no ObjectId are never run, and cannot be addressed");
+        }
+        self.odd_ids = tasks;
+        Ok(())
     }
 
     /// What of file sets nobody needs any more.

@@ -106,6 +106,8 @@ pub struct Node {
     pub(crate) continuity: Continuity,
     /// When it was last looked for what other programs and dead runners have left.
     pub(crate) inspected: Instant,
+    /// Names that no node has, in which something is claimed or running without a lease, and since when that is seen.
+    pub(crate) unknown: HashMap<String, Instant>,
 }
 
 /// What differs between any two ids, on different hosts and in different processes.
@@ -167,6 +169,7 @@ impl Node {
             uncertain: false,
             continuity: Continuity::default(),
             inspected: Instant::now(),
+            unknown: HashMap::new(),
         }
     }
 

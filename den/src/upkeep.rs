@@ -1,6 +1,7 @@
 //! What time brings about, for whoever looks first: tasks that are due, deadlines, leases that have run out, nodes
 //! that are silent. One operation tells whether there is any of it, and mostly there is not.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
@@ -47,7 +48,7 @@ impl Node {
         self.judge(&outlook).await?;
         if self.inspected.elapsed() >= self.inspection_interval() {
             self.inspected = Instant::now();
-            self.store.mend_odd_leases(self.config.lease()).await?;
+            self.lease_unowned().await?;
             self.remove_left_folders().await?;
             self.inspect_unleased().await?;
             if self.may_judge() {
@@ -140,6 +141,31 @@ impl Node {
             self.store.clear_stale_slots().await?;
         }
         Ok(again)
+    }
+
+    /// Claims and runs that nobody can have get a lease. A name counts as gone when no node has had it for as long as that.
+    async fn lease_unowned(&mut self) -> Result<(), StoreError> {
+        let (lease, now) = (self.config.lease(), Instant::now());
+        let unknown = match self.may_judge() {
+            true => self.store.unknown_owners().await?,
+            false => HashSet::new(),
+        };
+        self.unknown.retain(|name, _| unknown.contains(name));
+        for name in unknown {
+            self.unknown.entry(name).or_insert(now);
+        }
+        let is_gone = |since: &Instant| now.saturating_duration_since(*since) >= lease;
+        let gone = self.unknown.iter().filter(|(_, since)| is_gone(since));
+        let gone: Vec<&str> = gone.map(|(name, _)| name.as_str()).collect();
+        let tasks = self.store.lease_unowned(lease, &gone).await?;
+        if tasks > 0 {
+            tracing::warn!(
+                tasks,
+                ?gone,
+                "claims or runs that no process can have: they get a lease, which runs out"
+            );
+        }
+        Ok(())
     }
 
     fn inspection_interval(&self) -> Duration {

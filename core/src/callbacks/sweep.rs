@@ -79,7 +79,7 @@ impl Store {
             .try_collect()
             .await?;
         let sheets: Vec<Sheet> = found.iter().filter_map(Sheet::of).collect();
-        let running = self.running_attempts(&sheets).await?;
+        let running = self.running_attempts(sheets.iter().map(|sheet| sheet.task).collect()).await?;
         let attempts: BTreeSet<(ObjectId, i64)> =
             sheets.iter().map(|sheet| (sheet.task, sheet.attempt)).collect();
         let mut removed = 0;
@@ -94,9 +94,11 @@ impl Store {
         Ok(removed)
     }
 
-    /// Those of the tasks that run, with the attempt at which they are.
-    async fn running_attempts(&self, sheets: &[Sheet]) -> Result<HashMap<ObjectId, i64>, StoreError> {
-        let tasks: BTreeSet<ObjectId> = sheets.iter().map(|sheet| sheet.task).collect();
+    /// Those of the tasks that run, with the attempt at which they are: 0 if nobody counts.
+    pub(crate) async fn running_attempts(
+        &self,
+        tasks: BTreeSet<ObjectId>,
+    ) -> Result<HashMap<ObjectId, i64>, StoreError> {
         if tasks.is_empty() {
             return Ok(HashMap::new());
         }
@@ -104,10 +106,8 @@ impl Store {
         let running = doc! { "_id": { "$in": ids }, "status": Status::Running };
         let found = self.tasks().find(running).projection(doc! { "attempt": 1 }).await?;
         let found: Vec<Stored> = found.try_collect().await?;
-        let of = |task: &Stored| {
-            let id = task.get_object_id("_id").ok()?;
-            Some((id, task.get("attempt").and_then(whole_number)?))
-        };
+        let attempt = |task: &Stored| task.get("attempt").and_then(whole_number).unwrap_or(0);
+        let of = |task: &Stored| Some((task.get_object_id("_id").ok()?, attempt(task)));
         Ok(found.iter().filter_map(of).collect())
     }
 }

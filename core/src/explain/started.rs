@@ -23,6 +23,7 @@ pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
             true,
             format!("Its claim holds until {}; then it is queued again.", moment(until)),
         ),
+        None if is_nobodys(facts) => Gate::new("lease", false, nobodys("queues it again")),
         None => Gate::new(
             "lease",
             true,
@@ -55,8 +56,22 @@ pub(super) fn running(facts: &Facts) -> Vec<Gate> {
     gates
 }
 
+/// Whether it is in the name of no node that there is.
+fn is_nobodys(facts: &Facts) -> bool {
+    facts.node().is_none_or(|name| facts.nodes.iter().all(|node| node.node.as_str() != Some(name)))
+}
+
+fn nobodys(what: &str) -> String {
+    format!(
+        "It has no lease, and no node has that name, so that no process can have it: a DEN {what} within two leases."
+    )
+}
+
 fn lease(facts: &Facts) -> Gate {
     let Some(until) = facts.time("lease_until") else {
+        if is_nobodys(facts) {
+            return Gate::new("lease", false, nobodys("orphans it"));
+        }
         let text =
             "Its runner renews no lease, as one of another program: whether it still lives is not known.";
         return Gate::new("lease", true, text);

@@ -145,6 +145,37 @@ fn the_status_may_keep_it() {
     );
 }
 
+#[test]
+fn a_queued_task_in_the_name_of_a_node_is_claimed_by_none() {
+    let of = |node: bson::Bson| explain(&facts(doc! { "node": node }, doc! {}));
+    let lists = |nodes: &[bson::Bson]| bson::Bson::from(nodes.to_vec());
+    for free in [bson::Bson::Null, (-1).into(), (-1.0).into(), lists(&["x".into(), bson::Bson::Null])] {
+        assert!(of(free.clone()).gates.iter().all(|gate| gate.open), "{free}");
+    }
+    for taken in [1.5.into(), "n1".into(), "".into(), doc! { "$ref": "x" }.into(), lists(&[]), true.into()] {
+        let told = of(taken);
+        assert!(told.summary.starts_with("The task is queued, but its field node is "), "{told:?}");
+    }
+    let long = of("x".repeat(5_000).into()).summary;
+    assert!(long.len() < 400, "{long}");
+}
+
+#[test]
+fn what_no_process_can_have_is_told() {
+    let lease = |task: Document| {
+        let gates = explain(&facts(task, doc! {})).gates;
+        gates.into_iter().find(|gate| gate.name == "lease").unwrap()
+    };
+    for node in [bson::Bson::Null, 5.into(), "n9".into()] {
+        let claimed = lease(doc! { "status": -1, "node": node.clone() });
+        assert!(!claimed.open && claimed.text.contains("queues it again within two leases"), "{claimed:?}");
+        let running = lease(doc! { "status": 0, "node": node });
+        assert!(!running.open && running.text.contains("orphans it within two leases"), "{running:?}");
+    }
+    let perls = lease(doc! { "status": 0, "node": "n1" });
+    assert!(perls.open && perls.text.contains("renews no lease"), "{perls:?}");
+}
+
 fn relative(number: u8, status: Option<i64>) -> Relative {
     Relative {
         id: Some(TaskId(ObjectId::from_bytes([number; 12]))),

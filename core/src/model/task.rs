@@ -91,6 +91,19 @@ impl Task {
         self.rest.get("cancel").is_some_and(|cancel| cancel.as_document().is_some())
     }
 
+    /// Whether it is in no node's name, as what is claimed must be. Of a list one value is enough, as for the server.
+    pub fn is_free(&self) -> bool {
+        let is_free = |node: &Bson| match node {
+            Bson::Null | Bson::Undefined => true,
+            Bson::Decimal128(number) => number.to_string() == "-1",
+            other => super::whole_number(other) == Some(-1),
+        };
+        self.node.as_ref().is_none_or(|node| match node {
+            Bson::Array(nodes) => nodes.iter().any(is_free),
+            node => is_free(node),
+        })
+    }
+
     /// The parameters, under their old name if need be; null when there are none.
     pub fn params(&self) -> &Bson {
         match (&self.params, &self.parameters) {

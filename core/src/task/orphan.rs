@@ -266,20 +266,31 @@ impl Store {
             .limit(AT_ONCE)
             .await?;
         let documents: Vec<RawDocumentBuf> = found.try_collect().await?;
-        let mut runs = Vec::new();
+        let (mut runs, mut odd) = (Vec::new(), Vec::new());
         for document in documents {
             match read::<Task>(TASKS.name, &document) {
                 Ok(task) => runs.push(task),
-                Err(error) => {
-                    let Ok(id) = document.get_object_id("_id") else {
-                        tracing::error!(%error, "a run whose id is none cannot be looked after");
-                        continue;
-                    };
-                    self.end_unfit(TaskId(id), &filter, Status::Orphaned, error).await?;
-                }
+                Err(error) => match document.get_object_id("_id") {
+                    Ok(id) => {
+                        self.end_unfit(TaskId(id), &filter, Status::Orphaned, error).await?;
+                    }
+                    Err(_) => odd.extend(id_of(&document)),
+                },
             }
         }
+        if !odd.is_empty() {
+            self.bury_odd(&filter, odd).await?;
+        }
         Ok(runs)
+    }
+
+    /// Ends runs whose ids are none: nothing else can be done with them.
+    async fn bury_odd(&self, still: &Document, ids: Vec<Bson>) -> Result<(), StoreError> {
+        tracing::error!(?ids, "runs of tasks whose _id is no ObjectId: orphaned");
+        let update = Transition::to(Status::Orphaned, self.now()).end_of_run().note("its _id is no ObjectId");
+        let these = doc! { "$and": [{ "_id": { "$in": ids } }, still] };
+        self.move_all(these, &update.pipeline(), Status::Orphaned).await?;
+        Ok(())
     }
 }
 
@@ -339,6 +350,11 @@ fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {
 /// The time so long before `now`.
 pub fn long_ago(now: DateTime, duration: Duration) -> DateTime {
     DateTime::from_millis(now.timestamp_millis().saturating_sub(super::transition::millis(duration)))
+}
+
+/// The id of a task, whatever it is.
+fn id_of(task: &RawDocumentBuf) -> Option<Bson> {
+    Bson::try_from(task.get("_id").ok()??).ok()
 }
 
 fn older_than(limit: DateTime) -> Vec<Document> {

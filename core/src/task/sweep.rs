@@ -3,14 +3,14 @@
 
 use disbatch_operation::operation;
 use std::collections::HashMap;
-use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
+use mongodb::options::Hint;
 
 use super::claim::given_back;
-use super::transition::{Transition, is_past, server_time_in};
+use super::transition::{Transition, is_past};
 use crate::model::{QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
@@ -119,25 +119,6 @@ impl Store {
         }
     }
 
-    /// Gives claims and runs whose lease is no time one that is: their runner prolongs it, or it runs out, as every other. Returns how
-    /// many there were.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
-    #[operation]
-    pub async fn mend_odd_leases(&self, lease: Duration) -> Result<u64, StoreError> {
-        let odd = doc! {
-            "status": { "$gte": -1, "$lte": 0 },
-            "lease_until": { "$exists": true, "$not": { "$type": ["date", "null"] } },
-        };
-        let filter = self.without_left_alone(odd.clone());
-        let found = self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-        let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
-        let mended = Transition::within().compute("lease_until", server_time_in(lease));
-        self.update_each(ids, &odd, mended.pipeline()).await
-    }
-
     /// Removes the place in a queue from tasks that are not claimed or running: a program that does not know
     /// of places may have ended or requeued them, and its next claim must not meet one that is taken.
     /// Returns how many.
@@ -153,6 +134,29 @@ impl Store {
         let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
         let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
         self.update_each(ids, &stale_slots(), update).await
+    }
+}
+
+impl Store {
+    /// Tasks whose `_id` is no ObjectId: no DEN claims them, and no address leads to them. Returns how many there are, up to
+    /// [`AT_ONCE`] of each kind, and one of them.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn tasks_with_odd_ids(&self) -> Result<(usize, Option<Bson>), StoreError> {
+        let (first, last) = (ObjectId::from_bytes([0; 12]), ObjectId::from_bytes([u8::MAX; 12]));
+        let (tasks, mut odd) = (self.tasks(), Vec::new());
+        // By the order of the index: comparisons in a filter are with values of one type.
+        for (from, to) in [(Bson::MinKey, Bson::from(first)), (last.into(), Bson::MaxKey)] {
+            let by_id = tasks.find(doc! {}).hint(Hint::Keys(doc! { "_id": 1 }));
+            let between = by_id.min(doc! { "_id": from }).max(doc! { "_id": to });
+            let found = between.projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
+            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            odd.extend(found.into_iter().filter_map(|mut task| task.remove("_id")));
+        }
+        odd.retain(|id| id.as_object_id().is_none());
+        Ok((odd.len(), odd.pop()))
     }
 }
 

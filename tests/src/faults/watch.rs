@@ -24,7 +24,7 @@ const EVERY: Duration = Duration::from_secs(5);
 const STANDSTILL: Duration = Duration::from_secs(90);
 
 /// How long DENs may take to notice what dead runners have left.
-const TIDYING: Duration = Duration::from_secs(10);
+const TIDYING: Duration = Duration::from_secs(30);
 
 /// How long processes may take to end after the last task has.
 const LAST_PROCESSES: Duration = Duration::from_secs(20);

@@ -309,6 +309,7 @@ fn configure(folder: &Path, name: &str, uri: &str, further: &Value) -> anyhow::R
         "database": "faults",
         "plugin_dirs": ["plugins"],
         "lease": LEASE,
+        "janitor": { "every": 2 },
         // By this, its processes are known.
         "plugin_environment": [MARK],
     });

@@ -142,6 +142,8 @@ async fn runs_without_a_lease_are_left_alone_unless_the_operator_sets_a_limit() 
     let world = World::new().await?;
     world.configure(json!({ "lease": 2 }))?;
     let queue = world.script_queue(ENDLESS, 5).await?;
+    let nodes = world.database().collection::<Document>("nodes");
+    nodes.insert_one(doc! { "node": "perl" }).await?;
     let perls = world.claimed(queue, doc! {}, "perl").await?;
     let hour_ago = DateTime::from_millis(world.store().now().timestamp_millis() - 3_600_000);
     world.set(perls, doc! { "status": 0, "mtime": hour_ago }).await?;

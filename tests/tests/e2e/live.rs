@@ -5,7 +5,7 @@ use std::process::Stdio;
 use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use disbatch_core::live::{CHUNK_BYTES, KEPT_BYTES, LiveStream};
+use disbatch_core::live::{CHUNK_BYTES, KEPT_BYTES, LiveStream, LiveSweep};
 use disbatch_core::model::TaskId;
 use disbatch_core::output::StreamName;
 use disbatch_core::store::Store;
@@ -369,5 +369,42 @@ async fn who_waits_for_output_hears_of_it_while_it_comes() -> anyhow::Result<()>
     assert!(ended.get("live").is_none(), "{ended}");
     since = seen(&ended)?;
     assert_eq!(dci.get(&format!("{wait}&.since={since}&.timeout=0")).await?["changed"], false);
+    world.end().await
+}
+
+/// As a DEN leaves it that was stopped, wrote a piece for a runner that had ended its task without it, and was killed.
+#[tokio::test]
+async fn live_output_of_what_is_over_is_swept() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.configure(json!({ "janitor": { "every": 0.2 } }))?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let queue = world.queue("Nobodys", doc! {}).await?;
+    let ids = world.submit(queue, vec![doc! {}; 3]).await?;
+    world.set(ids[0], doc! { "status": 1, "attempt": 1_i64 }).await?;
+    world.set(ids[1], doc! { "status": 0, "node": "elsewhere", "attempt": 2_i64 }).await?;
+    // Claimed by a program that does not count.
+    world.set(ids[2], doc! { "status": 0, "node": "elsewhere" }).await?;
+    world.database().collection::<Document>("nodes").insert_one(doc! { "node": "elsewhere" }).await?;
+    let gone = TaskId(ObjectId::new());
+    let over = [stdout(ids[0], 1), stdout(ids[1], 1), stdout(gone, 1)];
+    let running = [stdout(ids[1], 2), stdout(ids[2], 0)];
+    for of in over.into_iter().chain(running) {
+        store.append_live(of, 0, b"late").await?;
+    }
+    let mut sweep = LiveSweep::default();
+    assert_eq!(store.sweep_live(&mut sweep).await?, 0, "whoever ends the attempt may be about to do so");
+    let long_ago =
+        doc! { "$set": { "at": bson::DateTime::from_millis(store.now().timestamp_millis() - 60_000) } };
+    collection(&world).update_many(doc! {}, long_ago).await?;
+    let _den = world.den("n1")?;
+    eventually("it to be removed", || async {
+        Ok((collection(&world).count_documents(doc! {}).await? == 2).then_some(()))
+    })
+    .await?;
+    for of in running {
+        assert_eq!(read(&store, of, 0).await?.1, b"late", "{of:?}");
+    }
+    assert_eq!(store.sweep_live(&mut sweep).await?, 0);
     world.end().await
 }

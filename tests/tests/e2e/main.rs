@@ -65,6 +65,7 @@ mod survival;
 mod tenants;
 mod tls;
 mod units;
+mod unowned;
 mod upkeep;
 mod wake;
 mod warm_plugins;
