@@ -108,6 +108,8 @@ pub struct Node {
     pub(crate) inspected: Instant,
     /// Names that no node has, in which something is claimed or running without a lease, and since when that is seen.
     pub(crate) unknown: HashMap<String, Instant>,
+    /// When they were asked for last.
+    pub(crate) asked_for_owners: Option<Instant>,
 }
 
 /// What differs between any two ids, on different hosts and in different processes.
@@ -170,6 +172,7 @@ impl Node {
             continuity: Continuity::default(),
             inspected: Instant::now(),
             unknown: HashMap::new(),
+            asked_for_owners: None,
         }
     }
 

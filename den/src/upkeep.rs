@@ -1,7 +1,6 @@
 //! What time brings about, for whoever looks first: tasks that are due, deadlines, leases that have run out, nodes
 //! that are silent. One operation tells whether there is any of it, and mostly there is not.
 
-use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
@@ -146,13 +145,14 @@ impl Node {
     /// Claims and runs that nobody can have get a lease. A name counts as gone when no node has had it for as long as that.
     async fn lease_unowned(&mut self) -> Result<(), StoreError> {
         let (lease, now) = (self.config.lease(), Instant::now());
-        let unknown = match self.may_judge() {
-            true => self.store.unknown_owners().await?,
-            false => HashSet::new(),
-        };
-        self.unknown.retain(|name, _| unknown.contains(name));
-        for name in unknown {
-            self.unknown.entry(name).or_insert(now);
+        let is_due = self.asked_for_owners.is_none_or(|at| now.saturating_duration_since(at) >= lease);
+        if is_due && self.may_judge() {
+            self.asked_for_owners = Some(now);
+            let unknown = self.store.unknown_owners().await?;
+            self.unknown.retain(|name, _| unknown.contains(name));
+            for name in unknown {
+                self.unknown.entry(name).or_insert(now);
+            }
         }
         let is_gone = |since: &Instant| now.saturating_duration_since(*since) >= lease;
         let gone = self.unknown.iter().filter(|(_, since)| is_gone(since));

@@ -63,7 +63,7 @@ fn is_nobodys(facts: &Facts) -> bool {
 
 fn nobodys(what: &str) -> String {
     format!(
-        "It has no lease, and no node has that name, so that no process can have it: a DEN {what} within two leases."
+        "It has no lease, and no node has that name, so that no process can have it: a DEN {what} within three leases."
     )
 }
 

@@ -168,9 +168,9 @@ fn what_no_process_can_have_is_told() {
     };
     for node in [bson::Bson::Null, 5.into(), "n9".into()] {
         let claimed = lease(doc! { "status": -1, "node": node.clone() });
-        assert!(!claimed.open && claimed.text.contains("queues it again within two leases"), "{claimed:?}");
+        assert!(!claimed.open && claimed.text.contains("queues it again within three leases"), "{claimed:?}");
         let running = lease(doc! { "status": 0, "node": node });
-        assert!(!running.open && running.text.contains("orphans it within two leases"), "{running:?}");
+        assert!(!running.open && running.text.contains("orphans it within three leases"), "{running:?}");
     }
     let perls = lease(doc! { "status": 0, "node": "n1" });
     assert!(perls.open && perls.text.contains("renews no lease"), "{perls:?}");
