@@ -30,7 +30,7 @@ pub use follow::follow;
 use memory::Known;
 pub(crate) use memory::Memory;
 pub use rules::{Action, Rule, Rules, Scope, Whose};
-pub use standing::{Standing, Stranded};
+pub use standing::{Left, Standing, Stranded};
 
 use crate::model::{QueueId, Status, Task};
 use crate::store::collections;

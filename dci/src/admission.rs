@@ -6,7 +6,7 @@ use std::time::Duration;
 use bson::DateTime;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::admission::{Action, NewRule, Rule, Scope, Standing, Stranded};
+use disbatch_core::admission::{Action, Left, NewRule, Rule, Scope, Standing, Stranded};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId, Selector};
 use futures::{StreamExt, TryStreamExt};
@@ -38,6 +38,8 @@ pub struct Shown {
     pub standing: Option<Standing>,
     /// Those of them that nodes have that are not alive, as far as they are told.
     stranded: Vec<Stranded>,
+    /// Some of those that are still to come to their end, with the names of their queues.
+    left: Vec<(Left, Option<String>)>,
     /// Whether it was made just now.
     is_recent: bool,
 }
@@ -159,7 +161,14 @@ async fn show(
     let age = now.checked_duration_since(rule.at);
     let runs = standing.is_some_and(|standing| standing.running != Some(Amount::Exactly(0)));
     let stranded = if runs { state.store.stranded_tasks(&rule.scope).await? } else { Vec::new() };
-    Ok(Shown { name, standing, stranded, is_recent: age.is_none_or(|age| age < SETTLING), rule })
+    let is_left = standing.is_some_and(|standing| !standing.is_idle());
+    let left = if is_left { state.store.tasks_left(&rule.scope).await? } else { Vec::new() };
+    let named = |left: Left| {
+        let name = names.get(&left.queue.0).cloned();
+        (left, name)
+    };
+    let left = left.into_iter().map(named).collect();
+    Ok(Shown { name, standing, stranded, left, is_recent: age.is_none_or(|age| age < SETTLING), rule })
 }
 
 /// Whether a rule is about something that somebody may see.
@@ -173,7 +182,8 @@ fn sees(who: &Who, scope: &Scope, queues: &[Queue]) -> bool {
 }
 
 impl Shown {
-    /// Whether nothing of what the rule is about runs, and nothing waits but what is held, and nothing more can come.
+    /// Whether nothing of what the rule is about runs, and nothing waits but what is held or in queues that start nothing, and
+    /// nothing more can come.
     pub fn is_safe(&self) -> bool {
         !self.is_recent && self.standing.is_some_and(|standing| standing.is_idle())
     }
@@ -192,16 +202,21 @@ impl Shown {
             Some(Amount::Exactly(0)) | None => String::new(),
             Some(held) => format!(", {} held", tasks(held)),
         };
+        let stopped = standing.stopped.filter(|stopped| *stopped != Amount::Exactly(0));
+        let stopped = stopped.map(|stopped| format!(", {} in queues that start nothing", tasks(stopped)));
         if standing.is_idle() {
+            let empty = if stopped.is_some() { "nothing runs" } else { "empty" };
+            let stopped = stopped.unwrap_or_default();
             return match self.is_recent {
-                true => format!("empty{held}, and safe to upgrade in a few seconds"),
-                false => format!("empty{held}: safe to upgrade"),
+                true => format!("{empty}{held}{stopped}, and safe to upgrade in a few seconds"),
+                false => format!("{empty}{held}{stopped}: safe to upgrade"),
             };
         }
+        let stopped = stopped.unwrap_or_default();
         let (Some(waiting), Some(running)) = (standing.waiting, standing.running) else {
             return "too many tasks to be counted".to_owned();
         };
-        format!("{} wait{held}, {} run{}", tasks(waiting), tasks(running), self.stranded_words())
+        format!("{} wait{held}{stopped}, {} run{}", tasks(waiting), tasks(running), self.stranded_words())
     }
 
     /// Which tasks nobody may ever end.
@@ -226,7 +241,12 @@ impl Shown {
             "at": date_text(self.rule.at),
             "waiting": number(|standing| standing.waiting),
             "held": number(|standing| standing.held),
+            "stopped": number(|standing| standing.stopped),
             "running": number(|standing| standing.running),
+            "left": self.left.iter().map(|(left, queue)| {
+                let queue = queue.clone().unwrap_or_else(|| left.queue.to_string());
+                json!({ "task": left.task.to_string(), "queue": queue, "status": left.status.code(), "node": left.node })
+            }).collect::<Vec<Value>>(),
             "stranded": self.stranded.iter().map(|stranded| {
                 json!({ "task": stranded.task.to_string(), "node": stranded.node })
             }).collect::<Vec<Value>>(),
@@ -267,9 +287,10 @@ mod tests {
         let standing = standing.map(|(waiting, held, running)| Standing {
             waiting: exactly(waiting),
             held: exactly(held),
+            stopped: exactly(0),
             running: exactly(running),
         });
-        Shown { rule, name: None, standing, stranded: Vec::new(), is_recent }
+        Shown { rule, name: None, standing, stranded: Vec::new(), left: Vec::new(), is_recent }
     }
 
     #[test]
@@ -289,6 +310,15 @@ mod tests {
         assert_eq!(words(Some((2, 2, 0)), false), text("empty, 2 held: safe to upgrade", true));
         assert_eq!(words(Some((0, 0, 0)), true), text("empty, and safe to upgrade in a few seconds", false));
         assert_eq!(words(Some((3, 1, 2)), false), text("3 wait, 1 held, 2 run", false));
+        let stopped = |waiting, running| {
+            let mut shown = shown(Some((waiting, 1, running)), false);
+            let of = |standing| Standing { stopped: Some(Amount::Exactly(2)), ..standing };
+            shown.standing = shown.standing.map(of);
+            (shown.words(), shown.is_safe())
+        };
+        let idle = "nothing runs, 1 held, 2 in queues that start nothing: safe to upgrade";
+        assert_eq!(stopped(3, 0), text(idle, true));
+        assert_eq!(stopped(4, 0), text("4 wait, 1 held, 2 in queues that start nothing, 0 run", false));
         assert_eq!(words(None, false), text("tasks are taken", false));
         let mut unknown = shown(Some((1, 0, 0)), false);
         unknown.standing = unknown.standing.map(|standing| Standing { waiting: None, ..standing });
@@ -301,7 +331,7 @@ mod tests {
         let expected = json!({
             "scope": "tenant", "value": "acme", "name": null, "action": "pause", "reason": "upgrade",
             "by": "anna from 10.0.0.1", "at": "2026-11-20T08:24:27", "waiting": 3, "held": 1, "running": 2,
-            "stranded": [], "safe": false, "text": "3 wait, 1 held, 2 run",
+            "stopped": 0, "left": [], "stranded": [], "safe": false, "text": "3 wait, 1 held, 2 run",
         });
         assert_eq!(shown(Some((3, 1, 2)), false).json(), expected);
         assert_eq!(shown(None, false).json()["waiting"], Value::Null);

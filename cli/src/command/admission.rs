@@ -10,6 +10,7 @@ use crate::api::{Client, segment};
 use crate::args::{DrainOptions, Drained, ListingOptions};
 use crate::command::life::{advise, connection, steer};
 use crate::output::{Column, Cut, Screen, Table, list, plain, print, say, shown_name};
+use crate::status;
 
 const TABLE: Table = Table {
     columns: &[
@@ -91,7 +92,8 @@ async fn wait(client: &Client, rule: &Value) -> anyhow::Result<()> {
     let is_same = |other: &&Value| ["scope", "value"].iter().all(|name| other.get(name) == rule.get(name));
     let mut turns = interval(ASK_EVERY);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut left = plain(rule.get("text"));
+    let mut told_of = (plain(rule.get("text")), still_to_end(rule));
+    told_of.1.iter().for_each(|line| say(line));
     loop {
         turns.tick().await;
         let answer =
@@ -100,15 +102,33 @@ async fn wait(client: &Client, rule: &Value) -> anyhow::Result<()> {
         let Some(now) = rules.iter().find(is_same) else {
             bail!("the rule was lifted meanwhile");
         };
-        let text = plain(now.get("text"));
         if now.get("safe") == Some(&Value::Bool(true)) {
             return print(&format!("{}\n", told(now)));
         }
-        if text != left {
+        let (text, tasks) = (plain(now.get("text")), still_to_end(now));
+        if text != told_of.0 {
             say(&told(now));
-            left = text;
         }
+        if let Some(line) = tasks.as_ref().filter(|tasks| told_of.1.as_ref() != Some(tasks)) {
+            say(line);
+        }
+        told_of = (text, tasks);
     }
+}
+
+/// The tasks that are waited for, or the oldest of them.
+fn still_to_end(rule: &Value) -> Option<String> {
+    let tasks = rule.get("left").and_then(Value::as_array).filter(|tasks| !tasks.is_empty())?;
+    let each: Vec<String> = tasks
+        .iter()
+        .map(|task| {
+            let status = status::of(task);
+            let node = plain(task.get("node"));
+            let on = if node.is_empty() { String::new() } else { format!(" on {}", shown_name(&node)) };
+            format!("{} ({}, {status}{on})", plain(task.get("task")), shown_name(&plain(task.get("queue"))))
+        })
+        .collect();
+    Some(format!("still to end: {}", each.join(", ")))
 }
 
 /// What a rule is about, what it says, and what is left.

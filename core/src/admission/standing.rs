@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 
 use super::{GATE, Scope};
 use crate::counters::count::Amount;
-use crate::model::{Status, TaskId};
+use crate::model::{Queue, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 use crate::task::{DETACHED, TaskQuery, attached};
 
@@ -21,6 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// So many tasks of nodes that are not alive are told.
 const MOST_STRANDED: i64 = 5;
+
+/// So many tasks that are left are told.
+const MOST_LEFT: i64 = 5;
+
+/// The statuses of those that wait.
+const WAITING: [i32; 3] = [-7, -4, -2];
 
 /// A task that a node has that is not alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,16 +44,33 @@ pub struct Standing {
     pub waiting: Option<Amount>,
     /// Those of them that a rule holds.
     pub held: Option<Amount>,
+    /// Those of them that no rule holds, and whose queue starts none: it is paused, has no threads, or is gone.
+    pub stopped: Option<Amount>,
     /// Those that are claimed or run.
     pub running: Option<Amount>,
 }
 
+/// A task that is still to come to its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The task.
+    pub task: TaskId,
+    /// Its queue.
+    pub queue: QueueId,
+    /// Where it stands.
+    pub status: Status,
+    /// The node that has it.
+    pub node: Option<String>,
+}
+
 impl Standing {
-    /// Whether nothing runs, and nothing waits but what is held.
+    /// Whether nothing runs, and nothing waits but what is held, or in queues that start nothing.
     pub fn is_idle(&self) -> bool {
         let runs = self.running != Some(Amount::Exactly(0));
-        let waits = match (self.waiting, self.held) {
-            (Some(Amount::Exactly(waiting)), Some(Amount::Exactly(held))) => waiting > held,
+        let waits = match (self.waiting, self.held, self.stopped) {
+            (Some(Amount::Exactly(waiting)), Some(Amount::Exactly(held)), Some(Amount::Exactly(stopped))) => {
+                waiting > held.saturating_add(stopped)
+            }
             _ => true, // There are many, or nobody knows.
         };
         !runs && !waits
@@ -61,24 +84,48 @@ impl Store {
     /// The database cannot be reached.
     #[operation]
     pub async fn standing_of(&self, scope: &Scope) -> Result<Standing, StoreError> {
-        let mut tasks = scope.filter();
-        if matches!(scope, Scope::All | Scope::Owner(_)) {
-            // There is no index over statuses alone.
-            let queues = self.list_queues().await?;
-            let queues: Vec<ObjectId> = queues.iter().map(|queue| queue.id.0).collect();
-            tasks.insert("queue", doc! { "$in": queues });
-        }
+        let queues = self.list_queues().await?;
+        let tasks = of_scope(scope, &queues);
         let with = |condition: Document| {
             let mut filter = tasks.clone();
             filter.extend(condition);
             filter
         };
-        let (waiting, held, running) = futures::try_join!(
-            self.count_patiently(with(doc! { "status": { "$in": [-7, -4, -2] } })),
+        let stopped = async {
+            let mut unheld = with(not_held());
+            unheld.extend(doc! { "queue": in_queues(scope, &queues, false) });
+            self.count_patiently(unheld).await
+        };
+        let (waiting, held, stopped, running) = futures::try_join!(
+            self.count_patiently(with(doc! { "status": { "$in": WAITING.to_vec() } })),
             self.count_patiently(with(doc! { "status": Status::Blocked, "gate": GATE })),
+            stopped,
             self.count_patiently(with(doc! { "status": { "$in": [-1, 0] } })),
         )?;
-        Ok(Standing { waiting, held, running })
+        Ok(Standing { waiting, held, stopped, running })
+    }
+
+    /// Some of the tasks of a scope that are still to come to their end: the oldest that are claimed or run, and then such as
+    /// wait in queues that start tasks.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn tasks_left(&self, scope: &Scope) -> Result<Vec<Left>, StoreError> {
+        let queues = self.list_queues().await?;
+        let mut running = of_scope(scope, &queues);
+        running.insert("status", doc! { "$in": [-1, 0] });
+        let mut waiting = of_scope(scope, &queues);
+        waiting.extend(not_held());
+        waiting.insert("queue", in_queues(scope, &queues, true));
+        let mut left = Vec::new();
+        for filter in [running, waiting] {
+            let more = MOST_LEFT.saturating_sub(i64::try_from(left.len()).unwrap_or(MOST_LEFT));
+            if more > 0 {
+                left.extend(self.find_patiently(filter, more).await?.iter().filter_map(left_of));
+            }
+        }
+        Ok(left)
     }
 
     /// The oldest tasks of a scope that are claimed or running in the name of a node that is not alive. Those that have a lease
@@ -88,30 +135,29 @@ impl Store {
     /// The database cannot be reached.
     #[operation]
     pub async fn stranded_tasks(&self, scope: &Scope) -> Result<Vec<Stranded>, StoreError> {
-        let mut filter = scope.filter();
-        if matches!(scope, Scope::All | Scope::Owner(_)) {
-            let queues = self.list_queues().await?;
-            let queues: Vec<ObjectId> = queues.iter().map(|queue| queue.id.0).collect();
-            filter.insert("queue", doc! { "$in": queues });
-        }
+        let mut filter = of_scope(scope, &self.list_queues().await?);
         let alive: Vec<Bson> = self.nodes_not_gone().await?;
         filter.extend(doc! {
             "status": { "$in": [-1, 0] }, "node": { "$nin": alive }, DETACHED: attached(),
         });
-        let only = doc! { "node": 1 };
-        let tasks = self.tasks();
-        let found = tasks.find(filter).projection(only).sort(doc! { "_id": 1 }).limit(MOST_STRANDED);
-        let found: Vec<Document> = match found.max_time(PATIENCE).await.map_err(StoreError::from) {
-            Ok(found) => found.map_ok(Document::from).try_collect().await?,
-            // They are counted all the same.
-            Err(error) if error.is_out_of_time() => Vec::new(),
-            Err(error) => return Err(error),
-        };
+        let found = self.find_patiently(filter, MOST_STRANDED).await?;
         let stranded = |task: &Document| {
             let node = task.get_str("node").unwrap_or_default().to_owned();
             Some(Stranded { task: TaskId(task.get_object_id("_id").ok()?), node })
         };
         Ok(found.iter().filter_map(stranded).collect())
+    }
+
+    /// The oldest tasks, or none if looking for them takes too long: they are counted all the same.
+    async fn find_patiently(&self, filter: Document, most: i64) -> Result<Vec<Document>, StoreError> {
+        let only = doc! { "queue": 1, "status": 1, "node": 1 };
+        let tasks = self.tasks();
+        let found = tasks.find(filter).projection(only).sort(doc! { "_id": 1 }).limit(most);
+        match found.max_time(PATIENCE).await.map_err(StoreError::from) {
+            Ok(found) => Ok(found.map_ok(Document::from).try_collect().await?),
+            Err(error) if error.is_out_of_time() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn count_patiently(&self, filter: Document) -> Result<Option<Amount>, StoreError> {
@@ -124,14 +170,64 @@ impl Store {
     }
 }
 
+/// Matches the tasks of a scope; of wide ones by their queues, as there is no index over statuses alone.
+fn of_scope(scope: &Scope, queues: &[Queue]) -> Document {
+    let mut tasks = scope.filter();
+    if matches!(scope, Scope::All | Scope::Owner(_)) {
+        tasks.insert("queue", doc! { "$in": ids(queues.iter()) });
+    }
+    tasks
+}
+
+/// Matches those that wait and that no rule holds.
+fn not_held() -> Document {
+    doc! { "status": { "$in": WAITING.to_vec() }, "gate": { "$ne": GATE } }
+}
+
+/// Matches queues of a scope that start tasks, or that start none.
+fn in_queues(scope: &Scope, queues: &[Queue], start: bool) -> Document {
+    let starts = |queue: &&Queue| queue.claim_limit() > 0;
+    let starting = ids(queues.iter().filter(starts));
+    match (scope, start) {
+        (Scope::Queue(queue), _) if starting.contains(&queue.0) == start => doc! { "$eq": queue },
+        (Scope::Queue(_), _) => doc! { "$in": [] },
+        (_, true) => doc! { "$in": starting },
+        (Scope::Tenant(_), false) => doc! { "$nin": starting },
+        // Not those of queues that are gone: they are not among all.
+        (Scope::All | Scope::Owner(_), false) => {
+            doc! { "$in": ids(queues.iter().filter(|queue| !starts(queue))) }
+        }
+    }
+}
+
+fn ids<'a>(queues: impl Iterator<Item = &'a Queue>) -> Vec<ObjectId> {
+    queues.map(|queue| queue.id.0).collect()
+}
+
+fn left_of(task: &Document) -> Option<Left> {
+    Some(Left {
+        task: TaskId(task.get_object_id("_id").ok()?),
+        queue: QueueId(task.get_object_id("queue").ok()?),
+        status: Status::from_code(task.get("status").and_then(whole_number)?),
+        node: task.get_str("node").ok().map(str::to_owned),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn it_is_idle_when_nothing_is_left_but_what_is_held() {
-        let of = |waiting, held, running| Standing { waiting, held, running }.is_idle();
         let exactly = |tasks| Some(Amount::Exactly(tasks));
+        let of = |waiting, held, running| Standing { waiting, held, stopped: exactly(0), running }.is_idle();
+        let stopped = |waiting, stopped, running| {
+            let standing = Standing { waiting: exactly(waiting), held: exactly(1), stopped, running };
+            standing.is_idle()
+        };
+        assert!(stopped(5, exactly(4), exactly(0)));
+        assert!(!stopped(6, exactly(4), exactly(0)) && !stopped(5, exactly(4), exactly(1)));
+        assert!(!stopped(5, None, exactly(0)));
         assert!(of(exactly(0), exactly(0), exactly(0)) && of(exactly(3), exactly(3), exactly(0)));
         assert!(!of(exactly(3), exactly(2), exactly(0)) && !of(exactly(0), exactly(0), exactly(1)));
         assert!(!of(None, exactly(0), exactly(0)) && !of(exactly(0), exactly(0), None));

@@ -91,13 +91,18 @@ pub struct AdmissionRule {
     waiting: Option<u64>,
     /// Those of them that a rule holds.
     held: Option<u64>,
+    /// Those that wait in queues that start nothing, as they are paused or have no threads, and are not held.
+    stopped: Option<u64>,
     /// Tasks that are claimed or run.
     running: Option<u64>,
+    /// Some of the tasks that are still to come to their end, those that run first: `task`, `queue`, `status` and `node`.
+    #[schema(value_type = Option<Vec<Object>>)]
+    left: Option<Vec<Value>>,
     /// The oldest tasks that are claimed or running on nodes that are not alive: `task` and `node`. Without a lease, as Perl's, nobody
     /// ends them.
     #[schema(value_type = Option<Vec<Object>>)]
     stranded: Option<Vec<Value>>,
-    /// Whether nothing runs, nothing waits but what is held, and nothing more can come.
+    /// Whether nothing runs, nothing waits but what is held or in queues that start nothing, and nothing more can come.
     safe: Option<bool>,
     /// The same in words.
     text: Option<String>,

@@ -162,6 +162,34 @@ async fn one_den_runs_the_command_for_a_dead_node_once() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_drain_waits_only_for_what_can_end() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let dci = dci(&world).await?;
+    let stopped = world.queue(QUICK.name, doc! {}).await?;
+    let paused = world.queue(QUICK.name, doc! { "threads": 1, "paused": true }).await?;
+    for queue in [stopped, paused] {
+        world.submit(queue, vec![doc! {}; 2]).await?;
+    }
+    let of_one = json!({ "scope": "queue", "value": paused.to_string(), "action": "reject" });
+    let rule = dci.posted("/admission", &of_one).await?;
+    assert_eq!((&rule["waiting"], &rule["stopped"], &rule["left"]), (&json!(2), &json!(2), &json!([])));
+    let idle = "nothing runs, 2 in queues that start nothing, and safe to upgrade in a few seconds";
+    assert_eq!(rule["text"], idle);
+
+    let queue = world.queue("Nobodys", doc! { "threads": 1, "name": "mail" }).await?;
+    let waits = world.submit(queue, vec![doc! {}]).await?[0];
+    let runs = world.claimed(queue, doc! {}, "n1").await?;
+    let rule = dci.posted("/admission", &json!({ "scope": "all", "action": "reject" })).await?;
+    assert_eq!((&rule["waiting"], &rule["stopped"], &rule["running"]), (&json!(5), &json!(4), &json!(1)));
+    let left = json!([
+        { "task": runs.to_string(), "queue": "mail", "status": -1, "node": "n1" },
+        { "task": waits.to_string(), "queue": "mail", "status": -2, "node": null },
+    ]);
+    assert_eq!(rule["left"], left, "{rule}");
+    world.end().await
+}
+
+#[tokio::test]
 async fn a_drain_names_tasks_that_nobody_ends() -> anyhow::Result<()> {
     let world = World::new().await?;
     let dci = dci(&world).await?;
