@@ -103,6 +103,12 @@ pub struct BulkFilter {
     pub array: Option<ArrayId>,
     /// Given to this node.
     pub node: Option<String>,
+    /// Made by this schedule.
+    pub schedule: Option<ObjectId>,
+    /// Of this group.
+    pub group: Option<String>,
+    /// Of this tenant.
+    pub tenant: Option<String>,
     /// Also archived ones, if the action is for these.
     pub archive: bool,
 }
@@ -117,6 +123,9 @@ impl Default for BulkFilter {
             ids: None,
             array: None,
             node: None,
+            schedule: None,
+            group: None,
+            tenant: None,
             archive: true,
         }
     }

@@ -15,7 +15,7 @@ use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::params::Params;
 use crate::state::State;
-use crate::{changes, legacy};
+use crate::{changes, legacy, values};
 
 /// A filter has at most so many ids.
 const MOST_IDS: usize = 100_000;
@@ -24,7 +24,8 @@ const MOST_IDS: usize = 100_000;
 const MOST: i64 = 1000;
 
 /// The keys of a filter. A form has them among the parameters.
-const FILTER: [&str; 6] = ["queue", "status", "older_than", "ids", "node", "archive"];
+const FILTER: [&str; 9] =
+    ["queue", "status", "older_than", "ids", "node", "schedule", "group", "tenant", "archive"];
 
 /// Reads and checks a wish for a bulk job.
 ///
@@ -85,6 +86,12 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     let ids = fields.get("ids").map(ids).transpose()?;
     let node = fields.get("node").map(node).transpose()?;
     let archive = fields.get("archive").map_or(Ok(true), archive)?;
+    let text = |name: &str| fields.get(name).map(|value| values::text(name, value)).transpose();
+    let (group, tenant) = (text("group")?, text("tenant")?);
+    let schedule = match text("schedule")? {
+        Some(name) => Some(schedule(state, &name).await?),
+        None => None,
+    };
     let queue = match fields.get("queue") {
         Some(Value::String(name)) => Some(queue(state, name).await?),
         Some(Value::Number(name)) => Some(queue(state, &name.to_string()).await?),
@@ -100,7 +107,17 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         let message = format!("there is nothing to {} about tasks with status {status}", action.as_str());
         return Err(HttpError::bad_request(message));
     }
-    Ok(BulkFilter { queue, statuses, older_than, ids, array: None, node, archive })
+    Ok(BulkFilter { queue, statuses, older_than, ids, array: None, node, schedule, group, tenant, archive })
+}
+
+/// A schedule that has been deleted may still have tasks, so an id need not be one of a schedule that there is.
+async fn schedule(state: &State, name: &str) -> Result<ObjectId, HttpError> {
+    let selector = Selector::parse(name);
+    if let Selector::Id(id) = selector {
+        return Ok(id);
+    }
+    let found = state.store.find_schedule(&selector).await?;
+    found.map(|schedule| schedule.id.0).ok_or_else(|| HttpError::bad_request(format!("no schedule '{name}'")))
 }
 
 fn no_queue(name: &str) -> HttpError {

@@ -172,9 +172,9 @@ pub struct BulkOptions {
 }
 
 /// With which tasks something is done, and how.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct BulkWhich {
-    /// Tasks of this queue, by name or id; `*` for all queues. Needed, save for `archive ID`
+    /// Tasks of this queue, by name or id; `*` for all queues. Needed, save with ids
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
     /// Tasks in these statuses, by word or number, with commas between them [default: all that it can be done
@@ -185,6 +185,24 @@ pub struct BulkWhich {
     /// Tasks that last changed longer ago: 90s, 5m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
     pub older_than: Option<Duration>,
+    /// Tasks that this node has or had last
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<String>,
+    /// Tasks of this schedule, by name or id
+    #[arg(long, value_name = "SCHEDULE")]
+    pub schedule: Option<String>,
+    /// Tasks of this group
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// Tasks of this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Tasks with these ids, with commas between them
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = id::parse)]
+    pub id: Vec<String>,
+    /// Let a delete leave archived tasks alone
+    #[arg(long)]
+    pub keep_archived: bool,
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
@@ -204,7 +222,8 @@ pub struct BulkWhich {
 pub struct ArchiveOptions {
     /// Ids of tasks, in place of --queue
     #[arg(value_name = "ID", value_parser = id::parse,
-        conflicts_with_all = ["queue", "status", "older_than", "reason", "preview", "yes", "detach"])]
+        conflicts_with_all = ["queue", "status", "older_than", "node", "schedule", "group", "tenant", "id",
+            "keep_archived", "reason", "preview", "yes", "detach"])]
     pub ids: Vec<String>,
     /// Which tasks otherwise.
     #[command(flatten)]

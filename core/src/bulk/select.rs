@@ -28,6 +28,10 @@ const COUNTED: u64 = 10_000;
 /// So many ids are fetched at once: they are used up before the server forgets the query.
 const FETCHED: u32 = 5_000;
 
+/// What a stored filter can have.
+const KEYS: [&str; 10] =
+    ["queue", "status", "older_than", "ids", "array", "node", "schedule", "group", "tenant", "archive"];
+
 impl BulkFilter {
     /// As it is stored and shown.
     pub fn document(&self) -> Document {
@@ -49,8 +53,11 @@ impl BulkFilter {
         if let Some(array) = self.array {
             document.insert("array", array);
         }
-        if let Some(node) = &self.node {
-            document.insert("node", node);
+        if let Some(schedule) = self.schedule {
+            document.insert("schedule", schedule);
+        }
+        for (name, value) in self.texts() {
+            document.insert(name, value);
         }
         if !self.archive {
             document.insert("archive", false);
@@ -61,6 +68,12 @@ impl BulkFilter {
     /// Whether `action` is for archived tasks too.
     pub(super) const fn reaches_archive(&self, action: Action) -> bool {
         action.reaches_archive() && self.archive
+    }
+
+    /// What tasks must have in fields that are texts.
+    fn texts(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let all = [("node", &self.node), ("group", &self.group), ("tenant", &self.tenant)];
+        all.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)))
     }
 
     /// What [`BulkFilter::document`] made. `None`: something else made it.
@@ -91,17 +104,24 @@ impl BulkFilter {
             Some(array) => Some(ArrayId(array.as_object_id()?)),
             None => None,
         };
-        let node = match document.get("node") {
-            Some(node) => Some(node.as_str()?.to_owned()),
+        let text = |name: &str| match document.get(name) {
+            Some(value) => Some(Some(value.as_str()?.to_owned())),
+            None => Some(None),
+        };
+        let (node, group, tenant) = (text("node")?, text("group")?, text("tenant")?);
+        let schedule = match document.get("schedule") {
+            Some(schedule) => Some(schedule.as_object_id()?),
             None => None,
         };
         let archive = match document.get("archive") {
             Some(archive) => archive.as_bool()?,
             None => true,
         };
-        // Never everything by mistake.
-        let is_meant = queue.is_some() || ids.is_some();
-        is_meant.then_some(Self { queue, statuses, older_than, ids, array, node, archive })
+        // Never everything by mistake, nor more than a later release means.
+        let is_meant =
+            (queue.is_some() || ids.is_some()) && document.keys().all(|key| KEYS.contains(&key.as_str()));
+        let filter = Self { queue, statuses, older_than, ids, array, node, schedule, group, tenant, archive };
+        is_meant.then_some(filter)
     }
 
     /// What the server looks for. Ages count from `now`.
@@ -116,9 +136,10 @@ impl BulkFilter {
         if let Some(array) = self.array {
             all.push(doc! { "array.id": array });
         }
-        if let Some(node) = &self.node {
-            all.push(doc! { "node": node });
+        if let Some(schedule) = self.schedule {
+            all.push(doc! { "schedule": schedule });
         }
+        all.extend(self.texts().map(|(name, value)| doc! { name: value }));
         if let Some(age) = self.older_than {
             all.push(doc! { "$expr": unchanged_since(server_time_before(now, age)) });
         }
@@ -166,8 +187,8 @@ impl Store {
 
     /// The same as the counters say, which know of queues and statuses, and nothing of the archive.
     async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
-        let more = filter.older_than.is_some() || filter.ids.is_some() || filter.node.is_some();
-        let more = more || filter.array.is_some();
+        let more = filter.older_than.is_some() || filter.ids.is_some() || filter.texts().next().is_some();
+        let more = more || filter.array.is_some() || filter.schedule.is_some();
         if more || filter.reaches_archive(action) {
             return Ok(None);
         }
@@ -293,6 +314,9 @@ mod tests {
             ids: Some(vec![TaskId(ObjectId::new())]),
             array: Some(ArrayId(ObjectId::new())),
             node: Some("n".into()),
+            schedule: Some(ObjectId::new()),
+            group: Some("g".into()),
+            tenant: Some("acme".into()),
             archive: false,
         };
         assert_eq!(BulkFilter::from_document(&filter.document()), Some(filter));
@@ -306,6 +330,9 @@ mod tests {
             doc! { "queue": "mail" },
             doc! { "queue": "*", "ids": 1 },
             doc! { "queue": "*", "node": 1 },
+            doc! { "queue": "*", "group": 1 },
+            doc! { "queue": "*", "schedule": "nightly" },
+            doc! { "queue": "*", "of_a_later_release": 1 },
             doc! { "queue": "*", "archive": "no" },
         ] {
             assert_eq!(BulkFilter::from_document(&odd), None, "{odd}");

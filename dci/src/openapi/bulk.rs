@@ -44,6 +44,12 @@ pub struct BulkFilter {
     ids: Option<Vec<String>>,
     /// The name of the node that they were given to.
     node: Option<String>,
+    /// The name or id of the schedule that made them.
+    schedule: Option<String>,
+    /// Their group.
+    group: Option<String>,
+    /// Their tenant.
+    tenant: Option<String>,
     /// Whether a delete is for archived tasks too, which it is unless this is false. Other actions leave them alone.
     archive: Option<bool>,
 }

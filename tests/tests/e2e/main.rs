@@ -10,6 +10,7 @@ mod bad_input;
 mod balance;
 mod batches;
 mod bulk;
+mod bulk_filters;
 mod cgroups;
 mod claim;
 mod claims;

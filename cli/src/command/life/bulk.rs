@@ -25,11 +25,11 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// # Errors
 /// Nobody agreed, the DCI refuses it or cannot be reached.
 pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyhow::Result<ExitCode> {
-    let Some(queue) = &which.queue else {
-        eprintln!("disbatch: which tasks? Give --queue QUEUE, or --queue '*' for all queues");
+    if which.queue.is_none() && which.id.is_empty() {
+        eprintln!("disbatch: which tasks? Give --queue QUEUE, --queue '*' for all queues, or --id ID");
         return Ok(ExitCode::from(USAGE));
-    };
-    let mut body = request(action, queue, which);
+    }
+    let mut body = request(action, which);
     if which.preview || !which.yes {
         let mut preview = body.clone();
         preview.insert(".preview".to_owned(), 1.into());
@@ -45,8 +45,12 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
             print("0 tasks: nothing to do\n")?;
             return Ok(ExitCode::SUCCESS);
         }
-        let of = if queue == "*" { "all queues".to_owned() } else { format!("queue {queue}") };
-        let question = format!("{} {count} tasks of {of}", action.name());
+        let of = match which.queue.as_deref() {
+            None => String::new(),
+            Some("*") => " of all queues".to_owned(),
+            Some(queue) => format!(" of queue {queue}"),
+        };
+        let question = format!("{} {count} tasks{of}", action.name());
         if !agreed(&question)? {
             eprintln!("Nothing was done.");
             return Ok(ExitCode::from(crate::status::FAILED));
@@ -82,8 +86,22 @@ pub(in crate::command) async fn carry_out(
     }
 }
 
-fn request(action: BulkAction, queue: &str, which: &BulkWhich) -> Map<String, Value> {
-    let mut filter = Map::from_iter([("queue".to_owned(), queue.into())]);
+fn request(action: BulkAction, which: &BulkWhich) -> Map<String, Value> {
+    let texts = [
+        ("queue", &which.queue),
+        ("node", &which.node),
+        ("schedule", &which.schedule),
+        ("group", &which.group),
+        ("tenant", &which.tenant),
+    ];
+    let given = texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text.as_deref()?.into())));
+    let mut filter: Map<String, Value> = given.collect();
+    if !which.id.is_empty() {
+        filter.insert("ids".to_owned(), json!(which.id));
+    }
+    if which.keep_archived {
+        filter.insert("archive".to_owned(), false.into());
+    }
     if !which.status.is_empty() {
         filter.insert("status".to_owned(), json!(which.status));
     }
@@ -167,21 +185,27 @@ mod tests {
 
     #[test]
     fn the_filter_has_what_was_given() {
-        let mut which = BulkWhich {
-            queue: Some("mail".into()),
-            status: vec![],
-            older_than: None,
-            reason: None,
-            preview: false,
-            yes: true,
-            detach: false,
-        };
+        let mut which = BulkWhich { queue: Some("mail".into()), yes: true, ..BulkWhich::default() };
         let expected = json!({"action": "cancel", "filter": {"queue": "mail"}});
-        assert_eq!(Value::Object(request(BulkAction::Cancel, "mail", &which)), expected);
+        assert_eq!(Value::Object(request(BulkAction::Cancel, &which)), expected);
         which.status = vec![1, -5];
         which.older_than = Some(Duration::from_secs(604_800));
         let expected = json!({"action": "delete",
             "filter": {"queue": "mail", "status": [1, -5], "older_than": 604_800}});
-        assert_eq!(Value::Object(request(BulkAction::Delete, "mail", &which)), expected);
+        assert_eq!(Value::Object(request(BulkAction::Delete, &which)), expected);
+        which = BulkWhich {
+            node: Some("n1".into()),
+            schedule: Some("nightly".into()),
+            group: Some("a/b".into()),
+            tenant: Some("acme".into()),
+            id: vec!["6b0003bb686c8275d8013333".into()],
+            keep_archived: true,
+            ..BulkWhich::default()
+        };
+        let expected = json!({"action": "delete", "filter": {
+            "node": "n1", "schedule": "nightly", "group": "a/b", "tenant": "acme",
+            "ids": ["6b0003bb686c8275d8013333"], "archive": false,
+        }});
+        assert_eq!(Value::Object(request(BulkAction::Delete, &which)), expected);
     }
 }

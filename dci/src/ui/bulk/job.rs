@@ -180,14 +180,18 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
     let age = filter.get_f64("older_than").ok().map(|age| format!("{age} s"));
     let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
     let array = filter.get_object_id("array").ok().map(|id| id.to_hex());
-    let node = filter.get_str("node").ok().map(str::to_owned);
+    let text = |name: &str| filter.get_str(name).ok().map(str::to_owned);
+    let schedule = filter.get_object_id("schedule").ok().map(|id| id.to_hex());
     let archived =
         filter.get_bool("archive").ok().filter(|archive| !archive).map(|_| "left alone".to_owned());
     let all = [
         ("queue", queue),
         ("status", status),
         ("array", array),
-        ("node", node),
+        ("node", text("node")),
+        ("schedule", schedule),
+        ("group", text("group")),
+        ("tenant", text("tenant")),
         ("unchanged for", age),
         ("ids", ids),
         ("archived", archived),
