@@ -8,6 +8,7 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::NodeSelector;
 use disbatch_core::rate::limit;
+use disbatch_core::text as odd;
 use serde_json::{Map, Value};
 
 pub use fair::{group, priority, scheme, weights};
@@ -61,6 +62,23 @@ pub fn text(name: &str, value: &Value) -> Result<String, HttpError> {
     };
     let fits = (1..=LONGEST_TEXT).contains(&given.chars().count()) && !given.contains('\0');
     if fits { Ok(given) } else { Err(wrong(name, &format!("text of 1 to {LONGEST_TEXT} characters"))) }
+}
+
+/// Sees to it that a name is shown as it is written: without control characters, and without such as turn the direction of
+/// text or cannot be seen.
+///
+/// # Errors
+/// It has one. The message names it.
+pub fn shown_as_written(name: &str, value: &Value) -> Result<(), HttpError> {
+    let odd = value.as_str().and_then(|text| text.chars().find(|c| odd::is_odd(*c)));
+    match odd {
+        None => Ok(()),
+        Some(odd) => Err(HttpError::bad_request(format!(
+            "{name} must not have the character U+{:04X}: control characters, and those that turn text or cannot be seen, \
+             are refused",
+            u32::from(odd)
+        ))),
+    }
 }
 
 /// A number from `least` on.

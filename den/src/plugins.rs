@@ -12,7 +12,7 @@ use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 /// How often to look when every queue has its plugin.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
 /// How often to look when a queue waits for its plugin to be installed.
 const LOOK_AGAIN_SOON: Duration = Duration::from_secs(1);

@@ -73,6 +73,7 @@ fn checked(params: &Params) -> Result<(&Value, &Value), HttpError> {
     if let Some(param) = params.unknown(&["name", "plugin", "threads", "sort"]) {
         return Err(HttpError::bad_param("Invalid param", param));
     }
+    values::shown_as_written("name", name)?;
     Ok((name, plugin))
 }
 

@@ -176,7 +176,11 @@ fn checked(params: &Params) -> Result<Document, HttpError> {
     for (field, value) in &given {
         let value = match field.as_str() {
             "name" if !is_name(value) => return Err(HttpError::bad_request("name must be a string")),
-            "name" | "plugin" => json::to_bson(value),
+            "name" => {
+                values::shown_as_written("name", value)?;
+                json::to_bson(value)
+            }
+            "plugin" => json::to_bson(value),
             setting_of_queue => setting(params, setting_of_queue, value)?,
         };
         fields.insert(field, value);

@@ -7,9 +7,10 @@ use bson::oid::ObjectId;
 use bson::{Bson, doc};
 use disbatch_core::model::{QueueId, Status};
 use disbatch_core::task::TaskOptions;
-use disbatch_tests::{Script, World, binary, eventually};
+use disbatch_tests::{Dci, Script, World, binary, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::json;
 use tokio::process::Command;
 
 async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<(i32, String)> {
@@ -148,5 +149,26 @@ async fn params_that_look_like_extended_json_are_given_as_they_are() -> anyhow::
         assert_eq!(task.rest.get_document("result")?, &doc! { "params": &params });
         assert_eq!((task.status, task.params), (Status::Succeeded, Some(params.into())));
     }
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_queue_has_no_name_that_is_shown_otherwise_than_it_is_written() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let plain = json!({ "name": "plain", "plugin": "Disbatch::Plugin::Demo" });
+    dci.posted("/queues", &plain).await?;
+    for odd in ["liam\u{202e}gnp", "a\u{1b}[2J", "a\nb", "a\u{200b}b"] {
+        let named = json!({ "name": odd, "plugin": "Disbatch::Plugin::Demo" });
+        for (path, body) in [("/queues", named), ("/queues/plain", json!({ "name": odd }))] {
+            let (status, answer) = dci.post(path, &body).await?;
+            let why = answer["error"].as_str().unwrap_or_default();
+            assert!(
+                status == 400 && why.starts_with("name must not have the character U+"),
+                "{path} {answer}"
+            );
+        }
+    }
+    dci.posted("/queues/plain", &json!({ "name": "مال é \u{1f468}\u{200d}\u{1f469}" })).await?;
     world.end().await
 }

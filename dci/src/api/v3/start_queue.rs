@@ -13,7 +13,7 @@ use crate::error::HttpError;
 use crate::openapi::{OfWrite, StartQueue};
 use crate::params::Params;
 use crate::state::State;
-use crate::{changes, json, legacy};
+use crate::{changes, json, legacy, values};
 
 /// Creates a queue from `type` (its plugin) and `name`.
 ///
@@ -44,6 +44,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     if !name.is_string() && !name.is_number() {
         return Err(refused("name must be a string"));
     }
+    values::shown_as_written("name", name).map_err(|error| refused(&error.to_string()))?;
     let id = new_queue_id();
     let fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
     match changes::create_queue(&state, &who, id, fields).await {
