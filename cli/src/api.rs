@@ -75,8 +75,8 @@ impl std::fmt::Display for ApiError {
         match self {
             Self::Refused { action, url, status, body, shown } => {
                 let reason = status.canonical_reason().unwrap_or_default();
-                let said = sentence(body);
-                let said = said.unwrap_or_else(|| body.trim_end());
+                let sentence = sentence(body);
+                let said = sentence.as_deref().unwrap_or_else(|| body.trim_end());
                 write!(f, "Error {action} {url} ({} {reason}): {said}", status.as_u16())?;
                 let advice = shown.advice(*status).filter(|_| !self.is_about_tasks());
                 advice.map_or(Ok(()), |advice| write!(f, "\n{advice}"))
@@ -142,7 +142,7 @@ impl ApiError {
     pub fn reason(&self) -> String {
         let Self::Refused { body, .. } = self else { return self.to_string() };
         if let Some(sentence) = sentence(body) {
-            return sentence.to_owned();
+            return sentence;
         }
         let body: Option<Value> = serde_json::from_str(body).ok();
         let field = |name: &str| body.as_ref().and_then(|body| body.get(name)?.as_str());
@@ -323,14 +323,23 @@ impl Client {
 }
 
 /// What the answers mean in which a DCI, as Perl's, has structures of MongoDB's driver in place of a sentence.
-fn sentence(body: &str) -> Option<&'static str> {
+fn sentence(body: &str) -> Option<String> {
     let body: Value = serde_json::from_str(body).ok()?;
     if body.get("MongoDB::DuplicateKeyError").is_some() {
-        return Some("there is a queue with this name already");
+        return Some("there is a queue with this name already".to_owned());
     }
-    let matched = body.get("MongoDB::UpdateResult")?.get("matched_count")?.as_u64()?;
-    // Queues have a sentence.
-    (matched == 0 && !body.get("error")?.is_string()).then_some("there is no node with this name or id")
+    let result =
+        ["MongoDB::UpdateResult", "MongoDB::DeleteResult"].iter().find_map(|name| body.get(*name))?;
+    let count = ["matched_count", "deleted_count"].iter().find_map(|name| result.get(*name)?.as_u64())?;
+    let error = body.get("error")?;
+    (count == 0).then(|| match error.as_str() {
+        // Of Perl's DCI.
+        Some(structure) if structure.starts_with("MongoDB::") => {
+            "there is no queue with this name or id".to_owned()
+        }
+        Some(sentence) => sentence.to_owned(),
+        None => "there is no node with this name or id".to_owned(),
+    })
 }
 
 /// The cause of a failed connection in the Perl client's words.
@@ -415,7 +424,11 @@ mod tests {
         let node = format!("{{\"MongoDB::UpdateResult\":{result},\"error\":{result}}}");
         assert_eq!(of(&node), "there is no node with this name or id");
         let queue = format!("{{\"MongoDB::UpdateResult\":{result},\"error\":\"no queue 'x'\"}}");
-        assert_eq!(of(&queue), "");
+        assert_eq!(of(&queue), "no queue 'x'");
+        let perls =
+            r#"{"MongoDB::DeleteResult":{"deleted_count":0},"error":"MongoDB::DeleteResult=HASH(0x5)"}"#;
+        assert_eq!(of(perls), "there is no queue with this name or id");
+        assert_eq!(of(r#"{"MongoDB::UpdateResult":{"matched_count":1},"error":"x"}"#), "");
         assert_eq!(of(r#"{"MongoDB::DuplicateKeyError":{}}"#), "there is a queue with this name already");
         assert_eq!(of("<html>"), "");
     }

@@ -215,6 +215,13 @@ async fn what_cannot_be_run_is_told() -> anyhow::Result<()> {
     let server = Server::start(vec![("POST /tasks", vec![created()])]).await?;
     let outcome = server.expect(&["run", "mail", "--detach"], 0).await?;
     ensure!(outcome.text() == format!("{ID}\n"), "{outcome:?}");
+    let words = "'params' must be a JSON array of task params objects with key/value pairs";
+    let refused = Reply::Json(400, value!({ "error": words }));
+    let server = Server::start(vec![("POST /tasks", vec![refused])]).await?;
+    for none in [&["run", "mail"][..], &["run", "mail", "{}"]] {
+        let outcome = server.expect(none, 255).await?;
+        ensure!(outcome.stderr.starts_with("no parameters are given: "), "{outcome:?}");
+    }
     Ok(())
 }
 

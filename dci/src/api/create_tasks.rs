@@ -93,7 +93,9 @@ pub async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<Tas
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
     match names[..] {
         ["params", "queue"] => {
-            let tasks = task_params(&params.fields["params"])?;
+            // Steps have parameters of their own.
+            let may_be_empty = !options.steps.is_empty();
+            let tasks = checked_params(&params.fields["params"], may_be_empty)?;
             submit(state, who, &queue, tasks, (options, once)).await
         }
         ["collection", "filter", "params", "queue"] => {
@@ -278,6 +280,10 @@ pub fn not_an_array() -> HttpError {
 /// # Errors
 /// They are something else, an object is empty, or a key cannot be stored.
 pub fn task_params(value: &Value) -> Result<Vec<Document>, HttpError> {
+    checked_params(value, false)
+}
+
+fn checked_params(value: &Value, may_be_empty: bool) -> Result<Vec<Document>, HttpError> {
     let items = match value {
         Value::Array(items) => items.as_slice(),
         object @ Value::Object(_) => std::slice::from_ref(object),
@@ -285,7 +291,7 @@ pub fn task_params(value: &Value) -> Result<Vec<Document>, HttpError> {
     };
     let objects: Option<Vec<&Map<String, Value>>> = items.iter().map(Value::as_object).collect();
     let objects = objects.filter(|objects| !objects.is_empty()).ok_or_else(not_an_array)?;
-    if objects.iter().any(|object| object.is_empty()) {
+    if !may_be_empty && objects.iter().any(|object| object.is_empty()) {
         return Err(HttpError::bad_request(
             "'params' must be a JSON array of task params objects with key/value pairs",
         ));

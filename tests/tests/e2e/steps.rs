@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{QueueId, Step, TaskId};
 use disbatch_core::task::{CancelRequest, TaskOptions};
-use disbatch_tests::{Script, World, eventually, skipped};
+use disbatch_tests::{Dci, Script, World, eventually, skipped};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 use serde_json::json;
@@ -62,6 +62,23 @@ async fn until_runs(world: &World, task: TaskId, index: usize) -> anyhow::Result
         Ok((statuses(&world.task(task).await?).get(index) == Some(&0)).then_some(()))
     })
     .await
+}
+
+#[tokio::test]
+async fn a_task_with_steps_needs_no_params_of_its_own() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let queue = world.script_queue(SHELL, 1).await?;
+    let bare = json!({ "queue": queue.to_string(), "params": {} });
+    let (status, answer) = dci.post("/tasks", &bare).await?;
+    assert_eq!((status, answer["error"].is_string()), (400, true), "as Perl's: {answer}");
+    let mut stepwise = bare;
+    stepwise[".steps"] = json!([{ "params": { "do": "echo one" } }]);
+    dci.posted("/tasks", &stepwise).await?;
+    let _den = world.den("n1")?;
+    let tasks = world.until_all_ended(queue).await?;
+    assert_eq!((tasks.len(), text(&tasks[0], "stdout")), (1, "one\n"), "{tasks:?}");
+    world.end().await
 }
 
 #[tokio::test]

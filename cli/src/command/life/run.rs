@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client};
@@ -76,6 +76,11 @@ fn params(words: &[String]) -> anyhow::Result<Map<String, Value>> {
 }
 
 fn not_created(error: ApiError, options: &RunOptions) -> anyhow::Error {
+    // The words of Perl's DCI are about a list.
+    let is_about_params = error.status().is_some() && error.reason().starts_with("'params' must be ");
+    if is_about_params && params(&options.params).is_ok_and(|params| params.is_empty()) {
+        return anyhow!("no parameters are given: write name=text, or one JSON object");
+    }
     let lost = matches!(error, ApiError::Unreachable { .. });
     let error = advise(error);
     if lost && options.task.idempotency_key.is_some() {
