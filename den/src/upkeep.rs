@@ -208,9 +208,12 @@ impl Node {
             if node == self.name.as_str() {
                 self.end_expired(task).await?;
             } else if !living.iter().any(|alive| alive.as_str() == node) {
-                let why = format!(
-                    "its runner on {node} and that node have been silent for longer than their lease"
-                );
+                let why = match node {
+                    "" => "it was in no node's name, and its lease is over".to_owned(),
+                    node => format!(
+                        "its runner on {node} and that node have been silent for longer than their lease"
+                    ),
+                };
                 self.bury(task, Evidence::LeaseExpired, &why).await?;
             }
         }

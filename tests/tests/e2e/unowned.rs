@@ -8,7 +8,7 @@ use bson::raw::cstr;
 use bson::{Bson, Document, doc};
 use disbatch_core::explain::{Reader, explain};
 use disbatch_core::model::{QueueId, TaskId};
-use disbatch_tests::{Script, World, always, eventually};
+use disbatch_tests::{Dci, Script, World, always, eventually};
 use serde_json::json;
 
 const QUICK: Script<'_> = Script { name: "Quick", text: "#!/bin/sh\nexit 0\n" };
@@ -77,6 +77,7 @@ async fn a_queued_task_in_the_name_of_a_node_says_why_nobody_claims_it() -> anyh
     let world = World::new().await?;
     let queue = world.script_queue(QUICK, 1).await?;
     let den = world.den_at_work("n1").await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
     let free = insert(&world, queue, doc! { "status": -2, "node": -1.0 }).await?;
     until_status(&world, &free, 1).await?;
     for (node, shown) in
@@ -87,6 +88,10 @@ async fn a_queued_task_in_the_name_of_a_node_says_why_nobody_claims_it() -> anyh
         let facts = world.store().facts_of_task(id).await?.context("it is there")?;
         let told = explain(&facts, Reader::OfAll);
         assert!(told.summary.contains("its field node is") && told.summary.contains(shown), "{told:?}");
+        // What it says helps.
+        dci.posted(&format!("/tasks/{id}/cancel"), &json!({})).await?;
+        dci.posted(&format!("/tasks/{id}/retry"), &json!({})).await?;
+        world.until_status(id, 1).await?;
     }
     drop(den);
     world.end().await
