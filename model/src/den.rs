@@ -55,13 +55,19 @@ fn unused_instance(state: &State, den: u8) -> u8 {
 /// Second reading of a round: how much room there is, and which slots are free.
 fn read_running(protocol: &Protocol, state: &mut State, den: u8) -> bool {
     let Step::Queue { limit } = state.dens[usize::from(den)].step else { return false };
-    let room = usize::from(limit).saturating_sub(state.counted());
-    let is_free = |slot: &u8| {
-        !protocol.rules.slots || !state.tasks.iter().any(|t| t.status.counts() && t.slot == Some(*slot))
-    };
+    let lapsed = state.tasks.iter().filter(|task| task.status.counts() && task.lease == Lease::Over).count();
+    let freed = if protocol.rules.slots_until_left { 0 } else { lapsed };
+    let room = usize::from(limit).saturating_sub(state.counted() - freed);
+    let is_free =
+        |slot: &u8| !protocol.rules.slots || !state.tasks.iter().any(|task| has_slot(protocol, task, *slot));
     let slots: Vec<u8> = (0..limit).filter(is_free).take(room).collect();
     go(state, den, if slots.is_empty() { Step::Idle } else { Step::Claiming { slots, claims: Vec::new() } });
     true
+}
+
+fn has_slot(protocol: &Protocol, task: &Task, slot: u8) -> bool {
+    let is_lapsed = !protocol.rules.slots_until_left && task.lease == Lease::Over;
+    task.status.counts() && task.slot == Some(slot) && !is_lapsed
 }
 
 /// One `findOneAndUpdate`. A slot that is taken makes it fail by the unique index, and the DEN tries the next.
@@ -70,7 +76,7 @@ fn claim(protocol: &Protocol, state: &mut State, den: u8, number: u8) -> bool {
         return false;
     };
     let slot = slots.remove(0);
-    if protocol.rules.slots && state.tasks.iter().any(|t| t.status.counts() && t.slot == Some(slot)) {
+    if protocol.rules.slots && state.tasks.iter().any(|task| has_slot(protocol, task, slot)) {
         return true;
     }
     let leaseless = protocol.setting.runner == RunnerKind::Perl && protocol.rules.lease_for_ours_only;

@@ -15,8 +15,9 @@
 //! ([`properties::OWNED`]), and for each claim at most one is begun ([`properties::ONCE`]), so the limit holds as in
 //! the other model ([`properties::PLUGINS`]). *A write for one task or claim changes no other*
 //! ([`properties::APART`]). *What a runner has said is stored, unless its lease was over* ([`properties::STORED`]).
-//! *A task is orphaned only if a runner that had taken it was killed, or stood still until its lease was over*
-//! ([`properties::GROUNDS`]). *Only a confirmed claim is started* ([`properties::CONFIRMED`]). From every state some
+//! *A task is orphaned only if a process that had it was killed, or stood still until its lease was over*
+//! ([`properties::GROUNDS`]). A DEN has what it has started, or is starting, until a runner was told of it;
+//! and a start that the database makes only after who sent it is gone, or has given it up, has no runner either. *Only a confirmed claim is started* ([`properties::CONFIRMED`]). From every state some
 //! path leads to the end of all tasks.
 //!
 //! # Time
@@ -24,6 +25,13 @@
 //! A lease is prolonged when a write is made; the guard is told a time that was counted from some moment. If that
 //! moment was before the write was sent, the guard acts before the lease is over; otherwise it may be late. So it
 //! is enough to know of each such time whether it is [`state::Time::Sound`].
+//!
+//! # Two ways
+//!
+//! Where a runner is ready, a task is started before that is told ([`Way::Ready`]): a claim and a start are one write, or the start
+//! goes with the end of the task before. Between the write and the telling nobody runs it. So what the runner has not *taken* is given
+//! back if the runner dies, by a write that names the very start; and a runner that cannot say that it has taken it starts it once
+//! more, with another time. *What a plugin was begun for is never given back* ([`properties::AGAIN`]).
 //!
 //! # What is left out
 //!
@@ -77,6 +85,26 @@ pub struct Rules {
     pub renews_first: bool,
     /// The time that a renewal gives counts from its sending, not from its answer.
     pub from_sending: bool,
+    /// The DEN gives a started task of a dead runner back only if that has not said that it had taken it.
+    pub looks_at_taken: bool,
+    /// Giving back a start names the time of it.
+    pub names_time: bool,
+    /// A runner that starts its task once more gives the start another time.
+    pub new_time: bool,
+    /// Giving back a claim without an answer names the very start, too; not only the DEN and its runners.
+    pub names_unknown: bool,
+    /// It is given back also if another runner has had that task, and its DEN has not heard how that ended.
+    pub gives_back_of_others: bool,
+    /// A start in the slot of another task that has no answer is given back, and not sent again as well.
+    pub starts_once: bool,
+    /// How such a start that finds its task running knows whether that is its own.
+    pub take_recognition: Recognition,
+    /// The time that comes with a started task counts from before the start was asked for, not from the telling.
+    pub go_from_asking: bool,
+    /// A DEN that is told to end waits until what it has started is told, or given back.
+    pub waits_at_end: bool,
+    /// The DEN gives up only runners that could say that they have taken their task, and have not.
+    pub spares_the_well: bool,
 }
 
 /// By what a start is recognised in a task that runs already.
@@ -110,6 +138,16 @@ impl Rules {
             first_sending: true,
             renews_first: true,
             from_sending: true,
+            looks_at_taken: true,
+            names_time: true,
+            new_time: true,
+            names_unknown: true,
+            gives_back_of_others: true,
+            starts_once: true,
+            take_recognition: Recognition::ByRunner,
+            go_from_asking: true,
+            waits_at_end: true,
+            spares_the_well: true,
         }
     }
 }
@@ -131,6 +169,19 @@ pub struct Faults {
     pub stalls: u8,
     /// A claim is lost in a failover.
     pub rollbacks: u8,
+    /// The DEN is told to end, and started again.
+    pub ends: u8,
+}
+
+/// How the DEN gets tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It claims them, and starts each when a runner has taken it.
+    Claimed,
+    /// It has runners ready, and starts tasks for them in one write: a first one for each, then others in the slots of those that end.
+    Ready,
+    /// Either, as it comes.
+    Both,
 }
 
 /// What is checked: rules in a setting.
@@ -138,6 +189,8 @@ pub struct Faults {
 pub struct Linked {
     /// By which rules.
     pub rules: Rules,
+    /// Which way.
+    pub way: Way,
     /// How many tasks are queued.
     pub tasks: usize,
     /// How many runners there are at once.
@@ -169,6 +222,20 @@ pub enum Action {
     WriteGivenUp(usize, usize),
     /// The DEN finds out what an ended runner has left.
     Settle(usize),
+    /// The DEN sends the start of this task for this runner, which is ready.
+    ClaimFor(usize, usize),
+    /// The DEN sends the start of this task in the slot of the one whose end it is about to write for this runner.
+    TakeNext(usize, usize),
+    /// The DEN tells this runner of the task that was started for it; or nobody, if that one has not become free.
+    Tell(usize),
+    /// The DEN gives a start back.
+    PutBack(usize),
+    /// The same, but that comes later; it will be repeated.
+    PutBackLater(usize),
+    /// The DEN kills this runner because it does not take its task.
+    GiveUpRunner(usize),
+    /// The DEN is told to end.
+    EndDen,
     /// The DEN is killed.
     KillDen,
     /// The DEN is started again.
@@ -187,6 +254,8 @@ pub enum Action {
     BuryExpired(usize),
     /// The runner reads what the DEN says.
     Read(usize),
+    /// The runner reads what the DEN says, and cannot say all of its answer.
+    CannotSay(usize),
     /// The runner gives the link up.
     GiveUp(usize),
     /// The runner is told to leave when it has nothing to do.
@@ -223,12 +292,25 @@ impl Model for Linked {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         use Action::{
-            BuryExpired, Claim, KillDen, LeaseEnds, NeverArrives, RestartDen, RollBack, SweepClaimed,
+            BuryExpired, Claim, EndDen, KillDen, LeaseEnds, NeverArrives, PutBack, PutBackLater, RestartDen,
+            RollBack, SweepClaimed,
         };
-        actions.push(if state.den.up { KillDen } else { RestartDen });
+        if state.den.up {
+            actions.extend([KillDen, EndDen]);
+        } else {
+            actions.push(RestartDen);
+        }
+        for number in 0..state.den.untold.len() {
+            actions.extend([PutBack(number), PutBackLater(number)]);
+        }
         for (number, task) in state.tasks.iter().enumerate() {
             match (task.status, task.lease) {
-                (Status::Queued, _) => actions.push(Claim(number)),
+                (Status::Queued, _) => {
+                    actions.push(Claim(number));
+                    for runner in 0..state.runners.len() {
+                        actions.extend([Action::ClaimFor(runner, number), Action::TakeNext(runner, number)]);
+                    }
+                }
                 (Status::Claimed, _) => actions.extend([SweepClaimed(number), RollBack(number)]),
                 (Status::Running, Lease::Over) => actions.push(BuryExpired(number)),
                 (Status::Running, _) => actions.push(LeaseEnds(number)),
@@ -262,7 +344,7 @@ impl Model for Linked {
 }
 
 fn of_attendant(number: usize, runner: &state::Runner, actions: &mut Vec<Action>) {
-    use Action::{Assign, Hear, Settle, Spawn, Write, WriteGivenUp, WriteUnanswered};
+    use Action::{Assign, GiveUpRunner, Hear, Settle, Spawn, Tell, Write, WriteGivenUp, WriteUnanswered};
     let Some(attendant) = &runner.attendant else {
         if runner.process == Process::Absent {
             actions.push(Spawn(number));
@@ -274,6 +356,11 @@ fn of_attendant(number: usize, runner: &state::Runner, actions: &mut Vec<Action>
     }
     if attendant.current.is_none() {
         actions.push(Assign(number));
+    } else {
+        actions.push(GiveUpRunner(number));
+    }
+    if attendant.next.is_some() {
+        actions.push(Tell(number));
     }
     if !runner.said.is_empty() {
         actions.push(Hear(number));
@@ -285,8 +372,8 @@ fn of_attendant(number: usize, runner: &state::Runner, actions: &mut Vec<Action>
 
 fn of_runner(number: usize, runner: &state::Runner, actions: &mut Vec<Action>) {
     use Action::{
-        AskFinish, AskRenewal, Begin, FinishAlone, FinishUnanswered, GiveUp, KillRunner, Leave, PluginEnds,
-        Read, RenewAlone, StartAlone, StartUnanswered,
+        AskFinish, AskRenewal, Begin, CannotSay, FinishAlone, FinishUnanswered, GiveUp, KillRunner, Leave,
+        PluginEnds, Read, RenewAlone, StartAlone, StartUnanswered,
     };
     if runner.plugin.is_some() {
         actions.push(PluginEnds(number));
@@ -296,7 +383,7 @@ fn of_runner(number: usize, runner: &state::Runner, actions: &mut Vec<Action>) {
     }
     actions.extend([KillRunner(number), GiveUp(number)]);
     if runner.linked {
-        actions.push(Read(number));
+        actions.extend([Read(number), CannotSay(number)]);
     }
     match runner.phase {
         Phase::Idle => actions.push(Leave(number)),

@@ -5,6 +5,8 @@
 pub struct Rules {
     /// A claim takes a slot below `threads`, which no other claimed or running task of the queue has.
     pub slots: bool,
+    /// A slot is free only when its task has left it; otherwise when the lease of that is over.
+    pub slots_until_left: bool,
     /// After claiming and before launching, a DEN reads `threads` again and counts again.
     pub confirmation: bool,
     /// Writes for a claim name its `attempt`.
@@ -108,6 +110,7 @@ impl Rules {
     pub fn all() -> Self {
         Self {
             slots: true,
+            slots_until_left: true,
             confirmation: true,
             attempt: true,
             instance: true,

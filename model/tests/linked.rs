@@ -2,7 +2,7 @@
 
 use disbatch_model::link::properties::{ALL, FINISHED};
 use disbatch_model::link::state::State;
-use disbatch_model::link::{Faults, Linked, Rules};
+use disbatch_model::link::{Faults, Linked, Rules, Way};
 use disbatch_model::mark::{FOUND, GONE, Looks, Mark};
 use disbatch_model::reach::stuck;
 use stateright::{Checker, HasDiscoveries, Model};
@@ -31,12 +31,21 @@ fn nothing_wrong() -> Faults {
 }
 
 fn everything_wrong_once() -> Faults {
-    Faults { den_kills: 1, runner_kills: 1, losses: 1, delays: 1, leaves: 1, stalls: 1, rollbacks: 1 }
+    Faults {
+        den_kills: 1,
+        runner_kills: 1,
+        losses: 1,
+        delays: 1,
+        leaves: 1,
+        stalls: 1,
+        rollbacks: 1,
+        ends: 0,
+    }
 }
 
 /// One runner for one task, which is tried again once.
 fn one(faults: Faults) -> Linked {
-    Linked { rules: Rules::all(), tasks: 1, runners: 1, limit: 1, max_attempts: 2, faults }
+    Linked { rules: Rules::all(), way: Way::Claimed, tasks: 1, runners: 1, limit: 1, max_attempts: 2, faults }
 }
 
 /// One runner for two tasks.
@@ -51,7 +60,7 @@ fn two(faults: Faults) -> Linked {
 
 #[test]
 fn nothing_is_lost_whatever_happens_to_one_runner() {
-    holds(one(everything_wrong_once()), 400_000);
+    holds(one(everything_wrong_once()), 500_000);
     holds(one(Faults { den_kills: 2, runner_kills: 2, delays: 2, losses: 2, ..nothing_wrong() }), 250_000);
 }
 
@@ -78,13 +87,60 @@ fn two_runners_keep_the_limit() {
     holds(Linked { tasks: 1, ..two(Faults { stalls: 1, den_kills: 1, ..faults }) }, 20_000);
 }
 
+/// The same where runners are ready, and tasks are started for them in one write.
+fn ready(linked: Linked) -> Linked {
+    Linked { way: Way::Ready, ..linked }
+}
+
+#[test]
+fn nothing_is_lost_whatever_happens_to_a_ready_runner() {
+    let faults = nothing_wrong();
+    let one_task = |faults| ready(one(faults));
+    holds(one_task(Faults { den_kills: 1, runner_kills: 1, losses: 1, delays: 1, ..faults }), 20_000);
+    holds(one_task(Faults { den_kills: 1, stalls: 1, losses: 1, delays: 1, ..faults }), 35_000);
+    holds(one_task(Faults { runner_kills: 1, stalls: 1, leaves: 1, delays: 1, ..faults }), 10_000);
+    holds(one_task(Faults { ends: 1, runner_kills: 1, leaves: 1, delays: 1, ..faults }), 25_000);
+    holds(one_task(Faults { ends: 1, stalls: 1, losses: 1, delays: 1, ..faults }), 50_000);
+    holds(one_task(Faults { delays: 2, losses: 2, ..faults }), 15_000);
+}
+
+#[test]
+fn a_slot_goes_from_task_to_task() {
+    let faults = nothing_wrong();
+    let two_tasks = |faults| ready(one_after_the_other(faults));
+    holds(two_tasks(Faults { den_kills: 1, delays: 1, ..faults }), 120_000);
+    holds(two_tasks(Faults { runner_kills: 1, losses: 1, ..faults }), 7_000);
+    holds(two_tasks(Faults { runner_kills: 1, delays: 1, ..faults }), 70_000);
+    holds(two_tasks(Faults { stalls: 1, delays: 1, ..faults }), 120_000);
+    holds(two_tasks(Faults { ends: 1, losses: 1, ..faults }), 7_000);
+    holds(two_tasks(Faults { ends: 1, leaves: 1, ..faults }), 8_000);
+    holds(two_tasks(Faults { delays: 1, losses: 1, ..faults }), 30_000);
+}
+
+#[test]
+fn ready_runners_keep_the_limit() {
+    let faults = nothing_wrong();
+    holds(Linked { limit: 2, ..ready(two(faults)) }, 10_000);
+    holds(ready(two(Faults { runner_kills: 1, ..faults })), 120_000);
+    holds(Linked { tasks: 1, ..ready(two(Faults { stalls: 1, delays: 1, ..faults })) }, 90_000);
+    holds(Linked { tasks: 1, ..ready(two(Faults { runner_kills: 1, losses: 1, ..faults })) }, 7_000);
+    holds(Linked { tasks: 1, way: Way::Both, ..two(Faults { delays: 1, ..faults }) }, 3_000);
+    holds(Linked { tasks: 1, way: Way::Both, ..two(Faults { rollbacks: 1, losses: 1, ..faults }) }, 7_000);
+    holds(
+        Linked { tasks: 1, way: Way::Both, ..two(Faults { stalls: 1, runner_kills: 1, ..faults }) },
+        100_000,
+    );
+}
+
 #[test]
 fn no_state_with_warm_runners_is_stuck() {
     let faults = nothing_wrong();
     never_stuck(&one(Faults { stalls: 0, rollbacks: 0, ..everything_wrong_once() }), 15_000);
     never_stuck(&one_after_the_other(Faults { den_kills: 1, runner_kills: 1, delays: 1, ..faults }), 10_000);
     never_stuck(&two(Faults { rollbacks: 1, ..faults }), 3_000);
-    never_stuck(&Linked { tasks: 1, ..two(Faults { stalls: 1, delays: 1, ..faults }) }, 3_000);
+    never_stuck(&ready(one(Faults { delays: 1, den_kills: 1, runner_kills: 1, ..faults })), 20_000);
+    never_stuck(&ready(one_after_the_other(Faults { delays: 1, losses: 1, ..faults })), 30_000);
+    never_stuck(&Linked { tasks: 1, ..two(Faults { stalls: 1, delays: 1, ..faults }) }, 10_000);
 }
 
 #[test]

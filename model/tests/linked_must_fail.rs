@@ -1,8 +1,8 @@
 //! Each rule of a DEN and its warm runners is needed: without it the checker finds a way to break a property, which
 //! holds with it.
 
-use disbatch_model::link::properties::{APART, CONFIRMED, GROUNDS, ONCE, OWNED, STORED};
-use disbatch_model::link::{Action, Faults, Linked, Recognition, Rules};
+use disbatch_model::link::properties::{AGAIN, APART, CONFIRMED, GROUNDS, ONCE, OWNED, STORED};
+use disbatch_model::link::{Action, Faults, Linked, Recognition, Rules, Way};
 use disbatch_model::mark::{GONE, Looks, Mark};
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -22,15 +22,23 @@ fn is_needed(rules: Rules, property: &'static str, setting: &Linked) {
 
 /// One runner for one task, which is tried again once.
 fn one(faults: Faults) -> Linked {
-    Linked { rules: Rules::all(), tasks: 1, runners: 1, limit: 1, max_attempts: 2, faults }
+    Linked { rules: Rules::all(), way: Way::Claimed, tasks: 1, runners: 1, limit: 1, max_attempts: 2, faults }
 }
 
 fn two_runners(faults: Faults) -> Linked {
     Linked { runners: 2, ..one(faults) }
 }
 
-const NONE: Faults =
-    Faults { den_kills: 0, runner_kills: 0, losses: 0, delays: 0, leaves: 0, stalls: 0, rollbacks: 0 };
+const NONE: Faults = Faults {
+    den_kills: 0,
+    runner_kills: 0,
+    losses: 0,
+    delays: 0,
+    leaves: 0,
+    stalls: 0,
+    rollbacks: 0,
+    ends: 0,
+};
 
 #[test]
 fn a_plugin_that_does_not_wait_for_go_has_no_task() {
@@ -136,4 +144,77 @@ fn a_guard_that_looks_for_its_runner_before_it_is_marked_begins_for_the_buried()
 #[test]
 fn a_warm_plugin_that_has_its_task_before_the_guard_is_marked_works_for_the_buried() {
     assert!(Mark::Warm { answered: false }.checker().spawn_bfs().join().discovery(GONE).is_some());
+}
+
+fn ready(linked: Linked) -> Linked {
+    Linked { way: Way::Ready, ..linked }
+}
+
+#[test]
+fn a_start_that_is_given_back_after_it_was_taken_is_begun_twice() {
+    let rules = Rules { looks_at_taken: false, ..Rules::all() };
+    is_needed(rules, AGAIN, &ready(one(Faults { runner_kills: 1, ..NONE })));
+}
+
+#[test]
+fn a_start_that_is_given_back_without_its_time_is_begun_twice() {
+    let setting = ready(one(Faults { runner_kills: 1, delays: 1, ..NONE }));
+    is_needed(Rules { names_time: false, ..Rules::all() }, AGAIN, &setting);
+    // The runner has given it another time; otherwise it is the same start for who gives it back.
+    is_needed(Rules { new_time: false, ..Rules::all() }, AGAIN, &setting);
+}
+
+#[test]
+fn a_start_that_is_sent_again_and_given_back_is_lost_to_its_runner() {
+    let rules = Rules { starts_once: false, ..Rules::all() };
+    let setting = ready(Linked { tasks: 2, ..one(Faults { losses: 1, ..NONE }) });
+    is_needed(rules, AGAIN, &setting);
+}
+
+#[test]
+fn a_start_in_a_slot_that_is_recognised_without_its_runner_is_begun_twice() {
+    let rules = Rules { take_recognition: Recognition::ByClaim, ..Rules::all() };
+    let setting = Linked { tasks: 3, runners: 2, limit: 2, ..ready(one(NONE)) };
+    is_needed(rules, ONCE, &setting);
+}
+
+#[test]
+fn a_claim_without_an_answer_that_is_given_back_by_its_den_alone_is_begun_twice() {
+    let rules = Rules { names_unknown: false, ..Rules::all() };
+    is_needed(rules, AGAIN, &ready(one(Faults { losses: 1, delays: 1, ..NONE })));
+}
+
+#[test]
+fn a_claim_without_an_answer_that_is_left_alone_for_another_runner_is_orphaned() {
+    let rules = Rules { gives_back_of_others: false, ..Rules::all() };
+    let faults = Faults { rollbacks: 1, losses: 1, ..NONE };
+    is_needed(rules, GROUNDS, &Linked { way: Way::Both, ..two_runners(faults) });
+}
+
+#[test]
+fn a_den_that_ends_between_start_and_telling_leaves_orphans() {
+    is_needed(
+        Rules { waits_at_end: false, ..Rules::all() },
+        GROUNDS,
+        &ready(one(Faults { ends: 1, ..NONE })),
+    );
+}
+
+#[test]
+fn a_runner_that_could_not_say_that_it_has_its_task_is_killed_at_work() {
+    let rules = Rules { spares_the_well: false, ..Rules::all() };
+    is_needed(rules.clone(), GROUNDS, &one(Faults { leaves: 1, ..NONE }));
+    is_needed(rules, GROUNDS, &ready(one(NONE)));
+}
+
+#[test]
+fn a_go_that_counts_from_the_telling_lasts_too_long() {
+    let setting = ready(one(Faults { stalls: 1, ..NONE }));
+    is_needed(Rules { go_from_asking: false, ..Rules::all() }, OWNED, &setting);
+}
+
+#[test]
+fn a_start_that_is_made_once_more_is_old() {
+    let rules = Rules { renews_first: false, ..Rules::all() };
+    is_needed(rules, OWNED, &ready(one(Faults { delays: 1, stalls: 1, losses: 1, ..NONE })));
 }

@@ -46,6 +46,14 @@ fn without_slots_two_dens_claim_too_much() {
 }
 
 #[test]
+fn a_slot_that_is_freed_by_time_is_given_while_its_runner_lives() {
+    let rules = Rules { slots_until_left: false, confirmation: false, ..Rules::all() };
+    let setting = Setting { tasks: 2, ..outages() };
+    is_needed(rules.clone(), SLOTS, &setting);
+    is_needed(rules, PLUGINS, &setting);
+}
+
+#[test]
 fn counting_then_claiming_runs_too_much() {
     let rules = Rules { slots: false, confirmation: false, ..Rules::all() };
     is_needed(rules.clone(), EVERYBODY, &two_dens());

@@ -1,6 +1,6 @@
 //! The conditional updates, and what becomes of tasks as time passes.
 
-use super::state::{Kind, Lease, Phase, Process, Run, State, Status, Task, Time, ToRunner, Write};
+use super::state::{Kind, Lease, Next, Phase, Process, Run, State, Status, Task, Time, ToRunner, Write};
 use super::{Action, Linked, Recognition};
 
 /// What became of a write.
@@ -19,7 +19,11 @@ pub fn step(linked: &Linked, state: &mut State, action: Action) -> Option<bool> 
     Some(match action {
         Action::Late(number) => {
             let write = state.late.remove(number);
-            apply(linked, state, write);
+            let made = apply(linked, state, write) == Outcome::Made;
+            // Who has sent it is gone, or has found that it was not made: nobody will be told.
+            if made && matches!(write.kind, Kind::Claim | Kind::Take) {
+                state.tasks[write.run.claim.task].grounds = true;
+            }
             true
         }
         Action::NeverArrives(number) => {
@@ -48,10 +52,45 @@ pub fn is_of(linked: &Linked, task: &Task, run: &Run) -> bool {
 /// Makes one conditional update.
 pub fn apply(linked: &Linked, state: &mut State, write: Write) -> Outcome {
     let Write { kind, run, about } = write;
+    let has_room = counted(state) < linked.limit;
     let State { tasks, seen, .. } = state;
     let task = &mut tasks[run.claim.task];
     let is_its = is_of(linked, task, &run);
     match (kind, task.status) {
+        (Kind::Claim | Kind::Take, Status::Queued)
+            if has_room && (kind == Kind::Claim || task.attempt == 0) =>
+        {
+            task.attempt_before = task.attempt;
+            task.attempt += 1;
+            task.instance = Some(run.claim.instance);
+            task.claim = run.claim.id;
+            task.status = Status::Running;
+            task.holder = Some(run.at);
+            task.confirmed = true;
+            Outcome::Made
+        }
+        (Kind::Take, Status::Running)
+            if matches(
+                linked.rules.take_recognition,
+                (task.attempt == 1) && task.instance == Some(run.claim.instance),
+                task,
+                &run,
+            ) =>
+        {
+            Outcome::Recognised
+        }
+        (Kind::Restart, Status::Running) if is_its && task.holder == Some(run.at) => {
+            let outcome = if task.restarted { Outcome::Recognised } else { Outcome::Made };
+            task.restarted |= linked.rules.new_time;
+            if outcome == Outcome::Made {
+                task.lease = Lease::Valid;
+            }
+            outcome
+        }
+        (Kind::PutBack | Kind::Withdraw, Status::Running) if is_to_be_put_back(linked, task, &write) => {
+            give_back(state, run.claim.task);
+            Outcome::Made
+        }
         (Kind::Start, Status::Claimed) if is_its && (!linked.rules.claim || task.claim == run.claim.id) => {
             seen.unconfirmed |= !task.confirmed;
             task.status = Status::Running;
@@ -74,9 +113,38 @@ pub fn apply(linked: &Linked, state: &mut State, write: Write) -> Outcome {
     }
 }
 
+/// Whether a task runs by the start that is to be given back, as far as the write says which that is.
+fn is_to_be_put_back(linked: &Linked, task: &Task, write: &Write) -> bool {
+    let rules = &linked.rules;
+    let is_this = task.holder == Some(write.run.at) && !task.restarted;
+    let is_of_den = task.instance == Some(write.run.claim.instance);
+    match write.kind {
+        Kind::Withdraw => is_of_den && (is_this || !rules.names_unknown),
+        _ => is_of(linked, task, &write.run) && (is_this || !rules.names_time),
+    }
+}
+
+/// Back to the queue, from 0.
+fn give_back(state: &mut State, number: usize) {
+    let State { tasks, seen, .. } = state;
+    let task = &mut tasks[number];
+    seen.again |= task.begun;
+    leave(task, Status::Queued);
+}
+
+/// How many tasks have a slot.
+pub fn counted(state: &State) -> usize {
+    let counts = |task: &&Task| matches!(task.status, Status::Claimed | Status::Running);
+    state.tasks.iter().filter(counts).count()
+}
+
 fn is_recognised(linked: &Linked, task: &Task, run: &Run) -> bool {
     let same_claim = task.attempt == run.claim.attempt && task.instance == Some(run.claim.instance);
-    match linked.rules.recognition {
+    matches(linked.rules.recognition, same_claim, task, run)
+}
+
+fn matches(by: Recognition, same_claim: bool, task: &Task, run: &Run) -> bool {
+    match by {
         Recognition::Never => false,
         Recognition::ByClaim => same_claim,
         Recognition::ByRunner => same_claim && task.holder == Some(run.at),
@@ -95,6 +163,7 @@ pub fn leave(task: &mut Task, status: Status) {
     task.holder = None;
     task.lease = Lease::Valid;
     task.attempt_before = task.attempt;
+    task.restarted = false;
     (task.confirmed, task.begun, task.grounds, task.promised) = (false, false, false, false);
 }
 
@@ -132,14 +201,24 @@ fn sweep_claimed(state: &mut State, number: usize) -> bool {
 /// Time passes. By the end of a lease the guard has acted, if it was told a sound time. What begins later finds that
 /// its time is over.
 fn lease_ends(state: &mut State, number: usize) -> bool {
-    let State { tasks, runners, faults, .. } = state;
+    let State { tasks, runners, faults, den, .. } = state;
     let task = &mut tasks[number];
     let Some(holder) = task.holder else { return false };
-    let mut has_runner = false;
+    // Who means to tell a runner of it, or to give it back, stands still.
+    let mut has_runner = den.untold.iter().any(|write| write.run.at == holder);
     for runner in runners {
         if runner.plugin.is_some_and(|run| run.at == holder) && runner.time == Time::Sound {
             return false;
         }
+        let next = runner.attendant.as_mut().and_then(|attendant| attendant.next.as_mut());
+        if let Some(Next { time: Some(time), .. }) = next.filter(|next| next.run.at == holder) {
+            *time = Time::Over;
+            has_runner = true;
+        }
+        // Whose runner ended before it had taken the task, its DEN is to give back.
+        let attendant = runner.attendant.as_ref().filter(|attendant| !attendant.taken);
+        let current = attendant.and_then(|attendant| attendant.current);
+        has_runner |= current.is_some_and(|run| run.started && run.at == holder);
         has_runner |= runner.process == Process::Lives && runner.runs().any(|run| run.at == holder);
         let starts = matches!(runner.phase, Phase::Assigned(run) | Phase::Started(run) if run.at == holder);
         if starts && runner.time == Time::Sound {
@@ -147,7 +226,7 @@ fn lease_ends(state: &mut State, number: usize) -> bool {
         }
         if runner.runs().any(|run| run.at == holder) {
             for message in &mut runner.inbox {
-                if let ToRunner::Go(time) | ToRunner::Held(_, time) = message
+                if let ToRunner::Go(time) | ToRunner::Held(_, time) | ToRunner::Assign(_, time) = message
                     && *time == Time::Sound
                 {
                     *time = Time::Over;

@@ -18,7 +18,8 @@ impl State {
         let tasks = self.tasks.len();
         let of_tasks = (0..tasks).flat_map(|task| [Number::Attempt(task), Number::Claim(task)]);
         for which in of_tasks.chain([Number::Instance, Number::Assignment]) {
-            let mut used = Vec::new();
+            // No attempt is another thing than the first.
+            let mut used = vec![0; usize::from(matches!(which, Number::Attempt(_)))];
             self.visit(which, &mut |number| used.push(*number));
             used.sort_unstable();
             used.dedup();
@@ -29,6 +30,7 @@ impl State {
             });
         }
         self.late.sort_unstable();
+        self.den.untold.sort_unstable();
         for attendant in self.runners.iter_mut().filter_map(|runner| runner.attendant.as_mut()) {
             attendant.writes.sort_unstable();
         }
@@ -75,6 +77,7 @@ impl State {
         if let Some(claim) = &mut self.den.claimed {
             in_claim(claim, which, see);
         }
+        self.den.untold.iter_mut().for_each(|write| in_write(write, which, see));
         for write in &mut self.late {
             in_write(write, which, see);
         }
@@ -122,7 +125,7 @@ fn in_runner(runner: &mut Runner, which: Number, see: &mut impl FnMut(&mut u8)) 
     runner.told.iter_mut().for_each(|number| in_number(number, which, see));
     for message in &mut runner.inbox {
         match message {
-            ToRunner::Assign(run) => in_run(run, which, see),
+            ToRunner::Assign(run, _) => in_run(run, which, see),
             ToRunner::Held(about, _) | ToRunner::Lost(about) | ToRunner::Ended(about) => {
                 in_number(about, which, see);
             }
@@ -134,6 +137,7 @@ fn in_runner(runner: &mut Runner, which: Number, see: &mut impl FnMut(&mut u8)) 
     }
     if let Some(attendant) = &mut runner.attendant {
         attendant.current.iter_mut().for_each(|run| in_run(run, which, see));
+        attendant.next.iter_mut().for_each(|next| in_run(&mut next.run, which, see));
         attendant.writes.iter_mut().for_each(|write| in_write(write, which, see));
     }
 }

@@ -14,15 +14,17 @@ pub const PLUGINS: &str = "never more plugins than threads";
 pub const APART: &str = "a write for one assignment changes no other";
 /// What a runner has said, or takes for stored, is stored.
 pub const STORED: &str = "a result that was said is stored";
-/// Nobody loses a task through no fault of its runner.
-pub const GROUNDS: &str = "a task is orphaned only if its runner was killed or stood still";
+/// Nobody loses a task through no fault of a process that had it: its runner, or its DEN until that has told the runner of it.
+pub const GROUNDS: &str = "a task is orphaned only if a process that had it was killed or stood still";
 /// Only a confirmed claim is started.
 pub const CONFIRMED: &str = "only a confirmed claim is started";
+/// No plugin is begun twice for a task that nobody has lost.
+pub const AGAIN: &str = "what was begun is not given back";
 /// Some path ends with all tasks stored by their runners.
 pub const FINISHED: &str = "all tasks finish";
 
 /// Those that hold in every state.
-pub const ALL: [&str; 7] = [OWNED, ONCE, PLUGINS, APART, STORED, GROUNDS, CONFIRMED];
+pub const ALL: [&str; 8] = [OWNED, ONCE, PLUGINS, APART, STORED, GROUNDS, CONFIRMED, AGAIN];
 
 /// All of them.
 #[must_use]
@@ -35,6 +37,7 @@ pub fn all() -> Vec<Property<Linked>> {
         Property::always(STORED, |_, state: &State| !state.seen.lost),
         Property::always(GROUNDS, |_, state: &State| !state.seen.groundless),
         Property::always(CONFIRMED, |_, state: &State| !state.seen.unconfirmed),
+        Property::always(AGAIN, |_, state: &State| !state.seen.again),
         Property::sometimes(FINISHED, |_, state: &State| {
             state.tasks.iter().all(|task| task.status == Status::Finished)
         }),

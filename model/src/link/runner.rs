@@ -8,6 +8,7 @@ use super::{Action, Linked};
 pub fn step(linked: &Linked, state: &mut State, action: Action) -> Option<bool> {
     Some(match action {
         Action::Read(number) => read(&mut state.runners[number]),
+        Action::CannotSay(number) => cannot_say(state, number),
         Action::GiveUp(number) => give_up(linked, state, number),
         Action::Leave(number) => leave(linked, state, number),
         Action::StartAlone(number) => start(linked, state, number),
@@ -29,12 +30,13 @@ fn read(runner: &mut Runner) -> bool {
     let run = runner.phase.run();
     let is_own = |about| run.is_some_and(|run| run.at == about);
     match (message, runner.phase) {
-        (ToRunner::Assign(run), Phase::Idle) => {
-            runner.phase = Phase::Assigned(run);
+        (ToRunner::Assign(run, time), Phase::Idle) => {
+            runner.phase = if run.started { Phase::Started(run) } else { Phase::Assigned(run) };
+            runner.time = time;
             runner.said.push(ToDen::Taken(run.at));
         }
         // One task after the other.
-        (ToRunner::Assign(_), _) => return false,
+        (ToRunner::Assign(..), _) => return false,
         (ToRunner::Go(time), Phase::Assigned(run)) => {
             runner.phase = Phase::Started(run);
             runner.time = time;
@@ -71,7 +73,20 @@ fn be_idle(runner: &mut Runner) {
 fn shut(runner: &mut Runner) {
     runner.linked = false;
     (runner.renewing, runner.asked) = (false, false);
-    runner.inbox.retain(|message| matches!(message, ToRunner::Assign(_)));
+    runner.inbox.retain(|message| matches!(message, ToRunner::Assign(..)));
+}
+
+/// It has a task that was started for it, and the DEN will not hear that it has taken it.
+fn cannot_say(state: &mut State, number: usize) -> bool {
+    let State { runners, faults, .. } = state;
+    let runner = &mut runners[number];
+    let (Phase::Idle, Some(ToRunner::Assign(run, _))) = (runner.phase, runner.inbox.first().copied()) else {
+        return false;
+    };
+    runner.inbox.remove(0);
+    shut(runner);
+    runner.phase = Phase::Starting(run);
+    run.started && spend(&mut faults.delays)
 }
 
 /// Because the link has ended, or because there is no answer.
@@ -108,7 +123,7 @@ fn leave(linked: &Linked, state: &mut State, number: usize) -> bool {
 fn go_on(linked: &Linked, runner: &mut Runner) {
     be_idle(runner);
     if linked.rules.looks_back
-        && let Some(ToRunner::Assign(run)) = runner.inbox.first().copied()
+        && let Some(ToRunner::Assign(run, _)) = runner.inbox.first().copied()
     {
         runner.inbox.remove(0);
         runner.phase = Phase::Starting(run);
@@ -121,9 +136,13 @@ fn write_of(kind: Kind, run: Run) -> Write {
     Write { kind, run, about: run.at }
 }
 
+fn start_of(run: Run) -> Kind {
+    if run.started { Kind::Restart } else { Kind::Start }
+}
+
 fn start(linked: &Linked, state: &mut State, number: usize) -> bool {
     let Phase::Starting(run) = state.runners[number].phase else { return false };
-    let outcome = apply(linked, state, write_of(Kind::Start, run));
+    let outcome = apply(linked, state, write_of(start_of(run), run));
     let runner = &mut state.runners[number];
     runner.time = match outcome {
         Outcome::Nothing => {
@@ -146,6 +165,7 @@ fn unanswered(linked: &Linked, state: &mut State, number: usize, kind: Kind) -> 
     if runner.linked || !spend(&mut state.faults.losses) {
         return false;
     }
+    let kind = if kind == Kind::Start { start_of(run) } else { kind };
     apply(linked, state, write_of(kind, run)) == Outcome::Made
 }
 
@@ -235,7 +255,10 @@ fn finish(linked: &Linked, state: &mut State, number: usize) -> bool {
 fn kill(state: &mut State, number: usize) -> bool {
     let State { tasks, runners, faults, .. } = state;
     let runner = &mut runners[number];
-    if let Some(run) = runner.phase.run() {
+    // What it had not taken, its DEN gives back, if that lives.
+    let unread = runner.runs().filter(|_| runner.attendant.is_none());
+    let runs: Vec<Run> = runner.phase.run().into_iter().chain(unread).collect();
+    for run in runs {
         let task = &mut tasks[run.claim.task];
         let is_its = match task.status {
             Status::Claimed => task.claim == run.claim.id,

@@ -32,6 +32,8 @@ pub struct Seen {
     pub groundless: bool,
     /// A claim was started that had not been confirmed.
     pub unconfirmed: bool,
+    /// A task was given back whose plugin had been begun.
+    pub again: bool,
 }
 
 /// Status of a task. Deferred is left out, as in the other model.
@@ -77,6 +79,8 @@ pub struct Task {
     pub failures: u8,
     /// Which claim it is in, for ever different (the time of the claim, in the database).
     pub claim: u8,
+    /// Its runner has started it once more, by itself: the time of the start (`mtime`) is a later one.
+    pub restarted: bool,
     /// Not in the database: the claim was confirmed.
     pub confirmed: bool,
     /// Not in the database: a plugin was begun for this claim.
@@ -96,6 +100,8 @@ pub struct Den {
     pub instance: u8,
     /// What it has claimed and not confirmed yet.
     pub claimed: Option<Claim>,
+    /// Starts that no runner was told of, or that may have been made: what gives them back.
+    pub untold: Vec<Write>,
 }
 
 /// A claim, as the DEN remembers it.
@@ -118,6 +124,17 @@ pub struct Run {
     pub claim: Claim,
     /// The runner's process and the time of the start, in one number.
     pub at: u8,
+    /// The DEN has started it before it told the runner.
+    pub started: bool,
+}
+
+/// The task that a runner is to have next, started in one write with its claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Next {
+    /// Its run.
+    pub run: Run,
+    /// It is started: until when the plugin may live, counted from before that was asked for. None: there is no answer yet.
+    pub time: Option<Time>,
 }
 
 /// Until when a guard lets the plugin live.
@@ -134,8 +151,8 @@ pub enum Time {
 /// What a DEN tells a runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ToRunner {
-    /// A task.
-    Assign(Run),
+    /// A task. One that is started has its go with it.
+    Assign(Run, Time),
     /// It is started. The message does not name it.
     Go(Time),
     /// It is not claimed any more.
@@ -162,8 +179,18 @@ pub enum ToDen {
 /// What is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
+    /// -2 to 0, of any task that is queued: the server counts the attempt.
+    Claim,
+    /// -2 to 0, of a task that was read before and had no attempt then, in the slot of one that has ended.
+    Take,
     /// -1 to 0
     Start,
+    /// 0 to 0, by a runner that cannot say that it has taken its task.
+    Restart,
+    /// 0 to -2, of a start that nobody has begun.
+    PutBack,
+    /// The same, of one of which it is not known whether it was made.
+    Withdraw,
     /// A longer lease.
     Renew,
     /// 0 to the end.
@@ -186,6 +213,8 @@ pub struct Write {
 pub struct Attendant {
     /// The task that the runner has.
     pub current: Option<Run>,
+    /// The one that it is to have.
+    pub next: Option<Next>,
     /// The runner has taken it.
     pub taken: bool,
     /// The runner has said the result of it.
@@ -288,7 +317,7 @@ impl Runner {
     /// What it works on, and what it will find that was assigned to it.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         let assigned = self.inbox.iter().filter_map(|message| match message {
-            ToRunner::Assign(run) => Some(*run),
+            ToRunner::Assign(run, _) => Some(*run),
             _ => None,
         });
         self.phase.run().into_iter().chain(assigned)
@@ -324,6 +353,7 @@ impl State {
             lease: Lease::Valid,
             failures: 0,
             claim: 0,
+            restarted: false,
             confirmed: false,
             begun: false,
             grounds: false,
@@ -331,7 +361,7 @@ impl State {
         };
         Self {
             tasks: vec![task; linked.tasks],
-            den: Den { up: true, instance: 0, claimed: None },
+            den: Den { up: true, instance: 0, claimed: None, untold: Vec::new() },
             runners: vec![Runner::absent(); linked.runners],
             late: Vec::new(),
             faults: linked.faults,
