@@ -57,6 +57,8 @@
 //! about who has written what when one of the two dies or does not answer, and [`mark`] about how the DEN knows that
 //! nothing is left of a runner.
 //!
+//! And all of it is about DENs that count after each claim. [`limits`] is about when they need not.
+//!
 //! # What is left out
 //!
 //! A task that waits for its retry (-7) is queued here; a paused queue is one with `threads` 0; there is one queue.
@@ -70,9 +72,10 @@
 //! [`state`] is what there is, [`model::Action`] is what can happen, [`properties`] is what must hold,
 //! [`protocol::Rules`] are the rules, each of which can be left out. `tests/holds.rs` goes through all states with all
 //! rules; `tests/must_fail.rs` leaves out one rule at a time and expects the checker to find what goes wrong.
-//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`].
+//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], and `tests/limits.rs` for [`limits`].
 
 mod den;
+pub mod limits;
 pub mod link;
 pub mod mark;
 pub mod model;
