@@ -47,14 +47,14 @@ pub struct Others {
 
 impl Others {
     /// What is seen of a queue, without what is our own.
-    fn of(look: &Look, own: &BTreeSet<u64>, node: &NodeName) -> Self {
+    fn of(look: &Look, own: &BTreeSet<u64>, node: &NodeName, seen: Instant) -> Self {
         let (ours, slots): (Vec<u64>, Vec<u64>) = look.slots.iter().partition(|slot| own.contains(slot));
         let ours = ours.len() as u64;
         let mut nodes = look.nodes.clone();
         if let Some(here) = nodes.get_mut(node.as_str()) {
             *here = here.saturating_sub(ours);
         }
-        Self { seen: Instant::now(), running: look.running.saturating_sub(ours), nodes, slots }
+        Self { seen, running: look.running.saturating_sub(ours), nodes, slots }
     }
 
     fn is_fresh(&self) -> bool {
@@ -64,6 +64,11 @@ impl Others {
     /// How many tasks they have.
     pub fn running(&self) -> u64 {
         self.running
+    }
+
+    /// The slots of these, as far as they have some.
+    pub fn slots(&self) -> &[u64] {
+        &self.slots
     }
 
     /// Whether some of their tasks have no slot.
@@ -127,7 +132,7 @@ impl Node {
         };
         let (queues, looks) = futures::try_join!(self.store.list_queues(), looked)?;
         self.queues.set(queues, now);
-        self.note(&looks, &[]);
+        self.note(&looks, &[], now);
         Ok(())
     }
 
@@ -145,7 +150,7 @@ impl Node {
         queues.retain(|id| !self.is_known(*id, now));
         if !queues.is_empty() {
             let looks = self.store.look_at_queues(&queues).await?;
-            self.note(&looks, &[]);
+            self.note(&looks, &[], now);
         }
         Ok(())
     }
@@ -176,12 +181,12 @@ impl Node {
         Demand { queue: queue.id, threads: queue.claim_limit(), running, taken, starts }
     }
 
-    /// Remembers what others have of queues. `batch`: claims of ours that no runner has yet.
-    fn note(&mut self, looks: &HashMap<QueueId, Look>, batch: &[Claim]) {
+    /// Remembers what others have of queues, as asked for at `seen`. `batch`: claims of ours that no runner has yet.
+    fn note(&mut self, looks: &HashMap<QueueId, Look>, batch: &[Claim], seen: Instant) {
         for (id, look) in looks {
             let of_batch = batch.iter().filter(|claim| claim.queue == *id).filter_map(Claim::slot);
             let own = self.launcher.places(*id).1.into_iter().chain(of_batch).collect();
-            self.others.insert(*id, Others::of(look, &own, &self.name));
+            self.others.insert(*id, Others::of(look, &own, &self.name, seen));
         }
     }
 
@@ -255,8 +260,9 @@ impl Node {
         }
         // Whatever fails from here on, these claims are given back with the next look.
         self.uncertain = true;
+        let asked = Instant::now();
         let looks = self.store.look_at_queues(&ids).await?;
-        self.note(&looks, &batch);
+        self.note(&looks, &batch, asked);
         let is_late = self.queues.read_at().is_none_or(|read| read.elapsed() >= TOO_OLD);
         for id in ids {
             let look = looks.get(&id).filter(|_| !is_late);
@@ -269,6 +275,11 @@ impl Node {
                     let is_its = |claim: &Claim| claim.queue == id && claim.group() == group;
                     back += self.reduce(&mut batch, look.above_limit(&group), is_its).await?;
                 }
+            }
+            if let Some(look) = look {
+                let misplaced = |claim: &Claim| claim.queue == id && !may_keep(claim, look);
+                let all = batch.iter().filter(|claim| misplaced(claim)).count();
+                back += self.reduce(&mut batch, all as u64, misplaced).await?;
             }
             if back > 0 {
                 // Else the same groups would have their tasks claimed and given back over and over.
@@ -351,7 +362,11 @@ impl Node {
     pub(crate) async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
         self.uncertain = true;
-        self.store.unclaim_task(&claim, why).await?;
+        if let Err(error) = self.store.unclaim_task(&claim, why).await {
+            // If it is started, nothing else tells by then that its runner does not have it.
+            self.untold.push(claim);
+            return Err(error);
+        }
         self.put_back(claim.queue);
         self.uncertain = false;
         self.not_started(claim.task).await;
@@ -363,6 +378,14 @@ impl Node {
         self.ahead.look_back(queue);
         self.dry.remove(&queue);
     }
+}
+
+/// Whether a claim has a slot that could still be tried for: others may have chosen theirs without having seen it.
+fn may_keep(claim: &Claim, look: &Look) -> bool {
+    let Some(slot) = claim.slot() else { return true };
+    let taken = look.slots.iter().copied().filter(|taken| *taken != slot).collect();
+    let (threads, running) = (look.queue.claim_limit(), look.running.saturating_sub(1));
+    Demand { queue: claim.queue, threads, running, taken, starts: u64::MAX }.leaves(slot)
 }
 
 /// Gives as many of the places as possible a runner that is ready. Where there is one, none is without: what no runner is ready for is

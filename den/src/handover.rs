@@ -262,9 +262,13 @@ impl Node {
     /// Whether no more tasks of the queue run than may, as far as slots do not see to that.
     fn is_within_limit(&self, queue: &Queue) -> bool {
         let Some(others) = self.others.get(&queue.id) else { return false };
-        let running = self.launcher.places(queue.id).0 + others.running();
+        let (running, slots) = self.launcher.places(queue.id);
+        let limit = queue.claim_limit();
+        // A slot that is handed over is free for a moment. Who looks then must not have seen a task above the limit leave it.
+        let none_above = slots.iter().chain(others.slots()).all(|slot| *slot < limit);
         self.is_known(queue.id, Instant::now())
             && !self.must_count(queue.id)
-            && running <= queue.claim_limit()
+            && running + others.running() <= limit
+            && none_above
     }
 }

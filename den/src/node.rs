@@ -97,7 +97,7 @@ pub struct Node {
     /// Claims that a runner on its way out has not taken.
     refused: Vec<Claim>,
     /// Tasks that were started, or may have been, and that no runner was told of.
-    untold: Vec<Claim>,
+    pub(crate) untold: Vec<Claim>,
     /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
     pub(crate) unstarted: HashSet<TaskId>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
@@ -363,9 +363,10 @@ impl Node {
     async fn give_back_untold(&mut self) -> Result<(), StoreError> {
         while let Some(claim) = self.untold.last() {
             self.store.unclaim_task(claim, "its runner was not told of it").await?;
-            let queue = claim.queue;
+            let (task, queue) = (claim.task, claim.queue);
             self.untold.pop();
             self.put_back(queue);
+            self.not_started(task).await;
         }
         Ok(())
     }

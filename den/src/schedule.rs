@@ -18,6 +18,16 @@ pub struct Demand {
     pub starts: u64,
 }
 
+impl Demand {
+    /// Whether `slot` is one of the places that may be tried.
+    pub fn leaves(&self, slot: u64) -> bool {
+        let places = Places::of(self, 0);
+        let below = places.taken.partition_point(|taken| *taken < slot);
+        let free_below = slot - u64::try_from(below).unwrap_or(slot);
+        places.taken.get(below) != Some(&slot) && free_below < places.allowed
+    }
+}
+
 /// The places of a queue that may be tried, in the order of trying.
 ///
 /// These are, of those that are free and below `threads`, the lowest, as many as the limit leaves. DENs that see the
@@ -271,6 +281,11 @@ mod tests {
             assert_eq!(free(demand(2, 1, &[4])), [0], "one runs above the limit: one place is left, not two");
             assert_eq!(free(demand(2, 2, &[1, 4])), Vec::<u64>::new());
             assert_eq!(free(demand(3, 1, &[])), [0, 1], "another program's task has no place");
+            for state in [demand(5, 2, &[0, 3]), demand(2, 1, &[4]), demand(2, 2, &[1, 4]), demand(3, 1, &[])]
+            {
+                let left: Vec<u64> = (0..9).filter(|slot| state.leaves(*slot)).collect();
+                assert_eq!(left, free(state));
+            }
         }
         assert_eq!(places(&demand(u64::MAX, 1, &[0]), 5, 100).len(), 100);
     }

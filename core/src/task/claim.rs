@@ -249,7 +249,7 @@ impl Store {
         (except, ready): (&[TaskId], &[u32]),
         why: &str,
     ) -> Result<u64, StoreError> {
-        let untold = self.give_back_untold((node, instance), (except, ready), why).await?;
+        let untold = self.give_back_untold((node, instance), ready, why).await?;
         let mut filter = doc! { "node": node, "status": Status::Claimed };
         if !except.is_empty() {
             filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
@@ -262,7 +262,7 @@ impl Store {
     async fn give_back_untold(
         &self,
         (node, instance): (&NodeName, &str),
-        (except, ready): (&[TaskId], &[u32]),
+        ready: &[u32],
         why: &str,
     ) -> Result<u64, StoreError> {
         if ready.is_empty() {
@@ -276,11 +276,9 @@ impl Store {
         let fence = doc! { "node": 1, "status": 1, "instance": 1, "attempt": 1, "mtime": 1 };
         let found = self.tasks().find(ours).projection(fence).await?;
         let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-        let is_told =
-            |task: &&Document| task.get_object_id("_id").is_ok_and(|id| except.contains(&TaskId(id)));
         let mut given = 0;
-        for task in found.iter().filter(|task| !is_told(task)) {
-            given += self.move_all(task.clone(), &given_back(self, why), Status::Queued).await?;
+        for task in found {
+            given += self.move_all(task, &given_back(self, why), Status::Queued).await?;
         }
         Ok(given)
     }

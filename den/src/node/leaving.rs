@@ -54,6 +54,7 @@ impl Node {
 
     /// Gives back what no runner has started, or was told of. Returns how many tasks these were.
     async fn give_back_all(&mut self) -> Result<u64, StoreError> {
+        self.untold.append(&mut self.refused);
         self.give_back_untold().await?;
         let of = (&self.name, self.instance.as_str());
         self.store.unclaim_all(of, (&[], &self.launcher.ready()), "its DEN ended").await

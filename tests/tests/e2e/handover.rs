@@ -103,6 +103,23 @@ async fn a_task_is_claimed_and_started_in_one_write() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn what_a_ready_runner_was_not_told_of_is_given_back_whoever_had_it_before() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    let claim = &scene.running;
+    let (node, of) = (claim.node.clone(), claim.instance.as_str());
+    // An earlier claim of it was lost with its primary, and another runner still believes to have it.
+    let held = [claim.task];
+    assert_eq!(
+        scene.store.unclaim_all((&node, of), (&held, &[78]), "a test").await?,
+        0,
+        "of no ready runner"
+    );
+    assert_eq!(scene.store.unclaim_all((&node, of), (&held, &[77]), "a test").await?, 1);
+    assert_eq!(scene.world.task(claim.task).await?.get_i32("status")?, -2);
+    scene.world.end().await
+}
+
+#[tokio::test]
 async fn a_runner_without_its_den_begins_what_nobody_has_given_back() -> anyhow::Result<()> {
     let scene = Scene::new().await?;
     let (store, claim) = (&scene.store, &scene.running);
