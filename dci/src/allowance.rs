@@ -3,6 +3,7 @@
 //! Until somebody is known, that is little. All requests together have a bound, one for those who are known and one for all
 //! others, so that strangers cannot use up what is for people who have logged in.
 
+pub mod answers;
 pub mod weight;
 
 use std::fmt;
@@ -16,9 +17,12 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use disbatch_core::store::Attended;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
+use crate::connections::Place;
 use crate::error::HttpError;
 use crate::state::State;
+use answers::Answers;
 use weight::Weight;
 
 const MIB: usize = 1024 * 1024;
@@ -53,6 +57,8 @@ const OF_KNOWN: usize = 256 * MIB;
 pub struct Budget {
     strangers: AtomicUsize,
     known: AtomicUsize,
+    /// What their answers take is counted by itself.
+    pub answers: Arc<Answers>,
 }
 
 /// What one request has taken. It is given back when the last of those ends who work on the request.
@@ -61,6 +67,7 @@ pub struct Allowance {
     budget: Arc<Budget>,
     is_known: AtomicBool,
     taken: AtomicUsize,
+    place: Option<Arc<Place>>,
 }
 
 tokio::task_local! {
@@ -77,7 +84,8 @@ pub async fn of_stranger(
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     let Some(state) = request.app_data::<Data<State>>() else { return next.call(request).await };
     let budget = Arc::clone(&state.budget);
-    let allowance = Allowance { budget, is_known: AtomicBool::new(false), taken: AtomicUsize::new(0) };
+    let place = request.request().conn_data::<Arc<Place>>().cloned();
+    let allowance = Allowance { budget, is_known: AtomicBool::new(false), taken: AtomicUsize::new(0), place };
     let answer = Box::pin(ALLOWANCE.scope(Arc::new(allowance), next.call(request)));
     // If the client leaves, the answer is dropped.
     Attended::new(answer).await
@@ -128,6 +136,18 @@ pub fn take_for(weight: &Weight) -> Result<(), HttpError> {
         return Err(HttpError::bad_request(format!("values are nested more than {} deep", limits.depth)));
     }
     take(weight.bytes)
+}
+
+/// Takes the memory for so many more copies of a value that came with a request than all values have.
+///
+/// # Errors
+/// As those of [`take`].
+pub fn take_for_copies<'a>(
+    copies: usize,
+    values: impl IntoIterator<Item = &'a Value>,
+) -> Result<(), HttpError> {
+    let bytes: usize = values.into_iter().map(weight::of_copy).sum();
+    take(bytes.saturating_mul(copies))
 }
 
 /// Why a text of a request is not read as JSON.
@@ -211,8 +231,6 @@ impl Drop for Allowance {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     fn allowance(budget: &Arc<Budget>, is_known: bool) -> Allowance {
@@ -220,6 +238,7 @@ mod tests {
             budget: Arc::clone(budget),
             is_known: AtomicBool::new(is_known),
             taken: AtomicUsize::new(0),
+            place: None,
         }
     }
 

@@ -12,7 +12,7 @@ use crate::error::HttpError;
 use crate::json::{self, Dates, date_text};
 use crate::params::Params;
 use crate::state::State;
-use crate::{bulk, gates, legacy, values};
+use crate::{allowance, bulk, gates, legacy, values};
 
 /// So many arrays are answered unless told otherwise.
 pub const DEFAULT_LIMIT: i64 = 50;
@@ -28,6 +28,9 @@ const LONGEST_VALUES: usize = 4 * 1024 * 1024;
 
 /// What all elements have is so many bytes of JSON at most when it is counted once for each: so much is written.
 const MOST_WRITTEN: usize = 1024 * 1024 * 1024;
+
+/// So many more copies there are of the parameters of an array: in its document, to check them, and with the values of an element.
+const COPIES: usize = 5;
 
 /// Whether a submission is for an array.
 pub fn is_asked(params: &Params) -> bool {
@@ -62,6 +65,8 @@ pub fn parse(params: &Params) -> Result<NewArray, HttpError> {
             return Err(HttpError::bad_request(format!(".array and .{other} exclude each other")));
         }
     }
+    let large = params.fields.get("params").into_iter().chain(given("array_final"));
+    allowance::take_for_copies(COPIES, large)?;
     let (items, own_cap) = items(given("array").unwrap_or(&Value::Null))?;
     let cap = match (given("array_cap"), own_cap) {
         (Some(_), Some(_)) => {

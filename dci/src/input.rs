@@ -114,7 +114,7 @@ pub fn order(value: &Value) -> Result<Option<Document>, Refused> {
 /// # Errors
 /// They are none.
 pub fn task_params(value: &Value) -> Result<Vec<Document>, Refused> {
-    create_tasks::task_params(value).map_err(refused)
+    create_tasks::task_params(value.clone()).map_err(refused)
 }
 
 /// What a value can be.

@@ -1,11 +1,14 @@
 //! JSON as Perl Disbatch writes it: keys sorted, doubles with 15 significant digits, ids as `{"$oid": ".."}`,
 //! and for people an indentation of three spaces with `"key" : value`.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
 use bson::{Bson, DateTime, Document};
-pub use disbatch_core::model::{to_bson, to_document};
+pub use disbatch_core::model::{into_document, to_bson, to_document};
 use serde_json::{Map, Value};
 
 /// Its media type. JSON is UTF-8 without saying so.
@@ -44,6 +47,23 @@ pub fn made(status: StatusCode, place: &str, value: &Value) -> HttpResponse {
 pub fn compact(value: &Value) -> String {
     let mut out = String::new();
     write_compact(&mut out, value);
+    out
+}
+
+/// An object of objects on one line, without a copy of what is in them.
+pub fn compact_of<'a>(
+    objects: impl IntoIterator<Item = (&'a str, &'a BTreeMap<&'a str, &'a Value>)>,
+) -> String {
+    let mut out = String::new();
+    separated(&mut out, ('{', '}'), objects.into_iter(), |out, (name, object)| {
+        write_text(out, name);
+        out.push(':');
+        separated(out, ('{', '}'), object.iter(), |out, (key, value)| {
+            write_text(out, key);
+            out.push(':');
+            write_compact(out, value);
+        });
+    });
     out
 }
 
@@ -125,7 +145,24 @@ fn separated<T>(
 }
 
 fn write_text(out: &mut String, text: &str) {
-    out.push_str(&Value::from(text).to_string());
+    // Long text is not copied on the way.
+    if let Err(error) = serde_json::to_writer(Characters(out), text) {
+        tracing::error!(%error, "text cannot be written");
+    }
+}
+
+/// Takes bytes that are whole characters.
+struct Characters<'a>(&'a mut String);
+
+impl io::Write for Characters<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push_str(std::str::from_utf8(bytes).map_err(io::Error::other)?);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A double as Perl prints it: C's `%.15g`.
@@ -228,6 +265,10 @@ mod tests {
             compact(&value(Dates::Text)),
             r#"{"_id":{"$oid":"6b0003bb686c8275d8013333"},"a":"2026-11-20T08:24:27","b":{"y":{},"z":[]},"c":["é\n",null,true]}"#
         );
+        let (whole, one) = (json!({ "a": { "b": [1], "c": "x" }, "d": {} }), json!([1]));
+        let (text, none) = (json!("x"), BTreeMap::new());
+        let inner = BTreeMap::from([("c", &text), ("b", &one)]);
+        assert_eq!(compact_of([("a", &inner), ("d", &none)]), compact(&whole));
         assert_eq!(value(Dates::Epoch)["a"].to_string(), "1795163067.344");
         assert_eq!(value(Dates::Millis)["a"].to_string(), "1795163067344");
         assert_eq!(

@@ -4,6 +4,8 @@ use bson::oid::ObjectId;
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, pin_mut};
 
+use crate::allowance::answers::TOGETHER;
+
 /// The first bytes of an output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Excerpt {
@@ -15,12 +17,13 @@ pub struct Excerpt {
     pub damage: Option<String>,
 }
 
-/// All of the file `id`, nothing if it is empty or gone. A damaged file counts as far as it can be read.
+/// All of the file `id`, nothing if it is empty or gone. A damaged file counts as far as it can be read, and one that is longer than
+/// an answer may be as far as it is too long.
 ///
 /// # Errors
 /// The database cannot be reached.
 pub async fn whole(store: &Store, id: ObjectId) -> Result<Option<String>, StoreError> {
-    let excerpt = excerpt(store, id, usize::MAX).await?;
+    let excerpt = excerpt(store, id, TOGETHER).await?;
     Ok(Some(excerpt.text).filter(|text| !text.is_empty()))
 }
 

@@ -139,7 +139,9 @@ impl FromRequest for Params {
         let body = whole_body(request, payload);
         let request = request.clone();
         Box::pin(async move {
-            let params = Self::read(media_type(&request), &body.await?, request.query_string())?;
+            let body = body.await?;
+            let params = Self::read(media_type(&request), &body, request.query_string())?;
+            forget(body);
             options::check(&request, &params)?;
             Ok(params)
         })
@@ -161,6 +163,7 @@ impl FromRequest for AnyJson {
         Box::pin(async move {
             let body = body.await?;
             let (json, ignored) = Self::read(media_type(&request), &body, request.query_string())?;
+            forget(body);
             options::check(&request, &ignored)?;
             Ok(json)
         })
@@ -210,6 +213,13 @@ fn whole_body(
 ) -> impl Future<Output = Result<Bytes, HttpError>> + use<> {
     let body = web::Payload::from_request(request, payload);
     async move { read_body(body.await.map_err(|_| HttpError::bad_request("the body cannot be read"))?).await }
+}
+
+/// Gives back the memory of a body that has been read.
+fn forget(body: Bytes) {
+    let bytes = body.len();
+    drop(body);
+    allowance::give_back(bytes);
 }
 
 /// Reads a body to its end, which may be as long as whoever sends it may send.

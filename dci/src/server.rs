@@ -150,6 +150,8 @@ fn listening(state: State, address: SocketAddr, certificate: Option<Certificate>
         App::new()
             .app_data(data.clone())
             .app_data(hosts.clone())
+            // First, so that it sees answers as they are made.
+            .wrap(from_fn(allowance::answers::bound))
             .wrap(from_fn(origin::refuse_other_sites))
             .wrap(Compress::default())
             .wrap(from_fn(hosts::refuse_other_names))

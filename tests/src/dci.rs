@@ -12,6 +12,9 @@ use tokio::process::{Child, Command};
 use crate::eventually;
 use crate::process::binary;
 
+/// What its unit tells the allocator.
+const MEMORY: [(&str, &str); 2] = [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "262144")];
+
 /// A running DCI on a free port. Killed when dropped.
 #[derive(Debug)]
 pub struct Dci {
@@ -38,6 +41,7 @@ impl Dci {
             .arg("--config")
             .arg(config)
             .args(["--listen", listen])
+            .envs(MEMORY)
             .stdin(Stdio::null())
             .stderr(File::create(log)?)
             .kill_on_drop(true)
@@ -61,9 +65,31 @@ impl Dci {
         Ok(self.url.trim_start_matches("http://").to_owned())
     }
 
-    /// Its process; none once it has been waited for.
-    pub fn pid(&self) -> Option<u32> {
-        self.child.id()
+    /// The most memory that it has had since [`Dci::forget_peak`], in bytes.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn peak(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process()?))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no peak")?;
+        let kib: u64 = line.split_whitespace().next().context("no number")?.parse()?;
+        Ok(kib * 1024)
+    }
+
+    /// From now on, the peak is that of what comes, beginning with what it has at the moment.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn forget_peak(&self) -> anyhow::Result<()> {
+        Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process()?), "5")?)
+    }
+
+    /// Its process.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn process(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the DCI has ended")
     }
 
     /// Its address.

@@ -6,19 +6,29 @@ use serde_json::{Map, Number, Value};
 /// JSON as a value for the database, taken literally: `{"$oid": ..}` stays an object. Integers become 32 bits
 /// wide where they fit, as Perl writes them.
 pub fn to_bson(value: &Value) -> Bson {
+    into_bson(value.clone())
+}
+
+/// The same without a copy of its texts, which may be long.
+pub fn into_bson(value: Value) -> Bson {
     match value {
         Value::Null => Bson::Null,
-        Value::Bool(flag) => Bson::Boolean(*flag),
-        Value::Number(number) => number_to_bson(number),
-        Value::String(text) => Bson::String(text.clone()),
-        Value::Array(items) => Bson::Array(items.iter().map(to_bson).collect()),
-        Value::Object(map) => Bson::Document(to_document(map)),
+        Value::Bool(flag) => Bson::Boolean(flag),
+        Value::Number(number) => number_to_bson(&number),
+        Value::String(text) => Bson::String(text),
+        Value::Array(items) => Bson::Array(items.into_iter().map(into_bson).collect()),
+        Value::Object(map) => Bson::Document(into_document(map)),
     }
 }
 
 /// A JSON object as a document, taken literally.
 pub fn to_document(map: &Map<String, Value>) -> Document {
-    map.iter().map(|(key, value)| (key.clone(), to_bson(value))).collect()
+    into_document(map.clone())
+}
+
+/// The same without a copy of its texts.
+pub fn into_document(map: Map<String, Value>) -> Document {
+    map.into_iter().map(|(key, value)| (key, into_bson(value))).collect()
 }
 
 fn number_to_bson(number: &Number) -> Bson {

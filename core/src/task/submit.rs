@@ -151,10 +151,14 @@ struct Template {
 }
 
 impl Template {
-    /// The tasks with these ids and parameters.
-    fn tasks(&self, tasks: impl IntoIterator<Item = (ObjectId, Document)>) -> Vec<Document> {
+    /// The tasks with these ids and parameters, which were admitted. One after the other: many small ones take much memory.
+    fn tasks<'a>(
+        &'a self,
+        tasks: impl IntoIterator<Item = (ObjectId, Document)> + 'a,
+        admitted: &'a Admitted,
+    ) -> impl Iterator<Item = Document> + 'a {
         let mut before: Option<ObjectId> = None;
-        let task = |(id, params): (ObjectId, Document)| {
+        let task = move |(id, params): (ObjectId, Document)| {
             let mut task = self.task(id, params);
             if let (Some(before), Some(options)) = (before.replace(id), &self.chain) {
                 let after = [TaskId(before)];
@@ -163,9 +167,10 @@ impl Template {
                 task.extend(options.behind(&after));
                 task.extend(gate);
             }
+            admitted.mark(std::slice::from_mut(&mut task));
             task
         };
-        tasks.into_iter().map(task).collect()
+        tasks.into_iter().map(task)
     }
 
     fn task(&self, id: ObjectId, params: Document) -> Document {
@@ -373,23 +378,27 @@ impl Store {
         params: Vec<Document>,
         admitted: &Admitted,
     ) -> Result<Submitted, SubmitError> {
-        let mut documents = template.tasks(params.into_iter().map(|params| (ObjectId::new(), params)));
-        admitted.mark(&mut documents);
-        let ids = documents.iter().filter_map(|task| task.get_object_id("_id").ok());
-        let ids: Vec<TaskId> = ids.map(TaskId).collect();
-        if documents.is_empty() {
+        let ids: Vec<TaskId> = params.iter().map(|_| TaskId(ObjectId::new())).collect();
+        if ids.is_empty() {
             return Ok(Submitted::now(ids));
         }
-        let blocked = blocked(&documents);
-        let others = documents.len() as u64 - blocked;
+        let mut blocked = 0;
+        let tasks = template.tasks(ids.iter().map(|id| id.0).zip(params), admitted);
+        let counted = tasks.inspect(|task| blocked += u64::from(is_blocked(task)));
         match template.fields.get_str("unique") {
-            Ok(key) => self.insert_unique(template.queue, key, &documents).await?,
+            Ok(key) => {
+                let tasks: Vec<Document> = counted.collect();
+                self.insert_unique(template.queue, key, &tasks).await?;
+            }
             Err(_) => {
-                let inserted = self.new_tasks().insert_many(documents).await.map_err(StoreError::from);
+                let collection = self.new_tasks();
+                let insert = collection.insert_many(counted);
+                let inserted = insert.await.map_err(StoreError::from);
                 // How many of them are there nobody knows.
                 inserted.inspect_err(|_| self.doubt_counters())?;
             }
         }
+        let others = ids.len() as u64 - blocked;
         self.moved(template.queue, None, Some(template.status), others);
         self.moved(template.queue, None, Some(Status::Blocked), blocked);
         if blocked > 0 {
@@ -442,8 +451,11 @@ impl Store {
 
 /// How many of new tasks are blocked.
 fn blocked(tasks: &[Document]) -> u64 {
-    let status = Bson::from(Status::Blocked);
-    tasks.iter().filter(|task| task.get("status") == Some(&status)).count() as u64
+    tasks.iter().filter(|task| is_blocked(task)).count() as u64
+}
+
+fn is_blocked(task: &Document) -> bool {
+    task.get("status") == Some(&Bson::from(Status::Blocked))
 }
 
 /// Matches ids made up to now, of all processes, but not those that this one makes from `new` on. Ids of one second are in the order of

@@ -35,7 +35,8 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let mut made: Vec<Result<Vec<TaskId>, HttpError>> = Vec::new();
     let mut answers = Vec::new();
     let mut broken: Option<HttpError> = None;
-    for entry in entries(&params)? {
+    for entry in entries(params)? {
+        let of_list = entry.get("params").is_some_and(Value::is_array);
         let outcome = match &broken {
             // It would only take long to find out again.
             Some(error) => Err(error.clone()),
@@ -46,7 +47,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
         {
             broken.get_or_insert_with(|| error.clone());
         }
-        answers.push(answer(entry, &outcome));
+        answers.push(answer(of_list, &outcome));
         made.push(outcome);
     }
     let submitted = made.iter().filter(|outcome| outcome.is_ok()).count();
@@ -54,29 +55,30 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 }
 
 /// The entries, each an object.
-fn entries(params: &Params) -> Result<Vec<&Map<String, Value>>, HttpError> {
+fn entries(mut params: Params) -> Result<Vec<Map<String, Value>>, HttpError> {
     params.only(&["tasks"])?;
     let wrong = || HttpError::bad_request(format!("tasks must be a JSON array of 1 to {MOST} objects"));
-    let given = params.fields.get("tasks").and_then(Value::as_array).ok_or_else(wrong)?;
-    let entries: Option<Vec<&Map<String, Value>>> = given.iter().map(Value::as_object).collect();
+    let Some(Value::Array(given)) = params.fields.remove("tasks") else { return Err(wrong()) };
+    let object = |entry| if let Value::Object(entry) = entry { Some(entry) } else { None };
+    let entries: Option<Vec<Map<String, Value>>> = given.into_iter().map(object).collect();
     entries.filter(|entries| (1..=MOST).contains(&entries.len())).ok_or_else(wrong)
 }
 
 async fn submit(
     state: &State,
     who: &Who,
-    entry: &Map<String, Value>,
+    entry: Map<String, Value>,
     made: &[Result<Vec<TaskId>, HttpError>],
 ) -> Result<Vec<TaskId>, HttpError> {
     if entry.contains_key("collection") {
         return Err(HttpError::bad_request("an entry of a batch has its own params, and no collection"));
     }
-    let mut params = Params::from_map(entry.clone());
+    let mut params = Params::from_map(entry);
     options::check_task(&params)?;
     if let Some(after) = params.options.get_mut("after") {
         name_earlier(after, made)?;
     }
-    let ids = create_tasks::create(state, who, &params).await?;
+    let ids = create_tasks::create(state, who, params).await?;
     if ids.is_empty() { Err(HttpError::bad_request("params has no task")) } else { Ok(ids) }
 }
 
@@ -114,12 +116,12 @@ fn name_earlier(after: &mut Value, made: &[Result<Vec<TaskId>, HttpError>]) -> R
 }
 
 /// What became of an entry: one id, or several if its params were a list, or an error with its status.
-fn answer(entry: &Map<String, Value>, outcome: &Result<Vec<TaskId>, HttpError>) -> Value {
+fn answer(of_list: bool, outcome: &Result<Vec<TaskId>, HttpError>) -> Value {
     match outcome {
         Ok(ids) => {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             match ids.as_slice() {
-                [id] if !entry.get("params").is_some_and(Value::is_array) => json!({ "id": id }),
+                [id] if !of_list => json!({ "id": id }),
                 _ => json!({ "ids": ids }),
             }
         }
@@ -162,7 +164,7 @@ mod tests {
     fn entries_are_objects() {
         let of = |tasks: Value| {
             let fields = json!({ "tasks": tasks }).as_object().unwrap().clone();
-            entries(&Params { fields, ..Params::default() }).map(|entries| entries.len()).ok()
+            entries(Params { fields, ..Params::default() }).map(|entries| entries.len()).ok()
         };
         assert_eq!(of(json!([{}, { "queue": "q" }])), Some(2));
         for wrong in [json!([]), json!({}), json!([1]), json!("[]"), json!(vec![json!({}); MOST + 1])] {
@@ -170,17 +172,14 @@ mod tests {
         }
         let params =
             Params { fields: json!({ "queue": "q" }).as_object().unwrap().clone(), ..Params::default() };
-        assert!(entries(&params).is_err());
+        assert!(entries(params).is_err());
     }
 
     #[test]
     fn each_entry_is_answered_by_itself() {
-        let one = json!({ "params": { "a": 1 } });
-        let list = json!({ "params": [{ "a": 1 }] });
-        let of = |entry: &Value, outcome| answer(entry.as_object().unwrap(), &outcome);
-        assert_eq!(of(&one, Ok(vec![id(1)])), json!({ "id": id(1).to_string() }));
-        assert_eq!(of(&list, Ok(vec![id(1)])), json!({ "ids": [id(1).to_string()] }));
-        let refused = of(&one, Err(HttpError::conflict("closed")));
+        assert_eq!(answer(false, &Ok(vec![id(1)])), json!({ "id": id(1).to_string() }));
+        assert_eq!(answer(true, &Ok(vec![id(1)])), json!({ "ids": [id(1).to_string()] }));
+        let refused = answer(false, &Err(HttpError::conflict("closed")));
         assert_eq!(refused, json!({ "error": "closed", "status": 409 }));
     }
 }

@@ -65,7 +65,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     if then::is_form(&params) {
         return then::or_page(true, from_form(&state, &who, params).await);
     }
-    answer(create(&state, &who, &params).await?)
+    answer(create(&state, &who, params).await?)
 }
 
 /// For a page's form: `params` is text that is JSON, and `{id}` in `.then` stands for the first new task.
@@ -76,7 +76,8 @@ async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
             value.map_err(|error| HttpError::bad_request(format!("'params' is not JSON: {error}")))?;
         params.fields.insert("params".to_owned(), value);
     }
-    let ids = create(state, who, &params).await?;
+    let fields = std::mem::take(&mut params.fields);
+    let ids = create(state, who, Params { fields, options: params.options.clone() }).await?;
     if let (Some(id), Some(Value::String(then))) = (ids.first(), params.options.get_mut("then")) {
         *then = then.replace("{id}", &id.to_string());
     }
@@ -87,19 +88,21 @@ async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
 ///
 /// # Errors
 /// Those of the request.
-pub async fn create(state: &State, who: &Who, params: &Params) -> Result<Vec<TaskId>, HttpError> {
-    arrays::refuse(params)?;
-    let Prepared { queue, options, once } = prepared(state, who, params).await?;
-    let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
+pub async fn create(state: &State, who: &Who, params: Params) -> Result<Vec<TaskId>, HttpError> {
+    arrays::refuse(&params)?;
+    let Prepared { queue, options, once } = prepared(state, who, &params).await?;
+    // Nothing of it is kept while the tasks are written: it may be long.
+    let Params { mut fields, .. } = params;
+    let names: Vec<&str> = fields.keys().map(String::as_str).collect();
     match names[..] {
         ["params", "queue"] => {
             // Steps have parameters of their own.
             let may_be_empty = !options.steps.is_empty();
-            let tasks = checked_params(&params.fields["params"], may_be_empty)?;
+            let tasks = checked_params(fields.remove("params").unwrap_or_default(), may_be_empty)?;
             submit(state, who, &queue, tasks, (options, once)).await
         }
         ["collection", "filter", "params", "queue"] => {
-            from_collection::submit(state, who, &queue, &params.fields, (options, once)).await
+            from_collection::submit(state, who, &queue, &fields, (options, once)).await
         }
         _ => Err(invalid()),
     }
@@ -279,31 +282,36 @@ pub fn not_an_array() -> HttpError {
 ///
 /// # Errors
 /// They are something else, an object is empty, or a key cannot be stored.
-pub fn task_params(value: &Value) -> Result<Vec<Document>, HttpError> {
+pub fn task_params(value: Value) -> Result<Vec<Document>, HttpError> {
     checked_params(value, false)
 }
 
-fn checked_params(value: &Value, may_be_empty: bool) -> Result<Vec<Document>, HttpError> {
+fn checked_params(value: Value, may_be_empty: bool) -> Result<Vec<Document>, HttpError> {
     let items = match value {
-        Value::Array(items) => items.as_slice(),
-        object @ Value::Object(_) => std::slice::from_ref(object),
+        Value::Array(items) => items,
+        object @ Value::Object(_) => vec![object],
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return Err(invalid()),
     };
-    let objects: Option<Vec<&Map<String, Value>>> = items.iter().map(Value::as_object).collect();
-    let objects = objects.filter(|objects| !objects.is_empty()).ok_or_else(not_an_array)?;
-    if !may_be_empty && objects.iter().any(|object| object.is_empty()) {
+    if items.is_empty() || !items.iter().all(Value::is_object) {
+        return Err(not_an_array());
+    }
+    if !may_be_empty && items.iter().filter_map(Value::as_object).any(Map::is_empty) {
         return Err(HttpError::bad_request(
             "'params' must be a JSON array of task params objects with key/value pairs",
         ));
     }
-    objects.into_iter().map(document).collect()
+    let document = |item: Value| match item {
+        Value::Object(object) => document(object),
+        _ => Err(not_an_array()), // There are none, as was seen.
+    };
+    items.into_iter().map(document).collect()
 }
 
 /// An object of `params` for the database. The Perl driver refuses keys with a dot, and so do Perl clients
 /// expect it.
-fn document(object: &Map<String, Value>) -> Result<Document, HttpError> {
-    check_keys(object)?;
-    Ok(json::to_document(object))
+fn document(object: Map<String, Value>) -> Result<Document, HttpError> {
+    check_keys(&object)?;
+    Ok(json::into_document(object))
 }
 
 fn check_keys(object: &Map<String, Value>) -> Result<(), HttpError> {
@@ -348,9 +356,9 @@ mod tests {
 
     #[test]
     fn params_are_objects_with_keys() {
-        assert_eq!(task_params(&json!({"a": 1})).unwrap(), [doc! { "a": 1_i32 }]);
-        assert_eq!(task_params(&json!([{"a": "x"}, {"$b": [{}]}])).unwrap().len(), 2);
-        let message = |value: Value| task_params(&value).unwrap_err().to_string();
+        assert_eq!(task_params(json!({"a": 1})).unwrap(), [doc! { "a": 1_i32 }]);
+        assert_eq!(task_params(json!([{"a": "x"}, {"$b": [{}]}])).unwrap().len(), 2);
+        let message = |value: Value| task_params(value).unwrap_err().to_string();
         assert_eq!(message(json!("x")), "invalid parameters passed");
         for wrong in [json!([]), json!([1, 2]), json!([{"a": 1}, []])] {
             assert_eq!(message(wrong), "'params' must be a JSON array of task params objects");

@@ -48,6 +48,7 @@ pub async fn handle(
     // Options that cannot be read are as good as none, as to Perl's DCI.
     let shape = Shape::of(&params.unwrap_or_default());
     let sight = gates::sight(&state, &who).await?;
+    let _turn = state.budget.answers.turn().await?;
     Ok(match look_up(&state, &id).await {
         Ok(task) => json::ok_pretty(&rows::view(&state.store, task, shape, &sight).await?),
         Err(error) => {

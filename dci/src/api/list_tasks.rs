@@ -98,7 +98,7 @@ async fn respond(
         let (state, sight) = (state.clone(), Arc::clone(&sight));
         async move { view(&state.store, task, shape, &sight).await }
     };
-    Ok(rows::respond(tasks, shape.pretty, view))
+    rows::respond(tasks, shape.pretty, view).await
 }
 
 fn one(value: &Value, shape: Shape) -> HttpResponse {

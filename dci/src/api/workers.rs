@@ -18,11 +18,15 @@ use disbatch_core::workers::{NewWorker, Worker, WorkerError, hidden};
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
+use crate::allowance;
 use crate::error::HttpError;
 use crate::json::date_text;
 use crate::params::Params;
 use crate::state::State;
 use crate::values;
+
+/// So many more copies there are of a definition while it is read as a manifest and compared with what there is.
+const COPIES: usize = 3;
 
 /// The field of a page's form that has a definition as JSON.
 pub const TEXT: &str = "definition";
@@ -138,6 +142,7 @@ fn own_plugins(node: &Document) -> BTreeSet<&str> {
 /// # Errors
 /// It makes no plugin, or none that may come from the database. The message names what is wrong.
 pub fn read(name: Option<&str>, params: &Params) -> Result<NewWorker, HttpError> {
+    allowance::take_for_copies(COPIES, params.fields.values())?;
     let mut name = name.map(str::to_owned);
     let fields = match params.fields.get(TEXT) {
         Some(Value::String(text)) => {

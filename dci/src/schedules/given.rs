@@ -281,13 +281,17 @@ fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
     }
 }
 
+/// So many more copies there are of them: in what is stored, in what is compared with that, and in the answer.
+const COPIES: usize = 6;
+
 /// The parameters of its tasks; there may be none.
 fn parameters(value: &Value) -> Result<Document, HttpError> {
+    crate::allowance::take_for_copies(COPIES, [value])?;
     let params = object("params", value)?;
     if params.is_empty() {
         return Ok(Document::new());
     }
-    Ok(create_tasks::task_params(&Value::Object(params))?.pop().unwrap_or_default())
+    Ok(create_tasks::task_params(Value::Object(params))?.pop().unwrap_or_default())
 }
 
 /// Text with an expression on each line.

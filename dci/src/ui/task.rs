@@ -115,6 +115,7 @@ pub async fn respond(state: &State, who: &Who, id: &str) -> HttpResponse {
 
 async fn render(state: &State, who: &Who, id: &str) -> Rendered {
     let reach = who.reach(Role::Viewer);
+    let _turn = state.budget.answers.turn().await?;
     let task = get_task::find(state, who, id).await?;
     let task_id = task_action::id(id)?;
     let attempt = running_attempt(&task);

@@ -98,8 +98,8 @@ async fn one_request_takes_four_times_the_longest_body() -> anyhow::Result<()> {
         anyhow::Ok(post(&client, &server, "/tasks", media_type, body).await?.status().as_u16())
     };
     // All is well with these, but for the database.
-    let tasks = format!("{{\"queue\":\"q\",\"params\":[{}{{}}]}}", "{\"n\":1},".repeat(50_000));
-    let long = format!("{{\"queue\":\"q\",\"params\":[{{\"a\":\"{}\"}}]}}", "x".repeat(LIMIT - 100));
+    let tasks = format!("{{\"queue\":\"q\",\"params\":[{}{{}}]}}", "{\"n\":1},".repeat(35_000));
+    let long = format!("{{\"queue\":\"q\",\"params\":[{{\"a\":\"{}\"}}]}}", "x".repeat(LIMIT - 4_096));
     let before = server.peak()?;
     for body in [tasks, long] {
         assert_eq!(status(JSON, body).await?, 503);
@@ -130,7 +130,7 @@ async fn all_requests_together_have_a_bound() -> anyhow::Result<()> {
     assert_eq!(strangers.status(), 400, "strangers have memory of their own");
     let grown = server.peak()? - before;
     assert!(grown < 256 * MIB + 2 * BESIDES, "{} MiB", grown / MIB);
-    let body = format!("{{\"name\":\"{}\"}}", "x".repeat(LIMIT - 100));
+    let body = format!("{{\"name\":\"{}\"}}", "x".repeat(LIMIT - 4_096));
     eventually("a refusal that says when to try again", async || {
         let answer = post(&client, &server, "/queues", JSON, body.clone()).await?;
         let after = answer.headers().contains_key("retry-after");

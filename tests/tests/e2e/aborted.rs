@@ -24,7 +24,7 @@ async fn those_who_leave_hold_up_nobody() -> anyhow::Result<()> {
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
     dci.get("/queues").await?;
     let address = dci.url().trim_start_matches("http://").to_owned();
-    let descriptors = format!("/proc/{}/fd", dci.pid().context("it lives")?);
+    let descriptors = format!("/proc/{}/fd", dci.process()?);
     let open = || anyhow::Ok(read_dir(&descriptors)?.count());
     let before = open()?;
     let token = "0".repeat(64);

@@ -71,5 +71,6 @@ mod upkeep;
 mod wake;
 mod warm_plugins;
 mod warm_runner;
+mod web_memory;
 mod web_services;
 mod workers;

@@ -312,13 +312,20 @@ impl Store {
         (options, admitted): (&TaskOptions, &Admitted),
     ) -> Result<(), SubmitError> {
         let template = self.template(queue, options, note.ids.len()).await?;
-        let mut tasks = template.tasks(note.ids.iter().copied().zip(params));
-        admitted.mark(&mut tasks);
-        for batch in tasks.chunks(BATCH) {
+        let mut tasks = template.tasks(note.ids.iter().copied().zip(params), admitted);
+        let mut any_blocked = false;
+        loop {
+            let batch: Vec<Document> = tasks.by_ref().take(BATCH).collect();
+            if batch.is_empty() {
+                break;
+            }
+            // The driver takes what it is given, so that long texts are not there once more.
+            let again = if template.fields.contains_key("unique") { batch.clone() } else { Vec::new() };
+            let (count, blocked) = (batch.len() as u64, blocked(&batch));
+            any_blocked |= blocked > 0;
             let inserted = self.new_tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
             let Err(error) = inserted else {
-                let blocked = blocked(batch);
-                self.moved(queue, None, Some(template.status), batch.len() as u64 - blocked);
+                self.moved(queue, None, Some(template.status), count - blocked);
                 self.moved(queue, None, Some(Status::Blocked), blocked);
                 continue;
             };
@@ -327,9 +334,9 @@ impl Store {
             if !error.is_duplicate_only() {
                 return Err(error.into());
             }
-            self.check_unique(&template, batch).await?;
+            self.check_unique(&template, &again).await?;
         }
-        if blocked(&tasks) > 0 {
+        if any_blocked {
             let ids: Vec<TaskId> = note.ids.iter().copied().map(TaskId).collect();
             self.link_at_once(&ids).await;
         }

@@ -2,10 +2,12 @@
 //! `.unique`, `.group`, `.priority`, `.secure_params`, `.steps`, `.files` and `.idempotency_key`,
 //! and those of [`gates`].
 
+use std::collections::BTreeMap;
+
 use disbatch_core::model::QueueId;
 use disbatch_core::secrets::{self, Keys};
 use disbatch_core::task::{Once, StartAt, TaskOptions};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{files, gates, secure, steps};
 use crate::error::HttpError;
@@ -69,9 +71,11 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
 /// The key is no text, or the secure parameters are no object.
 pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>, HttpError> {
     let Some(key) = key(params)? else { return Ok(None) };
-    let mut fields = params.fields.clone();
     // A name and an id of the same queue are the same request.
-    fields.insert("queue".to_owned(), Value::from(queue.to_string()));
+    let queue_id = Value::from(queue.to_string());
+    let mut fields: BTreeMap<&str, &Value> =
+        params.fields.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    fields.insert("queue", &queue_id);
     let ours = [
         "run_at",
         "delay",
@@ -97,21 +101,20 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
         "group",
         "priority",
     ];
-    let options: serde_json::Map<String, Value> = params
+    let options: BTreeMap<&str, &Value> = params
         .options
         .iter()
-        .filter(|(name, _)| ours.contains(&name.as_str()))
-        .map(|(name, value)| (name.clone(), value.clone()))
+        .map(|(name, value)| (name.as_str(), value))
+        .filter(|(name, _)| ours.contains(name))
         .collect();
     // A hash of this is stored. Secure parameters stand in it as what only those can make who have the key of the
     // server: whoever reads the database could else try short ones until the hash is the same.
     let request = |fingerprint: Option<&String>| {
+        let fingerprint = fingerprint.map(|fingerprint| Value::from(fingerprint.as_str()));
         let mut options = options.clone();
-        if let Some(fingerprint) = fingerprint {
-            options.insert(secrets::FIELD.to_owned(), Value::from(fingerprint.as_str()));
-        }
+        options.extend(fingerprint.iter().map(|fingerprint| (secrets::FIELD, fingerprint)));
         // Keys are sorted, so that the same request is always the same text.
-        json::compact(&json!({ "fields": fields, "options": options }))
+        json::compact_of([("fields", &fields), ("options", &options)])
     };
     let fingerprints = secure::fingerprints(params, queue, keys)?;
     let (first, others) = (fingerprints.first(), fingerprints.iter().skip(1));
@@ -135,6 +138,7 @@ mod tests {
 
     use bson::oid::ObjectId;
     use disbatch_core::secrets::new_key;
+    use serde_json::json;
 
     use super::*;
 

@@ -13,7 +13,10 @@ use crate::error::HttpError;
 use crate::json;
 use crate::params::Params;
 use crate::state::State;
-use crate::values;
+use crate::{allowance, values};
+
+/// So many more copies there are of steps: they are options, which are looked at on their own before each task gets them.
+const COPIES: usize = 4;
 
 /// The steps of a submission; none if its tasks are ordinary ones.
 ///
@@ -23,8 +26,9 @@ pub fn parse(params: &Params) -> Result<Vec<Step>, HttpError> {
     let Some(given) = params.options.get("steps").filter(|value| !values::is_unset(value)) else {
         return Ok(Vec::new());
     };
+    allowance::take_for_copies(COPIES, [given])?;
     // A form has it as text.
-    let parsed = given.as_str().map(crate::allowance::json::<Value>);
+    let parsed = given.as_str().map(allowance::json::<Value>);
     let given = match &parsed {
         Some(Ok(Value::Array(steps))) => Some(steps),
         Some(_) => None,

@@ -47,7 +47,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     if object == json!([]) {
         return answer(&[]);
     }
-    let tasks = create_tasks::task_params(&object).map_err(in_array)?;
+    let tasks = create_tasks::task_params(object).map_err(in_array)?;
     let wishes = (TaskOptions::default(), None);
     answer(&create_tasks::submit(&state, &who, &queue, tasks, wishes).await.map_err(in_array)?)
 }

@@ -88,7 +88,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         let state = state.clone();
         async move { view(&state.store, task, terse, details).await }
     };
-    Ok(rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), false, view))
+    rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), false, view).await
 }
 
 /// What is answered if the database does not make the search. One that takes too long has not found nothing.

@@ -31,7 +31,7 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, body: AnyJs
     if !body.0.is_array() {
         return Err(create_tasks::not_an_array());
     }
-    let tasks = create_tasks::task_params(&body.0)?;
+    let tasks = create_tasks::task_params(body.0)?;
     let wishes = (TaskOptions::default(), None);
     create_tasks::answer(create_tasks::submit(&state, &who, &queue, tasks, wishes).await?)
 }

@@ -64,7 +64,7 @@ pub async fn handle(state: Data<State>, params: Params) -> Answer {
         // This is for those who see all.
         async move { view(&state.store, task, shape, &Sight::All).await }
     };
-    Ok(rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), shape.pretty, view))
+    rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), shape.pretty, view).await
 }
 
 fn none(pretty: bool) -> HttpResponse {

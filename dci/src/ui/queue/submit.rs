@@ -73,7 +73,7 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         return Ok(answer_of_array(&made.array, then::is_form(params)));
     }
     arrays::refuse(params)?;
-    let tasks = create_tasks::task_params(&Value::Array(wanted(state, &queue, params, None).await?))?;
+    let tasks = create_tasks::task_params(Value::Array(wanted(state, &queue, params, None).await?))?;
     let ids = create_tasks::submit(state, who, &queue, tasks, (options, None)).await;
     let ids = ids.map_err(create_tasks::fit::for_form)?;
     Ok(answer(&queue, &ids, then::is_form(params)))
