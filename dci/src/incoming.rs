@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,10 +14,13 @@ use actix_web::HttpMessage;
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::error::PayloadError;
+use actix_web::http::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use actix_web::middleware::Next;
 use actix_web::web::Bytes;
 use futures::{Stream, StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
+
+use crate::connections::Place;
 
 /// How long a body may take.
 const WHOLE: Duration = Duration::from_secs(30);
@@ -35,7 +39,13 @@ pub async fn in_time(
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
     let unread = Unread::default();
     let payload = request.take_payload();
-    if !matches!(payload, Payload::None) {
+    if is_another_protocol(request.headers()) && !matches!(payload, Payload::None) {
+        // What would come has no end, and nobody waits for it.
+        if let Some(place) = request.request().conn_data::<Arc<Place>>() {
+            place.end_with_answer();
+        }
+        unread.set(Some(payload));
+    } else if !matches!(payload, Payload::None) {
         let body = arriving(Incoming { payload: Some(payload), end: None, unread: Rc::clone(&unread) });
         request.set_payload(Payload::Stream { payload: body.boxed_local() });
     }
@@ -49,6 +59,12 @@ pub async fn in_time(
             response.map_body(|_, body| WithBody::new(body, unread)).map_into_right_body()
         }
     })
+}
+
+/// Whether a client that sends something without saying how long it is wants to speak something else than HTTP: `CONNECT`, or
+/// `Upgrade: websocket`. Nobody here does.
+fn is_another_protocol(headers: &HeaderMap) -> bool {
+    !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING)
 }
 
 /// Whether this is the error of a body that did not come in time.

@@ -36,6 +36,7 @@ pub struct Place {
     encrypted: bool,
     known: AtomicBool,
     closed: AtomicBool,
+    last: AtomicBool,
     phase: Mutex<(Phase, Instant)>,
     task: AtomicWaker,
 }
@@ -52,6 +53,7 @@ impl Place {
             encrypted,
             known: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            last: AtomicBool::new(false),
             phase: Mutex::new((Phase::New, Instant::now())),
             task: AtomicWaker::new(),
         }
@@ -86,6 +88,16 @@ impl Place {
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.task.wake();
+    }
+
+    /// The request that is being answered is its last one: nothing is read after that.
+    pub fn end_with_answer(&self) {
+        self.last.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its last request has been answered.
+    pub fn has_ended(&self) -> bool {
+        self.last.load(Ordering::Relaxed) && !self.is_serving()
     }
 
     /// Whether a request is being answered.
@@ -146,6 +158,16 @@ impl Drop for Serving {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn nothing_comes_after_the_last_answer() {
+        let place = Arc::new(Place::new(None, false));
+        let serving = Arc::clone(&place).serve();
+        place.end_with_answer();
+        assert!(!place.has_ended());
+        drop(serving);
+        assert!(place.has_ended());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn each_request_has_its_time() {

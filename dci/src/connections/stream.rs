@@ -59,7 +59,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         this.entered.place().wakes(context.waker());
-        if this.entered.place().is_closed() {
+        if this.entered.place().is_closed() || this.entered.place().has_ended() {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();

@@ -67,3 +67,20 @@ async fn a_body_may_come_in_pieces() -> anyhow::Result<()> {
     assert!(answer.contains("the body must be a JSON object"), "{answer}");
     Ok(())
 }
+
+#[tokio::test]
+async fn who_wants_to_speak_another_protocol_is_answered_and_sent_away() -> anyhow::Result<()> {
+    let server = Server::start(&without_database(), &[]).await?;
+    let websocket = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
+    for (request, headers) in
+        [("GET /openapi.json", websocket), ("POST /queues", websocket), ("CONNECT localhost:80", "")]
+    {
+        let began = Instant::now();
+        let sent = format!("{request} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+        let answer = server.exchange(sent.as_bytes()).await?;
+        assert!(answer.starts_with("HTTP/1.1 "), "{request}: {answer}");
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{request}: {answer}");
+        assert!(began.elapsed() < PAUSE / 3, "{request}: {:?}", began.elapsed());
+    }
+    Ok(())
+}
