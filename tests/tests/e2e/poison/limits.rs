@@ -19,6 +19,13 @@ fn refused(field: &str, (status, answer): &(u16, Value)) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is written in several places may have less than its budget: the memory of a request is not enough for so many copies.
+fn takes_too_much((status, answer): &(u16, Value)) -> anyhow::Result<()> {
+    let error = answer["error"].as_str().unwrap_or_default();
+    anyhow::ensure!(*status == 413 && error.contains("64 MiB of memory"), "{status}: {error}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_has_no_room_for_its_life_is_refused_on_every_way() -> anyhow::Result<()> {
     let world = World::new().await?;
@@ -39,7 +46,7 @@ async fn what_has_no_room_for_its_life_is_refused_on_every_way() -> anyhow::Resu
     let once = json!({ "queue": queue, "params": [params], ".idempotency_key": "k" });
     refused("'params'", &dci.post("/tasks", &once).await?)?;
     let array = json!({ "queue": queue, "params": params, ".array": "0-3" });
-    refused("'params'", &dci.post("/tasks", &array).await?)?;
+    takes_too_much(&dci.post("/tasks", &array).await?)?;
     let chain = json!({ "queue": queue, "params": [{ "a": 1 }, params], ".chain": true });
     let by_chain = dci.post("/tasks", &chain).await?;
     refused("'params'", &by_chain)?;
@@ -54,7 +61,7 @@ async fn what_has_no_room_for_its_life_is_refused_on_every_way() -> anyhow::Resu
     assert_eq!((status, &answer["results"][0]["status"]), (200, &json!(413)), "{answer}");
     assert_eq!(answer["submitted"], json!(1), "the other one is there");
     let schedule = json!({ "name": "s", "queue": queue, "cron": "@yearly", "params": params });
-    refused("'params'", &dci.post("/schedules", &schedule).await?)?;
+    takes_too_much(&dci.post("/schedules", &schedule).await?)?;
     // The document that tasks are made of may be larger than they may be.
     let source = world.database().collection::<Document>("people");
     source.insert_one(doc! { "long": "x".repeat(budget::PARAMS + 9) }).await?;
