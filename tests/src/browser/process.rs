@@ -32,6 +32,12 @@ until rm -rf -- "$folder" || [ "$((tries += 1))" -ge 100 ]; do sleep 0.1; done
 /// What the driver says when it listens.
 const LISTENING: &str = "started successfully on port ";
 
+/// What it says when its port for one kind of address is somebody else's for the other. It ends then.
+const TAKEN: &str = "port not available";
+
+/// So often it is started until it finds one.
+const TRIES: usize = 5;
+
 /// A running driver, and soon its browser. Both end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Process {
@@ -52,6 +58,16 @@ impl Drop for Process {
 impl Process {
     /// Starts a driver on a free port and waits until it listens.
     pub async fn start() -> anyhow::Result<Self> {
+        for _ in 0..TRIES {
+            if let Some(process) = Self::listening().await? {
+                return Ok(process);
+            }
+        }
+        bail!("chromedriver has found no free port in {TRIES} tries")
+    }
+
+    /// `None`: its port was taken.
+    async fn listening() -> anyhow::Result<Option<Self>> {
         let driver = program("DISBATCH_CHROMEDRIVER", &["chromedriver"])?;
         let chromium = program("DISBATCH_CHROMIUM", &["chromium", "chromium-browser", "google-chrome"])?;
         let within = testing::temporary_folder();
@@ -63,8 +79,9 @@ impl Process {
         keeper.process_group(0);
         let keeper = keeper.spawn().context("cannot start sh")?;
         let mut process = Self { keeper, url: String::new(), folder, chromium };
-        process.url = format!("http://127.0.0.1:{}", process.port().await?);
-        Ok(process)
+        let Some(port) = process.port().await? else { return Ok(None) };
+        process.url = format!("http://127.0.0.1:{port}");
+        Ok(Some(process))
     }
 
     /// Where the driver listens.
@@ -96,10 +113,14 @@ impl Process {
         })
     }
 
-    async fn port(&self) -> anyhow::Result<u16> {
+    async fn port(&self) -> anyhow::Result<Option<u16>> {
         let log = self.folder.join("driver.log");
         let read = || std::fs::read_to_string(&log).unwrap_or_default();
-        let found = eventually("chromedriver to listen", || async { Ok(listening_on(&read())) }).await;
+        let found = eventually("chromedriver to listen", || async {
+            let log = read();
+            Ok(listening_on(&log).map(Some).or_else(|| log.contains(TAKEN).then_some(None)))
+        })
+        .await;
         found.with_context(|| format!("chromedriver says '{}'", read().trim()))
     }
 }
