@@ -58,7 +58,7 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
     Ok(BulkRequest { action, filter, reason, who: changes::actor(&who) })
 }
 
-/// A field of a form that was left empty is no restriction.
+/// A field of a form that was left empty is no restriction. In a filter it is refused.
 fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_str() == Some("")
 }
@@ -74,6 +74,11 @@ fn filter_fields(params: &Params) -> Result<Map<String, Value>, HttpError> {
     };
     if let Some(param) = fields.keys().find(|name| !FILTER.contains(&name.as_str())) {
         return Err(HttpError::bad_param("unknown param in filter", param));
+    }
+    // A program that does not have what it means to say must not act on more than that.
+    if let Some((param, _)) = fields.iter().find(|(_, value)| is_empty(value)) {
+        let message = format!("filter.{param} is empty: leave it out if it is to restrict nothing");
+        return Err(HttpError::bad_request(message));
     }
     let flat = params.fields.iter().filter(|(name, _)| FILTER.contains(&name.as_str()));
     let all = fields.into_iter().chain(flat.map(|(name, value)| (name.clone(), value.clone())));
@@ -153,7 +158,13 @@ fn several(value: &Value) -> Vec<Value> {
 fn statuses(value: &Value) -> Result<Vec<i64>, HttpError> {
     let wrong = || HttpError::bad_request("status must be an integer, or an array of integers");
     let integer = |value: &Value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong);
-    several(value).iter().map(integer).collect()
+    let statuses: Vec<i64> = several(value).iter().map(integer).collect::<Result<_, _>>()?;
+    if statuses.is_empty() {
+        return Err(HttpError::bad_request(
+            "status is empty: leave it out if tasks of all statuses are meant",
+        ));
+    }
+    Ok(statuses)
 }
 
 fn seconds(value: &Value) -> Result<Duration, HttpError> {

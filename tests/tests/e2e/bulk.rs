@@ -214,6 +214,20 @@ async fn bulk_jobs_do_what_they_are_told_and_no_more() -> anyhow::Result<()> {
     let dci = Dci::start(&world, "dci").await?;
     for (body, message) in [
         (json!({ "action": "cancel", "filter": {} }), "refusing to act on everything"),
+        (json!({ "action": "cancel", "filter": { "queue": "mail", "status": [] } }), "status is empty"),
+        (
+            json!({ "action": "cancel", "filter": { "queue": "mail", "status": "" } }),
+            "filter.status is empty",
+        ),
+        (
+            json!({ "action": "cancel", "filter": { "queue": "mail", "tenant": "" } }),
+            "filter.tenant is empty",
+        ),
+        (
+            json!({ "action": "cancel", "filter": { "queue": "mail", "group": null } }),
+            "filter.group is empty",
+        ),
+        (json!({ "action": "cancel", "queue": "mail", "status": [] }), "status is empty"),
         (json!({ "action": "cancel", "filter": { "status": -2 } }), "refusing to act on everything"),
         (json!({ "action": "drop", "filter": { "queue": "mail" } }), "action must be one of"),
         (json!({ "action": "retry", "filter": { "queue": "mail", "status": [-2] } }), "nothing to retry"),
