@@ -16,6 +16,8 @@
 //! condition that nothing has come in between. So whoever dies in between leaves a mark, and whoever finds it does the
 //! same again; any number may do so at once.
 //!
+//! A task with a key of its own is at the gate **key** before all of these, until it has it: see [`crate::keys`].
+//!
 //! **What is read.** The ends of tasks that others are let in for are read as a majority of the replica set has them: an
 //! end that a failover takes back has let nobody in.
 
@@ -125,6 +127,12 @@ impl Parts {
 }
 
 impl Store {
+    /// New tasks that were left before their keys named them, see [`crate::keys`].
+    async fn settle_keys(&self) -> Result<Passed, StoreError> {
+        let (released, more) = self.settle_left().await?;
+        Ok(Passed { released, more, ..Passed::default() })
+    }
+
     /// Does what there is to do at the gates: links new tasks, tells those that wait of ends, takes locks from tasks that
     /// have ended and gives them to the next. Any number of processes may do so at once. It does so much at most; whether
     /// there may be more is told.
@@ -137,6 +145,7 @@ impl Store {
         let mut all = Parts::default();
         for number in 1..=ROUNDS {
             let mut round = Parts::default();
+            round.note(self.settle_keys().await)?;
             round.note(self.link_new().await)?;
             round.note(self.tell_of_ends().await)?;
             round.note(self.release_holders().await)?;

@@ -25,6 +25,7 @@ pub mod fair;
 pub mod files;
 pub mod gates;
 pub mod identity;
+pub mod keys;
 pub mod lease;
 pub mod lifecycle;
 pub mod link;

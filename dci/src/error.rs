@@ -214,10 +214,6 @@ impl From<SubmitError> for HttpError {
                 let message = "a task of this queue with the same .unique key has not ended";
                 Self::with_body(StatusCode::CONFLICT, json!({ "error": message, "task": task.to_string() }))
             }
-            SubmitError::UniqueNotKept => Self::new(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "the database has no index yet that keeps .unique keys apart: a den of this release creates it",
-            ),
             SubmitError::UniqueForSeveral => {
                 Self::bad_request(".unique is for one task, and this request has several")
             }

@@ -11,10 +11,11 @@ use serde_json::{Map, Value, json};
 use crate::json::{Dates, from_bson};
 
 /// Fields of a task that are details.
-const OF_TASK: [&str; 23] = [
+const OF_TASK: [&str; 25] = [
     "again",
     "attempt",
     "awaited",
+    "born",
     "dependents",
     "exit",
     "failures",
@@ -35,6 +36,7 @@ const OF_TASK: [&str; 23] = [
     "started",
     "uploads",
     "waiting_for",
+    "wants_key",
 ];
 
 /// Fields of a node that are details.

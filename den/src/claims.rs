@@ -48,7 +48,9 @@ pub struct Others {
 impl Others {
     /// What is seen of a queue, without what is our own.
     fn of(look: &Look, own: &BTreeSet<u64>, node: &NodeName, seen: Instant) -> Self {
-        let (ours, slots): (Vec<u64>, Vec<u64>) = look.slots.iter().partition(|slot| own.contains(slot));
+        // Where no index keeps them apart, others may have the same.
+        let mut own = own.clone();
+        let (ours, slots): (Vec<u64>, Vec<u64>) = look.slots.iter().partition(|slot| own.remove(slot));
         let ours = ours.len() as u64;
         let mut nodes = look.nodes.clone();
         if let Some(here) = nodes.get_mut(node.as_str()) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use disbatch_core::callbacks::LogSweep;
 use disbatch_core::config::Janitor;
 use disbatch_core::files::SweptFiles;
+use disbatch_core::keys::KeySweep;
 use disbatch_core::lease::LeaseName;
 use disbatch_core::live::LiveSweep;
 use disbatch_core::model::{NodeName, QueueId, Retention};
@@ -48,6 +49,8 @@ struct Worker {
     logs: LogSweep,
     /// The same of live output.
     live: LiveSweep,
+    /// The same of keys.
+    keys: KeySweep,
     /// How many tasks have ids that are none, as far as that was said.
     odd_ids: usize,
 }
@@ -64,8 +67,8 @@ pub fn start(
         return None;
     }
     let instance = format!("{node}:{}", std::process::id());
-    let (logs, live) = (LogSweep::default(), LiveSweep::default());
-    let worker = Worker { store: store.clone(), instance, stop: stop.clone(), logs, live, odd_ids: 0 };
+    let (logs, live, keys) = (LogSweep::default(), LiveSweep::default(), KeySweep::default());
+    let worker = Worker { store: store.clone(), instance, stop: stop.clone(), logs, live, keys, odd_ids: 0 };
     Some(tokio::spawn(worker.run(config.every.0)))
 }
 
@@ -127,8 +130,22 @@ impl Worker {
                 "live output of attempts that are over was left behind: removed"
             );
         }
+        self.sweep_keys().await?;
         self.look_for_odd_ids().await?;
         Ok(round)
+    }
+
+    /// Keys that nobody has any more.
+    async fn sweep_keys(&mut self) -> Result<(), StoreError> {
+        let swept = match self.store.sweep_keys(&mut self.keys).await {
+            // A user that an older release made may not.
+            Err(error) if error.is_forbidden() => return Ok(()),
+            swept => swept?,
+        };
+        if swept > 0 {
+            tracing::debug!(keys = swept, "keys that no task has any more were removed");
+        }
+        Ok(())
     }
 
     /// Tasks that other programs have written and nobody can run.

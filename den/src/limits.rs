@@ -1,7 +1,9 @@
 //! Whether a limit has to be looked after by counting, after a claim. Pure.
 //!
-//! Slots keep the limit of a queue among nodes that know of them: a unique index gives each once, and there are as many as `threads`. Two
-//! things they do not keep. A program that knows nothing of slots takes tasks beside them, so as long as one may be there, all that is
+//! Slots keep the limit of a queue among nodes that know of them: a unique index gives each once, and there are as many as `threads`. Where
+//! there is no such index (where `tasks` is sharded by `_id`, too, there can be none, and an operator may have dropped it), they keep nothing, and all that is
+//! claimed or running is counted. Whether it is there is looked at now and then. With it, there are two
+//! things that slots do not keep. A program that knows nothing of slots takes tasks beside them, so as long as one may be there, all that is
 //! claimed or running is counted. And when the limit is lowered, tasks run in slots above it, so for a while after that the tasks of the queue
 //! are counted as well: until every node has heard of it, and has seen what the others started before they did.
 
@@ -22,9 +24,16 @@ const SETTLES_IN: Duration = Duration::from_secs(10);
 /// these count.
 pub const TOO_OLD: Duration = Duration::from_secs(8);
 
+/// So often it is looked whether the indexes are there that give each slot once.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
 /// What is known of limits.
 #[derive(Debug, Default)]
 pub struct Limits {
+    /// Whether each slot is given once. `None`: it has not been looked yet.
+    slots_are_kept: Option<bool>,
+    /// When that was looked at.
+    looked: Option<Instant>,
     /// Whether there may be programs that know nothing of slots. `None`: it has not been looked yet.
     strangers: Option<bool>,
     queues: HashMap<QueueId, Known>,
@@ -71,9 +80,26 @@ impl Limits {
         self.strangers = Some(strangers);
     }
 
+    /// Whether it has to be looked if each slot is given once.
+    pub fn want_look(&self, now: Instant) -> bool {
+        self.looked.is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK_EVERY)
+    }
+
+    /// It was looked if each slot is given once.
+    pub fn looked(&mut self, kept: bool, now: Instant) {
+        self.looked = Some(now);
+        match (self.slots_are_kept.replace(kept), kept) {
+            (Some(true) | None, false) => tracing::warn!(
+                "no unique indexes that keep slots of tasks apart are to be seen (they are dropped, tasks is sharded, or this user may not list them): limits are kept by counting, which costs more"
+            ),
+            (Some(false), true) => tracing::info!("unique indexes keep slots of tasks apart again"),
+            _ => {}
+        }
+    }
+
     /// Whether all nodes are known to keep limits by slots.
     pub fn are_ours(&self) -> bool {
-        self.strangers == Some(false)
+        self.strangers == Some(false) && self.slots_are_kept == Some(true)
     }
 
     /// A queue has changed, whatever it is like when it is read.
@@ -104,7 +130,7 @@ impl Limits {
             now.saturating_duration_since(lowered) < SETTLES_IN && !nobody_else(lowered)
         });
         let is_old = read.is_none_or(|read| now.saturating_duration_since(read) >= HEARD_WITHIN);
-        self.strangers != Some(false) || has_others || is_new || is_old
+        !self.are_ours() || has_others || is_new || is_old
     }
 }
 
@@ -127,6 +153,7 @@ mod tests {
             limits.must_count(id, Seen { read: Some(at), ..Seen::default() }, at)
         };
         limits.met(false);
+        limits.looked(true, begun);
         assert!(count(&limits, begun), "it is not known");
         limits.heard(&[queue(5)], begun);
         assert!(count(&limits, begun + second * 2));
@@ -147,6 +174,7 @@ mod tests {
         let begun = Instant::now();
         let mut limits = Limits::default();
         limits.met(false);
+        limits.looked(true, begun);
         assert!(limits.heard(&[queue(5)], begun));
         assert!(!limits.heard(&[queue(5)], begun + HEARD_WITHIN));
         let alone = |at: Instant| Seen { read: Some(begun), has_others: false, alone: Some(at) };
@@ -163,6 +191,7 @@ mod tests {
         limits.heard(&[queue(5)], begun);
         let id = queue(5).id;
         let seen = |read: Instant| Seen { read: Some(read), ..Seen::default() };
+        limits.looked(true, begun);
         assert!(limits.must_count(id, seen(later), later), "nobody has looked");
         limits.met(true);
         assert!(limits.must_count(id, seen(later), later));
@@ -173,5 +202,25 @@ mod tests {
         assert!(limits.must_count(id, Seen::default(), later));
         limits.heard(&[], later);
         assert!(limits.must_count(id, seen(later), later), "it is gone");
+    }
+
+    #[test]
+    fn tasks_are_counted_while_no_index_gives_each_slot_once() {
+        let begun = Instant::now();
+        let later = begun + SETTLES_IN;
+        let mut limits = Limits::default();
+        limits.heard(&[queue(5)], begun);
+        limits.met(false);
+        let count = |limits: &Limits| {
+            limits.must_count(queue(5).id, Seen { read: Some(later), ..Seen::default() }, later)
+        };
+        assert!(count(&limits) && limits.want_look(begun), "nobody has looked");
+        limits.looked(true, begun);
+        assert!(!count(&limits) && !limits.want_look(begun));
+        assert!(limits.want_look(begun + LOOK_EVERY));
+        limits.looked(false, begun + LOOK_EVERY);
+        assert!(count(&limits) && !limits.are_ours());
+        limits.looked(true, begun + LOOK_EVERY * 2);
+        assert!(!count(&limits));
     }
 }

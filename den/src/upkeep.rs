@@ -27,6 +27,7 @@ impl Node {
         };
         let mut outlook = self.store.look_around(&question).await?;
         self.learn(&mut outlook, began);
+        self.look_at_slots().await?;
         let mut again = self.sweep(&outlook).await?;
         if outlook.schedules || outlook.unsettled {
             if self.workers.refresh(&self.store).await? {
@@ -96,6 +97,20 @@ impl Node {
         queues.retain(|queue| self.availability.serves(&self.config, queue));
         queues.retain(|queue| queue.claim_limit() > 0);
         Ok(queues)
+    }
+
+    /// Looks now and then whether slots keep the limits by themselves.
+    async fn look_at_slots(&mut self) -> Result<(), StoreError> {
+        if !self.limits.want_look(Instant::now()) {
+            return Ok(());
+        }
+        let kept = match self.store.keeps_slots().await {
+            // Who may not look cannot know.
+            Err(error) if error.is_forbidden() => false,
+            kept => kept?,
+        };
+        self.limits.looked(kept, Instant::now());
+        Ok(())
     }
 
     /// Takes note of which nodes and queues there are, as far as that was asked for at `began`.

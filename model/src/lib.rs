@@ -59,6 +59,8 @@
 //!
 //! And all of it is about DENs that count after each claim. [`limits`] is about when they need not.
 //!
+//! [`keys`] is about something else: which of several tasks has a key that only one live task may have.
+//!
 //! # What is left out
 //!
 //! A task that waits for its retry (-7) is queued here; a paused queue is one with `threads` 0; there is one queue.
@@ -72,9 +74,10 @@
 //! [`state`] is what there is, [`model::Action`] is what can happen, [`properties`] is what must hold,
 //! [`protocol::Rules`] are the rules, each of which can be left out. `tests/holds.rs` goes through all states with all
 //! rules; `tests/must_fail.rs` leaves out one rule at a time and expects the checker to find what goes wrong.
-//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], and `tests/limits.rs` for [`limits`].
+//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], `tests/limits.rs` for [`limits`], and `tests/keys.rs` for [`keys`].
 
 mod den;
+pub mod keys;
 pub mod limits;
 pub mod link;
 pub mod mark;

@@ -260,6 +260,7 @@ impl Worker {
     async fn retry(&self, job: &BulkJob, id: TaskId) -> Result<Acted, StoreError> {
         Ok(match self.store.retry_task(id, &job.retry_note()).await? {
             Retried::Queued | Retried::Blocked => Acted::Done,
+            Retried::NotUnique(_) => Acted::Failed(Retried::NOT_UNIQUE.to_owned()),
             Retried::NotEnded(_) | Retried::NoSuchTask => Acted::Skipped,
         })
     }

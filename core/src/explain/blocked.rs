@@ -19,6 +19,7 @@ pub(super) fn what(facts: &Facts) -> Option<String> {
         Ok("new") => Some("a DEN looks within seconds what it waits for".to_owned()),
         Ok("after") => Some(after(waits)),
         Ok("admission") => Some(held(facts.held_by.as_ref())),
+        Ok("key") => Some("it is looked whether another task has its key".to_owned()),
         Ok("array") => Some("it waits until all elements of its array have ended".to_owned()),
         Ok("locks") => waits.lock.as_ref().map(|lock| format!("it waits for the lock {}", lock.name)),
         _ => None, // Not one of those that are passed by themselves.

@@ -189,6 +189,8 @@ fn relative(number: u8, status: Option<i64>) -> Relative {
 #[test]
 fn other_tasks_may_keep_it() {
     let task = |gate: &str| doc! { "status": -4, "gate": gate };
+    let explanation = explain(&facts(task("key"), doc! {}));
+    assert_eq!(explanation.summary, "The task is blocked: it is looked whether another task has its key.");
     let parents =
         vec![relative(1, Some(0)), Relative { id: None, ..relative(2, Some(-2)) }, relative(3, None)];
     let waits = Waits { parents, parents_left: 9, ..Waits::default() };

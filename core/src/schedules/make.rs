@@ -9,6 +9,7 @@ use futures::TryStreamExt;
 use super::{Firing, Overlap, Schedule, ScheduleId};
 use crate::admission::Admitted;
 use crate::gates::{LockMode, LockRequest};
+use crate::keys::{Hold, Key};
 use crate::model::{Status, TaskId, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, Stored};
@@ -47,12 +48,16 @@ impl Store {
     }
 
     /// Inserts a task if `firing` still has it, which the server looks at in the same operation. If there is a task for
-    /// this time already, nothing happens.
+    /// this time already, nothing happens: the time is a key ([`crate::keys`]).
     async fn insert_fired(&self, schedule: &Schedule, firing: Firing) -> Result<(), SubmitError> {
         let is_alone = matches!(schedule.settings.overlap, Overlap::Queue | Overlap::Cancel);
         let options = options_of(schedule, is_alone, None);
         let admitted = self.admit_unasked(schedule.settings.queue, &options).await?;
         let task = self.task_of(schedule, firing, &options, &admitted).await?;
+        let key = Key::Time { schedule: schedule.id, at: firing.time };
+        if let Hold::Taken(_) = self.hold_key(&key, firing.task, firing.task.0).await? {
+            return Ok(());
+        }
         let status = task.get("status").and_then(whole_number).map(Status::from_code);
         let insert = [
             doc! { "$match": { "_id": schedule.id, "firing.task": firing.task } },

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use futures::TryStreamExt;
-use mongodb::error::ErrorKind;
 
 use super::make::{ASKED_FOR, options_of};
 use super::{Firing, MOST_BACKFILLED, Occurrence, Overlap, Schedule, ScheduleId, Spec};
 use crate::admission::Admitted;
+use crate::keys::{self, Key, Settled};
 use crate::model::{Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 use crate::task::{SubmitError, TaskOptions};
@@ -36,9 +36,6 @@ pub enum BackfillError {
     /// More are wanted at once than may be.
     #[error("limit: expected 1 to {most}, not {0}", most = MOST_BACKFILLED)]
     Limit(usize),
-    /// There is nothing yet that would keep two tasks for one time apart.
-    #[error("the database has no index yet that keeps two tasks for one time apart")]
-    NotKept,
     /// Tasks cannot be made.
     #[error(transparent)]
     Submit(#[from] SubmitError),
@@ -92,19 +89,20 @@ impl Store {
             let mut task = self.task_of(schedule, firing, options, admitted).await?;
             task.insert(ASKED_FOR, true);
             let status = status_of(&task);
-            match self.new_tasks().insert_one(task).await.map_err(StoreError::from) {
-                Ok(_) => {
+            match self.insert_for(schedule.id, firing, task).await {
+                Ok(true) => {
                     self.moved(schedule.settings.queue, None, status, 1);
                     if status == Some(Status::Blocked) {
                         self.link_at_once(&[firing.task]).await;
                     }
                     return Ok(firing);
                 }
-                Err(error)
-                    if tries < TRIES
-                        && error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) =>
-                {
+                Ok(false) if tries < TRIES => {
                     time = DateTime::from_millis(time.timestamp_millis().saturating_add(1));
+                }
+                Ok(false) => {
+                    let reason = "too many tasks of the schedule are for this moment".to_owned();
+                    return Err(StoreError::Unconfirmed { reason }.into());
                 }
                 Err(error) => {
                     self.doubt_counters();
@@ -112,6 +110,25 @@ impl Store {
                 }
             }
         }
+    }
+
+    /// Inserts a task for a time. Returns whether it is there: no other one has the time.
+    async fn insert_for(
+        &self,
+        schedule: ScheduleId,
+        firing: Firing,
+        task: Document,
+    ) -> Result<bool, StoreError> {
+        match self.new_tasks().insert_one(keys::pending(task)).await.map_err(StoreError::from) {
+            Ok(_) => {}
+            // The index of an earlier release.
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        }
+        let key = Key::Time { schedule, at: firing.time };
+        Ok(self.settle_pending(firing.task, &key).await? == Settled::GoesOn)
     }
 
     /// Makes the tasks for the times from `from` to `to` that have none yet, the oldest first and at most `limit`. Times
@@ -134,9 +151,6 @@ impl Store {
         if !(1..=MOST_BACKFILLED).contains(&limit) {
             return Err(BackfillError::Limit(limit));
         }
-        if !self.keeps_apart(&["schedule", "scheduled_for"]).await? {
-            return Err(BackfillError::NotKept);
-        }
         let Some(schedule) = self.schedule(id).await? else { return Ok(None) };
         let calendars = self.calendars_of(&schedule.settings.spec).await?;
         let to = to.min(self.server_time().await?);
@@ -151,7 +165,7 @@ impl Store {
             if batch.is_empty() {
                 break;
             }
-            let done = self.times_with_task(&schedule, &batch).await?;
+            let done = self.times_with_task(&schedule, &batch, &[]).await?;
             let open = batch.into_iter().filter(|time| !done.contains(time)).take(limit - ids.len());
             let made = self.backfill(&schedule, open.collect()).await?;
             ids.extend(made);
@@ -174,16 +188,21 @@ impl Store {
         Ok(spec.preview(schedule, &self.calendars_of(spec).await?, now, limit))
     }
 
-    /// Which of these times have a task already, or are to get one.
+    /// Which of these times have a task already, or are to get one, besides those of `except`.
     async fn times_with_task(
         &self,
         schedule: &Schedule,
         times: &[DateTime],
+        except: &[ObjectId],
     ) -> Result<BTreeSet<DateTime>, StoreError> {
         let mut done: BTreeSet<DateTime> = schedule.firing.iter().map(|firing| firing.time).collect();
         // In this order: a task leaves `tasks` only when it is in the archive.
         for collection in [self.tasks(), self.archive()] {
-            let filter = doc! { "schedule": schedule.id, "scheduled_for": { "$in": times.to_vec() } };
+            let mut filter = doc! { "schedule": schedule.id, "scheduled_for": { "$in": times.to_vec() } };
+            filter.extend(keys::not_pending());
+            if !except.is_empty() {
+                filter.insert("_id", doc! { "$nin": except });
+            }
             let found = collection.find(filter).projection(doc! { "_id": 0, "scheduled_for": 1 }).await?;
             let found: Vec<Stored> = found.try_collect().await?;
             done.extend(found.iter().filter_map(|task| task.get_datetime("scheduled_for").ok().copied()));
@@ -201,7 +220,7 @@ impl Store {
         self.conclude(admitted, made).await
     }
 
-    /// Inserts the tasks of times that have passed.
+    /// Inserts the tasks of times that have passed, as far as no other ones have these: see [`crate::keys`].
     async fn insert_missed(
         &self,
         schedule: &Schedule,
@@ -210,28 +229,67 @@ impl Store {
         admitted: &Admitted,
     ) -> Result<Vec<TaskId>, SubmitError> {
         let mut tasks: Vec<Document> = Vec::with_capacity(times.len());
+        let mut made: Vec<Firing> = Vec::with_capacity(times.len());
+        let mut status = None;
         for time in times {
             let firing = Firing { time, task: TaskId(ObjectId::new()) };
             let mut task = self.task_of(schedule, firing, options, admitted).await?;
             task.insert(ASKED_FOR, true);
-            tasks.push(task);
+            status = status_of(&task);
+            tasks.push(keys::pending(task));
+            made.push(firing);
         }
         let inserted = self.new_tasks().insert_many(&tasks).ordered(false).await;
+        // By the index of an earlier release.
         let refused = match inserted {
             Ok(_) => BTreeSet::new(),
-            Err(error) => duplicates(error).inspect_err(|_| self.doubt_counters())?,
+            Err(error) => keys::duplicates(error).inspect_err(|_| self.doubt_counters())?,
         };
-        let made =
-            tasks.iter().enumerate().filter(|(index, _)| !refused.contains(index)).map(|(_, task)| task);
-        let made: Vec<&Document> = made.collect();
-        let ids: Vec<TaskId> =
-            made.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect();
-        let status = made.first().and_then(|task| status_of(task));
-        self.moved(schedule.settings.queue, None, status, ids.len() as u64);
+        let made = without_those(made, &refused);
+        let made = self.settle_missed(schedule, made).await.inspect_err(|_| self.doubt_counters())?;
+        self.moved(schedule.settings.queue, None, status, made.len() as u64);
         if status == Some(Status::Blocked) {
-            self.link_at_once(&ids).await;
+            self.link_at_once(&made).await;
         }
-        Ok(ids)
+        Ok(made)
+    }
+
+    /// Has pending tasks go on whose times no other ones have, and removes the others.
+    async fn settle_missed(&self, schedule: &Schedule, new: Vec<Firing>) -> Result<Vec<TaskId>, StoreError> {
+        let key_of = |firing: &Firing| Key::Time { schedule: schedule.id, at: firing.time };
+        let keys: Vec<(Key, TaskId)> = new.iter().map(|firing| (key_of(firing), firing.task)).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let own: Vec<ObjectId> = new.iter().map(|firing| firing.task.0).collect();
+        let taken = match self.take_free_keys(&keys).await {
+            Err(error) if error.is_forbidden() => {
+                self.remove_pending(&own).await?;
+                return Err(error);
+            }
+            taken => taken?,
+        };
+        let mut made = Vec::with_capacity(new.len());
+        for (key, task) in taken.iter().filter_map(|place| keys.get(*place)) {
+            if self.settle_pending(*task, key).await? == Settled::GoesOn {
+                made.push(*task);
+            }
+        }
+        let held = without_those(new, &taken);
+        let times: Vec<DateTime> = held.iter().map(|firing| firing.time).collect();
+        // Only now: somebody may have made one, and it may be in the archive by now.
+        let done = self.times_with_task(schedule, &times, &own).await?;
+        let (done, free): (Vec<Firing>, Vec<Firing>) =
+            held.into_iter().partition(|firing| done.contains(&firing.time));
+        let ids = |firings: &[Firing]| firings.iter().map(|firing| firing.task.0).collect::<Vec<_>>();
+        if !done.is_empty() {
+            self.remove_pending(&ids(&done)).await?;
+        }
+        self.let_go_on(&ids(&free)).await?;
+        made.extend(free.iter().map(|firing| firing.task));
+        // In the order of their times, as their ids are.
+        made.sort_unstable();
+        Ok(made)
     }
 
     /// Notes a task that somebody has asked for, as the newest one.
@@ -247,14 +305,8 @@ fn status_of(task: &Document) -> Option<Status> {
     task.get("status").and_then(whole_number).map(Status::from_code)
 }
 
-/// Which of several documents were there already, if that is all that was wrong.
-fn duplicates(error: mongodb::error::Error) -> Result<BTreeSet<usize>, StoreError> {
-    if let ErrorKind::InsertMany(many) = error.kind.as_ref()
-        && many.write_concern_error.is_none()
-        && let Some(failures) = &many.write_errors
-        && failures.iter().all(|failure| failure.code == 11_000)
-    {
-        return Ok(failures.iter().map(|failure| failure.index).collect());
-    }
-    Err(error.into())
+/// All but those at these places.
+fn without_those(firings: Vec<Firing>, places: &BTreeSet<usize>) -> Vec<Firing> {
+    let others = firings.into_iter().enumerate().filter(|(place, _)| !places.contains(place));
+    others.map(|(_, firing)| firing).collect()
 }

@@ -214,6 +214,10 @@ collections! {
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND, INSERT, REMOVE, UPDATE]);
+    /// See [`crate::keys`].
+    KEYS = Collection::new("tasks.keys", "what only one task may have: unique keys, times of schedules")
+        .den(&[INSERT, REMOVE, UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE]);
     /// Disbatch 4 design, GridFS.
     FILES = Collection::new("tasks.files", "large output")
         .indexed(indexes::of_output_files)

@@ -87,6 +87,11 @@ impl WriteFailure {
         matches!(self.code, 85 | 86)
     }
 
+    /// Whether the server can have no such index: a unique one of a collection that is sharded by other fields.
+    pub fn is_impossible_index(&self) -> bool {
+        self.code == 67
+    }
+
     /// Whether the collection does not exist yet.
     pub fn is_no_collection(&self) -> bool {
         self.code == 26

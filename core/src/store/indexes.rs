@@ -11,7 +11,7 @@ use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::collections::{self, AUDIT};
-use super::{Store, StoreError};
+use super::{Store, StoreError, WriteFailure};
 use crate::config::Indexes;
 
 pub(super) use declared::*;
@@ -58,6 +58,11 @@ impl Index {
         fields.join("_")
     }
 
+    /// Whether one with its fields is among these.
+    fn is_among(&self, there: &[Document]) -> bool {
+        there.iter().any(|index| index.keys().eq(self.keys.keys()))
+    }
+
     fn unique(self) -> Self {
         Self { unique: true, ..self }
     }
@@ -85,15 +90,19 @@ impl Index {
     }
 }
 
+fn is_unique(index: &IndexModel) -> bool {
+    index.options.as_ref().is_some_and(|options| options.unique == Some(true))
+}
+
 impl Store {
-    /// Whether the index is there that keeps tasks with the same `unique` key apart: a DEN of an older release
-    /// has not created it.
+    /// Whether the unique indexes of tasks are there that give each slot once. There are none where `tasks` is sharded by `_id`, too.
     ///
     /// # Errors
-    /// The database cannot be reached.
+    /// The database cannot be reached, or refuses the user.
     #[operation]
-    pub async fn keeps_unique_keys(&self) -> Result<bool, StoreError> {
-        self.keeps_apart(&["queue", "unique"]).await
+    pub async fn keeps_slots(&self) -> Result<bool, StoreError> {
+        let there = self.unique_indexes().await?;
+        Ok(of_tasks().iter().filter(|index| index.unique).all(|index| index.is_among(&there)))
     }
 
     /// Whether a unique index over these fields of tasks is there.
@@ -101,6 +110,11 @@ impl Store {
     /// # Errors
     /// The database cannot be reached.
     pub(crate) async fn keeps_apart(&self, fields: &[&str]) -> Result<bool, StoreError> {
+        Ok(self.unique_indexes().await?.iter().any(|index| index.keys().eq(fields)))
+    }
+
+    /// The fields of each unique index of tasks.
+    async fn unique_indexes(&self) -> Result<Vec<Document>, StoreError> {
         let indexes: Vec<IndexModel> = match self.tasks().list_indexes().await {
             Ok(cursor) => cursor.try_collect().await?,
             Err(error) => match StoreError::from(error) {
@@ -110,11 +124,7 @@ impl Store {
                 other => return Err(other),
             },
         };
-        let keeps = |index: &IndexModel| {
-            let unique = index.options.as_ref().is_some_and(|options| options.unique == Some(true));
-            unique && index.keys.keys().eq(fields)
-        };
-        Ok(indexes.iter().any(keeps))
+        Ok(indexes.into_iter().filter(is_unique).map(|index| index.keys).collect())
     }
 
     /// Has the server remove entries of the audit that are so old; `None`: none of them, as long as anybody can tell.
@@ -216,10 +226,20 @@ impl Store {
     ) -> Result<Option<StoreError>, StoreError> {
         let mut refused = None;
         for index in indexes {
+            let is_unique = is_unique(&index);
             let created = self.database().collection::<Document>(name).create_index(index).await;
-            match created.map_err(StoreError::from) {
+            let created = created.map_err(StoreError::from);
+            let failure = created.as_ref().err().and_then(StoreError::write_failure);
+            match created {
                 Ok(_) => {}
                 Err(error) if error.is_transient() => return Err(error),
+                // A unique one of an earlier release, which serves as well.
+                Err(_) if !is_unique && failure.as_ref().is_some_and(WriteFailure::is_other_index) => {}
+                Err(error)
+                    if is_unique && failure.as_ref().is_some_and(WriteFailure::is_impossible_index) =>
+                {
+                    tracing::warn!(%error, collection = name, "the server can have no such unique index, as the collection is sharded; what it keeps is kept without");
+                }
                 Err(error @ StoreError::Refused { .. }) if !essential => {
                     tracing::warn!(%error, collection = name, "cannot create an index; `disbatch create-users` gives the right to");
                 }
@@ -229,5 +249,20 @@ impl Store {
             }
         }
         Ok(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A collection that is sharded can have no unique index that does not begin with its shard key, which is queue and `_id` here.
+    #[test]
+    fn of_tasks_slots_alone_have_unique_indexes() {
+        let unique: Vec<String> = of_tasks().iter().filter(|index| index.unique).map(Index::name).collect();
+        assert_eq!(unique, ["queue_1_slot_1", "queue_1_group_1_group_slot_1"]);
+        let other = Index::on(doc! { "queue": 1, "unique": 1 });
+        assert!(!other.is_among(&[doc! { "queue": 1 }, doc! { "unique": 1, "queue": 1 }]));
+        assert!(other.is_among(&[doc! { "queue": 1 }, doc! { "queue": 1, "unique": 1 }]));
     }
 }

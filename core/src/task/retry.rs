@@ -1,5 +1,6 @@
 //! Retry: an ended task is queued again by hand, as a new attempt. What came out before is kept.
 
+use bson::oid::ObjectId;
 use bson::{Bson, doc};
 use disbatch_operation::operation;
 
@@ -7,6 +8,7 @@ use super::finish::COMMAND_FIELDS;
 use super::steps::queued;
 use super::transition::Transition;
 use crate::arrays::Reopened;
+use crate::keys::{BORN, Hold, Key, WANTS_KEY};
 use crate::model::{ArrayId, STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
 use crate::{admission, arrays};
@@ -43,8 +45,25 @@ pub enum Retried {
     /// It has not ended, or someone else has changed it meanwhile: it is in this status now. A task that has left file sets has
     /// ended only when a majority of the servers knows it.
     NotEnded(Status),
+    /// A task of the queue with the same `unique` key has not ended; this one, unless it has since.
+    NotUnique(Option<TaskId>),
     /// There is no such task.
     NoSuchTask,
+}
+
+impl Retried {
+    /// Why a task is not tried again whose key another one has.
+    pub const NOT_UNIQUE: &str = "a task of the queue with the same unique key has not ended";
+}
+
+/// Whether a task may be tried again as far as its key goes.
+enum Wish {
+    /// As long as it has this mark, if it has a key.
+    Granted(Option<ObjectId>),
+    /// This task has the key.
+    Taken(TaskId),
+    /// Somebody else has changed it.
+    Changed,
 }
 
 impl Store {
@@ -57,8 +76,7 @@ impl Store {
     /// Of two who retry the same task at the same time, one does it.
     ///
     /// # Errors
-    /// The database cannot be reached, or a live task has the same `unique` key
-    /// ([`StoreError::write_failure`] says so).
+    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn retry_task(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
         let Some(task) = self.find_task(id).await? else { return Ok(Retried::NoSuchTask) };
@@ -77,6 +95,11 @@ impl Store {
             // Before the task waits for it: else it would wait for ever if this process died in between.
             return Ok(Retried::NotEnded(task.status));
         }
+        let mark = match self.wish_for_key(&task).await? {
+            Wish::Granted(mark) => mark,
+            Wish::Taken(other) => return Ok(Retried::NotUnique(Some(other))),
+            Wish::Changed => return self.not_retried(id).await,
+        };
         let kept = self.keep_outcome(&task).await?;
         // A task of Perl's has no number; what it did was its first attempt all the same.
         let attempt = task.attempt().unwrap_or(0).max(1);
@@ -84,6 +107,9 @@ impl Store {
             "_id": id, "status": task.status, "attempt": task.rest.get("attempt").cloned(),
         };
         filter.insert("mtime", task.mtime.as_ref().map(|mtime| mtime.0.clone()));
+        if let Some(mark) = mark {
+            filter.insert(WANTS_KEY, mark);
+        }
         let status = gate.map_or(Status::Queued, |_| Status::Blocked);
         let update = self.begin_again(status, gate, attempt).note(note);
         let changed = self.tasks().update_one(filter, update.pipeline()).await.map_err(StoreError::from);
@@ -100,9 +126,53 @@ impl Store {
         if kept {
             self.forget_attempt(id, attempt).await?;
         }
+        if let Some(mark) = mark {
+            self.forget_wish(id, mark).await?;
+        }
+        if let Ok(unique) = task.rest.get_str("unique") {
+            let other = self.find_unique(task.queue, unique).await?.filter(|other| *other != id);
+            // The index of an earlier release.
+            let failure = changed.as_ref().err().and_then(StoreError::write_failure);
+            if other.is_some() || failure.is_some_and(|failure| failure.is_duplicate_key()) {
+                return Ok(Retried::NotUnique(other));
+            }
+        }
         changed.inspect_err(|_| self.doubt_counters())?;
+        self.not_retried(id).await
+    }
+
+    /// What became of a task that somebody else has changed.
+    async fn not_retried(&self, id: TaskId) -> Result<Retried, StoreError> {
         let status = self.find_task(id).await?.map(|task| task.status);
         Ok(status.map_or(Retried::NoSuchTask, Retried::NotEnded))
+    }
+
+    /// Has the key of an ended task name it again, if it has one: see [`crate::keys`].
+    async fn wish_for_key(&self, task: &Task) -> Result<Wish, StoreError> {
+        let Some(key) = Key::unique(task.queue, &task.rest) else { return Ok(Wish::Granted(None)) };
+        let mark = ObjectId::new();
+        let same = doc! {
+            "_id": task.id, "status": task.status, "mtime": task.mtime.as_ref().map(|mtime| mtime.0.clone()),
+        };
+        let wish = doc! { "$set": { WANTS_KEY: mark } };
+        if self.tasks().update_one(same, wish).await?.matched_count == 0 {
+            return Ok(Wish::Changed);
+        }
+        match self.hold_key(&key, task.id, mark).await {
+            Ok(Hold::Held) => Ok(Wish::Granted(Some(mark))),
+            Ok(Hold::Taken(other)) => {
+                self.forget_wish(task.id, mark).await?;
+                Ok(Wish::Taken(other))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes back the mark of a task that is not tried again.
+    async fn forget_wish(&self, task: TaskId, mark: ObjectId) -> Result<(), StoreError> {
+        let marked = doc! { "_id": task, WANTS_KEY: mark };
+        self.tasks().update_one(marked, doc! { "$unset": { WANTS_KEY: "" } }).await?;
+        Ok(())
     }
 
     /// The transition of an ended task to another attempt.
@@ -120,7 +190,7 @@ impl Store {
             .end_of_run();
         let of_run =
             ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"];
-        for field in of_run.into_iter().chain(COMMAND_FIELDS) {
+        for field in of_run.into_iter().chain(COMMAND_FIELDS).chain([WANTS_KEY, BORN]) {
             update = update.unset(field);
         }
         if gate != Some(Gate::Admission) {

@@ -6,6 +6,7 @@ mod again;
 mod array;
 mod once;
 mod options;
+mod unique;
 
 use disbatch_operation::operation;
 use std::time::Duration;
@@ -35,9 +36,6 @@ const PROGRESS: usize = 100_000;
 /// So long the server may work on finding the documents that tasks are made of. A filter of a client's may be of any kind.
 const FINDING: Duration = Duration::from_secs(300);
 
-/// How often a key is tried whose holder seems to end at that moment.
-const TRIES: usize = 3;
-
 /// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
@@ -62,9 +60,6 @@ pub enum SubmitError {
         /// That task.
         task: TaskId,
     },
-    /// Nothing would keep two tasks with one `unique` key apart.
-    #[error("the database has no index yet that keeps unique keys apart")]
-    UniqueNotKept,
     /// One `unique` key cannot be that of several tasks.
     #[error("a unique key is for one task, and there are several")]
     UniqueForSeveral,
@@ -318,13 +313,8 @@ impl Store {
         options: &TaskOptions,
         tasks: usize,
     ) -> Result<Template, SubmitError> {
-        if options.unique.is_some() {
-            if tasks > 1 {
-                return Err(SubmitError::UniqueForSeveral);
-            }
-            if !self.keeps_unique_keys().await? {
-                return Err(SubmitError::UniqueNotKept);
-            }
+        if options.unique.is_some() && tasks > 1 {
+            return Err(SubmitError::UniqueForSeveral);
         }
         let mut fields = options.fields();
         let mut status = Status::Queued;
@@ -388,7 +378,7 @@ impl Store {
         match template.fields.get_str("unique") {
             Ok(key) => {
                 let tasks: Vec<Document> = counted.collect();
-                self.insert_unique(template.queue, key, &tasks).await?;
+                self.insert_unique(template.queue, key, tasks).await?;
             }
             Err(_) => {
                 let collection = self.new_tasks();
@@ -405,47 +395,6 @@ impl Store {
             self.link_at_once(&ids).await;
         }
         Ok(Submitted::now(ids))
-    }
-
-    /// Inserts a task with a key that no other task of the queue may have while it is on its way.
-    async fn insert_unique(
-        &self,
-        queue: QueueId,
-        key: &str,
-        documents: &[Document],
-    ) -> Result<(), SubmitError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let error = match self.new_tasks().insert_many(documents).await.map_err(StoreError::from) {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
-            if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
-                return Err(error.into());
-            }
-            match self.find_unique(queue, key).await? {
-                // An answer was lost, and the driver has asked again.
-                Some(task) if documents.iter().any(|own| own.get_object_id("_id").ok() == Some(task.0)) => {
-                    return Ok(());
-                }
-                Some(task) => return Err(SubmitError::NotUnique { task }),
-                // It has ended since: once more.
-                None if tries < TRIES => {}
-                None => return Err(error.into()),
-            }
-        }
-    }
-
-    /// The task of `queue` that has the key `unique` and has not ended.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
-    #[operation(queue = %queue)]
-    pub async fn find_unique(&self, queue: QueueId, unique: &str) -> Result<Option<TaskId>, StoreError> {
-        let filter = doc! { "queue": queue, "unique": unique, "status": { "$in": Status::LIVE.to_vec() } };
-        let found = self.tasks().find_one(filter).projection(doc! { "_id": 1 }).await?;
-        Ok(found.and_then(|task| task.get_object_id("_id").ok()).map(TaskId))
     }
 }
 

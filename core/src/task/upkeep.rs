@@ -223,6 +223,7 @@ impl Store {
         ];
         let at_gates = crate::gates::to_look_at().into_iter();
         parts.extend(at_gates.map(|(collection, filter)| Part::any("gates", collection, filter)));
+        parts.push(Part::any("gates", TASKS.name, crate::keys::left(self.now())));
         parts.push(Part::any("unsettled", TASKS.name, crate::schedules::may_be_unsettled()));
         parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
         let of_schedules = crate::schedules::times().into_iter();

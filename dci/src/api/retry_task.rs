@@ -2,9 +2,8 @@
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
-use bson::{Bson, doc};
-use disbatch_core::model::{Selector, Status, Task, TaskId, whole_number};
-use disbatch_core::store::StoreError;
+use bson::doc;
+use disbatch_core::model::{Selector, Status, TaskId, whole_number};
 use disbatch_core::task::{Retried, TaskOptions};
 use serde_json::json;
 
@@ -48,12 +47,12 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let Some(task) = state.store.find_task(task_id).await? else {
         return like_archived(state, who, task_id, params).await;
     };
-    let status = match changes::retry_task(state, who, &task, reason).await {
-        Ok(Retried::Queued) => Status::Queued,
-        Ok(Retried::Blocked) => Status::Blocked,
-        Ok(Retried::NotEnded(status)) => return Err(task_action::wrong_state(status, "has not ended")),
-        Ok(Retried::NoSuchTask) => return Err(task_action::not_found(id)),
-        Err(error) => return Err(refused(state, &task, error).await?),
+    let status = match changes::retry_task(state, who, &task, reason).await? {
+        Retried::Queued => Status::Queued,
+        Retried::Blocked => Status::Blocked,
+        Retried::NotEnded(status) => return Err(task_action::wrong_state(status, "has not ended")),
+        Retried::NotUnique(other) => return Err(not_unique(other)),
+        Retried::NoSuchTask => return Err(task_action::not_found(id)),
     };
     // A task of Perl's has no number; what it did was its first attempt all the same.
     let before = if task.status == Status::Deferred { 0 } else { 1 };
@@ -86,15 +85,11 @@ async fn like_archived(state: &State, who: &Who, id: TaskId, params: &Params) ->
     then::answer(params, json::ok(&result))
 }
 
-/// What is wrong, where another task has the key.
-async fn refused(state: &State, task: &Task, error: StoreError) -> Result<HttpError, StoreError> {
-    let is_taken = error.write_failure().is_some_and(|failure| failure.is_duplicate_key());
-    let Some(unique) = task.rest.get("unique").and_then(Bson::as_str).filter(|_| is_taken) else {
-        return Ok(error.into());
-    };
-    let mut body = json!({ "error": "a task of the queue with the same unique key has not ended" });
-    if let Some(holder) = state.store.find_unique(task.queue, unique).await? {
-        body["task"] = holder.to_string().into();
+/// Another task has its key: this one, unless it has ended since.
+fn not_unique(other: Option<TaskId>) -> HttpError {
+    let mut body = json!({ "error": Retried::NOT_UNIQUE });
+    if let Some(other) = other {
+        body["task"] = other.to_string().into();
     }
-    Ok(HttpError::with_body(StatusCode::CONFLICT, body))
+    HttpError::with_body(StatusCode::CONFLICT, body)
 }

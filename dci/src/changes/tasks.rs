@@ -72,7 +72,7 @@ pub async fn cancel_task(
 /// Queues `task` again, or at once if it is deferred, with a note in its history.
 ///
 /// # Errors
-/// The database cannot be reached, or another task has its key ([`StoreError::write_failure`] says so).
+/// The database cannot be reached.
 pub async fn retry_task(
     state: &State,
     who: &Who,
@@ -93,7 +93,7 @@ pub async fn retry_task(
         let now = match retried {
             Retried::Queued => Some(Status::Queued),
             Retried::Blocked => Some(Status::Blocked),
-            Retried::NotEnded(_) | Retried::NoSuchTask => None,
+            Retried::NotEnded(_) | Retried::NotUnique(_) | Retried::NoSuchTask => None,
         };
         if let Some(now) = now {
             let entry = AuditEntry {

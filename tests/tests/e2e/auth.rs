@@ -1,6 +1,7 @@
 //! With access control, every process works as a user of its own who may do nothing else.
 
 mod filesets;
+mod keys;
 mod perl;
 mod schedules;
 

@@ -34,6 +34,7 @@ mod hostile;
 mod idle;
 mod imports;
 mod isolation;
+mod keys;
 mod lean;
 mod leases;
 mod life;

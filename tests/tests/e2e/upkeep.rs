@@ -130,7 +130,7 @@ async fn a_look_reads_an_index_entry_for_each_of_its_parts() -> anyhow::Result<(
     let node = NodeName::new("n2");
     let question = Question { node: &node, lease: LEASE, claim_from: &[queue], queues: false, peers: false };
     let plans = world.store().explain_look_around(&question).await?;
-    assert_eq!(plans.len(), 17);
+    assert_eq!(plans.len(), 18);
     for plan in plans {
         let stages = stages(&plan);
         assert!(stages.contains(&"IXSCAN"), "{plan}");

@@ -55,8 +55,8 @@ fn of_claims() -> Vec<Index> {
         // it is given back or tried again.
         Index::on(pages::queued_index()).only(doc! { "status": { "$lte": -2 } }),
         Index::on(pages::completed_index()).only(doc! { "status": { "$gte": 1 } }),
-        // At most one task with a key waits or runs in a queue.
-        Index::on(doc! { "queue": 1, "unique": 1 }).unique().only(doc! {
+        // Who has a unique key, whether or not the key names it: see [`crate::keys`].
+        Index::on(doc! { "queue": 1, "unique": 1 }).only(doc! {
             "unique": { "$exists": true }, "status": { "$in": [-7, -4, -2, -1, 0] },
         }),
     ]
@@ -95,8 +95,7 @@ fn of_policies() -> Vec<Index> {
 
 fn of_scheduled_tasks() -> Vec<Index> {
     vec![
-        // A time has one task, whoever makes it.
-        of_times().unique(),
+        of_times(),
         Index::on(doc! { "schedule": 1, "status": 1 }).only(doc! { "schedule": { "$exists": true } }),
         Index::on(doc! { "unsettled": 1, "status": 1 }).only(doc! { "unsettled": true }),
     ]

@@ -14,7 +14,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 
-use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, Template, blocked, within_budget};
+use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, blocked, within_budget};
 use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TaskSource;
@@ -295,10 +295,7 @@ impl Store {
         (options, admitted): (&TaskOptions, &Admitted),
     ) -> Result<(), SubmitError> {
         let outcome = self.insert_missing(queue, note, params, (options, admitted)).await;
-        if let Err(
-            SubmitError::NotUnique { .. } | SubmitError::UniqueNotKept | SubmitError::UniqueForSeveral,
-        ) = &outcome
-        {
+        if let Err(SubmitError::NotUnique { .. } | SubmitError::UniqueForSeveral) = &outcome {
             self.forget_note(&note.id).await?;
         }
         outcome
@@ -319,10 +316,19 @@ impl Store {
             if batch.is_empty() {
                 break;
             }
-            // The driver takes what it is given, so that long texts are not there once more.
-            let again = if template.fields.contains_key("unique") { batch.clone() } else { Vec::new() };
             let (count, blocked) = (batch.len() as u64, blocked(&batch));
             any_blocked |= blocked > 0;
+            if let Ok(key) = template.fields.get_str("unique") {
+                if self.insert_unique(queue, key, batch).await? {
+                    self.moved(queue, None, Some(template.status), count - blocked);
+                    self.moved(queue, None, Some(Status::Blocked), blocked);
+                } else {
+                    // Whether it was counted nobody knows.
+                    self.doubt_counters();
+                }
+                continue;
+            }
+            // The driver takes what it is given, so that long texts are not there once more.
             let inserted = self.new_tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
             let Err(error) = inserted else {
                 self.moved(queue, None, Some(template.status), count - blocked);
@@ -334,30 +340,12 @@ impl Store {
             if !error.is_duplicate_only() {
                 return Err(error.into());
             }
-            self.check_unique(&template, &again).await?;
         }
         if any_blocked {
             let ids: Vec<TaskId> = note.ids.iter().copied().map(TaskId).collect();
             self.link_at_once(&ids).await;
         }
         Ok(())
-    }
-
-    /// Tells a task that was there already from one whose key another task has.
-    async fn check_unique(&self, template: &Template, batch: &[Document]) -> Result<(), SubmitError> {
-        let (Ok(key), Some(Ok(own))) =
-            (template.fields.get_str("unique"), batch.first().map(|task| task.get_object_id("_id")))
-        else {
-            return Ok(());
-        };
-        if self.find_task(TaskId(own)).await?.is_some() {
-            return Ok(());
-        }
-        match self.find_unique(template.queue, key).await? {
-            Some(task) => Err(SubmitError::NotUnique { task }),
-            // The other one has ended since.
-            None => self.insert_unique(template.queue, key, batch).await,
-        }
     }
 
     /// Forgets what was to be done, and is not.

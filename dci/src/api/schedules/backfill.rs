@@ -30,10 +30,6 @@ impl From<BackfillError> for HttpError {
     fn from(error: BackfillError) -> Self {
         match error {
             BackfillError::Submit(error) => error.into(),
-            BackfillError::NotKept => Self::new(
-                actix_web::http::StatusCode::SERVICE_UNAVAILABLE,
-                format!("{error}: a den of this release creates it"),
-            ),
             BackfillError::Order | BackfillError::Limit(_) => Self::bad_request(error.to_string()),
         }
     }

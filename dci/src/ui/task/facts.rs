@@ -15,7 +15,7 @@ use crate::ui::{bulk::encoded, plain};
 const SHOWN_BYTES: usize = 64 * 1024;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: [&str; 54] = [
+const KNOWN: [&str; 56] = [
     "_id",
     "after",
     "after_failed",
@@ -25,6 +25,7 @@ const KNOWN: [&str; 54] = [
     "array",
     "attempt",
     "awaited",
+    "born",
     "cancel",
     "complete",
     "ctime",
@@ -70,6 +71,7 @@ const KNOWN: [&str; 54] = [
     "unique",
     "unsettled",
     "waiting_for",
+    "wants_key",
 ];
 
 /// The queue's name, and its id if it has one.
