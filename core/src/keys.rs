@@ -29,7 +29,8 @@
 //!
 //! **Tasks that no key names** are those of earlier releases and of other programs. For these, whoever has got a key looks once more for a
 //! task that counts, by an index. Releases that knew no keys had unique indexes. Those stay where they are, and while programs of such
-//! a release work beside, these need them and refuse unique keys without. A user of MongoDB that may not write `tasks.keys` yet goes by such
+//! a release work beside, these need them and refuse unique keys without. Without them, nothing keeps another program from making
+//! an ended task live again whose key is another's by then. A user of MongoDB that may not write `tasks.keys` yet goes by such
 //! an index as well, if it is there.
 
 mod hold;
