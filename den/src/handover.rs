@@ -34,12 +34,12 @@ const READ_AGAIN: Duration = Duration::from_millis(300);
 /// A queue without further tasks is read again after so long.
 const AFTER_NOTHING: Duration = Duration::from_millis(50);
 
-/// For each task that runs, so many are ready to take its slot.
-const EACH: usize = 2;
+/// For each task that runs, so many are ready to take its slot. They are read in quarters.
+const EACH: usize = 4;
 
 /// So many are ready at least and at most.
-const FEWEST: usize = 16;
-const MOST: usize = 256;
+const FEWEST: usize = 64;
+const MOST: usize = 512;
 
 /// A task that may have the next slot of its queue, and what its runner has to know besides.
 #[derive(Debug)]
@@ -59,6 +59,8 @@ struct Stock {
     threads: u64,
     /// Fewer than these are to be told of.
     low: usize,
+    /// It was told that more is needed, or that the queue is to be read again.
+    told: bool,
     /// How many starts were sent since it was asked, and how many of them found their tasks taken.
     tried: usize,
     lost: usize,
@@ -126,7 +128,8 @@ impl Handover {
         let next = stock.tasks.pop_front()?;
         stock.tried += 1;
         let under_way = UnderWay::new(stock.until + ON_ITS_WAY, &self.under_way);
-        if stock.tasks.len() + 1 == stock.low {
+        let needs_look = stock.tasks.len() < stock.low || boot_time() + READ_AGAIN >= stock.until;
+        if needs_look && !std::mem::replace(&mut stock.told, true) {
             let _ending = self.events.send(Event::FewAhead);
         }
         Some((next, under_way))
@@ -156,6 +159,8 @@ impl Handover {
         let mut queues = self.lock();
         let Some(stock) = queues.get_mut(&queue.id) else { return Stand::default() };
         (stock.until, stock.threads) = (until, queue.claim_limit());
+        // Where there are no more it need not be told again.
+        stock.told = stock.tasks.len() < stock.low;
         Stand {
             known: stock.tasks.iter().map(|next| next.queued.task).collect(),
             met: (std::mem::take(&mut stock.tried), std::mem::take(&mut stock.lost)),
@@ -171,10 +176,12 @@ impl Handover {
             until,
             threads: queue.claim_limit(),
             low,
+            told: false,
             tried: 0,
             lost: 0,
             rests,
         });
+        stock.told &= tasks.is_empty();
         stock.tasks.extend(tasks);
         (stock.until, stock.low, stock.rests) = (until, low, rests);
     }
@@ -215,7 +222,7 @@ impl Node {
             if met.1 > 0 {
                 self.ahead.met_others(queue.id, met);
             }
-            let low = target / 2;
+            let low = target - target / 4;
             if known.len() >= low || rests.is_some_and(|until| now < until) {
                 continue;
             }

@@ -1,6 +1,7 @@
 //! Writes for the runners of this node: whatever they have to say at the same time goes to the database in one
-//! operation. While one is under way, the next fills up; so the busier the node, the less each write costs. As long as
-//! they are small, a few are under way at once, since most of their time is waiting for a majority.
+//! operation. While one is under way, the next fills up; so the busier the node, the less each write costs. A few are
+//! under way at once, since most of their time is waiting for a majority; but each takes the server as much time as several
+//! writes do, so one that begins beside another is worth its while: it has its share of what was to be written at once lately.
 //!
 //! Nothing depends on it. A runner that gets no answer writes by itself, with the same values; each write names the
 //! run that it is for, so it does no harm if both do.
@@ -20,11 +21,11 @@ use crate::boot_time::boot_time;
 /// So many writes go together at most.
 const MOST: usize = 1_000;
 
-/// So many operations are under way at once, if they are small.
+/// So many operations are under way at once.
 const AT_ONCE: usize = 3;
 
-/// An operation with fewer writes is a small one.
-const SMALL: usize = 8;
+/// Of what was to be written at once lately, each operation lets such a part be forgotten.
+const FORGOTTEN_IN: usize = 8;
 
 /// How long a write is repeated while the database is away. After that the runners do it, who have more patience.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -112,15 +113,19 @@ struct Desk {
     waiting: VecDeque<Job>,
     /// Tasks about which something is being written. What comes later about them waits, so that it stays in order.
     busy: HashSet<TaskId>,
+    /// So many writes waited or were under way at once lately.
+    lately: usize,
 }
 
 impl Desk {
     /// The next operation, if there is one to begin beside so many.
     fn next(&mut self, under_way: usize) -> Option<Vec<Job>> {
-        let small = self.busy.len() < SMALL * under_way;
-        if self.waiting.is_empty() || (under_way > 0 && (under_way >= AT_ONCE || !small)) {
+        self.lately = self.lately.max(self.waiting.len() + self.busy.len());
+        let is_worth_it = self.waiting.len() >= self.lately.div_ceil(AT_ONCE);
+        if self.waiting.is_empty() || (under_way > 0 && (under_way >= AT_ONCE || !is_worth_it)) {
             return None;
         }
+        self.lately -= self.lately.div_ceil(FORGOTTEN_IN);
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let mut held: HashSet<TaskId> = HashSet::new();
         for job in self.waiting.drain(..) {
@@ -227,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn small_operations_are_under_way_together_and_a_large_one_alone() {
+    fn an_operation_beside_others_has_its_share() {
         let mut desk = Desk::default();
         for number in 0..3 {
             desk.waiting.push_back(renewal(number));
@@ -236,10 +241,27 @@ mod tests {
         desk.waiting.push_back(renewal(9));
         assert!(desk.next(3).is_none(), "these are enough");
         let mut desk = Desk::default();
-        desk.waiting.extend((0..20).map(renewal));
-        assert_eq!(desk.next(0).unwrap().len(), 20);
-        desk.waiting.push_back(renewal(30));
+        desk.waiting.extend((0..21).map(renewal));
+        assert_eq!(desk.next(0).unwrap().len(), 21);
+        desk.waiting.extend((30..36).map(renewal));
         assert!(desk.next(1).is_none(), "it fills up meanwhile");
+        desk.waiting.extend((36..39).map(renewal));
+        assert_eq!(desk.next(1).unwrap().len(), 9);
+    }
+
+    #[test]
+    fn one_write_does_not_wait_long_after_many() {
+        let mut desk = Desk::default();
+        desk.waiting.extend((0..200).map(renewal));
+        let many = desk.next(0).unwrap();
+        desk.done(many.iter().map(|job| job.write.task()).collect());
+        for number in 0..50 {
+            desk.waiting.push_back(renewal(number));
+            desk.next(0).unwrap();
+            desk.done(vec![TaskId(ObjectId::from_bytes([number; 12]))]);
+        }
+        desk.waiting.push_back(renewal(1));
+        assert_eq!(tasks(&desk.next(1).unwrap()), [1], "whatever else is under way");
     }
 
     #[test]

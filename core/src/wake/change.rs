@@ -53,23 +53,30 @@ pub(super) struct Change {
 pub(super) fn pipeline() -> [Document; 2] {
     let changed = |field: &str| format!("updateDescription.updatedFields.{field}");
     let is_there = || doc! { "$exists": true };
+    // By collection first: the server puts these questions to every write, and most of them are about running tasks.
     let of_interest = doc! { "$or": [
-        { "ns.coll": TASKS.name, "operationType": { "$in": ["insert", "replace"] }, "$or": [
-            { "fullDocument.status": { "$in": [-7, -2] } },
-            { "fullDocument.deadline": is_there() },
+        { "ns.coll": TASKS.name, "$or": [
+            { changed("status"): { "$in": [-7, -2] } },
+            { changed("priority"): is_there() },
+            { changed("cancel"): is_there() },
+            { changed("awaited"): is_there() },
+            { changed(FREED): is_there() },
+            { "operationType": { "$in": ["insert", "replace"] }, "$or": [
+                { "fullDocument.status": { "$in": [-7, -2] } },
+                { "fullDocument.deadline": is_there() },
+            ] },
         ] },
-        { "ns.coll": TASKS.name, changed("status"): { "$in": [-7, -2] } },
-        { "ns.coll": TASKS.name, changed("priority"): is_there() },
-        { "ns.coll": TASKS.name, changed("cancel"): is_there() },
-        { "ns.coll": TASKS.name, changed("awaited"): is_there() },
-        { "ns.coll": TASKS.name, changed(FREED): is_there() },
-        { "ns.coll": LOCKS, "operationType": { "$in": ["insert", "replace"] }, "fullDocument.dirty": true },
-        { "ns.coll": LOCKS, changed("dirty"): true },
         { "ns.coll": { "$in": [QUEUES, WORKERS] } },
-        { "ns.coll": NODES, "operationType": "replace" },
-        { "ns.coll": NODES, changed("maxthreads"): is_there() },
-        { "ns.coll": NODES, changed("draining"): is_there() },
-        { "ns.coll": NODES, "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
+        { "ns.coll": NODES, "$or": [
+            { "operationType": "replace" },
+            { changed("maxthreads"): is_there() },
+            { changed("draining"): is_there() },
+            { "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
+        ] },
+        { "ns.coll": LOCKS, "$or": [
+            { "operationType": { "$in": ["insert", "replace"] }, "fullDocument.dirty": true },
+            { changed("dirty"): true },
+        ] },
     ] };
     let status = doc! { "$ifNull": ["$updateDescription.updatedFields.status", "$fullDocument.status"] };
     let is_new_task = doc! { "$and": [
