@@ -17,6 +17,7 @@ pub mod queues;
 pub mod shares;
 pub mod simulation;
 pub mod warm;
+pub mod warm_batch;
 
 use futures::future::LocalBoxFuture;
 
@@ -30,6 +31,7 @@ use crate::world::World;
 pub static ALL: &[Figure] = &[
     processes::FIGURE,
     warm::FIGURE,
+    warm_batch::FIGURE,
     latency::FIGURE,
     drained::FIGURE,
     fleet::FIGURE,

@@ -27,6 +27,9 @@
 //! Each assignment has a number, and whatever is said about it names that number: what comes late, when the runner has
 //! the next task already, is of no effect.
 //!
+//! A runner has one task, or several whose plugin takes batches: these are its lanes ([`Assignment::lane`]). Each is as if it were the only
+//! one; what is due at the same moment goes out together.
+//!
 //! A task that was not `taken` has not been begun: if its runner dies or cannot make the folder, it is given back. A runner
 //! that cannot say `taken` because the link is gone starts the task once more, by an update that nobody's giving back matches any
 //! more, or learns that it is not its own any more. If the link ends before the answer to `finish`, the runner stores the result by
@@ -113,6 +116,9 @@ pub struct Assignment {
     /// [`Worker::to_raw`](crate::workers::Worker::to_raw) makes it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawDocumentBuf>,
+    /// Others may be assigned before the end of this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lane: bool,
 }
 
 /// The task has been started.

@@ -12,13 +12,14 @@ mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 pub use disbatch_values::engine::{Engine, EngineError};
 pub use find::adapter_program;
 pub use manifest::{
-    CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl,
+    Batch, CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl,
     Program, ProgramType, Pull, Template, Warm,
 };
 
@@ -138,9 +139,9 @@ impl Problem {
 /// All plugins that can run on this host.
 #[derive(Debug, Default)]
 pub struct Plugins {
-    by_name: BTreeMap<PluginName, Plugin>,
+    by_name: BTreeMap<PluginName, Arc<Plugin>>,
     /// Perl modules of which it is not known whether they are there, because the interpreter is silent. They are problems, too.
-    unsure: BTreeMap<PluginName, Plugin>,
+    unsure: BTreeMap<PluginName, Arc<Plugin>>,
     /// Whose the manifests in the folders are, by their paths, be they right or wrong.
     of_files: BTreeMap<PathBuf, PluginName>,
     /// What was found and cannot run.
@@ -189,15 +190,15 @@ impl Plugins {
 
     /// The plugin with this name.
     pub fn get(&self, name: &PluginName) -> Option<&Plugin> {
-        self.by_name.get(name).filter(|_| !self.put_aside.contains(name))
+        self.by_name.get(name).filter(|_| !self.put_aside.contains(name)).map(Arc::as_ref)
     }
 
     /// The plugin with this name, for whoever runs it at once. Unlike [`Plugins::get`], this has Perl modules, too, of which it is
     /// not known whether they are there, because the interpreter was slow to say where it looks: when it runs one, it says
     /// itself if there is none.
-    pub fn get_to_run(&self, name: &PluginName) -> Option<&Plugin> {
-        let unsure = || self.unsure.get(name).filter(|_| !self.put_aside.contains(name));
-        self.get(name).or_else(unsure)
+    pub fn get_to_run(&self, name: &PluginName) -> Option<&Arc<Plugin>> {
+        let found = self.by_name.get(name).or_else(|| self.unsure.get(name));
+        found.filter(|_| !self.put_aside.contains(name))
     }
 
     /// The names of all plugins, in order.
@@ -279,13 +280,13 @@ impl Plugins {
     fn add(&mut self, manifest: Manifest, own: Option<&Path>) {
         match self.resolve(manifest, own) {
             Ok((plugin, None)) => {
-                self.by_name.insert(plugin.manifest.name.clone(), plugin);
+                self.by_name.insert(plugin.manifest.name.clone(), Arc::new(plugin));
             }
             Ok((plugin, Some(doubt))) => {
                 let name = plugin.manifest.name.clone();
                 // What was found of that name before comes first, be it one that cannot run.
                 if !self.problems.iter().any(|problem| problem.is_about(&name)) {
-                    self.unsure.insert(name, plugin);
+                    self.unsure.insert(name, Arc::new(plugin));
                     self.problems.push(doubt);
                 }
             }

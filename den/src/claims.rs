@@ -22,7 +22,7 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Claim, Claimant, Slot};
 
 use crate::boot_time::boot_time;
-use crate::launch::Known;
+use crate::launch::{Known, Promised};
 use crate::limits::{HEARD_WITHIN, Seen, TOO_OLD};
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
@@ -195,7 +195,7 @@ impl Node {
     /// Claims up to a batch of tasks. All of them come back, to be confirmed.
     async fn claim_batch(&mut self, queues: &[Queue], round: &mut Round) -> Result<Vec<Claim>, StoreError> {
         let mut batch = Vec::new();
-        let mut ready = self.launcher.ready();
+        let mut promised = Promised::default();
         while batch.len() < BATCH
             && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
         {
@@ -213,6 +213,8 @@ impl Node {
             // They come before what would be claimed now.
             self.end_handover(|of| of == id);
             let claimant = self.claimant(queue);
+            let lanes = self.availability.lanes_of(queue);
+            let ready = self.launcher.ready(lanes.as_ref(), &promised);
             let slots = with_runners(slots, &ready, claimant.lease.is_some());
             let claimed = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;
             let claimed = claimed.inspect_err(|_| self.uncertain = true)?;
@@ -226,7 +228,7 @@ impl Node {
             }
             self.starts.comes(id, claimed.next, Instant::now());
             self.starts.by_groups(claimed.grants);
-            ready.retain(|pid| !claimed.claims.iter().any(|claim| claim.runner() == Some(*pid)));
+            claimed.claims.iter().for_each(|claim| promised.add(claim, lanes.as_ref()));
             let fruitless = claimed.claims.is_empty() && claimed.taken.is_empty();
             let tasks = claimed.claims.len();
             let may_start_more = self.noted(id, &claimed.claims, granted).await;
@@ -343,7 +345,9 @@ impl Node {
             Some(plugin) => self.launcher.hand_off(claim, plugin),
             None => {
                 let workers = queue.map(|queue| self.workers.of_task(queue, &claim.document));
-                let known = Known { queue: document, schedule, workers: workers.unwrap_or_default() };
+                let lanes = queue.and_then(|queue| self.availability.lanes_of(queue));
+                let workers = workers.unwrap_or_default();
+                let known = Known { queue: document, schedule, workers, lanes };
                 self.launcher.launch(claim, known, asked)
             }
         };

@@ -231,9 +231,11 @@ impl Node {
             let document = bson::serialize_to_document(queue).ok();
             let document = document.and_then(|document| RawDocumentBuf::try_from(&document).ok());
             let Some(document) = document else { continue };
+            let lanes = self.availability.lanes_of(queue);
             let next = |queued: Queued| {
                 let workers = self.workers.of_task(queue, queued.document());
-                Next { queued, known: Known { queue: document.clone(), schedule: Ok(None), workers } }
+                let lanes = lanes.clone();
+                Next { queued, known: Known { queue: document.clone(), schedule: Ok(None), workers, lanes } }
             };
             let tasks = tasks.into_iter().map(next).collect();
             self.launcher.handover().add(queue, tasks, (until, low));

@@ -1,7 +1,8 @@
 //! Which runners this DEN has, and what each works on. A runner outlives the DEN: nothing here is needed for it to
 //! finish.
 //!
-//! Our own runners are kept warm: one whose task has ended gets the next. A configured `task_runner` is started for
+//! Our own runners are kept warm: one whose task has ended gets the next. One whose plugin takes batches has several tasks at a time, all of
+//! that plugin. A configured `task_runner` is started for
 //! each task.
 
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use bson::RawDocumentBuf;
 use disbatch_core::config::Config;
 use disbatch_core::fair::Stay;
-use disbatch_core::model::{NodeName, QueueId, TaskId};
+use disbatch_core::model::{NodeName, PluginName, QueueId, TaskId};
 use disbatch_core::plugin::Plugin;
 use disbatch_core::store::Store;
 use disbatch_core::task::Claim;
@@ -33,10 +34,35 @@ struct Process {
     pid: u32,
     /// The hold on a warm one.
     warm: Option<Runner>,
-    /// The claim that it works on.
+    /// What it works on.
     hold: Hold,
+    /// Which tasks it may have at a time, if it has one of these.
+    lanes: Option<Lanes>,
     /// Since when it has none.
     idle_since: Instant,
+}
+
+impl Process {
+    /// For how many more tasks of those there is room beside what it has of them.
+    fn room(&self, lanes: &Lanes) -> usize {
+        match &self.lanes {
+            Some(own) if own == lanes && self.warm.is_some() => lanes.most.saturating_sub(self.hold.count()),
+            _ => 0,
+        }
+    }
+}
+
+/// What runners are to have that have not been told yet, by their processes: which tasks, and how many.
+#[derive(Debug, Default)]
+pub struct Promised(HashMap<u32, (Option<Lanes>, usize)>);
+
+impl Promised {
+    /// The runner of this claim is to have it, if there is one.
+    pub fn add(&mut self, claim: &Claim, lanes: Option<&Lanes>) {
+        if let Some(pid) = claim.runner() {
+            self.0.entry(pid).or_insert_with(|| (lanes.cloned(), 0)).1 += 1;
+        }
+    }
 }
 
 /// What is to be known of a claim while a runner has it.
@@ -55,30 +81,50 @@ impl Held {
 
 /// What a runner works on, as the node sees it. Clones share it: where a slot goes from task to task, the runner's attendant changes it.
 #[derive(Debug, Clone, Default)]
-pub struct Hold(Arc<Mutex<Option<Held>>>);
+pub struct Hold(Arc<Mutex<Vec<Held>>>);
 
 impl Hold {
-    /// It has the task of `claim` now.
-    pub fn set(&self, claim: &Claim) {
-        *self.lock() = Some(Held::of(claim));
+    /// It has the task of `claim`, too.
+    fn add(&self, claim: &Claim) {
+        self.lock().push(Held::of(claim));
     }
 
-    fn get(&self) -> Option<Held> {
-        *self.lock()
+    /// It has the task of `claim` in place of `task`.
+    pub fn replace(&self, task: TaskId, claim: &Claim) {
+        let mut held = self.lock();
+        match held.iter_mut().find(|held| held.task == task) {
+            Some(held) => *held = Held::of(claim),
+            None => held.push(Held::of(claim)),
+        }
     }
 
-    fn take(&self) -> Option<Held> {
-        self.lock().take()
+    fn take(&self, task: TaskId) -> Option<Held> {
+        let mut held = self.lock();
+        let at = held.iter().position(|held| held.task == task)?;
+        Some(held.swap_remove(at))
     }
 
     /// Whether it has this task.
     fn has(&self, task: TaskId) -> bool {
-        self.get().is_some_and(|held| held.task == task)
+        self.lock().iter().any(|held| held.task == task)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Held>> {
+    fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Held>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Which tasks one runner may have at a time: those of a plugin that takes batches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lanes {
+    /// The plugin.
+    pub plugin: PluginName,
+    /// How many tasks these may be.
+    pub most: usize,
 }
 
 /// What a runner has to know of a task besides the task itself.
@@ -90,6 +136,8 @@ pub struct Known {
     pub schedule: OfSchedule,
     /// The definitions of plugins in the database that it may need.
     pub workers: Vec<RawDocumentBuf>,
+    /// Which tasks a runner may have beside it, if any.
+    pub lanes: Option<Lanes>,
 }
 
 /// The runners of this DEN.
@@ -161,46 +209,86 @@ impl Launcher {
             command.args(&self.arguments).arg("--task").arg(claim.task.to_string());
             return self.launch_foreign(command, claim);
         }
-        let Known { queue, schedule, workers } = known;
-        let mut work = Box::new(Work { claim, queue, schedule, workers, lease: self.lease, asked });
+        let Known { queue, schedule, workers, lanes } = known;
+        let mut work = Box::new(Work { claim, queue, schedule, workers, lanes, lease: self.lease, asked });
         if let Some(pid) = work.claim.runner() {
             return self.assign_to(pid, work);
         }
         loop {
-            let serial = match self.idle.pop().map_or_else(|| self.start_warm(), Ok) {
+            let open = work.lanes.as_ref().and_then(|lanes| self.with_room(lanes));
+            let serial = match open.or_else(|| self.idle.pop()).map_or_else(|| self.start_warm(), Ok) {
                 Ok(serial) => serial,
                 Err(error) => return Err(Box::new((work.claim, error))),
             };
-            let Some(process) = self.processes.get_mut(&serial) else { continue };
-            let Some(runner) = &process.warm else { continue };
-            process.hold.set(&work.claim);
-            match runner.assign(work) {
+            match self.give(serial, work) {
                 Ok(()) => return Ok(()),
                 // It has just ended, which the node has not been told yet.
                 Err(back) => work = back,
             }
-            process.hold.take();
         }
     }
 
     /// Gives the runner `pid` the task that was started for it.
     fn assign_to(&mut self, pid: u32, work: Box<Work>) -> Result<(), Box<(Claim, io::Error)>> {
         let of_pid = |serial: &u64| self.processes.get(serial).is_some_and(|process| process.pid == pid);
-        let found = self.idle.iter().position(of_pid).map(|at| self.idle.remove(at));
-        let process = found.and_then(|serial| self.processes.get_mut(&serial));
+        let idle = self.idle.iter().position(of_pid).map(|at| self.idle.remove(at));
+        let open = || {
+            let lanes = work.lanes.as_ref()?;
+            let of_pid = self.processes.iter().find(|(_, process)| process.pid == pid);
+            of_pid.filter(|(_, process)| process.room(lanes) > 0).map(|(serial, _)| *serial)
+        };
         let gone = |work: Box<Work>| Box::new((work.claim, io::Error::other("its runner has gone")));
-        let Some(process) = process else { return Err(gone(work)) };
-        let Some(runner) = &process.warm else { return Err(gone(work)) };
-        process.hold.set(&work.claim);
-        runner.assign(work).map_err(|work| {
-            process.hold.take();
-            gone(work)
+        match idle.or_else(open) {
+            Some(serial) => self.give(serial, work).map_err(gone),
+            None => Err(gone(work)),
+        }
+    }
+
+    /// Gives a runner that has room for it a task. One that turns out to have ended is asked for no more.
+    fn give(&mut self, serial: u64, work: Box<Work>) -> Result<(), Box<Work>> {
+        let Some(process) = self.processes.get_mut(&serial) else { return Err(work) };
+        let Some(runner) = &process.warm else { return Err(work) };
+        let task = work.claim.task;
+        process.hold.add(&work.claim);
+        process.lanes.clone_from(&work.lanes);
+        runner.assign(work).inspect_err(|_| {
+            process.hold.take(task);
+            process.lanes = None;
         })
     }
 
-    /// The processes of warm runners that have no task, the one to be used next at the end.
-    pub fn ready(&self) -> Vec<u32> {
-        self.idle.iter().filter_map(|serial| Some(self.processes.get(serial)?.pid)).collect()
+    /// A runner that has tasks of these, and room for another one.
+    fn with_room(&self, lanes: &Lanes) -> Option<u64> {
+        self.processes.iter().find(|(_, process)| process.room(lanes) > 0).map(|(serial, _)| *serial)
+    }
+
+    /// The processes of warm runners that have room for a task of those, the one to be used next at the end: each as often as it has room
+    /// beside what it has, and beside `promised`, of which it has not been told.
+    pub fn ready(&self, lanes: Option<&Lanes>, promised: &Promised) -> Vec<u32> {
+        let left = |pid: u32, room: usize| match promised.0.get(&pid) {
+            None => room,
+            Some((of, tasks)) if lanes.is_some() && of.as_ref() == lanes => room.saturating_sub(*tasks),
+            Some(_) => 0,
+        };
+        let most = lanes.map_or(1, |lanes| lanes.most);
+        let idle = self.idle.iter().filter_map(|serial| Some((self.processes.get(serial)?.pid, most)));
+        let room = |process: &Process| lanes.map_or(0, |lanes| process.room(lanes));
+        let open = self.processes.values().map(|process| (process.pid, room(process)));
+        let often = |(pid, room)| std::iter::repeat_n(pid, left(pid, room));
+        idle.chain(open.filter(|(_, room)| *room > 0)).flat_map(often).collect()
+    }
+
+    /// The processes of warm runners that a task may have been started for of which they were not told: those that have none, and
+    /// `with_lanes` those that have some and may have more.
+    pub fn unburdened(&self, with_lanes: bool) -> Vec<u32> {
+        let open = self.processes.values().filter(|process| with_lanes && process.lanes.is_some());
+        let idle = self.ready(None, &Promised::default());
+        idle.into_iter().chain(open.map(|process| process.pid)).collect()
+    }
+
+    /// Whether a runner has tasks and may have more.
+    pub fn has_lanes(&self) -> bool {
+        self.processes.values().any(|process| process.lanes.is_some())
     }
 
     /// Starts a runner that has no task yet, unless there is one.
@@ -221,7 +309,7 @@ impl Launcher {
         let serial = self.next_serial();
         let hold = Hold::default();
         let (pid, runner) = runner::start(command, (serial, hold.clone()), self.services.clone())?;
-        let process = Process { pid, warm: Some(runner), hold, idle_since: Instant::now() };
+        let process = Process { pid, warm: Some(runner), hold, lanes: None, idle_since: Instant::now() };
         self.processes.insert(serial, process);
         Ok(serial)
     }
@@ -243,7 +331,7 @@ impl Launcher {
 
     fn launch_foreign(&mut self, mut command: Command, claim: Claim) -> Result<(), Box<(Claim, io::Error)>> {
         let hold = Hold::default();
-        hold.set(&claim);
+        hold.add(&claim);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -255,7 +343,7 @@ impl Launcher {
         };
         let pid = child.id().unwrap_or_default();
         let serial = self.next_serial();
-        let process = Process { pid, warm: None, hold, idle_since: Instant::now() };
+        let process = Process { pid, warm: None, hold, lanes: None, idle_since: Instant::now() };
         self.processes.insert(serial, process);
         let events = self.services.events.clone();
         tokio::spawn(async move {
@@ -266,7 +354,7 @@ impl Launcher {
                 begun: true,
                 result: None,
                 process: ProcessId { pid, serial },
-                status,
+                status: status.map_err(|error| error.to_string()),
                 proven: true,
             };
             let _ending = events.send(Event::Exit(Box::new(exit)));
@@ -274,12 +362,15 @@ impl Launcher {
         Ok(())
     }
 
-    /// Notes that a warm runner has no task any more.
-    pub fn freed(&mut self, serial: u64) {
+    /// Notes that a warm runner does not have the task any more.
+    pub fn freed(&mut self, serial: u64, task: TaskId) {
         if let Some(process) = self.processes.get_mut(&serial) {
-            let held = process.hold.take();
-            process.idle_since = Instant::now();
-            self.idle.push(serial);
+            let held = process.hold.take(task);
+            if process.hold.count() == 0 {
+                process.lanes = None;
+                process.idle_since = Instant::now();
+                self.idle.push(serial);
+            }
             self.stayed(held);
         }
     }
@@ -299,9 +390,9 @@ impl Launcher {
     }
 
     /// Notes that a runner is on its way out, without the task that it was to have.
-    pub fn refused(&mut self, serial: u64) {
+    pub fn refused(&mut self, serial: u64, task: TaskId) {
         if let Some(process) = self.processes.get_mut(&serial)
-            && let Some(held) = process.hold.take()
+            && let Some(held) = process.hold.take(task)
         {
             self.stays.remove(&held.task);
         }
@@ -311,11 +402,19 @@ impl Launcher {
     /// Notes that a runner has ended: it gets no more tasks.
     pub fn gone(&mut self, serial: u64) {
         self.idle.retain(|idle| *idle != serial);
+        if let Some(process) = self.processes.get_mut(&serial) {
+            process.lanes = None;
+        }
     }
 
-    /// Notes that a runner has ended and been looked after.
+    /// Notes that a runner has ended and been looked after, as far as it is about this task.
     pub fn ended(&mut self, exit: &Exit) {
-        let held = self.processes.remove(&exit.process.serial).and_then(|process| process.hold.take());
+        let serial = exit.process.serial;
+        let Some(process) = self.processes.get(&serial) else { return };
+        let held = exit.claim.as_ref().and_then(|claim| process.hold.take(claim.task));
+        if process.hold.count() == 0 {
+            self.processes.remove(&serial);
+        }
         self.stayed(held);
     }
 
@@ -352,7 +451,7 @@ impl Launcher {
         let runners = self.processes.values().filter(of_task);
         runners.fold(false, |_, process| {
             if let Some(runner) = &process.warm {
-                runner.look();
+                runner.look(task);
             }
             true
         })
@@ -392,7 +491,7 @@ impl Launcher {
     }
 
     fn held(&self) -> impl Iterator<Item = Held> {
-        self.processes.values().filter_map(|process| process.hold.get())
+        self.processes.values().flat_map(|process| process.hold.lock().clone())
     }
 
     /// The program, for messages.

@@ -231,13 +231,13 @@ impl Node {
     /// Notes what has become of a runner.
     fn take(&mut self, event: Option<Event>) {
         match event {
-            Some(Event::Free { serial }) => {
-                self.launcher.freed(serial);
+            Some(Event::Free { serial, task }) => {
+                self.launcher.freed(serial, task);
                 self.launches.worked();
                 self.freed = true;
             }
             Some(Event::Refused { serial, claim }) => {
-                self.launcher.refused(serial);
+                self.launcher.refused(serial, claim.task);
                 self.refused.push(claim);
             }
             Some(Event::Untold(claim)) => self.untold.push(claim),
@@ -346,7 +346,10 @@ impl Node {
         self.give_back_untold().await?;
         if self.uncertain {
             let why = "its DEN could not tell whether it had claimed it";
-            let (held, ready) = (self.launcher.tasks(), self.launcher.ready());
+            // What runners that have tasks are about to be handed besides is known when it has been handed.
+            self.end_handover(|_| true);
+            let is_known = !self.launcher.handover().is_under_way();
+            let (held, ready) = (self.launcher.tasks(), self.launcher.unburdened(is_known));
             let of = (&self.name, self.instance.as_str());
             let unknown = self.store.unclaim_all(of, (&held, &ready), why).await?;
             if unknown > 0 {
@@ -354,7 +357,7 @@ impl Node {
             }
             self.ahead.look_back_everywhere();
             self.dry.clear();
-            self.uncertain = false;
+            self.uncertain = !is_known && self.launcher.has_lanes();
         }
         Ok(())
     }

@@ -11,6 +11,8 @@ use disbatch_core::schema::Schemas;
 use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
+use crate::launch::Lanes;
+
 /// How often to look when every queue has its plugin.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 
@@ -151,6 +153,13 @@ impl Availability {
     pub fn runner_of(&self, queue: &Queue) -> Option<&Plugin> {
         let name = queue.plugin_name().ok().flatten()?;
         self.plugins.get(&name).filter(|plugin| plugin.handoff)
+    }
+
+    /// Which tasks a runner may have beside one of the queue: those of its plugin, if that takes batches.
+    pub fn lanes_of(&self, queue: &Queue) -> Option<Lanes> {
+        let plugin = queue.plugin_name().ok().flatten()?;
+        let batch = self.plugins.get(&plugin)?.manifest.warm?.batch?;
+        Some(Lanes { plugin, most: usize::try_from(batch.max).unwrap_or(1) })
     }
 
     fn reason_against(&self, config: &Config, queue: &Queue) -> Option<String> {

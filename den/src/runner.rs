@@ -1,4 +1,4 @@
-//! One warm runner: its process, the link to it, and the task that it works on.
+//! One warm runner: its process, the link to it, and the tasks that it works on: one, or those of a batch.
 //!
 //! Each runner has an attendant, a task of the runtime with a mailbox. What the node wants of the runner, what the
 //! runner says, what became of writes and how the process ended all arrive there, one after the other. The end of a
@@ -16,15 +16,17 @@ use std::time::Duration;
 
 use bson::RawDocumentBuf;
 use disbatch_core::link::{self, Answer, Ask, ToDen};
+use disbatch_core::model::TaskId;
 use disbatch_core::store::Store;
 use disbatch_core::task::{Claim, Finish, Run, Written};
+use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use crate::handover::{Handover, UnderWay};
-use crate::launch::Hold;
+use crate::launch::{Hold, Lanes};
 use crate::scheduled::OfSchedule;
 use crate::scribe::{Outcome, Scribe};
 use attendant::Attendant;
@@ -41,10 +43,12 @@ pub struct ProcessId {
 /// What the node learns of its runners.
 #[derive(Debug)]
 pub enum Event {
-    /// The runner can take another task: the one that it had has ended, or was not to be begun.
+    /// The runner can take another task: one that it had has ended, or was not to be begun.
     Free {
         /// Which.
         serial: u64,
+        /// That task.
+        task: TaskId,
     },
     /// The runner is on its way out, and has not got the task.
     Refused {
@@ -53,7 +57,7 @@ pub enum Event {
         /// The claim, to be given to another, or back.
         claim: Claim,
     },
-    /// The runner's process has ended, and everything that it had said is written.
+    /// The runner's process has ended, and everything that it had said is written. This comes for each task that it had.
     Exit(Box<Exit>),
     /// A task was started, or may have been, and no runner was told of it.
     Untold(Claim),
@@ -105,7 +109,7 @@ pub struct Exit {
     /// Its process.
     pub process: ProcessId,
     /// How it ended.
-    pub status: io::Result<ExitStatus>,
+    pub status: Result<ExitStatus, String>,
     /// Whether it was ever able to work.
     pub proven: bool,
 }
@@ -121,6 +125,8 @@ pub struct Work {
     pub schedule: OfSchedule,
     /// The definitions of plugins in the database that it may need.
     pub workers: Vec<RawDocumentBuf>,
+    /// Which tasks a runner may have beside it, if any.
+    pub lanes: Option<Lanes>,
     /// How long a lease is.
     pub lease: Duration,
     /// When the claim was asked for, by [`boot_time`](crate::boot_time::boot_time): the lease that it holds was not given before.
@@ -141,7 +147,7 @@ pub fn run_of(claim: &Claim) -> Run {
 /// A letter to the attendant.
 enum Mail {
     Assign(Box<Work>),
-    Look,
+    Look(TaskId),
     Close,
     Said(ToDen),
     LinkEnded,
@@ -173,7 +179,7 @@ enum Mail {
 pub struct Runner(mpsc::UnboundedSender<Mail>);
 
 impl Runner {
-    /// Gives the runner a task. To be called when it is free only.
+    /// Gives the runner a task. To be called when it has room for one only.
     ///
     /// # Errors
     /// It has ended. The task comes back, and nobody has heard of it.
@@ -184,9 +190,9 @@ impl Runner {
         }
     }
 
-    /// Tells the runner that somebody has asked for the end of its task.
-    pub fn look(&self) {
-        self.send(Mail::Look);
+    /// Tells the runner that somebody has asked for the end of the task.
+    pub fn look(&self, task: TaskId) {
+        self.send(Mail::Look(task));
     }
 
     fn send(&self, mail: Mail) {
@@ -243,7 +249,8 @@ pub fn start(
 }
 
 /// Reads what the runner says until the link ends.
-async fn listen(mut source: OwnedReadHalf, mailbox: mpsc::UnboundedSender<Mail>) {
+async fn listen(source: OwnedReadHalf, mailbox: mpsc::UnboundedSender<Mail>) {
+    let mut source = BufReader::new(source);
     loop {
         let mail = match link::read(&mut source).await {
             Ok(Some(message)) => Mail::Said(message),

@@ -37,17 +37,75 @@ pub struct Control {
     pub done: Option<u8>,
     /// Whether it can be so.
     may_detach: bool,
-    /// Of a warm plugin: the id of the task that is to be done.
-    task: Option<String>,
+    /// Of a warm plugin: the task that is to be done, and whether each line names it.
+    task: Option<(TaskId, bool)>,
     complaints: Notes,
+    lines: Lines,
+}
+
+/// Puts lines together.
+#[derive(Debug, Default)]
+pub struct Lines {
     line: Vec<u8>,
     skipping: bool,
+}
+
+/// A line that is too long to be kept.
+#[derive(Debug, thiserror::Error)]
+#[error("a control line of more than {LONGEST_LINE} bytes is ignored")]
+pub struct TooLong;
+
+impl Lines {
+    /// The next line that is complete and not blank, taken from `bytes`, which loses what has been seen.
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Result<Vec<u8>, TooLong>> {
+        while !bytes.is_empty() {
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let (piece, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            *bytes = if end.is_some() { &rest[1..] } else { rest };
+            let is_too_long = !self.skipping && self.line.len() + piece.len() > LONGEST_LINE;
+            if is_too_long {
+                self.line = Vec::new();
+            } else if !self.skipping {
+                self.line.extend_from_slice(piece);
+            }
+            self.skipping = (self.skipping || is_too_long) && end.is_none();
+            if is_too_long {
+                return Some(Err(TooLong));
+            }
+            if end.is_some() {
+                let line = std::mem::take(&mut self.line);
+                if !line.trim_ascii().is_empty() {
+                    return Some(Ok(line));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// What `done` says of the end of `task`: what would be its exit status, or what is wrong with that. `None`: it is not about that task.
+/// `named`: that need not be said, because the line says so.
+pub fn end_of(done: &Value, task: TaskId, named: bool) -> Option<Result<u8, String>> {
+    let done = done.as_object()?;
+    let is_its = match done.get("id") {
+        Some(id) => id.as_str().is_some_and(|id| id.parse() == Ok(task)),
+        None => named,
+    };
+    let exit = done.get("exit").unwrap_or(&Value::Null);
+    let code = if exit.is_null() { Some(0) } else { exit.as_u64().and_then(|code| u8::try_from(code).ok()) };
+    let wrong = || format!("exit {exit} is not within 0 to 255, so the task has failed");
+    is_its.then(|| code.ok_or_else(wrong))
 }
 
 impl Control {
     /// For a warm plugin that was given this task.
     pub fn of(task: TaskId) -> Self {
-        Self { task: Some(task.to_string()), ..Self::default() }
+        Self { task: Some((task, false)), ..Self::default() }
+    }
+
+    /// The same for one that was given others beside it, so that each line names its task.
+    pub fn among_others(task: TaskId) -> Self {
+        Self { task: Some((task, true)), ..Self::default() }
     }
 
     /// The same for a plugin that may leave its task to a web service, or may not.
@@ -68,9 +126,7 @@ impl Control {
                 }
             }
         }
-        if !self.line.is_empty() {
-            self.feed(b"\n", relay).await;
-        }
+        self.feed(b"\n", relay).await;
     }
 
     /// What was wrong with it, as lines for the task's standard error.
@@ -80,41 +136,29 @@ impl Control {
 
     /// Takes what came over the channel. Returns what comes after the line that says that the task is done.
     pub async fn feed<'a>(&mut self, mut bytes: &'a [u8], relay: &Relay) -> &'a [u8] {
-        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
-            let (piece, rest) = bytes.split_at(end);
-            self.append(piece);
-            bytes = &rest[1..];
-            let line = std::mem::take(&mut self.line);
-            if !std::mem::take(&mut self.skipping) && !line.trim_ascii().is_empty() {
-                self.take_line(&line, relay).await;
+        while let Some(line) = self.lines.next(&mut bytes) {
+            match line {
+                Ok(line) => self.take_line(&line, relay).await,
+                Err(error) => self.complain(error.to_string()),
             }
             if self.done.is_some() {
                 return bytes;
             }
         }
-        self.append(bytes);
         &[]
-    }
-
-    fn append(&mut self, piece: &[u8]) {
-        if self.line.len() + piece.len() > LONGEST_LINE && !self.skipping {
-            self.skipping = true;
-            self.line.clear();
-            self.complain(format!("a control line of more than {LONGEST_LINE} bytes is ignored"));
-        }
-        if !self.skipping {
-            self.line.extend_from_slice(piece);
-        }
     }
 
     async fn take_line(&mut self, line: &[u8], relay: &Relay) {
         match serde_json::from_slice::<Map<String, Value>>(line) {
-            Ok(message) => {
-                for (key, value) in message {
-                    self.take_value(&key, value, relay).await;
-                }
-            }
+            Ok(message) => self.take(message, relay).await,
             Err(error) => self.complain(format!("a control line is no JSON object: {error}")),
+        }
+    }
+
+    /// Takes what a line says.
+    pub async fn take(&mut self, message: Map<String, Value>, relay: &Relay) {
+        for (key, value) in message {
+            self.take_value(&key, value, relay).await;
         }
     }
 
@@ -154,20 +198,18 @@ impl Control {
     }
 
     fn take_end(&mut self, value: &Value) {
-        let id = value.get("id").and_then(Value::as_str);
-        if id.is_none() || id != self.task.as_deref() {
+        let end = self.task.and_then(|(task, named)| end_of(value, task, named));
+        let Some(end) = end else {
             return self.complain(format!("done is ignored: {value} does not name this task as its id"));
-        }
-        let exit = value.get("exit").unwrap_or(&Value::Null);
-        let code =
-            if exit.is_null() { Some(0) } else { exit.as_u64().and_then(|code| u8::try_from(code).ok()) };
-        if code.is_none() {
-            self.complain(format!("exit {exit} is not within 0 to 255, so the task has failed"));
-        }
-        self.done = Some(code.unwrap_or(1));
+        };
+        self.done = Some(end.unwrap_or_else(|complaint| {
+            self.complain(complaint);
+            1
+        }));
     }
 
-    fn complain(&mut self, complaint: String) {
+    /// Notes what is wrong.
+    pub fn complain(&mut self, complaint: String) {
         self.complaints.add(&complaint);
     }
 }
@@ -347,7 +389,7 @@ mod tests {
         let (control, _) = hear(&flood).await;
         assert_eq!(control.status, Some(5.into()));
         assert_eq!(control.notes().count(), 11, "ten complaints, and how many more there were");
-        assert!(control.line.capacity() <= 2 * LONGEST_LINE);
+        assert!(control.lines.line.capacity() <= 2 * LONGEST_LINE);
     }
 
     #[tokio::test]

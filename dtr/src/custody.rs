@@ -6,7 +6,6 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use disbatch_core::model::{OnLostLease, Rules, Task};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::boot_time::Asked;
@@ -27,7 +26,21 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Requests to look at the task at once: SIGUSR1, or a word over the link, which the DEN sends when somebody has asked
 /// for its end. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Nudges(Arc<Notify>);
+pub struct Nudges(watch::Sender<()>);
+
+/// What is heard of these requests, from some moment on.
+#[derive(Debug, Clone)]
+pub struct Nudged(watch::Receiver<()>);
+
+impl Nudged {
+    /// Waits for the next one.
+    async fn next(&mut self) {
+        if self.0.changed().await.is_err() {
+            // Nobody is left to ask.
+            std::future::pending().await
+        }
+    }
+}
 
 impl Nudges {
     /// Starts to listen for the signal. To be called before a task is started: nobody sends the signal before
@@ -49,7 +62,12 @@ impl Nudges {
 
     /// Asks for a look.
     pub fn nudge(&self) {
-        self.0.notify_one();
+        self.0.send_replace(());
+    }
+
+    /// Those from now on.
+    pub fn heard(&self) -> Nudged {
+        Nudged(self.0.subscribe())
     }
 }
 
@@ -82,10 +100,10 @@ impl Custody {
         ledger: &Ledger,
         charge: Charge,
         supervisor: Supervisor,
-        nudges: &Nudges,
+        nudged: Nudged,
     ) -> Infallible {
         let keeper = Keeper { ledger, charge, supervisor, custody: self, failing: false };
-        keeper.work(nudges).await
+        keeper.work(nudged).await
     }
 
     /// Whether somebody has taken the task away.
@@ -117,7 +135,7 @@ struct Keeper<'a> {
 }
 
 impl Keeper<'_> {
-    async fn work(mut self, nudges: &Nudges) -> Infallible {
+    async fn work(mut self, mut nudged: Nudged) -> Infallible {
         let begun = self.charge.asked.at;
         let mut ends = [
             (ends_at(begun, self.charge.rules.timeout), Reason::Timeout),
@@ -126,9 +144,9 @@ impl Keeper<'_> {
         let mut renew_at = begun + self.charge.lease / 3;
         while !self.custody.is_lost() {
             let next = ends.iter().filter_map(|(at, _)| *at).fold(renew_at, Instant::min);
-            let nudged = tokio::select! {
+            let is_nudged = tokio::select! {
                 () = sleep_until(next) => false,
-                () = nudges.0.notified() => true,
+                () = nudged.next() => true,
             };
             if self.custody.over.load(Ordering::Relaxed) {
                 break;
@@ -139,7 +157,7 @@ impl Keeper<'_> {
                     self.end(*reason);
                 }
             }
-            if nudged || renew_at <= now {
+            if is_nudged || renew_at <= now {
                 renew_at = Box::pin(self.renew()).await;
             }
         }

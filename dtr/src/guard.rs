@@ -131,12 +131,12 @@ pub fn program() -> PathBuf {
 #[derive(Debug, Default)]
 pub struct Guards {
     guard: Option<Guard>,
-    isolation: Isolation,
+    isolation: Arc<Isolation>,
 }
 
 impl Guards {
     /// No guard yet. Each one's plugins are kept from what they are not to have.
-    pub fn new(isolation: Isolation) -> Self {
+    pub fn new(isolation: Arc<Isolation>) -> Self {
         Self { guard: None, isolation }
     }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
@@ -66,7 +67,7 @@ impl Installed {
     }
 
     /// The plugin with this name.
-    pub fn get(&self, name: &PluginName) -> Option<&Plugin> {
+    pub fn get(&self, name: &PluginName) -> Option<&Arc<Plugin>> {
         self.plugins.get_to_run(name)
     }
 

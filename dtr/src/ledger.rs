@@ -67,15 +67,25 @@ struct Inner {
     lifecycle: Lifecycle,
     /// And the number of the assignment.
     link: Option<(Link, i64)>,
-    store: OnceCell<Store>,
+    connection: Connection,
     /// How often something was saved.
     saved: AtomicI64,
 }
 
+/// The runner's own connection, once it has been made. Clones share it, and so do the tasks that a runner has at the same time.
+#[derive(Debug, Clone, Default)]
+pub struct Connection(Arc<OnceCell<Store>>);
+
 impl Ledger {
     /// One that asks the DEN at the other end of `link`, which has made that assignment, as long as there is any.
-    pub fn new(config: Arc<Config>, lifecycle: Lifecycle, link: Option<(Link, i64)>) -> Self {
-        Self(Arc::new(Inner { config, lifecycle, link, store: OnceCell::new(), saved: AtomicI64::new(0) }))
+    pub fn new(
+        config: Arc<Config>,
+        lifecycle: Lifecycle,
+        link: Option<(Link, i64)>,
+        connection: Connection,
+    ) -> Self {
+        let saved = AtomicI64::new(0);
+        Self(Arc::new(Inner { config, lifecycle, link, connection, saved }))
     }
 
     /// The runner's own connection, which is made when it is needed first.
@@ -83,7 +93,7 @@ impl Ledger {
     /// # Errors
     /// The address cannot be used or resolved.
     pub async fn store(&self) -> Result<&Store, StoreError> {
-        self.0.store.get_or_try_init(|| Store::connect(&self.0.config, Role::TaskRunner)).await
+        self.0.connection.0.get_or_try_init(|| Store::connect(&self.0.config, Role::TaskRunner)).await
     }
 
     /// Starts a task without the DEN. Keeps trying for a while.
@@ -297,7 +307,7 @@ impl Ledger {
     /// Writes what this process has noted for the counters and for numbers over time, if it has moved tasks by itself. What
     /// cannot be written is lost: an audit mends the counters, and the other numbers are for pictures.
     pub async fn flush(&self) {
-        let Some(store) = self.0.store.get() else { return };
+        let Some(store) = self.0.connection.0.get() else { return };
         if tokio::time::timeout(NOTING, store.flush()).await.is_err() {
             tracing::warn!("counters and numbers over time could not be written in time");
         }

@@ -8,12 +8,13 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use disbatch_core::link::{Answer, Ask, ToDen, ToRunner, encode, read};
+use disbatch_core::link::{Answer, Ask, Assignment, Go, ToDen, ToRunner, encode, read};
 use tokio::io::BufReader;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -23,11 +24,14 @@ use crate::outbox::Outbox;
 use crate::post::Post;
 use crate::socket::{Socket, Source};
 
+/// So much is read at once: the tasks of a batch come together.
+const READ_SIZE: usize = 64 * 1024;
+
 /// Asks the DEN. Clones share the link.
 #[derive(Debug, Clone)]
 pub struct Link(Arc<Shared>);
 
-/// Takes what the DEN says without being asked: tasks, and whether they have been started.
+/// Takes the tasks that the DEN assigns.
 #[derive(Debug)]
 pub struct Incoming(Arc<Shared>);
 
@@ -42,12 +46,18 @@ struct Shared {
     news: Mutex<News>,
     last: AtomicI64,
     closed: CancellationToken,
+    /// Whether what is sent goes out in a moment, together with what else is.
+    gathers: AtomicBool,
 }
 
 /// What has come and was not taken yet.
 #[derive(Debug, Default)]
 struct News {
-    unasked: Post<ToRunner>,
+    assigned: Post<Assignment>,
+    /// Whether tasks have been started, by the numbers of their assignments, as long as somebody waits.
+    words: HashMap<i64, Post<Option<Go>>>,
+    /// Nothing more comes.
+    is_over: bool,
     /// By the number of the question, as long as somebody waits.
     answers: HashMap<i64, Post<Answer>>,
 }
@@ -64,6 +74,7 @@ impl Link {
             news: Mutex::default(),
             last: AtomicI64::new(0),
             closed: CancellationToken::new(),
+            gathers: AtomicBool::new(false),
         });
         Ok((Self(Arc::clone(&shared)), Incoming(Arc::clone(&shared)), Postman(shared, nudges)))
     }
@@ -87,19 +98,31 @@ impl Link {
         self.0.closed.cancelled().await;
     }
 
-    /// Says that the task of the assignment `of` has been taken. If that cannot be said, the link is given up. Returns whether all of
+    /// Says that the tasks of these assignments have been taken. If that cannot be said, the link is given up. Returns whether all of
     /// it has gone out: the DEN will read it, whatever becomes of this process.
-    pub fn taken(&self, of: i64) -> bool {
+    pub fn taken(&self, these: impl IntoIterator<Item = i64>) -> bool {
         if !self.is_up() {
             return false;
         }
-        match self.0.send(&ToDen::Taken { of }) {
+        match self.0.send_now(these.into_iter().map(|of| ToDen::Taken { of })) {
             Ok(()) => self.0.outbox.is_empty(),
             Err(error) => {
                 self.give_up(&error);
                 false
             }
         }
+    }
+
+    /// What the DEN will say of the assignment `of`. To be asked for before it is said that its task has been taken.
+    pub fn word_about(&self, of: i64) -> Word {
+        let mut news = lock(&self.0.news);
+        let mut post = Post::default();
+        if news.is_over {
+            post.end();
+        }
+        news.words.insert(of, post);
+        drop(news);
+        Word { shared: Arc::clone(&self.0), of }
     }
 
     /// Asks something about the assignment `of`, and waits so long for the answer. `None`: there is none, and never
@@ -157,26 +180,58 @@ impl Drop for Asked<'_> {
     }
 }
 
+/// What the DEN says of an assignment.
+#[derive(Debug)]
+pub struct Word {
+    shared: Arc<Shared>,
+    of: i64,
+}
+
+impl Word {
+    /// That its task has been started, or, as the inner `None`, that it is not this runner's any more. `None`: nobody says.
+    pub async fn said(&self) -> Option<Option<Go>> {
+        poll_fn(|cx| match lock(&self.shared.news).words.get_mut(&self.of) {
+            Some(post) => post.poll(cx),
+            None => None.into(),
+        })
+        .await
+    }
+}
+
+impl Drop for Word {
+    fn drop(&mut self) {
+        lock(&self.shared.news).words.remove(&self.of);
+    }
+}
+
 impl Incoming {
-    /// The next message; `None` when the link is down. Nothing is lost when this is dropped.
-    pub async fn next(&mut self) -> Option<ToRunner> {
-        poll_fn(|cx| lock(&self.0.news).unasked.poll(cx)).await
+    /// The next assignment; `None` when the link is down. Nothing is lost when this is dropped.
+    pub async fn next(&mut self) -> Option<Assignment> {
+        poll_fn(|cx| lock(&self.0.news).assigned.poll(cx)).await
+    }
+
+    /// An assignment that has come already.
+    pub fn try_next(&mut self) -> Option<Assignment> {
+        lock(&self.0.news).assigned.take()
     }
 }
 
 impl Postman {
     /// Does `work`, and reads and writes meanwhile. So what comes finds whoever waits for it in the same task of the runtime.
     pub async fn beside<T>(self, work: impl Future<Output = T>) -> T {
-        let post = async {
-            self.run().await;
-            // What has come can still be taken.
-            std::future::pending().await
-        };
-        tokio::select! {
-            biased;
-            done = post => done,
-            done = work => done,
-        }
+        let mut post = pin!(self.run());
+        let mut work = pin!(work);
+        let mut is_down = false;
+        poll_fn(|cx| {
+            // What has come can still be taken when the link is down.
+            is_down = is_down || post.as_mut().poll(cx).is_ready();
+            self.0.gathers.store(true, Ordering::Relaxed);
+            let done = work.as_mut().poll(cx);
+            self.0.gathers.store(false, Ordering::Relaxed);
+            self.0.send_gathered();
+            done
+        })
+        .await
     }
 
     /// Reads and writes until the link is down.
@@ -200,12 +255,15 @@ impl Postman {
             tracing::warn!(%error, "the link to the DEN is broken");
         }
         Link(Arc::clone(shared)).close();
-        lock(&shared.news).unasked.end();
+        let mut news = lock(&shared.news);
+        news.is_over = true;
+        news.assigned.end();
+        news.words.values_mut().for_each(Post::end);
     }
 
     async fn receive(&self) -> io::Result<()> {
         let own = poll_fn(|cx| std::task::Poll::Ready(cx.waker().clone())).await;
-        let mut source = BufReader::new(Source(&self.0.socket));
+        let mut source = BufReader::with_capacity(READ_SIZE, Source(&self.0.socket));
         while let Some(message) = read(&mut source).await? {
             self.hand_over(message, &own);
         }
@@ -222,17 +280,51 @@ impl Postman {
                 }
             }
             ToRunner::Look { .. } => self.1.nudge(),
-            other @ (ToRunner::Assign(_) | ToRunner::Go(_) | ToRunner::Gone { .. }) => {
-                news.unasked.put(other, own);
-            }
+            ToRunner::Assign(assignment) => news.assigned.put(*assignment, own),
+            ToRunner::Go(go) => news.say(go.of, Some(go), own),
+            ToRunner::Gone { of } => news.say(of, None, own),
+        }
+    }
+}
+
+impl News {
+    fn say(&mut self, of: i64, word: Option<Go>, own: &Waker) {
+        // What is meant for a task that is over has nobody to hear it.
+        if let Some(post) = self.words.get_mut(&of) {
+            post.put(word, own);
         }
     }
 }
 
 impl Shared {
-    /// Sends, or keeps for later what the socket has no room for. Never waits.
+    /// Sends, or keeps for later what the socket has no room for. Never waits. What is said while the tasks are worked on goes out when all
+    /// of them have had their turn: several may have something to say.
     fn send(&self, message: &ToDen) -> io::Result<()> {
-        self.outbox.send(&encode(message)?, |bytes| self.socket.try_write(bytes))
+        let message = encode(message)?;
+        if self.gathers.load(Ordering::Relaxed) {
+            self.outbox.keep(&message);
+            return Ok(());
+        }
+        self.outbox.send(&message, |bytes| self.socket.try_write(bytes))
+    }
+
+    /// The same at once, after what was kept.
+    fn send_now(&self, messages: impl Iterator<Item = ToDen>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            bytes.extend(encode(&message)?);
+        }
+        self.outbox.flush_now(|bytes| self.socket.try_write(bytes))?;
+        self.outbox.send(&bytes, |bytes| self.socket.try_write(bytes))
+    }
+
+    /// Sends what was kept. What there is no room for goes later.
+    fn send_gathered(&self) {
+        if !self.outbox.is_empty() {
+            // An error shows again when that is done.
+            let _broken = self.outbox.flush_now(|bytes| self.socket.try_write(bytes));
+            self.outbox.go_on();
+        }
     }
 }
 

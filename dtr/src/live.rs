@@ -176,7 +176,7 @@ mod tests {
         let task = bson::oid::ObjectId::new().into();
         let queue = QueueId(bson::oid::ObjectId::new());
         let run = Run { task, queue, node: NodeName::new("n"), attempt: 1, instance: None };
-        (Ledger::new(Arc::new(config), Lifecycle::default(), None), run)
+        (Ledger::new(Arc::new(config), Lifecycle::default(), None, crate::ledger::Connection::default()), run)
     }
 
     #[tokio::test]

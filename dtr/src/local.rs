@@ -26,7 +26,7 @@ use crate::boot_time::{Asked, boot_time};
 use crate::capture::{Capture, Captures};
 use crate::custody::Nudges;
 use crate::folder::{Folders, Lodging};
-use crate::ledger::Ledger;
+use crate::ledger::{Connection, Ledger};
 use crate::live::Tap;
 use crate::outcome::Outcome;
 use crate::relay;
@@ -97,7 +97,7 @@ pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<
     let Rehearsal { config, plugin, params, secure_params, timeout } = rehearsal;
     // One would have secure parameters in it.
     core_dumps::forbid()?;
-    let mut kit = Kit::new(&config).map_err(io::Error::other)?;
+    let (kit, mut batcher) = Kit::new(&config).map_err(io::Error::other)?;
     let setup = Setup {
         config: Arc::new(config),
         node: NodeName::of_this_host()?,
@@ -108,15 +108,20 @@ pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<
     let begun = begun(&plugin, &params, &setup.node)?;
     let folder = Lodging::new(begun.run.task, Folders::default());
     // Nothing is written to it: there is no database.
-    let ledger = Ledger::new(Arc::clone(&setup.config), setup.lifecycle.clone(), None);
-    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder };
+    let ledger = Ledger::new(Arc::clone(&setup.config), setup.lifecycle.clone(), None, Connection::default());
+    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder, is_alone: true };
 
     let (mut streams, captures) = Streams::new();
     let given = (secure_params, boot_time().saturating_add(LONGEST));
-    let followed = follow(&work, &mut kit, (given, captures, timeout), (&mut streams, &mut say));
-    let outcome = Box::pin(followed).await;
+    let followed = follow(&work, &kit, (given, captures, timeout), (&mut streams, &mut say));
+    let outcome = tokio::select! {
+        biased;
+        outcome = Box::pin(followed) => outcome,
+        never = batcher.drive(&setup.lifecycle) => match never {},
+    };
     streams.hand_on_the_rest(&outcome, &mut say).await?;
-    kit.warm.end().await;
+    kit.tools().await.warm.end().await;
+    batcher.end().await;
     Ok(Rehearsed {
         status: outcome.status.code(),
         result: outcome.result.map(json),
@@ -128,7 +133,7 @@ pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<
 /// Runs it, and hands on what it says meanwhile.
 async fn follow(
     work: &Work<'_>,
-    kit: &mut Kit,
+    kit: &Kit,
     (given, captures, timeout): ((Option<SecureParams>, Duration), Captures, Option<Duration>),
     (streams, say): (&mut Streams, &mut impl FnMut(Word)),
 ) -> Outcome {

@@ -59,6 +59,18 @@ impl Outbox {
         Ok(())
     }
 
+    /// Keeps `bytes` until [`Outbox::flush_now`].
+    pub fn keep(&self, bytes: &[u8]) {
+        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).add(bytes);
+    }
+
+    /// Has [`Outbox::flush`] see to what is still kept.
+    pub fn go_on(&self) {
+        if !self.is_empty() {
+            self.more.notify_one();
+        }
+    }
+
     /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner).left().is_empty()

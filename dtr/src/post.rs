@@ -37,6 +37,11 @@ impl<T> Post<T> {
         }
     }
 
+    /// A letter that is there.
+    pub fn take(&mut self) -> Option<T> {
+        self.letters.pop_front()
+    }
+
     /// The next letter; `None`: nothing more will come. Of several who wait only the last one is told.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         if let Some(letter) = self.letters.pop_front() {

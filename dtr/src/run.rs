@@ -13,7 +13,7 @@ use crate::custody;
 use crate::echo;
 use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
-use crate::ledger::Ledger;
+use crate::ledger::{Connection, Ledger};
 use crate::retry::{Patience, retry};
 use crate::setup::Setup;
 use crate::work::{Begun, Kit, Work};
@@ -26,11 +26,12 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     let id: TaskId = args.task.as_deref().unwrap_or_default().parse()?;
     let setup = Setup::new(&args)?;
     // First: a task is not begun whose plugin cannot be started as is configured.
-    let mut kit = Kit::new(&setup.config)?;
+    let (kit, mut batcher) = Kit::new(&setup.config)?;
+    let nudged = setup.nudges.heard();
     let folder = Lodging::new(id, Folders::default());
     // Before the task is started: others find its runner by it.
     folder.path()?;
-    let ledger = Ledger::new(setup.config.clone(), setup.lifecycle.clone(), None);
+    let ledger = Ledger::new(setup.config.clone(), setup.lifecycle.clone(), None, Connection::default());
     let store = ledger.store().await.map_err(Failure::Address)?;
     let asked = Asked::now();
     let claim = Start {
@@ -47,9 +48,14 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     };
     let begun = begin(&ledger, &claim, asked, (&setup, &kit)).await?;
     tracing::info!(task = %id, queue = %begun.task.queue, attempt = begun.run.attempt, "task started");
-    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder };
-    let (outcome, delivered) = Box::pin(work.carry_out(&mut kit)).await?;
-    kit.warm.end().await;
+    let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder, is_alone: true };
+    let (outcome, delivered) = tokio::select! {
+        biased;
+        done = Box::pin(work.carry_out(&kit, nudged)) => done?,
+        never = batcher.drive(&setup.lifecycle) => match never {},
+    };
+    kit.tools().await.warm.end().await;
+    batcher.end().await;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
     ledger.flush().await;
     if !args.quiet && !args.no_echo {
@@ -89,7 +95,7 @@ async fn begin(
 /// Whether this host has a plugin that is run whatever the database defines. If the configuration leaves it out, it is not.
 fn is_run_anyway(name: &PluginName, (setup, kit): (&Setup, &Kit)) -> bool {
     let listed = setup.config.plugins.as_ref();
-    kit.plugins.get(name).is_some() && listed.is_none_or(|listed| listed.allows(name.as_str()))
+    kit.plugins().get(name).is_some() && listed.is_none_or(|listed| listed.allows(name.as_str()))
 }
 
 /// The plugins that a task and its queue name.

@@ -1,30 +1,34 @@
-//! A warm runner: one task after the other, as its DEN assigns them.
+//! A warm runner: one task after the other, as its DEN assigns them, or several at a time whose plugin takes batches.
 //!
 //! The session ends with the link, or after the task during which the runner had to go on without it. See
 //! [`disbatch_core::link`] for what is said.
 
+use std::pin::pin;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 use disbatch_core::clock::{Clock, SystemClock};
-use disbatch_core::link::{Assignment, Go, ToRunner};
+use disbatch_core::link::{Assignment, Go};
 use disbatch_core::model::{Queue, Rules, Status, Task};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::task::{Start, Started};
 use disbatch_core::workers::{Worker, manifests};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use crate::args::Args;
 use crate::boot_time::Asked;
-use crate::custody;
+use crate::custody::{self, Nudged};
 use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
 use crate::inherited;
-use crate::ledger::Ledger;
-use crate::link::{Incoming, Link};
+use crate::ledger::{Connection, Ledger};
+use crate::link::{Incoming, Link, Word};
 use crate::setup::Setup;
+use crate::warm::Batcher;
 use crate::work::{Begun, Kit, Work, parts};
 
 /// Runs what is assigned over the link that is the descriptor `number`.
@@ -37,13 +41,14 @@ pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     let socket = inherited::adopt(number).map_err(Failure::Link)?;
     let (link, incoming, post) = Link::open(socket, setup.nudges.clone()).map_err(Failure::Link)?;
     std::env::set_current_dir("/").map_err(Failure::Setup)?;
-    let mut kit = Kit::new(&setup.config)?;
+    let (kit, batcher) = Kit::new(&setup.config)?;
     // Now, so that the first task need not wait for it.
-    kit.guards.renew().map_err(Failure::Setup)?;
-    let mut session = Session { setup, link, incoming, kit, folders: Folders::default() };
+    kit.tools().await.guards.renew().map_err(Failure::Setup)?;
+    let mut session = Session { setup, link, incoming, kit, batcher, folders: Folders::default() };
     post.beside(async {
         let ended = session.work().await;
-        session.kit.warm.end().await;
+        session.kit.tools().await.warm.end().await;
+        session.batcher.end().await;
         ended
     })
     .await
@@ -57,39 +62,51 @@ struct Session {
     link: Link,
     incoming: Incoming,
     kit: Kit,
+    batcher: Batcher,
     folders: Folders,
+}
+
+/// What tasks are carried out with.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    setup: &'a Setup,
+    link: &'a Link,
+    kit: &'a Kit,
+    connection: &'a Connection,
+}
+
+/// A task that was assigned, and what is heard of it.
+struct Taken {
+    assignment: Assignment,
+    /// That its DEN knows.
+    is_said: bool,
+    word: Word,
+    nudged: Nudged,
 }
 
 impl Session {
     async fn work(&mut self) -> Result<Ending, Failure> {
         let mut last = Ok(Ending::Stored);
         loop {
-            let message = tokio::select! {
+            let assignment = tokio::select! {
                 biased;
-                message = self.incoming.next() => message,
+                assignment = self.incoming.next() => assignment,
                 () = self.setup.lifecycle.draining(), if self.link.is_up() => {
                     // A task that was sent before the DEN could know is this runner's.
                     self.link.close();
                     continue;
                 }
-                () = self.kit.warm.idle(), if self.link.is_up() => continue,
+                () = self.kit.idle(), if self.link.is_up() => continue,
+                never = self.batcher.drive(&self.setup.lifecycle), if self.link.is_up() => match never {},
             };
-            let assignment = match message {
-                Some(ToRunner::Assign(assignment)) => assignment,
-                // What was meant for a task that is over.
-                Some(
-                    ToRunner::Go(_) | ToRunner::Gone { .. } | ToRunner::Answer { .. } | ToRunner::Look { .. },
-                ) => {
-                    continue;
-                }
-                None => return last,
+            let Some(assignment) = assignment else { return last };
+            last = match assignment.lane {
+                true => self.serve_lanes(assignment).await,
+                false => Box::pin(self.serve(assignment)).await,
             };
-            last = Box::pin(self.serve(*assignment)).await;
             match &last {
                 Ok(_) => {}
-                Err(failure @ (Failure::NotClaimed { .. } | Failure::TakenAway { .. })) => {
-                    tracing::warn!("{failure}");
-                }
+                Err(failure) if is_its_own(failure) => tracing::warn!("{failure}"),
                 Err(_) => return last,
             }
             if self.link.is_up() {
@@ -101,31 +118,105 @@ impl Session {
 
     /// One task.
     async fn serve(&mut self, assignment: Assignment) -> Result<Ending, Failure> {
-        let folder = Lodging::new(assignment.run.task, std::mem::take(&mut self.folders));
-        if parts::needs_folder(&assignment, &self.kit.plugins) {
+        let Self { setup, link, kit, batcher, folders, .. } = self;
+        let place = Place { setup, link, kit, connection: &Connection::default() };
+        let folder = Lodging::new(assignment.run.task, std::mem::take(folders));
+        if parts::needs_folder(&assignment, &kit.plugins()) {
             folder.path()?;
         }
-        let is_said = self.link.taken(assignment.number);
-        let (config, lifecycle) = (self.setup.config.clone(), self.setup.lifecycle.clone());
-        let ledger = Ledger::new(config, lifecycle, Some((self.link.clone(), assignment.number)));
-        let begun = self.begin(assignment, is_said, &ledger).await?;
+        let Some(taken) = place.take(vec![assignment]).pop() else { return Ok(Ending::Stored) };
+        let (ending, has_left) = tokio::select! {
+            biased;
+            done = Box::pin(place.carry_out(taken, &folder)) => done?,
+            never = batcher.drive(&setup.lifecycle) => match never {},
+        };
+        *folders = folder.end(has_left);
+        ending
+    }
+
+    /// Tasks in lanes of their own: the first, and what comes until none is left. The last failure of one that its DEN cannot handle is
+    /// that of all: then nothing more comes, and the others are carried out.
+    async fn serve_lanes(&mut self, first: Assignment) -> Result<Ending, Failure> {
+        let Self { setup, link, incoming, kit, batcher, .. } = self;
+        let place = Place { setup, link, kit, connection: &Connection::default() };
+        let mut lanes = FuturesUnordered::new();
+        let mut last = Ok(Ending::Stored);
+        let mut arrived = vec![first];
+        let mut drive = pin!(batcher.drive(&setup.lifecycle));
+        loop {
+            arrived.extend(std::iter::from_fn(|| incoming.try_next()));
+            let taken = place.take(std::mem::take(&mut arrived));
+            lanes.extend(taken.into_iter().map(|taken| Box::pin(place.lane(taken))));
+            tokio::select! {
+                biased;
+                ended = lanes.next() => match ended {
+                    None => return last,
+                    Some(Err(failure)) if !is_its_own(&failure) => {
+                        link.close();
+                        last = Err(failure);
+                    }
+                    Some(Err(failure)) => tracing::warn!("{failure}"),
+                    Some(Ok(_)) => {}
+                },
+                // If there are no more, the lanes come to their ends.
+                Some(assignment) = incoming.next() => arrived.push(assignment),
+                () = setup.lifecycle.draining(), if link.is_up() => link.close(),
+                never = drive.as_mut() => match never {},
+            }
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Says that these tasks have been taken.
+    fn take(self, these: Vec<Assignment>) -> Vec<Taken> {
+        if these.is_empty() {
+            return Vec::new();
+        }
+        // Before that is said, since the answer comes at any time then.
+        let words: Vec<Word> =
+            these.iter().map(|assignment| self.link.word_about(assignment.number)).collect();
+        let is_said = self.link.taken(these.iter().map(|assignment| assignment.number));
+        let nudged = self.setup.nudges.heard();
+        let taken = |(assignment, word)| Taken { assignment, is_said, word, nudged: nudged.clone() };
+        these.into_iter().zip(words).map(taken).collect()
+    }
+
+    /// A task among others. It has no folder unless it turns out to need one.
+    async fn lane(self, taken: Taken) -> Result<Ending, Failure> {
+        let folder = Lodging::new(taken.assignment.run.task, Folders::default());
+        self.carry_out(taken, &folder).await?.0
+    }
+
+    /// Carries out a task. Returns besides whether everybody has left its folder.
+    async fn carry_out(
+        self,
+        taken: Taken,
+        folder: &Lodging,
+    ) -> Result<(Result<Ending, Failure>, bool), Failure> {
+        let Taken { assignment, is_said, word, nudged } = taken;
+        let Self { setup, link, kit, connection } = self;
+        let is_alone = !assignment.lane;
+        let (config, lifecycle) = (setup.config.clone(), setup.lifecycle.clone());
+        let ledger =
+            Ledger::new(config, lifecycle, Some((link.clone(), assignment.number)), connection.clone());
+        let begun = self.begin(assignment, (is_said, word), &ledger).await?;
         tracing::debug!(
             task = %begun.run.task, queue = %begun.task.queue, attempt = begun.run.attempt, "task started"
         );
-        let work = Work { setup: &self.setup, ledger: &ledger, begun: &begun, folder: &folder };
-        let (outcome, delivered) = Box::pin(work.carry_out(&mut self.kit)).await?;
+        let work = Work { setup, ledger: &ledger, begun: &begun, folder, is_alone };
+        let (outcome, delivered) = Box::pin(work.carry_out(kit, nudged)).await?;
         tracing::debug!(task = %begun.run.task, status = %outcome.status, ?delivered, "task ended");
         ledger.flush().await;
-        self.folders = folder.end(outcome.has_left);
-        delivered.ending(&begun.run)
+        Ok((delivered.ending(&begun.run), outcome.has_left))
     }
 
     /// Waits until the task has been started, or starts it. One that was started for this runner is its own once it has said that it
     /// has taken it: otherwise the DEN gives it back when this process ends.
     async fn begin(
-        &mut self,
+        self,
         assignment: Assignment,
-        is_said: bool,
+        (is_said, word): (bool, Word),
         ledger: &Ledger,
     ) -> Result<Begun, Failure> {
         let lease = Duration::from_millis(u64::try_from(assignment.lease_ms).unwrap_or(0));
@@ -137,9 +228,9 @@ impl Session {
             }
             None => {}
         }
-        match timeout(lease / 3, self.word_about(assignment.number)).await {
-            Ok(Some(ToRunner::Go(go))) => started(assignment, go, lease),
-            Ok(Some(_)) => Err(not_claimed(&assignment)),
+        match timeout(lease / 3, word.said()).await {
+            Ok(Some(Some(go))) => started(assignment, go, lease),
+            Ok(Some(None)) => Err(not_claimed(&assignment)),
             Ok(None) | Err(_) => {
                 tracing::warn!(task = %assignment.run.task, "the DEN does not start the task, so its runner does");
                 self.link.close();
@@ -147,18 +238,11 @@ impl Session {
             }
         }
     }
+}
 
-    /// Whether the task of an assignment has been started. `None`: nobody says.
-    async fn word_about(&mut self, number: i64) -> Option<ToRunner> {
-        loop {
-            match self.incoming.next().await? {
-                ToRunner::Go(go) if go.of == number => return Some(ToRunner::Go(go)),
-                ToRunner::Gone { of } if of == number => return Some(ToRunner::Gone { of }),
-                // There is no other assignment before the end of this one.
-                _ => {}
-            }
-        }
-    }
+/// Whether that is about the task alone, and the runner goes on.
+fn is_its_own(failure: &Failure) -> bool {
+    matches!(failure, Failure::NotClaimed { .. } | Failure::TakenAway { .. })
 }
 
 fn not_claimed(assignment: &Assignment) -> Failure {

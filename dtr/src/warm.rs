@@ -1,8 +1,9 @@
 //! Warm plugins: one process that takes task after task. See the section "Warm plugins" of `docs/plugins.md`.
 //!
-//! A runner keeps at most one, also while other plugins do other tasks. What is the same for a plugin that is started for
+//! A runner keeps at most one, also while other plugins do other tasks, and one that takes batches ([`batch`]). What is the same for a plugin that is started for
 //! one task is shared with it: guard, captures, control channel, custody, and what is made of the end.
 
+mod batch;
 mod leash;
 mod line;
 mod meter;
@@ -19,7 +20,7 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::PluginName;
+use disbatch_core::model::{NodeName, PluginName};
 use disbatch_core::plugin::{Plugin, Warm};
 use disbatch_core::secrets::NamedSecrets;
 
@@ -28,14 +29,15 @@ use crate::capture::Captures;
 use crate::confine::Confinement;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
-use crate::guard::protocol::Spawn;
+use crate::guard::protocol::{Exit, Spawn};
 use crate::guard::{self, Guards, LEASE_IS_OVER};
 use crate::isolation::Isolation;
 use crate::plugin::{Ended, Job, NotBegun, abandoned_note};
 use crate::relay::Relay;
 use crate::storage::Ear;
-use crate::supervision::Supervision;
-use pipes::Intake;
+use crate::supervision::{Reason, Supervision};
+pub use batch::{Batcher, Batches};
+use pipes::{Intake, Said};
 use process::{Bounds, Fate, Process, Say};
 
 /// So many processes are started for one task, if they end before they have begun with it.
@@ -51,8 +53,12 @@ const BELIEVED_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Keeper {
     kept: Option<Kept>,
-    seen: Option<Seen>,
+    marks: Marks,
 }
+
+/// What tells whether a program was changed, as it was seen last.
+#[derive(Debug, Default)]
+struct Marks(Option<Seen>);
 
 /// A program as it was at some time.
 #[derive(Debug)]
@@ -60,6 +66,21 @@ struct Seen {
     program: PathBuf,
     mark: Option<Mark>,
     at: Instant,
+}
+
+impl Marks {
+    /// That of a program.
+    fn of(&mut self, program: &Path) -> Option<Mark> {
+        let believed =
+            self.0.as_ref().filter(|seen| seen.program == program && seen.at.elapsed() < BELIEVED_FOR);
+        match believed {
+            Some(seen) => seen.mark,
+            None => {
+                let seen = Seen { program: program.to_owned(), mark: mark(program), at: Instant::now() };
+                self.0.insert(seen).mark
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -107,10 +128,10 @@ impl Keeper {
             guards.isolation().hand_over(folder)?;
         }
         let line = line::of(&job)?;
-        let control = Control::of(job.task.id);
-        let ear = Ear::default();
-        let mut intake = Intake { line: &line, sent: 0, captures: &mut *captures, ear, control, relay };
-        let key = Key::of(plugin, limits, (&job, guards.isolation()), self.mark(&plugin.program));
+        let (ear, control) = (Ear::default(), Control::of(job.task.id));
+        let said = Said { captures, ear, control, relay };
+        let mut intake = Intake { line: &line, sent: 0, said };
+        let key = Key::of(plugin, limits, (&job, guards.isolation()), self.marks.of(&plugin.program));
         let (mut starts, mut until) = (0, job.until);
         loop {
             let mut kept = match self.fit_for(&key).await {
@@ -118,7 +139,7 @@ impl Keeper {
                 None => {
                     starts += 1;
                     let say = Say { supervision: &mut *supervision, lifecycle };
-                    let process = Box::pin(start(&key, (&job, &mut until), guards, say)).await?;
+                    let process = Box::pin(start(&key, (&job.run.node, &mut until), guards, say)).await?;
                     Kept { process, key: key.clone() }
                 }
             };
@@ -127,30 +148,20 @@ impl Keeper {
                 Fate::Done { code, took, usage } => {
                     self.kept = Some(kept);
                     let exit = ExitStatus::from_raw(i32::from(code) << 8);
-                    return Ok(intake.ended(exit, ExitFacts::of_task(exit, took, (usage.cpu, usage.memory))));
+                    let facts = ExitFacts::of_task(exit, took, (usage.cpu, usage.memory));
+                    return Ok(intake.said.ended(exit, facts));
                 }
                 Fate::NotBegun if starts < MOST_STARTS => {
                     tracing::debug!(task = %job.task.id, "the warm plugin had ended before the task began");
                     intake.sent = 0;
-                    intake.control = Control::of(job.task.id);
+                    intake.said.control = Control::of(job.task.id);
                 }
                 Fate::NotBegun => return Err(io::Error::other("it ends before it takes a task").into()),
                 Fate::Ended { exit, reason, guarded, abandoned } => {
                     if abandoned {
-                        intake.captures.stderr.note(&abandoned_note());
+                        intake.said.captures.stderr.note(&abandoned_note());
                     }
-                    let facts = ExitFacts::of(&exit, reason);
-                    let mut notes: Vec<String> = facts::notes(&exit, guarded).collect();
-                    let mut exit = exit.exit_status();
-                    if exit.code().is_some() && facts.reason.is_none() && intake.control.done.is_none() {
-                        notes.push(
-                            "disbatch: the plugin ended without saying that the task is done\n".to_owned(),
-                        );
-                        exit = if exit.success() { ExitStatus::from_raw(NOT_DONE << 8) } else { exit };
-                    }
-                    let ended = intake.ended(exit, facts);
-                    notes.iter().for_each(|note| captures.stderr.note(note));
-                    return Ok(ended);
+                    return Ok(intake.said.ended_with_process(&exit, reason, guarded));
                 }
             }
         }
@@ -178,19 +189,6 @@ impl Keeper {
         }
     }
 
-    /// What tells whether a program was changed.
-    fn mark(&mut self, program: &Path) -> Option<Mark> {
-        let believed =
-            self.seen.as_ref().filter(|seen| seen.program == program && seen.at.elapsed() < BELIEVED_FOR);
-        match believed {
-            Some(seen) => seen.mark,
-            None => {
-                let seen = Seen { program: program.to_owned(), mark: mark(program), at: Instant::now() };
-                self.seen.insert(seen).mark
-            }
-        }
-    }
-
     /// The process that is there, if it is the right one and can be used. Any other one is ended.
     async fn fit_for(&mut self, key: &Key) -> Option<Kept> {
         let kept = self.kept.take()?;
@@ -202,18 +200,18 @@ impl Keeper {
     }
 }
 
-/// Starts the process for a task, which may last `until`: renewals that come meanwhile put that off.
+/// Starts the process for a task of a node, which may last `until`: renewals that come meanwhile put that off.
 async fn start(
     key: &Key,
-    (job, until): (&Job<'_>, &mut Duration),
+    (node, until): (&NodeName, &mut Duration),
     guards: &mut Guards,
     say: Say<'_>,
 ) -> Result<Process, NotBegun> {
     guards.be_ready(*until).await?;
     let mut environment = guards.isolation().environment_with(&key.secrets);
     environment.add("DISBATCH_WARM", "1");
-    environment.add("DISBATCH_PLUGIN", job.name.as_str());
-    environment.add("DISBATCH_NODE", job.run.node.as_str());
+    environment.add("DISBATCH_PLUGIN", key.name.as_str());
+    environment.add("DISBATCH_NODE", node.as_str());
     environment.add("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string());
     environment.add(guard::RUNNER_VARIABLE, std::process::id().to_string());
     let cpu_seconds = key.confinement.as_ref().and_then(|confinement| confinement.limits.cpu_seconds);
@@ -231,13 +229,32 @@ async fn start(
     Process::begin(guarded, bounds, until, say).await
 }
 
-impl Intake<'_> {
+impl Said<'_> {
+    /// It has ended with its process, as the runner wanted it for this `reason`, if it did.
+    fn ended_with_process(mut self, exit: &Exit, reason: Option<Reason>, guarded: bool) -> Ended {
+        let facts = ExitFacts::of(exit, reason);
+        let mut notes: Vec<String> = facts::notes(exit, guarded).collect();
+        let mut exit = exit.exit_status();
+        if exit.code().is_some() && facts.reason.is_none() && self.control.done.is_none() {
+            notes.push("disbatch: the plugin ended without saying that the task is done\n".to_owned());
+            exit = if exit.success() { ExitStatus::from_raw(NOT_DONE << 8) } else { exit };
+        }
+        self.note_complaints();
+        notes.iter().for_each(|note| self.captures.stderr.note(note));
+        Ended { exit, facts, control: self.control }
+    }
+
     fn ended(mut self, exit: ExitStatus, facts: ExitFacts) -> Ended {
+        self.note_complaints();
+        Ended { exit, facts, control: self.control }
+    }
+
+    /// Nothing more comes.
+    fn note_complaints(&mut self) {
         self.ear.finish(self.relay);
         for note in self.control.notes().chain(self.ear.notes()) {
             self.captures.stderr.note(&note);
         }
-        Ended { exit, facts, control: self.control }
     }
 }
 

@@ -6,6 +6,7 @@ pub mod parts;
 mod perform;
 
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use disbatch_core::config::{Config, ConfigError};
@@ -14,9 +15,10 @@ use disbatch_core::plugin::{Engine, Manifest};
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
+use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 
 use crate::boot_time::{Asked, boot_time};
-use crate::custody::{Charge, Custody};
+use crate::custody::{Charge, Custody, Nudged};
 use crate::deliver::{Delivered, deliver};
 use crate::early::Early;
 use crate::files;
@@ -31,8 +33,8 @@ use crate::retry::{Patience, retry};
 use crate::setup::Setup;
 use crate::steps;
 use crate::supervision::{self, Supervision};
-use crate::warm::Keeper;
-use parts::Refused;
+use crate::warm::{Batcher, Batches, Keeper};
+use parts::{Part, Refused};
 
 /// A task that lasts longer is shown to others in any case.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
@@ -58,11 +60,20 @@ pub struct Begun {
     pub lease: Duration,
 }
 
-/// What a runner keeps from task to task.
+/// What a runner keeps from task to task. Tasks that it has at the same time share it.
 #[derive(Debug)]
 pub struct Kit {
-    /// The plugins of this host.
-    pub plugins: Installed,
+    plugins: Mutex<Installed>,
+    /// What plugins are kept from.
+    isolation: Arc<Isolation>,
+    tools: Arc<AsyncMutex<Tools>>,
+    /// Where tasks go whose plugin takes batches.
+    batches: Batches,
+}
+
+/// What one task has at a time.
+#[derive(Debug)]
+pub struct Tools {
     /// The process that plugins are started by.
     pub guards: Guards,
     /// The process of a warm plugin.
@@ -70,13 +81,37 @@ pub struct Kit {
 }
 
 impl Kit {
-    /// Nothing but the plugins that there are, and what they are kept from.
+    /// Nothing but the plugins that there are, and what they are kept from; and what gives tasks to those that take batches.
     ///
     /// # Errors
     /// They cannot be kept from it as the configuration wants.
-    pub fn new(config: &Config) -> Result<Self, ConfigError> {
-        let guards = Guards::new(Isolation::prepare(config)?);
-        Ok(Self { plugins: Installed::discover(config), guards, warm: Keeper::default() })
+    pub fn new(config: &Config) -> Result<(Self, Batcher), ConfigError> {
+        let isolation = Arc::new(Isolation::prepare(config)?);
+        let guards = Guards::new(Arc::clone(&isolation));
+        let tools = Arc::new(AsyncMutex::new(Tools { guards, warm: Keeper::default() }));
+        let (batches, batcher) = Batcher::new(Arc::clone(&tools));
+        let plugins = Mutex::new(Installed::discover(config));
+        Ok((Self { plugins, isolation, tools, batches }, batcher))
+    }
+
+    /// The plugins of this host.
+    pub fn plugins(&self) -> MutexGuard<'_, Installed> {
+        self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a task needs of them. They are looked at for this only: what the task takes does not keep others from them.
+    fn parts_of(&self, begun: &Begun, config: &Config) -> Result<Vec<Part>, Refused> {
+        parts::find(begun, config, &mut self.plugins())
+    }
+
+    /// What one task has at a time, when nobody else has it.
+    pub async fn tools(&self) -> AsyncMutexGuard<'_, Tools> {
+        self.tools.lock().await
+    }
+
+    /// Looks after the process of a warm plugin while there is no task. Never returns, and loses nothing when dropped.
+    pub async fn idle(&self) {
+        self.tools().await.warm.idle().await;
     }
 }
 
@@ -91,6 +126,8 @@ pub struct Work<'a> {
     pub begun: &'a Begun,
     /// Its private folder.
     pub folder: &'a Lodging,
+    /// Whether the runner has no other task meanwhile.
+    pub is_alone: bool,
 }
 
 impl Work<'_> {
@@ -98,14 +135,14 @@ impl Work<'_> {
     ///
     /// # Errors
     /// The database refuses the end of the task, or the process is told to end while the database is away.
-    pub async fn carry_out(&self, kit: &mut Kit) -> Result<(Outcome, Delivered), StoreError> {
+    pub async fn carry_out(&self, kit: &Kit, nudged: Nudged) -> Result<(Outcome, Delivered), StoreError> {
         let Begun { task, queue, run, asked, until_deadline, lease, .. } = self.begun;
         let rules = Rules::of(task, queue.as_ref().ok().and_then(Option::as_ref));
         let (supervisor, supervision) = supervision::channel();
         let charge =
             Charge { run: run.clone(), rules, lease: *lease, asked: *asked, until_deadline: *until_deadline };
         let (custody, live) = (Custody::default(), Live::new(self.ledger, run));
-        let keep = custody.keep(self.ledger, charge, supervisor, &self.setup.nudges);
+        let keep = custody.keep(self.ledger, charge, supervisor, nudged);
         // Now the output is in its place, or whoever has taken the task away has kept what was written.
         let work = live.beside(self.carry_through(kit, (&rules, supervision), (&custody, &live)));
         tokio::select! {
@@ -119,7 +156,7 @@ impl Work<'_> {
     /// The same while the task is kept, and its output shown.
     async fn carry_through(
         &self,
-        kit: &mut Kit,
+        kit: &Kit,
         (rules, supervision): (&Rules, Supervision),
         (custody, live): (&Custody, &Live<'_>),
     ) -> Result<(Outcome, Delivered), StoreError> {
@@ -128,12 +165,11 @@ impl Work<'_> {
         let mut asks_service = false;
         let outcome = match outcome::needless(task, *until_deadline) {
             Some(outcome) => outcome,
-            None => match parts::find(self.begun, &self.setup.config, &mut kit.plugins) {
+            None => match kit.parts_of(self.begun, &self.setup.config) {
                 Ok(parts) => {
                     asks_service = parts.iter().any(|part| part.plugin.manifest.engine == Engine::Http);
                     let until = self.plugin_until().await?;
-                    let tools = (&mut kit.guards, &mut kit.warm);
-                    self.perform(&parts, tools, supervision, (live, &early, until)).await
+                    self.perform(&parts, kit, supervision, (live, &early, until)).await
                 }
                 Err(refused) => {
                     Box::pin(self.note_refused_step(&refused)).await;
@@ -162,7 +198,8 @@ impl Work<'_> {
     /// Sees to it that others find out what the runner works on, by the folder that it is in: a later DEN, to which there is no
     /// link. What is over in a moment need not be found, so for a task that needs no folder none is made before.
     async fn show(&self) -> Infallible {
-        if !self.folder.is_made() {
+        // A runner can be in one folder only. One that has several tasks is found by its number, which these have.
+        if self.is_alone && !self.folder.is_made() {
             tokio::select! {
                 () = tokio::time::sleep(SHOWN_AFTER) => {}
                 () = self.ledger.unlinked() => {}

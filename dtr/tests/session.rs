@@ -237,6 +237,7 @@ fn assignment(plugin: &str, lease: Duration, number: i64) -> Assignment {
         schedule: None,
         schedule_problem: None,
         workers: Vec::new(),
+        lane: false,
     }
 }
 

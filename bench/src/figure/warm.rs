@@ -51,7 +51,9 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
                 Entrant::Peer(peer) => {
                     peer_drain(turn, NAME, peer, (tasks / 5, width)).await.into_iter().collect()
                 }
-                Entrant::Ours | Entrant::Shell | Entrant::Floor => ours(turn, tasks, width).await?,
+                Entrant::Ours | Entrant::Shell | Entrant::Floor => {
+                    ours(turn, (NAME, WARM), (tasks, width)).await?
+                }
             };
             turn.end(&new);
             samples.extend(new);
@@ -60,12 +62,17 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-async fn ours(turn: Turn<'_>, tasks: u32, width: u32) -> anyhow::Result<Vec<Sample>> {
-    let node = turn.world.node(NAME).await?;
-    let plan = Plan { plugin: WARM, params: doc! { "noreport": true }, tasks, width };
+/// A drain of so many tasks by a plugin, so many at once, with what it costs.
+pub async fn ours(
+    turn: Turn<'_>,
+    (figure, plugin): (&'static str, &'static str),
+    (tasks, width): (u32, u32),
+) -> anyhow::Result<Vec<Sample>> {
+    let node = turn.world.node(figure).await?;
+    let plan = Plan { plugin, params: doc! { "noreport": true }, tasks, width };
     let drained = node.finish(async |node| drain(node, &plan, turn.progress).await).await?;
-    let speed = rate(tasks, drained.seconds).map(|speed| Entrant::Ours.series(NAME, width).sample(speed));
-    Ok(speed.into_iter().chain(cost::samples(NAME, (tasks, width), drained.cpu)).collect())
+    let speed = rate(tasks, drained.seconds).map(|speed| Entrant::Ours.series(figure, width).sample(speed));
+    Ok(speed.into_iter().chain(cost::samples(figure, (tasks, width), drained.cpu)).collect())
 }
 
 fn goal(entrant: Entrant) -> Option<Goal> {

@@ -22,6 +22,9 @@ pub const SLEEPS: &str = "Bench::Sleeps";
 /// The demo plugin, one process for many tasks.
 pub const WARM: &str = "Bench::Warm";
 
+/// The same, which is given many tasks at a time.
+pub const BATCH: &str = "Bench::Batch";
+
 /// Writes the text of [`text_file`].
 pub const WRITES: &str = "Bench::Writes";
 
@@ -83,6 +86,10 @@ pub fn write(folder: &Path, programs: &Programs) -> anyhow::Result<()> {
         json!({ "name": SLEEPS, "command": ["/bin/sleep", "3600"] }),
         json!({ "name": WRITES, "command": ["/bin/cat", text] }),
         json!({ "name": WARM, "command": ["disbatch-plugin-demo"], "warm": { "folder": false } }),
+        json!({
+            "name": BATCH, "command": ["disbatch-plugin-demo"],
+            "warm": { "tasks": 1_000_000, "batch": { "max": 64, "wait_ms": 2 } },
+        }),
     ];
     for (number, manifest) in manifests.iter().enumerate() {
         let plugin = own_folder(folder).join(number.to_string());
@@ -159,7 +166,7 @@ mod tests {
             }
         }
         names.sort();
-        let mut expected = [TRUE, STARTS, SLEEPS, WARM, WRITES, PERL, PROGRAM, CONTAINER, HTTP];
+        let mut expected = [TRUE, STARTS, SLEEPS, WARM, BATCH, WRITES, PERL, PROGRAM, CONTAINER, HTTP];
         expected.sort_unstable();
         assert_eq!(names, expected);
         let mode = fs::metadata(program_file(folder.path())).unwrap().permissions().mode();

@@ -119,6 +119,7 @@ mod tests {
                 schedule: Some(schedule()),
                 schedule_problem: None,
                 workers: vec![rawdoc! { "_id": "W", "engine": "http" }],
+                lane: true,
             };
             write(&mut near, &ToRunner::Assign(Box::new(assignment))).await.unwrap();
             write(&mut near, &ToDen::Ask { id: 7, of: 1, ask: Ask::Finish(Box::new(finish())) })

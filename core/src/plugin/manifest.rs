@@ -14,7 +14,7 @@ pub use sections::{
     CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull,
 };
 pub use template::Template;
-pub use warm::Warm;
+pub use warm::{Batch, Warm};
 
 use super::Engine;
 use crate::config::{Limits, relaxed};

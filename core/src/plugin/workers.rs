@@ -1,6 +1,6 @@
 //! Plugins that the database defines, beside those of the host itself.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::{Manifest, Plugins, Problem, SHIPPED};
 use crate::model::PluginName;
@@ -39,7 +39,7 @@ impl Plugins {
             match self.lent(manifest).and_then(|()| self.resolve(manifest.clone(), None)) {
                 Ok((plugin, None)) => {
                     self.of_workers.insert(name.clone());
-                    self.by_name.insert(name.clone(), plugin);
+                    self.by_name.insert(name.clone(), Arc::new(plugin));
                 }
                 Ok((_, Some(problem))) | Err(problem) => self.problems.push(problem),
             }

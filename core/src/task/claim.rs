@@ -249,7 +249,7 @@ impl Store {
         (except, ready): (&[TaskId], &[u32]),
         why: &str,
     ) -> Result<u64, StoreError> {
-        let untold = self.give_back_untold((node, instance), ready, why).await?;
+        let untold = self.give_back_untold((node, instance), (except, ready), why).await?;
         let mut filter = doc! { "node": node, "status": Status::Claimed };
         if !except.is_empty() {
             filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
@@ -262,7 +262,7 @@ impl Store {
     async fn give_back_untold(
         &self,
         (node, instance): (&NodeName, &str),
-        ready: &[u32],
+        (except, ready): (&[TaskId], &[u32]),
         why: &str,
     ) -> Result<u64, StoreError> {
         if ready.is_empty() {
@@ -278,6 +278,9 @@ impl Store {
         let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
         let mut given = 0;
         for task in found {
+            if task.get_object_id("_id").is_ok_and(|id| except.contains(&TaskId(id))) {
+                continue;
+            }
             given += self.move_all(task, &given_back(self, why), Status::Queued).await?;
         }
         Ok(given)

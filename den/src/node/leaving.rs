@@ -57,7 +57,7 @@ impl Node {
         self.untold.append(&mut self.refused);
         self.give_back_untold().await?;
         let of = (&self.name, self.instance.as_str());
-        self.store.unclaim_all(of, (&[], &self.launcher.ready()), "its DEN ended").await
+        self.store.unclaim_all(of, (&[], &self.launcher.unburdened(false)), "its DEN ended").await
     }
 
     /// Looks after the node until none of its tasks runs any more.

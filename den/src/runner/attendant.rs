@@ -1,5 +1,9 @@
-//! The attendant of a runner.
+//! The attendant of a runner: what it has, and what is said about that.
+//!
+//! Mostly a runner has one task; one whose plugin takes batches has several, each in a lane of its own. Lanes know nothing of each
+//! other. What is to be said when a few letters have been dealt with goes out in one piece, and counts as said when it has gone.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream as StdStream;
@@ -29,9 +33,11 @@ use crate::scribe::Outcome;
 /// A runner that does not take what it is sent for so long is stopped, or hangs.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 
+/// So many letters are dealt with before the runner is told what follows from them.
+const TOGETHER: usize = 256;
+
 /// A task that the runner has.
-struct Current {
-    number: i64,
+struct Lane {
     work: Work,
     start: Start,
     /// When the runner is given up unless it has taken the task.
@@ -42,18 +48,47 @@ struct Current {
     result: Option<Report>,
 }
 
+/// What becomes of the assignment with this number when a message has been sent, or has not.
+enum Then {
+    /// The runner has it if this was sent.
+    Assigned(i64),
+    /// It is over, and the runner free for another one, if this was sent.
+    Free(i64),
+    /// It is over if this was sent. Its place is taken already.
+    Over(i64),
+}
+
+/// What is to be sent.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    /// Where in the bytes a message ends that something follows from.
+    then: Vec<(usize, Then)>,
+}
+
+impl Outgoing {
+    fn add(&mut self, message: &[u8], then: Option<Then>) {
+        self.bytes.extend_from_slice(message);
+        self.then.extend(then.map(|then| (self.bytes.len(), then)));
+    }
+}
+
 pub(super) struct Attendant {
     process: ProcessId,
     /// What the node sees of what it works on.
     hold: Hold,
     services: Services,
-    /// `None` once the link is given up.
+    /// `None` once the link is closed.
     target: Option<OwnedWriteHalf>,
+    /// The link is closed when what is to be sent has gone.
+    is_given_up: bool,
+    outgoing: Outgoing,
     /// The same socket, to end the reading.
     socket: StdStream,
     replies: mpsc::WeakUnboundedSender<Mail>,
     assignments: i64,
-    current: Option<Current>,
+    /// What it has, by the numbers of the assignments.
+    lanes: BTreeMap<i64, Lane>,
     /// Whether it has ever taken a task.
     proven: bool,
     /// How much of what the runner asked for, and of what is done for it, has not come to its end.
@@ -74,10 +109,12 @@ impl Attendant {
             hold,
             services,
             target: Some(target),
+            is_given_up: false,
+            outgoing: Outgoing::default(),
             socket,
             replies,
             assignments: 0,
-            current: None,
+            lanes: BTreeMap::new(),
             proven: false,
             pending: 0,
             listening: true,
@@ -94,9 +131,9 @@ impl Attendant {
             {
                 break status;
             }
-            // One whose link is gone begins its task by itself.
-            let current = self.current.as_ref().filter(|_| self.listening);
-            let mail = match current.and_then(|current| current.taken_until) {
+            // One whose link is gone begins its tasks by itself.
+            let until = self.lanes.values().filter_map(|lane| lane.taken_until).min();
+            let mail = match until.filter(|_| self.listening) {
                 None => mailbox.recv().await,
                 Some(until) => match timeout_at(until, mailbox.recv()).await {
                     Ok(mail) => mail,
@@ -108,51 +145,60 @@ impl Attendant {
             };
             // There is a sender as long as the process lives.
             let Some(mail) = mail else { return };
-            self.deal_with(mail).await;
+            self.deal_with(mail);
+            for _ in 1..TOGETHER {
+                let Ok(mail) = mailbox.try_recv() else { break };
+                self.deal_with(mail);
+            }
+            self.send().await;
         };
-        let begun = self.current.as_ref().is_some_and(|current| current.taken_until.is_none());
-        let (claim, result) = self.current.take().map(|current| (current.work.claim, current.result)).unzip();
         // What was assigned at the last moment has not left this process.
         mailbox.close();
         while let Ok(mail) = mailbox.try_recv() {
             if let Mail::Assign(work) = mail {
-                self.tell_node(Event::Refused { serial: self.process.serial, claim: work.claim });
+                self.refused(work.claim);
             }
         }
-        let exit = Exit {
-            claim,
-            begun,
-            result: result.flatten(),
-            process: self.process,
-            status,
-            proven: self.proven,
-        };
-        self.tell_node(Event::Exit(Box::new(exit)));
+        self.tell_of_end(&status.map_err(|error| error.to_string()));
     }
 
-    async fn deal_with(&mut self, mail: Mail) {
+    /// Tells the node how the process has ended: for each task that it had, or once if it had none.
+    fn tell_of_end(&mut self, status: &Result<ExitStatus, String>) {
+        let (process, proven) = (self.process, self.proven);
+        let exit =
+            |claim, begun, result| Exit { claim, begun, result, process, status: status.clone(), proven };
+        let lanes = std::mem::take(&mut self.lanes);
+        if lanes.is_empty() {
+            self.tell_node(Event::Exit(Box::new(exit(None, false, None))));
+        }
+        for lane in lanes.into_values() {
+            let exit = exit(Some(lane.work.claim), lane.taken_until.is_none(), lane.result);
+            self.tell_node(Event::Exit(Box::new(exit)));
+        }
+    }
+
+    fn deal_with(&mut self, mail: Mail) {
         match mail {
-            Mail::Assign(work) => self.assign(*work).await,
-            Mail::Look => {
-                if let Some(of) = self.current.as_ref().map(|current| current.number) {
-                    self.tell(&ToRunner::Look { of }).await;
+            Mail::Assign(work) => self.assign(*work),
+            Mail::Look(task) => {
+                let has_it = |lane: &Lane| lane.work.claim.task == task;
+                if let Some((of, _)) = self.lanes.iter().find(|(_, lane)| has_it(lane)) {
+                    self.tell(&ToRunner::Look { of: *of }, None);
                 }
             }
-            Mail::Close => self.target = None,
+            Mail::Close => self.is_given_up = true,
             Mail::Said(ToDen::Taken { of }) => self.begin(of),
             Mail::Said(ToDen::Ask { id, of, ask: Ask::LetGo }) => {
-                if self.tell(&ToRunner::Answer { id, answer: Answer::Done }).await {
-                    self.free(of);
-                }
+                self.tell(&ToRunner::Answer { id, answer: Answer::Done }, Some(Then::Free(of)));
             }
             Mail::Said(ToDen::Ask { id, of, ask }) => self.take_up(id, of, ask),
             Mail::LinkEnded => {
                 self.listening = false;
-                self.target = None;
+                self.is_given_up = true;
             }
-            Mail::StartWritten(of, outcome) => self.go(of, outcome).await,
-            Mail::Answered { id, of, answer } => self.answer(id, of, answer).await,
-            Mail::Ended { id, of, end, next, start } => self.go_on(id, of, (end, start), next).await,
+            Mail::StartWritten(of, outcome) => self.go(of, outcome),
+            Mail::Answered { id, of, answer } => self.answer(id, of, answer),
+            Mail::Ended { id, of, end, next, start } => self.go_on(id, of, (end, start), next),
             Mail::Exited(status) => {
                 self.exited = Some(status);
                 // What it had sent is still read; then comes the end, whoever else has got hold of the link.
@@ -161,8 +207,8 @@ impl Attendant {
         }
     }
 
-    /// Sends the runner its task. One that has not been started yet is when the runner has taken it.
-    async fn assign(&mut self, work: Work) {
+    /// Sends the runner a task. One that has not been started yet is when the runner has taken it.
+    fn assign(&mut self, work: Work) {
         self.assignments += 1;
         let claim = &work.claim;
         let start = Start {
@@ -180,83 +226,77 @@ impl Attendant {
         let taken_until = Some(Instant::now() + work.lease / 2);
         let number = self.assignments;
         let go = claim.is_started.then(|| go(number, work.asked, &work));
-        let current = Current { number, start, work, taken_until, is_overdue: false, result: None };
         let assignment = Assignment {
-            number: current.number,
-            run: run_of(&current.work.claim),
-            task: current.work.claim.document.clone(),
-            queue: current.work.queue.clone(),
-            at: current.start.at,
-            lease_ms: millis(current.work.lease),
+            number,
+            run: run_of(claim),
+            task: claim.document.clone(),
+            queue: work.queue.clone(),
+            at: start.at,
+            lease_ms: millis(work.lease),
             go,
-            schedule: current.work.schedule.as_ref().ok().cloned().flatten(),
-            schedule_problem: current.work.schedule.as_ref().err().cloned(),
-            workers: current.work.workers.clone(),
+            schedule: work.schedule.as_ref().ok().cloned().flatten(),
+            schedule_problem: work.schedule.as_ref().err().cloned(),
+            workers: work.workers.clone(),
+            lane: work.lanes.is_some(),
         };
         let message = match link::encode(&ToRunner::Assign(Box::new(assignment))) {
             Ok(message) => message,
             // The runner is as free as before.
-            Err(error) => return self.refuse(current.work.claim, &error),
+            Err(error) => return self.refuse(work.claim, &error),
         };
-        self.current = Some(current);
-        if !self.send(&message).await
-            && let Some(current) = self.current.take()
-        {
-            // Not all of it was sent, so the runner has not got it.
-            self.tell_node(Event::Refused { serial: self.process.serial, claim: current.work.claim });
+        if self.is_given_up {
+            return self.refused(work.claim);
         }
+        self.lanes.insert(number, Lane { start, work, taken_until, is_overdue: false, result: None });
+        self.outgoing.add(&message, Some(Then::Assigned(number)));
+    }
+
+    /// The runner is on its way out, and has not got this task.
+    fn refused(&self, claim: Claim) {
+        self.tell_node(Event::Refused { serial: self.process.serial, claim });
     }
 
     /// No runner can be given this task.
     fn refuse(&mut self, claim: Claim, error: &io::Error) {
         let (store, events, serial) =
             (self.services.store.clone(), self.services.events.clone(), self.process.serial);
+        let task = claim.task;
         let error = StoreError::unfit(&format!("it cannot be given to a runner: {error}"));
         tokio::spawn(async move {
             if let Err(error) = store.end_claim_unfit(&claim, error).await {
                 // Its lease runs out.
                 tracing::warn!(task = %claim.task, %error, "cannot end a task that no runner can be given");
             }
-            let _ending = events.send(Event::Free { serial });
+            let _ending = events.send(Event::Free { serial, task });
         });
     }
 
     /// The runner has made ready: its task is started, unless it has been.
     fn begin(&mut self, of: i64) {
         self.proven = true;
-        if let Some(current) = self.current.as_mut().filter(|current| current.number == of)
-            && current.work.claim.is_started
-        {
+        let is_listened_to = !self.is_given_up && self.exited.is_none();
+        let Some(lane) = self.lanes.get_mut(&of) else { return };
+        if lane.work.claim.is_started {
             // Whatever has become of the runner, it may have begun.
-            current.taken_until = None;
-            return;
-        }
-        if self.target.is_none() || self.exited.is_some() {
-            // It has been given up, or has left: what it has taken is given back.
-            return;
-        }
-        let Some(current) = self.current.as_mut().filter(|current| current.number == of) else { return };
-        if current.taken_until.take().is_some() {
-            let start = current.start.clone();
+            lane.taken_until = None;
+        } else if is_listened_to && lane.taken_until.take().is_some() {
+            let start = lane.start.clone();
             self.write(RunWrite::Start(start), move |outcome| Mail::StartWritten(of, outcome));
         }
+        // Else it has been given up, or has left: what it has taken is given back.
     }
 
     /// The task has been started, or was not there any more. If that is not known, the runner finds out by itself.
-    async fn go(&mut self, of: i64, outcome: Outcome) {
+    fn go(&mut self, of: i64, outcome: Outcome) {
         self.pending -= 1;
-        let Some(current) = self.current.as_ref().filter(|current| current.number == of) else { return };
+        let Some(lane) = self.lanes.get(&of) else { return };
         match outcome.written {
             Ok(Written::Started) => {
-                let go = go(of, outcome.asked, &current.work);
-                self.tell(&ToRunner::Go(go)).await;
+                let go = go(of, outcome.asked, &lane.work);
+                self.tell(&ToRunner::Go(go), None);
             }
-            Ok(_) => {
-                if self.tell(&ToRunner::Gone { of }).await {
-                    self.free(of);
-                }
-            }
-            Err(_) => self.target = None,
+            Ok(_) => self.tell(&ToRunner::Gone { of }, Some(Then::Free(of))),
+            Err(_) => self.is_given_up = true,
         }
     }
 
@@ -265,12 +305,12 @@ impl Attendant {
             let store = self.services.store.clone();
             return self.alone(id, of, async move { remove_live(&store, task, attempt).await });
         }
-        let Some(current) = self.current.as_mut().filter(|current| current.number == of) else {
+        let Some(lane) = self.lanes.get_mut(&of) else {
             return self.alone(id, of, async move { outdated(&ask) });
         };
-        let run = run_of(&current.work.claim);
-        let lease = current.work.lease;
-        current.result = Report::of(&ask).or(current.result.take());
+        let run = run_of(&lane.work.claim);
+        let lease = lane.work.lease;
+        lane.result = Report::of(&ask).or(lane.result.take());
         let answered = move |answer| Mail::Answered { id, of, answer };
         match ask {
             Ask::Renew => {
@@ -292,7 +332,7 @@ impl Attendant {
             Ask::Finish(finish) => {
                 tracing::debug!(task = %run.task, status = %finish.status, "its runner has sent the result");
                 let write = RunWrite::Finish { run, finish: *finish };
-                match self.next() {
+                match self.next(of) {
                     Some((take, next)) => self.hand_over((id, of), write, take, next),
                     None => self.write(write, move |outcome| answered(finished(outcome.written))),
                 }
@@ -304,15 +344,15 @@ impl Attendant {
         }
     }
 
-    /// The task that may have the slot of the current one, once that has ended.
-    fn next(&self) -> Option<(Take, (Box<Work>, UnderWay))> {
-        let current = self.current.as_ref().filter(|_| self.target.is_some() && self.exited.is_none())?;
-        let (claim, lease) = (&current.work.claim, current.work.lease);
+    /// The task that may have the slot of that one, once that has ended.
+    fn next(&self, of: i64) -> Option<(Take, (Box<Work>, UnderWay))> {
+        let lane = self.lanes.get(&of).filter(|_| !self.is_given_up && self.exited.is_none())?;
+        let (claim, lease) = (&lane.work.claim, lane.work.lease);
         let (Next { queued, known }, under_way) = self.services.handover.take(claim.queue, claim.slot()?)?;
         let take = queued.take(claim, (self.process.pid, self.services.store.now(), lease))?;
         let claim = queued.taken(&take);
-        let Known { queue, schedule, workers } = known;
-        let next = Work { claim, queue, schedule, workers, lease, asked: Duration::ZERO };
+        let Known { queue, schedule, workers, lanes } = known;
+        let next = Work { claim, queue, schedule, workers, lanes, lease, asked: Duration::ZERO };
         Some((take, (Box::new(next), under_way)))
     }
 
@@ -326,7 +366,7 @@ impl Attendant {
     }
 
     /// The current task has ended, or could not be: the runner is told, and gets the next if that was started.
-    async fn go_on(
+    fn go_on(
         &mut self,
         id: i64,
         of: i64,
@@ -337,20 +377,21 @@ impl Attendant {
         next.asked = end.asked;
         let answer = finished(end.written);
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
-        let is_free = self.tell(&ToRunner::Answer { id, answer }).await && is_over;
+        let is_free = is_over && !self.is_given_up;
+        let answer = ToRunner::Answer { id, answer };
         match start {
             Some(Ok(Written::Started)) if is_free && under_way.is_in_time() => {
-                self.hold.set(&next.claim);
-                self.assign(*next).await;
-                return;
+                self.tell(&answer, Some(Then::Over(of)));
+                if let Some(lane) = self.lanes.get(&of) {
+                    self.hold.replace(lane.work.claim.task, &next.claim);
+                }
+                return self.assign(*next);
             }
             Some(Ok(Written::Started) | Err(_)) => self.tell_node(Event::Untold(next.claim)),
             Some(Ok(_)) => self.services.handover.lost(next.claim.queue),
             None => {}
         }
-        if is_free {
-            self.free(of);
-        }
+        self.tell(&answer, is_over.then_some(Then::Free(of)));
     }
 
     /// Does by itself what does not go together with the writes of others.
@@ -371,63 +412,99 @@ impl Attendant {
         });
     }
 
-    async fn answer(&mut self, id: i64, of: i64, answer: Answer) {
+    fn answer(&mut self, id: i64, of: i64, answer: Answer) {
         self.pending -= 1;
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
         // A runner that does not listen any more ends by itself.
-        if self.tell(&ToRunner::Answer { id, answer }).await && is_over {
-            self.free(of);
-        }
+        self.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));
     }
 
     /// The assignment is over, and the runner knows.
     fn free(&mut self, of: i64) {
-        if self.current.as_ref().is_some_and(|current| current.number == of) {
-            self.current = None;
-            self.tell_node(Event::Free { serial: self.process.serial });
+        if let Some(lane) = self.lanes.remove(&of) {
+            let (serial, task) = (self.process.serial, lane.work.claim.task);
+            self.tell_node(Event::Free { serial, task });
         }
     }
 
-    /// Sends a message. Returns whether it was sent; if not, the link is given up.
-    async fn tell(&mut self, message: &ToRunner) -> bool {
+    /// Has a message sent, unless the link is given up.
+    fn tell(&mut self, message: &ToRunner, then: Option<Then>) {
+        if self.is_given_up {
+            return;
+        }
         match link::encode(message) {
-            Ok(message) => self.send(&message).await,
+            Ok(message) => self.outgoing.add(&message, then),
             Err(error) => {
                 tracing::error!(%error, pid = self.process.pid, "a runner cannot be told something");
-                self.target = None;
-                false
+                self.is_given_up = true;
             }
         }
     }
 
-    async fn send(&mut self, message: &[u8]) -> bool {
-        let Some(target) = &mut self.target else { return false };
-        match timeout(LISTENS_WITHIN, target.write_all(message)).await {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => tracing::debug!(%error, pid = self.process.pid, "a runner does not listen"),
-            Err(_) => self.give_up("does not listen"),
+    /// Sends what is to be sent, and does what follows from that.
+    async fn send(&mut self) {
+        let Outgoing { bytes, then } = std::mem::take(&mut self.outgoing);
+        let sent = if bytes.is_empty() { 0 } else { self.send_bytes(&bytes).await };
+        for (end, then) in then {
+            match then {
+                // Not all of it was sent, so the runner has not got it.
+                Then::Assigned(of) if end > sent => {
+                    if let Some(lane) = self.lanes.remove(&of) {
+                        self.refused(lane.work.claim);
+                    }
+                }
+                Then::Free(of) if end <= sent => self.free(of),
+                Then::Over(of) if end <= sent => drop(self.lanes.remove(&of)),
+                Then::Assigned(_) | Then::Free(_) | Then::Over(_) => {}
+            }
         }
-        self.target = None;
-        false
+        if self.is_given_up {
+            self.target = None;
+        }
     }
 
-    /// A runner does not take its task. Its word may lie in the link, if this process has been standing still: it is waited for once more.
+    /// Sends these bytes. If that cannot be done, the link is given up. Returns how many were sent.
+    async fn send_bytes(&mut self, bytes: &[u8]) -> usize {
+        let Some(target) = &mut self.target else { return 0 };
+        let mut sent = 0;
+        let sending = async {
+            while sent < bytes.len() {
+                sent += target.write(&bytes[sent..]).await?;
+            }
+            io::Result::Ok(())
+        };
+        match timeout(LISTENS_WITHIN, sending).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(%error, pid = self.process.pid, "a runner does not listen");
+                self.is_given_up = true;
+            }
+            Err(_) => self.give_up("does not listen"),
+        }
+        sent
+    }
+
+    /// A runner does not take a task. Its word may lie in the link, if this process has been standing still: it is waited for once more.
     fn wait_or_give_up(&mut self) {
-        let Some(current) = &mut self.current else { return };
-        if std::mem::replace(&mut current.is_overdue, true) {
+        let now = Instant::now();
+        let mut is_hopeless = false;
+        for lane in self.lanes.values_mut().filter(|lane| lane.taken_until.is_some_and(|until| until <= now))
+        {
+            is_hopeless |= std::mem::replace(&mut lane.is_overdue, true);
+            lane.taken_until = Some(now + lane.work.lease / 8);
+        }
+        if is_hopeless {
             self.give_up("does not take its task");
-        } else {
-            current.taken_until = Some(Instant::now() + current.work.lease / 8);
         }
     }
 
     /// Kills a runner of which nothing can be expected any more.
     fn give_up(&mut self, why: &str) {
         tracing::error!(pid = self.process.pid, "a runner {why}: killing it");
-        if let Some(current) = &mut self.current {
-            current.taken_until = current.taken_until.map(|until| until + LISTENS_WITHIN);
+        for lane in self.lanes.values_mut() {
+            lane.taken_until = lane.taken_until.map(|until| until + LISTENS_WITHIN);
         }
-        self.target = None;
+        self.is_given_up = true;
         // Its number is its own as long as it has not been waited for.
         if self.exited.is_none()
             && let Ok(pid) = i32::try_from(self.process.pid)

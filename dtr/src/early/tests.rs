@@ -77,7 +77,11 @@ fn unreachable(gfs: Gfs) -> Early {
     let config = Config::parse(text, Path::new("/config.json")).unwrap();
     let (task, queue) = (ObjectId::new().into(), QueueId(ObjectId::new()));
     let run = Run { task, queue, node: NodeName::new("n"), attempt: 1, instance: None };
-    Early::new(&Ledger::new(Arc::new(config), Lifecycle::default(), None), &run, gfs)
+    Early::new(
+        &Ledger::new(Arc::new(config), Lifecycle::default(), None, crate::ledger::Connection::default()),
+        &run,
+        gfs,
+    )
 }
 
 #[tokio::test]

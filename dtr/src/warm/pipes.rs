@@ -43,6 +43,13 @@ pub struct Intake<'a> {
     pub line: &'a [u8],
     /// How much of it the pipe has taken.
     pub sent: usize,
+    /// What it has said.
+    pub said: Said<'a>,
+}
+
+/// What a task has said so far.
+#[derive(Debug)]
+pub struct Said<'a> {
     /// What it has written.
     pub captures: &'a mut Captures,
     /// What of that is to be saved.
@@ -53,20 +60,26 @@ pub struct Intake<'a> {
     pub relay: &'a Relay,
 }
 
-impl Intake<'_> {
+impl Said<'_> {
     /// The next bytes of standard output.
-    fn take_output(&mut self, bytes: &[u8]) {
+    pub fn take_output(&mut self, bytes: &[u8]) {
         self.captures.stdout.push(bytes);
         self.ear.hear(bytes, self.relay);
     }
 }
 
 /// What there is to be read or written.
-enum Ready {
+#[derive(Debug, Clone, Copy)]
+pub enum Ready {
+    /// Somebody wants it to end.
     HangUp,
+    /// There is room in its standard input.
     Stdin,
+    /// It has said something on its control channel.
     Control,
+    /// It has written to its standard output.
     Stdout,
+    /// It has written to its standard error.
     Stderr,
 }
 
@@ -103,27 +116,37 @@ impl Pipes {
     /// # Errors
     /// Nobody will ever read it.
     pub fn send(&mut self, intake: &mut Intake<'_>) -> io::Result<()> {
-        let Some(stdin) = &self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        match write(stdin.get_ref(), &intake.line[intake.sent..]) {
-            Ok(sent) => intake.sent += sent,
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        intake.sent += self.write(&intake.line[intake.sent..])?;
         Ok(())
+    }
+
+    /// Sends as much of `bytes` as the pipe takes. Returns how much that is.
+    ///
+    /// # Errors
+    /// Nobody will ever read it.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(stdin) = &self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        match write(stdin.get_ref(), bytes) {
+            Ok(sent) => Ok(sent),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether the plugin, which has ended, has certainly not begun this task: its line never was in the pipe as
     /// a whole, or all of it still is and nobody is left to read it.
     pub fn is_unread(&self, intake: &Intake<'_>) -> bool {
-        if intake.sent < intake.line.len() {
-            return true;
-        }
-        let Some(stdin) = &self.stdin else { return false };
+        intake.sent < intake.line.len() || self.unread() >= intake.line.len() as u64
+    }
+
+    /// How much of what was sent last has certainly not been read by the plugin, which has ended, and will not be by anybody else.
+    pub fn unread(&self) -> u64 {
+        let Some(stdin) = &self.stdin else { return 0 };
         let mut end = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
         let asked = poll(&mut end, PollTimeout::ZERO).is_ok();
         let readers_are_gone =
             asked && end[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR));
-        readers_are_gone && ioctl_fionread(stdin.get_ref()).is_ok_and(|left| left >= intake.line.len() as u64)
+        if readers_are_gone { ioctl_fionread(stdin.get_ref()).unwrap_or(0) } else { 0 }
     }
 
     /// Reads and writes until the task is done, which it tells with true, or until the plugin has closed everything.
@@ -131,10 +154,11 @@ impl Pipes {
     pub async fn follow(&mut self, intake: &mut Intake<'_>, hang_up: &Notify) -> bool {
         let mut hung_up = false;
         loop {
-            if intake.control.done.is_some() && !hung_up {
+            if intake.said.control.done.is_some() && !hung_up {
                 return true;
             }
-            let Some(ready) = self.ready(intake, hang_up).await else { return false };
+            let is_unsent = intake.sent < intake.line.len();
+            let Some(ready) = self.ready((is_unsent, true), Some(hang_up)).await else { return false };
             match ready {
                 Ready::HangUp => {
                     hung_up = true;
@@ -146,9 +170,11 @@ impl Pipes {
                     }
                 }
                 Ready::Control => self.listen(intake).await,
-                Ready::Stdout => take(&mut self.stdout, &mut self.buffer, |bytes| intake.take_output(bytes)),
+                Ready::Stdout => {
+                    take(&mut self.stdout, &mut self.buffer, |bytes| intake.said.take_output(bytes))
+                }
                 Ready::Stderr => {
-                    take(&mut self.stderr, &mut self.buffer, |bytes| intake.captures.stderr.push(bytes));
+                    take(&mut self.stderr, &mut self.buffer, |bytes| intake.said.captures.stderr.push(bytes));
                 }
             }
             // A plugin that never stops to write must not keep the runner from anything else.
@@ -156,29 +182,39 @@ impl Pipes {
         }
     }
 
-    /// Waits for the next thing to do; `None` when there will be none.
-    async fn ready(&self, intake: &Intake<'_>, hang_up: &Notify) -> Option<Ready> {
+    /// Waits for the next thing to do; `None` when there will be none. Whether something `is_unsent`, and whether it `is_listened_to`.
+    pub async fn ready(
+        &self,
+        (is_unsent, is_listened_to): (bool, bool),
+        hang_up: Option<&Notify>,
+    ) -> Option<Ready> {
         if self.control.is_none() && self.stdout.is_none() && self.stderr.is_none() {
             return None;
         }
-        let unsent = intake.sent < intake.line.len();
+        let hung_up = async {
+            match hang_up {
+                Some(hang_up) => hang_up.notified().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
-            () = hang_up.notified() => Some(Ready::HangUp),
-            () = readable(self.control.as_ref()) => Some(Ready::Control),
+            () = hung_up => Some(Ready::HangUp),
+            () = readable(self.control.as_ref()), if is_listened_to => Some(Ready::Control),
             () = readable(self.stdout.as_ref()) => Some(Ready::Stdout),
             () = readable(self.stderr.as_ref()) => Some(Ready::Stderr),
-            () = writable(self.stdin.as_ref()), if unsent => Some(Ready::Stdin),
+            () = writable(self.stdin.as_ref()), if is_unsent => Some(Ready::Stdin),
         }
     }
 
     async fn listen(&mut self, intake: &mut Intake<'_>) {
         let mut read = 0;
         take(&mut self.control, &mut self.buffer, |bytes| read = bytes.len());
-        if intake.control.done.is_some() {
+        let Said { control, relay, .. } = &mut intake.said;
+        if control.done.is_some() {
             self.stray += read as u64;
         } else {
-            let rest = intake.control.feed(&self.buffer[..read], intake.relay).await;
+            let rest = control.feed(&self.buffer[..read], relay).await;
             self.stray += rest.len() as u64;
         }
     }
@@ -188,11 +224,35 @@ impl Pipes {
     pub fn take_rest(&mut self, intake: &mut Intake<'_>) {
         let [stdout, stderr] = filled([&self.stdout, &self.stderr]);
         if stdout {
-            empty(&mut self.stdout, &mut self.buffer, |bytes| intake.take_output(bytes));
+            empty(&mut self.stdout, &mut self.buffer, |bytes| intake.said.take_output(bytes));
         }
         if stderr {
-            empty(&mut self.stderr, &mut self.buffer, |bytes| intake.captures.stderr.push(bytes));
+            empty(&mut self.stderr, &mut self.buffer, |bytes| intake.said.captures.stderr.push(bytes));
         }
+    }
+
+    /// Reads what is there of one of the streams that the plugin writes to.
+    pub fn take_from(&mut self, ready: Ready, sink: impl FnMut(&[u8])) {
+        if let Some((pipe, buffer)) = self.stream(ready) {
+            take(pipe, buffer, sink);
+        }
+    }
+
+    /// Reads all that is in one of them, when the plugin has ended.
+    pub fn take_all_from(&mut self, ready: Ready, sink: impl FnMut(&[u8])) {
+        if let Some((pipe, buffer)) = self.stream(ready) {
+            empty(pipe, buffer, sink);
+        }
+    }
+
+    fn stream(&mut self, ready: Ready) -> Option<(&mut Option<Pipe>, &mut [u8])> {
+        let pipe = match ready {
+            Ready::HangUp | Ready::Stdin => return None,
+            Ready::Control => &mut self.control,
+            Ready::Stdout => &mut self.stdout,
+            Ready::Stderr => &mut self.stderr,
+        };
+        Some((pipe, &mut self.buffer))
     }
 
     /// Throws away what is in the pipes: it belongs to no task.
@@ -333,14 +393,14 @@ mod tests {
     }
 
     /// What a task says, without its line.
-    struct Said {
+    struct Speaker {
         id: TaskId,
         captures: Captures,
         relay: Relay,
         _inbox: relay::Inbox,
     }
 
-    impl Said {
+    impl Speaker {
         fn new() -> Self {
             let (relay, inbox) = relay::channel();
             let id = TaskId(bson::oid::ObjectId::new());
@@ -349,14 +409,15 @@ mod tests {
 
         fn intake<'a>(&'a mut self, line: &'a [u8]) -> Intake<'a> {
             let (ear, control) = (Ear::default(), Control::of(self.id));
-            Intake { line, sent: 0, captures: &mut self.captures, ear, control, relay: &self.relay }
+            let said = super::Said { captures: &mut self.captures, ear, control, relay: &self.relay };
+            Intake { line, sent: 0, said }
         }
     }
 
     #[tokio::test]
     async fn what_was_written_before_the_end_is_taken_although_nobody_has_heard_of_it() {
         let (mut pipes, mut plugin) = pipes();
-        let mut said = Said::new();
+        let mut said = Speaker::new();
         let id = said.id;
         let mut intake = said.intake(b"task\n");
         // Both pipes are full when the end is said, and it is all there is to be seen.
@@ -365,23 +426,23 @@ mod tests {
         writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
         assert!(pipes.follow(&mut intake, &Notify::new()).await);
         pipes.take_rest(&mut intake);
-        let captured = (intake.captures.stdout.len(), intake.captures.stderr.len());
+        let captured = (intake.said.captures.stdout.len(), intake.said.captures.stderr.len());
         assert_eq!((captured, pipes.stray), ((65_536, 65_536), 0));
         // What comes later is nobody's.
         plugin.stdout.write_all(b"late").unwrap();
         plugin.control.write_all(b"{\"status\":5}\n").unwrap();
         pipes.discard();
-        assert_eq!((intake.captures.stdout.len(), pipes.stray), (65_536, 17));
+        assert_eq!((intake.said.captures.stdout.len(), pipes.stray), (65_536, 17));
     }
 
     #[tokio::test]
     async fn who_never_stops_to_write_is_not_followed_for_ever() {
         let (mut pipes, plugin) = pipes();
-        let mut said = Said::new();
+        let mut said = Speaker::new();
         let mut intake = said.intake(b"task\n");
         let mut stdout = plugin.stdout;
         let writer = std::thread::spawn(move || while stdout.write_all(&[b'x'; 4096]).is_ok() {});
-        while intake.captures.stdout.is_empty() {
+        while intake.said.captures.stdout.is_empty() {
             pipes.take_rest(&mut intake);
         }
         pipes.discard();
@@ -393,7 +454,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_to_be_saved_is_heard_in_the_output_of_its_task() {
         let (mut pipes, mut plugin) = pipes();
-        let mut said = Said::new();
+        let mut said = Speaker::new();
         let (id, relay) = (said.id, said.relay.clone());
         let mut intake = said.intake(b"task\n");
         plugin.stdout.write_all(b"[saveJobStorage] {\"a\":1}\n").unwrap();
@@ -410,7 +471,7 @@ mod tests {
     async fn a_line_that_nobody_has_read_is_known() {
         for (reads, unread) in [(0, true), (1, false), (5, false)] {
             let (mut pipes, mut plugin) = pipes();
-            let mut said = Said::new();
+            let mut said = Speaker::new();
             let mut intake = said.intake(b"task\n");
             pipes.send(&mut intake).unwrap();
             assert!(!pipes.is_unread(&intake), "it may still be read");
@@ -420,7 +481,7 @@ mod tests {
         }
         let (mut pipes, plugin) = pipes();
         drop(plugin);
-        let mut said = Said::new();
+        let mut said = Speaker::new();
         let mut intake = said.intake(b"task\n");
         assert!(pipes.send(&mut intake).is_err());
         assert!(pipes.is_unread(&intake));
@@ -430,7 +491,7 @@ mod tests {
     async fn a_line_that_did_not_fit_as_a_whole_counts_as_unread() {
         let line = vec![b'x'; 1 << 20];
         let (mut pipes, mut plugin) = pipes();
-        let mut said = Said::new();
+        let mut said = Speaker::new();
         let mut intake = said.intake(&line);
         pipes.send(&mut intake).unwrap();
         assert!(intake.sent < line.len());
@@ -442,7 +503,7 @@ mod tests {
     #[tokio::test]
     async fn after_hanging_up_everything_is_read_to_its_end() {
         let (mut pipes, plugin) = pipes();
-        let mut said = Said::new();
+        let mut said = Speaker::new();
         let id = said.id;
         let mut intake = said.intake(b"task\n");
         let hang_up = Notify::new();
@@ -455,7 +516,7 @@ mod tests {
             plugin.stdout.write_all(&[b'x'; 1 << 20]).unwrap();
         });
         assert!(!pipes.follow(&mut intake, &hang_up).await);
-        assert_eq!(intake.captures.stdout.len(), 1 << 20);
+        assert_eq!(intake.said.captures.stdout.len(), 1 << 20);
         plugin.join().unwrap();
     }
 }

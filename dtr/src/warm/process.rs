@@ -24,10 +24,10 @@ const LEAVING: Duration = Duration::from_secs(2);
 /// A process that takes one task after the other.
 #[derive(Debug)]
 pub struct Process {
-    guard: Guarded,
-    pipes: Pipes,
-    meter: Meter,
-    leash: Leash,
+    pub(super) guard: Guarded,
+    pub(super) pipes: Pipes,
+    pub(super) meter: Meter,
+    pub(super) leash: Leash,
     bounds: Bounds,
     tasks: u32,
     most_memory: u64,
@@ -235,18 +235,30 @@ impl Process {
         self.pipes.take_rest(intake);
         let usage = self.meter.lap(took);
         self.idle_since = Instant::now();
-        self.tasks += 1;
-        if self.tasks == 1 {
-            self.most_memory = self.bounds.limits.most_memory(usage.memory);
-        }
-        let tasks = self.tasks >= self.bounds.limits.tasks;
-        // Its processor time is that of all its tasks. So each of them can have half of what there is.
-        let worn = self.bounds.cpu.is_some_and(|most| self.meter.total() >= most / 2);
-        if tasks || worn || usage.memory > self.most_memory {
-            tracing::debug!(tasks = self.tasks, memory = usage.memory, "the warm plugin is replaced");
+        if self.count(1, usage) {
             self.leave();
         }
-        Fate::Done { code: intake.control.done.unwrap_or(1), took, usage }
+        Fate::Done { code: intake.said.control.done.unwrap_or(1), took, usage }
+    }
+
+    /// Counts tasks that it has done, with what they have used. Returns whether it is to be replaced.
+    pub(super) fn count(&mut self, tasks: u32, usage: Usage) -> bool {
+        if self.tasks == 0 {
+            self.most_memory = self.bounds.limits.most_memory(usage.memory);
+        }
+        self.tasks += tasks;
+        // Its processor time is that of all its tasks. So each of them can have half of what there is.
+        let worn = self.bounds.cpu.is_some_and(|most| self.meter.total() >= most / 2);
+        let is_enough = self.tasks >= self.bounds.limits.tasks || worn || usage.memory > self.most_memory;
+        if is_enough {
+            tracing::debug!(tasks = self.tasks, memory = usage.memory, "the warm plugin is replaced");
+        }
+        is_enough
+    }
+
+    /// It has no task from now on.
+    pub(super) fn rest(&mut self) {
+        self.idle_since = Instant::now();
     }
 
     /// Tells it to end, which takes a while.
@@ -291,13 +303,10 @@ impl Process {
         false
     }
 
-    fn tell_of_stray(&mut self) {
+    pub(super) fn tell_of_stray(&mut self) {
         if self.pipes.stray > 0 && !std::mem::replace(&mut self.stray_was_told, true) {
             let bytes = self.pipes.stray;
-            tracing::warn!(
-                bytes,
-                "the warm plugin writes between tasks; that belongs to none, and is thrown away"
-            );
+            tracing::warn!(bytes, "the warm plugin writes what belongs to no task, which is thrown away");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which plugins a task needs, one after the other, and what each is told besides the task itself.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use disbatch_core::config::Config;
 use disbatch_core::link::Assignment;
@@ -15,11 +16,11 @@ use crate::steps::OfStep;
 
 /// A plugin that is to run for the task.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct Part {
     /// Its name, as the queue or the step gives it.
     pub name: PluginName,
     /// The plugin.
-    pub plugin: &'a Plugin,
+    pub plugin: Arc<Plugin>,
     /// The step that it is to do, if the task has several.
     pub step: Option<Step>,
     /// What it is told.
@@ -64,11 +65,7 @@ pub fn needs_folder(assignment: &Assignment, plugins: &Installed) -> bool {
 ///
 /// # Errors
 /// One is missing, or something that it needs cannot be read.
-pub fn find<'a>(
-    begun: &Begun,
-    config: &Config,
-    plugins: &'a mut Installed,
-) -> Result<Vec<Part<'a>>, Refused> {
+pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<Vec<Part>, Refused> {
     let queue = queue_of(begun)?;
     let steps = Step::of_task(&begun.task).map_err(|why| format!("the task cannot be understood: {why}"))?;
     let schedule = begun.schedule.as_ref();
@@ -80,7 +77,7 @@ pub fn find<'a>(
     for (name, _) in &wanted {
         plugins.refresh(name, config);
     }
-    let plugins: &'a Installed = plugins;
+    let plugins: &Installed = plugins;
     let count = wanted.len();
     let part = |(index, (name, step)): (usize, (PluginName, Option<Step>))| {
         let of_step = step.as_ref().map(|step| of_step(index, count, step));
@@ -91,8 +88,8 @@ pub fn find<'a>(
             None => Refused { why, step: None },
         };
         let missing = || format!("plugin {name} is not installed on this node{}", plugins.problems());
-        let plugin = plugins.get(&name).ok_or_else(|| refused(missing()))?;
-        fits(plugin, step.is_some()).map_err(|why| refused(format!("plugin {name} {why}")))?;
+        let plugin = plugins.get(&name).map(Arc::clone).ok_or_else(|| refused(missing()))?;
+        fits(&plugin, step.is_some()).map_err(|why| refused(format!("plugin {name} {why}")))?;
         let secrets = NamedSecrets::load(config, &name).map_err(refused)?;
         let asked = plugin.manifest.secure_params_in_environment;
         let about = About {
@@ -100,7 +97,7 @@ pub fn find<'a>(
             step: of_step.clone(),
             secure_params_in_environment: config.secure_params_in_environment.map_or(asked, |flag| flag.0),
             secrets,
-            ..of_engine(plugin, config)
+            ..of_engine(&plugin, config)
         };
         Ok::<_, Refused>(Part { name, plugin, step, about })
     };
@@ -218,7 +215,7 @@ mod tests {
     fn found(begun: &Begun, config: &Config) -> Result<Vec<String>, Refused> {
         let mut installed = Installed::discover(config);
         let parts = find(begun, config, &mut installed)?;
-        let words = |part: &Part<'_>| part.about.step.as_ref().map_or(String::new(), OfStep::words);
+        let words = |part: &Part| part.about.step.as_ref().map_or(String::new(), OfStep::words);
         Ok(parts.iter().map(|part| format!("{} {}", part.name, words(part)).trim().to_owned()).collect())
     }
 
@@ -320,7 +317,7 @@ mod tests {
         let parts = find(&begun, &config, &mut installed).unwrap();
         let times = [5, 6].map(|millis| Some(DateTime::from_millis(millis)));
         assert!(parts.iter().all(|part| part.about.last_success == times));
-        let secrets = |part: &Part<'_>| part.about.secrets.variables().count();
+        let secrets = |part: &Part| part.about.secrets.variables().count();
         assert_eq!(parts.iter().map(secrets).collect::<Vec<_>>(), [0, 1]);
         assert!(!format!("{parts:?}").contains("horse"));
     }

@@ -17,13 +17,12 @@ use disbatch_core::task::STORAGE;
 
 use super::answered;
 use super::parts::{self, Part};
-use super::{Kit, Work};
+use super::{AsyncMutexGuard, Kit, Tools, Work};
 use crate::answer::{self, Answer};
 use crate::capture::Captures;
 use crate::early::Early;
 use crate::files::Exchange;
 use crate::folder;
-use crate::guard::Guards;
 use crate::live::Live;
 use crate::outcome::{Outcome, Verdict};
 use crate::plugin::{self, About, Callback, Job, NotBegun};
@@ -31,14 +30,13 @@ use crate::relay::{self, Relay};
 use crate::secrets;
 use crate::steps::{Board, OfStep};
 use crate::supervision::{Reason, Supervision};
-use crate::warm::Keeper;
 
 impl Work<'_> {
     /// Runs the plugins, or says why they cannot run.
     pub(super) async fn perform(
         &self,
-        parts: &[Part<'_>],
-        (guards, warm): (&mut Guards, &mut Keeper),
+        parts: &[Part],
+        kit: &Kit,
         supervision: Supervision,
         (live, early, until): (&Live<'_>, &Early, Duration),
     ) -> Outcome {
@@ -54,7 +52,7 @@ impl Work<'_> {
             Ok(files) => files,
             Err(why) => return Outcome::unable_to_start(&why),
         };
-        let only = if let [only] = parts { Some(only.plugin) } else { None };
+        let only = if let [only] = parts { Some(&*only.plugin) } else { None };
         let is_apart = only.is_some_and(|plugin| plugin.answers);
         // What its web service logs is shown in place of what is said here.
         let is_elsewhere = only.is_some_and(|plugin| plugin.manifest.engine == Engine::Http);
@@ -62,7 +60,7 @@ impl Work<'_> {
         let mut captures = Captures::new(shown, Some(early));
         let (relay, inbox) = relay::channel();
         let live = Some(live).filter(|_| is_apart);
-        let stage = Stage { work: self, queue, secure_params, guards, warm, supervision, until, live, files };
+        let stage = Stage { work: self, queue, secure_params, kit, supervision, until, live, files };
         let (run, config, lifecycle) = (&self.begun.run, &self.setup.config, &self.setup.lifecycle);
         let used = relay.used();
         // By itself, so that what is around it is small: it is moved into its place several times.
@@ -87,20 +85,19 @@ impl Work<'_> {
     /// `captures` alone. The plugin may live at first until the time that comes with the secure parameters.
     pub async fn rehearse(
         &self,
-        kit: &mut Kit,
+        kit: &Kit,
         supervision: Supervision,
         (secure_params, until): (Option<SecureParams>, Duration),
         (mut captures, relay): (Captures, Relay),
     ) -> Outcome {
-        let found = parts::find(self.begun, &self.setup.config, &mut kit.plugins);
+        let found = kit.parts_of(self.begun, &self.setup.config);
         let (parts, queue) = match (found, parts::queue_of(self.begun)) {
             (Ok(parts), Ok(queue)) => (parts, queue),
             (Err(refused), _) => return Outcome::unable_to_start(&refused.why),
             (_, Err(why)) => return Outcome::unable_to_start(&why),
         };
-        let (guards, warm) = (&mut kit.guards, &mut kit.warm);
         let (live, files) = (None, None);
-        let stage = Stage { work: self, queue, secure_params, guards, warm, supervision, until, live, files };
+        let stage = Stage { work: self, queue, secure_params, kit, supervision, until, live, files };
         match stage.run_all(&parts, &mut captures, relay).await.0 {
             Ok(verdict) => Outcome::of(verdict, captures),
             Err((None, why)) => Outcome::unable_to_start(&why),
@@ -115,8 +112,7 @@ struct Stage<'a> {
     queue: &'a Queue,
     /// Until the last plugin has been told of them.
     secure_params: Option<SecureParams>,
-    guards: &'a mut Guards,
-    warm: &'a mut Keeper,
+    kit: &'a Kit,
     supervision: Supervision,
     /// Until when the next plugin may live at first.
     until: Duration,
@@ -131,7 +127,7 @@ impl<'a> Stage<'a> {
     /// this is done, nothing more comes over the relay.
     async fn run_all(
         mut self,
-        parts: &[Part<'_>],
+        parts: &[Part],
         captures: &mut Captures,
         relay: Relay,
     ) -> (Result<Verdict, (Option<Reason>, String)>, u64) {
@@ -155,7 +151,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs the plugins of all steps until one has not succeeded.
-    async fn run_steps(&mut self, parts: &[Part<'_>], captures: &mut Captures, relay: &Relay) -> Verdict {
+    async fn run_steps(&mut self, parts: &[Part], captures: &mut Captures, relay: &Relay) -> Verdict {
         let mut board = Board::new(parts.len(), relay.clone());
         let mut earlier: Option<Verdict> = None;
         for (index, part) in parts.iter().enumerate() {
@@ -178,7 +174,7 @@ impl<'a> Stage<'a> {
         earlier.unwrap_or_else(|| Verdict::unable_to_start("the task has no steps".to_owned()))
     }
 
-    async fn run_step(&mut self, part: &Part<'_>, captures: &mut Captures, relay: &Relay) -> Verdict {
+    async fn run_step(&mut self, part: &Part, captures: &mut Captures, relay: &Relay) -> Verdict {
         let of_step = part.about.step.clone();
         let relay = of_step.clone().map_or_else(|| relay.clone(), |step| relay.within(step));
         // So that it is seen which one it is, whatever its plugin says.
@@ -197,7 +193,7 @@ impl<'a> Stage<'a> {
     /// Runs a plugin.
     async fn run(
         &mut self,
-        part: &Part<'_>,
+        part: &Part,
         captures: &mut Captures,
         relay: &Relay,
     ) -> Result<Verdict, NotBegun> {
@@ -213,6 +209,8 @@ impl<'a> Stage<'a> {
         let is_last = part.about.step.as_ref().is_none_or(OfStep::is_last);
         let for_the_last = if is_last { self.secure_params.take() } else { None };
         let folder = self.folder_of(part)?;
+        let batch = part.plugin.manifest.warm.filter(|warm| warm.batch.is_some());
+        let tools = if batch.is_none() { Some(self.tools().await?) } else { None };
         let job = Job {
             task: &task,
             secure_params: self.secure_params.as_ref(),
@@ -226,15 +224,21 @@ impl<'a> Stage<'a> {
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
         let printed = own.as_mut().unwrap_or(&mut *captures);
         let says = (&mut self.supervision, &self.work.setup.lifecycle);
-        let ended = match part.plugin.manifest.warm {
-            None => {
-                Box::pin(plugin::execute(part.plugin, (job, for_the_last), self.guards, printed, relay, says))
-                    .await?
+        let plugin = &*part.plugin;
+        let whole = Job { secure_params: for_the_last.as_ref().or(job.secure_params), ..job };
+        let ended = match (plugin.manifest.warm, tools) {
+            (None, Some(mut tools)) => {
+                let (guards, params) = (&mut tools.guards, for_the_last);
+                Box::pin(plugin::execute(plugin, (job, params), guards, printed, relay, says)).await?
             }
-            Some(limits) => {
-                let job = Job { secure_params: for_the_last.as_ref().or(job.secure_params), ..job };
-                let plugin = (part.plugin, limits);
-                self.warm.execute(plugin, (job, &mut *self.guards), printed, relay, says).await?
+            (Some(limits), Some(mut tools)) => {
+                let Tools { guards, warm } = &mut *tools;
+                warm.execute((plugin, limits), (whole, guards), printed, relay, says).await?
+            }
+            (limits, None) => {
+                let plugin = (plugin, limits.unwrap_or_default());
+                let job = (whole, &*self.kit.isolation);
+                self.kit.batches.execute(plugin, job, printed, relay, says.0).await?
             }
         };
         match own {
@@ -243,13 +247,13 @@ impl<'a> Stage<'a> {
                 let answer = Box::pin(self.answer_of(part)).await;
                 plugin::clear_away(folder, begun.run.task);
                 let captures = (captures, part.step.is_none());
-                Ok(Box::pin(answered::of(part.plugin, (answer, ended), &own, captures)).await)
+                Ok(Box::pin(answered::of(&part.plugin, (answer, ended), &own, captures)).await)
             }
         }
     }
 
     /// The private folder of the task, as the plugin is told of it.
-    fn folder_of(&self, part: &Part<'_>) -> io::Result<&'a Path> {
+    fn folder_of(&self, part: &Part) -> io::Result<&'a Path> {
         // The files of the task are in it, whoever wants it otherwise.
         let work: &'a Work<'a> = self.work;
         if part.plugin.manifest.has_folder() || self.files.is_some() {
@@ -258,9 +262,22 @@ impl<'a> Stage<'a> {
         Ok(Path::new(folder::HOME))
     }
 
+    /// What one task has at a time. Where the runner has several, that may take until others have ended.
+    async fn tools(&mut self) -> Result<AsyncMutexGuard<'a, Tools>, NotBegun> {
+        let kit = self.kit;
+        if let Ok(tools) = kit.tools.try_lock() {
+            return Ok(tools);
+        }
+        let tools = kit.tools.lock().await;
+        match self.must_end() {
+            Some(reason) => Err(NotBegun::ToEnd { reason, why: "it was to end before".to_owned() }),
+            None => Ok(tools),
+        }
+    }
+
     /// Sees to what has to be done in the database before a plugin is started. Returns with what its web service calls back,
     /// if that can.
-    async fn make_ready(&mut self, part: &Part<'_>) -> Result<Option<Callback>, NotBegun> {
+    async fn make_ready(&mut self, part: &Part) -> Result<Option<Callback>, NotBegun> {
         let Work { ledger, begun, setup, .. } = self.work;
         let failed = |error: StoreError| io::Error::other(error.to_string());
         let manifest = &part.plugin.manifest;
@@ -293,11 +310,11 @@ impl<'a> Stage<'a> {
     }
 
     /// What a plugin has answered whose result comes apart from what it prints.
-    async fn answer_of(&self, part: &Part<'_>) -> Result<Answer, String> {
+    async fn answer_of(&self, part: &Part) -> Result<Answer, String> {
         let run = &self.work.begun.run;
         if part.plugin.manifest.program_type() != Some(ProgramType::Mongo) {
             let folder = self.work.folder.path().map_err(|error| error.to_string())?;
-            return answer::read(folder, run.task, self.guards.isolation().user());
+            return answer::read(folder, run.task, self.kit.isolation.user());
         }
         match self.work.ledger.answer(run).await {
             Ok(Some(document)) => Ok(Answer::of_document(document)),
@@ -315,7 +332,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-fn cannot_run(part: &Part<'_>, error: &NotBegun) -> String {
+fn cannot_run(part: &Part, error: &NotBegun) -> String {
     format!("cannot run {}: {error}", part.plugin.program.display())
 }
 

@@ -14,7 +14,11 @@ const PIPE_VARIABLE: &str = "DISBATCH_CONTROL";
 
 /// The way to the runner, if there is one.
 #[derive(Debug, Default)]
-pub(crate) struct Control(Option<File>);
+pub(crate) struct Control {
+    file: Option<File>,
+    /// The task that what is sent is about, where the runner has to be told.
+    of: Option<String>,
+}
 
 impl Control {
     /// Opens what the environment names; does nothing when it names nothing.
@@ -29,29 +33,49 @@ impl Control {
             }
             (None, Some(pipe)) => append(Path::new(&pipe))
                 .map_err(|error| format!("'{}' of {PIPE_VARIABLE}: {error}", pipe.to_string_lossy())),
-            (None, None) => return Self(None),
+            (None, None) => return Self::default(),
         };
         match opened {
-            Ok(file) => Self(Some(file)),
+            Ok(file) => Self::to(file),
             Err(why) => {
                 let _ = writeln!(io::stderr(), "cannot open {why}; progress and results are lost");
-                Self(None)
+                Self::default()
             }
         }
     }
 
+    fn to(file: File) -> Self {
+        Self { file: Some(file), of: None }
+    }
+
+    /// What is sent from now on is about this task; `None`: the runner knows.
+    pub(crate) fn about(&mut self, task: Option<String>) {
+        self.of = task;
+    }
+
+    /// Whether the runner has to be told what it is about.
+    pub(crate) fn is_among_others(&self) -> bool {
+        self.of.is_some()
+    }
+
     /// Sends one line. A runner that no longer listens does not stop the plugin.
     pub(crate) fn send(&mut self, message: &Value) {
-        let Some(file) = &mut self.0 else { return };
+        let Some(file) = &mut self.file else { return };
+        let named = self.of.as_ref().and_then(|task| {
+            let mut named = message.as_object()?.clone();
+            named.insert("id".to_owned(), task.clone().into());
+            Some(Value::from(named))
+        });
+        let message = named.as_ref().unwrap_or(message);
         // One write for the whole line, so that a process that shares the pipe cannot get in between.
         if file.write_all(format!("{message}\n").as_bytes()).is_err() {
-            self.0 = None;
+            self.file = None;
         }
     }
 
     /// Whether nobody listens.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.is_none()
+        self.file.is_none()
     }
 }
 
@@ -78,13 +102,13 @@ pub(crate) mod tests {
     /// A control and the runner's end of it.
     pub(crate) fn connected() -> (Control, PipeReader) {
         let (reader, writer) = pipe().unwrap();
-        (Control(Some(File::from(OwnedFd::from(writer)))), reader)
+        (Control::to(File::from(OwnedFd::from(writer))), reader)
     }
 
     #[test]
     fn a_pipe_opens_by_its_number() {
         let (mut reader, writer) = pipe().unwrap();
-        let mut control = Control(Some(open(&writer.as_raw_fd().to_string()).unwrap()));
+        let mut control = Control::to(open(&writer.as_raw_fd().to_string()).unwrap());
         drop(writer);
         control.send(&json!({ "status": 3 }));
         control.send(&json!({ "progress": { "message": "a\nb" } }));
@@ -100,7 +124,7 @@ pub(crate) mod tests {
         let path = folder.path().join("control");
         assert!(append(&path).is_err());
         std::fs::write(&path, "before\n").unwrap();
-        Control(Some(append(&path).unwrap())).send(&json!({ "status": 3 }));
+        Control::to(append(&path).unwrap()).send(&json!({ "status": 3 }));
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "before\n{\"status\":3}\n");
     }
 
@@ -116,7 +140,7 @@ pub(crate) mod tests {
         let (mut control, reader) = connected();
         drop(reader);
         control.send(&json!({}));
-        assert!(control.0.is_none());
+        assert!(control.is_closed());
         control.send(&json!({}));
     }
 }

@@ -2,7 +2,7 @@
 
 mod storage;
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -10,9 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::Error;
 use crate::control::Control;
 use crate::secure::SecureParams;
-use crate::{Error, warm};
+use crate::warm::Parts;
 
 pub use storage::MAX_STORAGE_BYTES;
 
@@ -51,10 +52,16 @@ impl Task {
         Ok(task)
     }
 
-    /// Reads the line that brings a task to a warm plugin.
-    pub(crate) fn from_line(line: &str, control: Control) -> Result<Self, Error> {
-        let (document, variables, work_dir) = warm::parts(line)?;
+    /// The task that a line has brought to a warm plugin.
+    pub(crate) fn brought(parts: Parts, control: Control) -> Result<Self, Error> {
+        let Parts { task: document, env: variables, work_dir } = parts;
         Ok(Self { control, variables, work_dir, ..Self::try_from(document)? })
+    }
+
+    /// Whether the process has been given others beside it: then the runner has to be told which one something is about.
+    pub(crate) fn is_one_of(&mut self, several: bool) {
+        let id = several.then(|| self.id.clone());
+        self.control.about(id);
     }
 
     pub(crate) fn into_control(self) -> Control {
@@ -152,6 +159,24 @@ impl Task {
         match &self.work_dir {
             Some(folder) => folder.into(),
             None => std::env::var_os("DISBATCH_WORK_DIR").map_or_else(|| ".".into(), PathBuf::from),
+        }
+    }
+
+    /// Adds to the task's standard output. So does `println!`, unless the process has several tasks at a time: then what it
+    /// prints by itself belongs to none of them.
+    pub fn print(&mut self, text: &str) {
+        match self.control.is_among_others() {
+            true => self.control.send(&json!({ "stdout": text })),
+            // Nobody reads it who has closed it.
+            false => drop(io::stdout().write_all(text.as_bytes())),
+        }
+    }
+
+    /// The same for its standard error.
+    pub fn print_error(&mut self, text: &str) {
+        match self.control.is_among_others() {
+            true => self.control.send(&json!({ "stderr": text })),
+            false => drop(io::stderr().write_all(text.as_bytes())),
         }
     }
 

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::control::Control;
@@ -36,17 +37,31 @@ pub(crate) fn serve<E: Display>(
             Ok(_) => {}
             Err(error) => return lost(&Error::Task(error.to_string())),
         }
-        let mut task = match Task::from_line(&line, std::mem::take(control)) {
-            Ok(task) => task,
+        let (brought, has_several) = match read(&line) {
+            Ok(Line { tasks: Some(tasks), .. }) => (tasks, true),
+            Ok(Line { task: Some(task), env, work_dir, .. }) => (vec![Parts { task, env, work_dir }], false),
+            // It is not about one that is being worked on: this would not be read then.
+            Ok(Line { cancel: Some(_), .. }) => continue,
             // Whose end it would be is not known.
+            Ok(_) => return lost(&Error::Task("the line has no task".to_owned())),
             Err(error) => return lost(&error),
         };
-        let code = one(&mut task, &mut work);
-        let done = json!({ "done": { "id": task.id(), "exit": code } });
-        *control = task.into_control();
-        control.send(&done);
-        if control.is_closed() {
-            return ExitCode::FAILURE;
+        for parts in brought {
+            let mut task = match Task::brought(parts, std::mem::take(control)) {
+                Ok(task) => task,
+                Err(error) => return lost(&error),
+            };
+            task.is_one_of(has_several);
+            let code = one(&mut task, &mut work);
+            let done = match has_several {
+                true => json!({ "done": { "exit": code } }),
+                false => json!({ "done": { "id": task.id(), "exit": code } }),
+            };
+            *control = task.into_control();
+            control.send(&done);
+            if control.is_closed() {
+                return ExitCode::FAILURE;
+            }
         }
     }
 }
@@ -74,8 +89,7 @@ fn one<E: Display>(task: &mut Task, work: &mut impl FnMut(&mut Task) -> Result<(
             return PANICKED;
         }
     };
-    // Standard error is not buffered.
-    let _ = writeln!(io::stderr(), "{message}");
+    task.print_error(&format!("{message}\n"));
     code
 }
 
@@ -86,17 +100,33 @@ fn forget(panic: Box<dyn Any + Send>) {
     }
 }
 
-/// The parts of a line that brings a task: its document, its variables and its folder.
-pub(crate) fn parts(line: &str) -> Result<(Value, Value, Option<String>), Error> {
-    let problem = |problem: &str| Error::Task(problem.to_owned());
-    let line: Value = serde_json::from_str(line).map_err(|error| Error::Task(error.to_string()))?;
-    let Value::Object(mut line) = line else { return Err(problem("the line is no object")) };
-    let task = line.remove("task").ok_or_else(|| problem("the line has no task"))?;
-    let folder = match line.remove("work_dir") {
-        Some(Value::String(folder)) => Some(folder),
-        _ => None,
-    };
-    Ok((task, line.remove("env").unwrap_or(Value::Null), folder))
+/// What a line brings: a task, or several, or that one is to end.
+#[derive(Debug, Deserialize)]
+struct Line {
+    #[serde(default)]
+    task: Option<Value>,
+    #[serde(default)]
+    env: Value,
+    #[serde(default)]
+    work_dir: Option<String>,
+    #[serde(default)]
+    tasks: Option<Vec<Parts>>,
+    #[serde(default)]
+    cancel: Option<Value>,
+}
+
+/// A task: its document, its variables and its folder.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Parts {
+    pub(crate) task: Value,
+    #[serde(default)]
+    pub(crate) env: Value,
+    #[serde(default)]
+    pub(crate) work_dir: Option<String>,
+}
+
+fn read(line: &str) -> Result<Line, Error> {
+    serde_json::from_str(line).map_err(|error| Error::Task(error.to_string()))
 }
 
 #[cfg(test)]
@@ -158,6 +188,27 @@ mod tests {
         assert_eq!(code, ExitCode::SUCCESS);
         let exits: Vec<i64> = said.iter().map(|line| line["done"]["exit"].as_i64().unwrap()).collect();
         assert_eq!(exits, [1, 101, 0]);
+    }
+
+    #[test]
+    fn several_tasks_of_one_line_are_answered_by_name() {
+        let one = |id: &str| line(id, &json!({}));
+        let both = format!("{{\"tasks\":[{},{}]}}\n", one("a").trim(), one("b").trim());
+        let lines = format!("{both}{{\"cancel\":{{\"id\":\"a\"}}}}\n{}", one("c"));
+        let (code, said) = served(&lines, |task| {
+            task.print("out");
+            if task.id() == "b" { Err("no disk") } else { Ok(()) }
+        });
+        assert_eq!(code, ExitCode::SUCCESS);
+        let expected = [
+            json!({ "id": "a", "stdout": "out" }),
+            json!({ "id": "a", "done": { "exit": 0 } }),
+            json!({ "id": "b", "stdout": "out" }),
+            json!({ "id": "b", "stderr": "no disk\n" }),
+            json!({ "id": "b", "done": { "exit": 1 } }),
+            json!({ "done": { "id": "c", "exit": 0 } }),
+        ];
+        assert_eq!(said, expected);
     }
 
     #[test]

@@ -70,6 +70,7 @@ mod units;
 mod unowned;
 mod upkeep;
 mod wake;
+mod warm_batches;
 mod warm_plugins;
 mod warm_runner;
 mod web_memory;

@@ -75,6 +75,7 @@ impl Den {
             schedule: None,
             schedule_problem: None,
             workers: Vec::new(),
+            lane: false,
         };
         self.tell(ToRunner::Assign(Box::new(assignment.clone()))).await?;
         match self.heard().await? {
@@ -242,6 +243,7 @@ async fn a_task_that_is_assigned_as_its_runner_leaves_is_run() -> anyhow::Result
         schedule: None,
         schedule_problem: None,
         workers: Vec::new(),
+        lane: false,
     };
     den.tell(ToRunner::Assign(Box::new(assignment))).await?;
     kill(pid, Signal::SIGCONT)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::ser::{SerializeMap, Serializer};
-use serde::{Deserialize, de};
+use serde::{Deserialize, Serialize, de};
 
 /// After so many tasks a warm plugin is replaced, unless its manifest says otherwise.
 const TASKS: u32 = 1000;
@@ -16,6 +16,12 @@ const IDLE_S: f64 = 60.0;
 
 /// The longest time that can be asked for, in seconds: a year.
 const LONGEST_S: f64 = 365.0 * 86_400.0;
+
+/// The most tasks that a process may be given at a time.
+const MOST_AT_A_TIME: u32 = 1000;
+
+/// The longest time that a task may wait for others to be given with, in milliseconds.
+const LONGEST_WAIT_MS: u32 = 60_000;
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
@@ -36,11 +42,33 @@ pub struct Warm {
     pub idle: Duration,
     /// Whether each task has a private folder.
     pub folder: bool,
+    /// That a process is given several tasks at a time.
+    pub batch: Option<Batch>,
+}
+
+/// Several tasks for one process at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// The most tasks that a process has not answered.
+    #[serde(deserialize_with = "at_a_time")]
+    pub max: u32,
+    /// How long the first of them may wait for others, in milliseconds.
+    #[serde(default, deserialize_with = "wait")]
+    pub wait_ms: u32,
+}
+
+impl Batch {
+    /// How long the first task of a batch may wait for others.
+    pub fn wait(&self) -> Duration {
+        Duration::from_millis(self.wait_ms.into())
+    }
 }
 
 impl Default for Warm {
     fn default() -> Self {
-        Self { tasks: TASKS, memory: None, idle: Duration::from_secs_f64(IDLE_S), folder: true }
+        let idle = Duration::from_secs_f64(IDLE_S);
+        Self { tasks: TASKS, memory: None, idle, folder: true, batch: None }
     }
 }
 
@@ -72,8 +100,11 @@ pub fn serialize<S: Serializer>(warm: &Option<Warm>, serializer: S) -> Result<S:
         map.serialize_entry("memory_mb", &(memory / MEBIBYTE))?;
     }
     map.serialize_entry("idle_s", &warm.idle.as_secs_f64())?;
-    if !warm.folder {
+    if !warm.folder && warm.batch.is_none() {
         map.serialize_entry("folder", &false)?;
+    }
+    if let Some(batch) = &warm.batch {
+        map.serialize_entry("batch", batch)?;
     }
     map.end()
 }
@@ -84,7 +115,7 @@ impl<'de> Visitor<'de> for Value {
     type Value = Option<Warm>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("true, false or an object with tasks, memory_mb, idle_s and folder")
+        formatter.write_str("true, false or an object with tasks, memory_mb, idle_s, folder and batch")
     }
 
     fn visit_bool<E: Error>(self, warm: bool) -> Result<Self::Value, E> {
@@ -93,8 +124,14 @@ impl<'de> Visitor<'de> for Value {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
         let limits = Limits::deserialize(MapAccessDeserializer::new(map))?;
-        let Limits { tasks, memory_mb: memory, idle_s: idle, folder } = limits;
-        Ok(Some(Warm { tasks, memory, idle, folder }))
+        let Limits { tasks, memory_mb: memory, idle_s: idle, folder, batch } = limits;
+        if folder == Some(true) && batch.is_some() {
+            return Err(A::Error::custom(
+                "folder is not to be true beside batch: one process works on tasks of several folders then",
+            ));
+        }
+        let folder = folder.unwrap_or(batch.is_none());
+        Ok(Some(Warm { tasks, memory, idle, folder, batch }))
     }
 }
 
@@ -107,12 +144,18 @@ struct Limits {
     memory_mb: Option<u64>,
     #[serde(default = "default_idle", deserialize_with = "idle")]
     idle_s: Duration,
-    #[serde(default = "has_folder")]
-    folder: bool,
+    #[serde(default, deserialize_with = "folder")]
+    folder: Option<bool>,
+    #[serde(default, deserialize_with = "batch")]
+    batch: Option<Batch>,
 }
 
-fn has_folder() -> bool {
-    Warm::default().folder
+fn folder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    bool::deserialize(deserializer).map(Some)
+}
+
+fn batch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Batch>, D::Error> {
+    Batch::deserialize(deserializer).map(Some)
 }
 
 fn default_tasks() -> u32 {
@@ -123,19 +166,19 @@ fn default_idle() -> Duration {
     Warm::default().idle
 }
 
-/// Reads a whole number from 1 on.
-struct Count;
+/// Reads a whole number from 0 or 1 to something.
+struct Count(u32, u32);
 
 impl Visitor<'_> for Count {
     type Value = u32;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("an integer from 1 to 4294967295")
+        write!(formatter, "an integer from {} to {}", self.0, self.1)
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<u32, E> {
         let wrong = || E::invalid_value(Unexpected::Unsigned(number), &self);
-        u32::try_from(number).ok().filter(|count| *count > 0).ok_or_else(wrong)
+        u32::try_from(number).ok().filter(|count| (self.0..=self.1).contains(count)).ok_or_else(wrong)
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<u32, E> {
@@ -173,11 +216,19 @@ impl Visitor<'_> for Seconds {
 }
 
 fn tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    deserializer.deserialize_any(Count)
+    deserializer.deserialize_any(Count(1, u32::MAX))
+}
+
+fn at_a_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    deserializer.deserialize_any(Count(1, MOST_AT_A_TIME))
+}
+
+fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    deserializer.deserialize_any(Count(0, LONGEST_WAIT_MS))
 }
 
 fn memory<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(Count).map(|mebibytes| Some(u64::from(mebibytes) * MEBIBYTE))
+    deserializer.deserialize_any(Count(1, u32::MAX)).map(|mebibytes| Some(u64::from(mebibytes) * MEBIBYTE))
 }
 
 fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
@@ -202,17 +253,27 @@ mod tests {
 
     #[test]
     fn limits_have_defaults() {
-        let default = Warm { tasks: 1000, memory: None, idle: Duration::from_secs(60), folder: true };
+        let idle = Duration::from_secs(60);
+        let default = Warm { tasks: 1000, memory: None, idle, folder: true, batch: None };
         assert_eq!(parse("true").unwrap(), Some(default));
         assert_eq!(parse("{}").unwrap(), Some(default));
         let set = parse(r#"{ "tasks": 1, "memory_mb": 100, "idle_s": 0.5, "folder": false }"#).unwrap();
         let idle = Duration::from_millis(500);
-        let expected = Warm { tasks: 1, memory: Some(100 << 20), idle, folder: false };
+        let expected = Warm { tasks: 1, memory: Some(100 << 20), idle, folder: false, batch: None };
         assert_eq!(set, Some(expected));
         assert_eq!(
             parse(r#"{ "idle_s": 3 }"#).unwrap(),
             Some(Warm { idle: Duration::from_secs(3), ..default })
         );
+    }
+
+    #[test]
+    fn a_process_may_get_several_tasks_at_a_time() {
+        let batch = |text: &str| parse(text).unwrap().unwrap();
+        let read = batch(r#"{ "batch": { "max": 64, "wait_ms": 2 } }"#);
+        assert_eq!((read.batch, read.folder), (Some(Batch { max: 64, wait_ms: 2 }), false));
+        assert_eq!(read.batch.unwrap().wait(), Duration::from_millis(2));
+        assert_eq!(batch(r#"{ "batch": { "max": 1 }, "folder": false }"#).batch.unwrap().wait_ms, 0);
     }
 
     #[test]
@@ -240,6 +301,25 @@ mod tests {
                 "warm.idle_s: invalid value: floating point `1e+99`, expected a number",
             ),
             (r#"{ "folder": 1 }"#, "warm.folder: invalid type: integer `1`, expected a boolean"),
+            (r#"{ "batch": { "max": 64 }, "folder": true }"#, "warm: folder is not to be true beside batch"),
+            (r#"{ "batch": true }"#, "warm.batch: invalid type: boolean `true`, expected struct Batch"),
+            (r#"{ "batch": {} }"#, "warm.batch: missing field `max`"),
+            (
+                r#"{ "batch": { "max": 0 } }"#,
+                "warm.batch.max: invalid value: integer `0`, expected an integer from 1 to 1000",
+            ),
+            (
+                r#"{ "batch": { "max": 1001 } }"#,
+                "warm.batch.max: invalid value: integer `1001`, expected an integer from 1 to 1000",
+            ),
+            (
+                r#"{ "batch": { "max": 1, "wait_ms": -1 } }"#,
+                "warm.batch.wait_ms: invalid value: integer `-1`, expected an integer from 0 to 60000",
+            ),
+            (
+                r#"{ "batch": { "max": 1, "wait": 1 } }"#,
+                "warm.batch.wait: unknown field `wait`, expected `max`",
+            ),
             (r#"{ "task": 5 }"#, "warm.task: unknown field `task`, expected one of `tasks`, `memory_mb`"),
         ];
         for (warm, expected) in cases {

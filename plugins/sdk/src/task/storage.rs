@@ -77,7 +77,8 @@ mod tests {
         assert_eq!((task.storage(), task.last_success_start()), (&Value::Null, None));
         let line = r#"{"task":{"storage":[7]},"env":{"LAST_SUCCESS_START":"2026-11-20T08:24:27Z",
             "LAST_SUCCESS_FINISH":""}}"#;
-        let task = Task::from_line(line, crate::control::Control::default()).unwrap();
+        let parts = serde_json::from_str(line).unwrap();
+        let task = Task::brought(parts, crate::control::Control::default()).unwrap();
         assert_eq!(task.storage(), &json!([7]));
         assert_eq!(task.last_success_start().as_deref(), Some("2026-11-20T08:24:27Z"));
         assert_eq!(task.last_success_finish(), None);

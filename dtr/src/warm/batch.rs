@@ -1,0 +1,274 @@
+//! Batches: a warm plugin whose process is given several tasks at a time, in one line, and answers each when it is done with it.
+//!
+//! A runner has such tasks in lanes: each is carried out as if it were the only one, by the same code, with a lease, a custody, a relay and a
+//! result of its own. Only where another plugin would be given its task, a lane comes here ([`Batches::execute`]). What is here
+//! puts lanes together, and takes them apart again ([`Batcher`]):
+//!
+//! ```text
+//! lane A  --+                                  +--> {"tasks":[{"task":{..A..},"env":{..}}, {..B..}, {..C..}]}
+//! lane B  --+--> waiting --(max, or wait_ms)---+        standard input of the one process
+//! lane C  --+
+//! lane A  <--+
+//! lane C  <--+-- by "id" ------------------------- {"id":"A","result":{..},"done":{"exit":0}}  {"id":"C",..}
+//! ```
+//!
+//! - A process has at most `max` tasks that it has not answered. What waits goes as soon as there are as many as it may get, or when the first
+//!   of them has waited for `wait_ms`.
+//! - Each line that the plugin says names its task by `id`, and may have `stdout` and `stderr`, text that is the task's output. What is on the
+//!   pipes of the same names belongs to no task; of standard error the end is kept, and shown to the tasks that the process dies with.
+//! - A task is the process's from the moment when its line may have been read, as of any warm plugin ([`Pipes::unread`](super::pipes::Pipes)).
+//! - The guard lets the process live until the first of the leases is over that its tasks have.
+//! - When one task is to end, the process is told by a line, `{"cancel":{"id":..,"reason":..}}`. If it does not answer that task within its
+//!   grace, or the lease is lost, it is killed. The others that it has not answered end with it then, as failures, which their rules may have
+//!   tried again; those that it cannot have begun go to the next process. While one is to end, it gets no more.
+
+mod batcher;
+mod give;
+mod running;
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use disbatch_core::model::{NodeName, TaskId};
+use disbatch_core::plugin::{Plugin, Warm};
+use serde_json::{Map, Value};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+use zeroize::Zeroizing;
+
+use super::meter::Usage;
+use super::pipes::Said;
+use super::{Key, MOST_STARTS, Marks, line};
+use crate::boot_time::boot_time;
+use crate::capture::Captures;
+use crate::control::Control;
+use crate::facts::ExitFacts;
+use crate::guard::LEASE_IS_OVER;
+use crate::guard::protocol::Exit;
+use crate::isolation::Isolation;
+use crate::plugin::{Ended, Job, NotBegun};
+use crate::relay::Relay;
+use crate::storage::Ear;
+use crate::supervision::{Reason, Supervision, Wish};
+
+pub use batcher::Batcher;
+
+/// While lanes have more bytes than this to deal with, the plugin is not listened to.
+const MOST_UNHEARD: usize = 4 * 1024 * 1024;
+
+/// Where a lane comes with its task.
+#[derive(Debug)]
+pub struct Batches {
+    orders: mpsc::UnboundedSender<Order>,
+    marks: Mutex<Marks>,
+}
+
+#[derive(Debug)]
+enum Order {
+    /// A task for a process.
+    Work(Box<Entry>),
+    /// What is wished of that task since.
+    Wish(TaskId, Wish),
+}
+
+/// A task that no process has been given.
+#[derive(Debug)]
+struct Entry {
+    key: Arc<Key>,
+    node: NodeName,
+    task: TaskId,
+    line: Zeroizing<Vec<u8>>,
+    until: Duration,
+    words: mpsc::UnboundedSender<Word>,
+    arrived: Instant,
+}
+
+/// What a lane is told.
+#[derive(Debug)]
+enum Word {
+    /// The plugin says something of its task.
+    Said { message: Map<String, Value>, answered: Option<Answered>, weight: Weight },
+    /// No process was given it, for this reason, or can be.
+    Refused { why: String, reason: Option<Reason> },
+    /// The process has ended, and certainly not begun with it. Whether that was its first line.
+    NotBegun { was_first: bool },
+    /// The process has ended.
+    Ended { exit: Exit, reason: Option<Reason>, guarded: bool, last_words: Arc<str> },
+}
+
+/// The plugin is done with a task.
+#[derive(Debug)]
+struct Answered {
+    took: Duration,
+    usage: Usage,
+    /// What it was to end for, if it was.
+    reason: Option<Reason>,
+}
+
+/// How many bytes lanes have been told of that they have not dealt with.
+#[derive(Debug, Default)]
+struct Unheard {
+    bytes: AtomicUsize,
+    fewer: Notify,
+}
+
+/// Bytes that a lane has not dealt with as long as this is there.
+#[derive(Debug)]
+struct Weight(usize, Arc<Unheard>);
+
+impl Unheard {
+    fn is_too_much(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) > MOST_UNHEARD
+    }
+}
+
+impl Weight {
+    fn new(bytes: usize, unheard: &Arc<Unheard>) -> Self {
+        unheard.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Self(bytes, Arc::clone(unheard))
+    }
+}
+
+impl Drop for Weight {
+    fn drop(&mut self) {
+        let before = self.1.bytes.fetch_sub(self.0, Ordering::Relaxed);
+        if before > MOST_UNHEARD {
+            self.1.fewer.notify_one();
+        }
+    }
+}
+
+/// What became of a task.
+enum Fate {
+    Answered(Answered),
+    Refused(NotBegun),
+    NotBegun { was_first: bool },
+    Ended { exit: Exit, reason: Option<Reason>, guarded: bool, last_words: Arc<str> },
+}
+
+impl Batches {
+    /// Has the task done by the plugin's process, together with others. What it writes comes into `captures`, and after it the runner's
+    /// notes.
+    ///
+    /// # Errors
+    /// No process can be started, or not before the task is to end.
+    pub async fn execute(
+        &self,
+        (plugin, limits): (&Plugin, Warm),
+        (job, isolation): (Job<'_>, &Isolation),
+        captures: &mut Captures,
+        relay: &Relay,
+        supervision: &mut Supervision,
+    ) -> Result<Ended, NotBegun> {
+        if boot_time() >= job.until {
+            return Err(io::Error::other(LEASE_IS_OVER).into());
+        }
+        if let Some(folder) = job.private_folder().filter(|_| job.is_first()) {
+            isolation.hand_over(folder)?;
+        }
+        let mark = self.marks.lock().unwrap_or_else(PoisonError::into_inner).of(&plugin.program);
+        let key = Arc::new(Key::of(plugin, limits, (&job, isolation), mark));
+        let task = job.task.id;
+        let mut said = Said { captures, ear: Ear::default(), control: Control::among_others(task), relay };
+        let (mut starts, mut until) = (0, job.until);
+        loop {
+            let (words, heard) = mpsc::unbounded_channel();
+            let (key, node) = (Arc::clone(&key), job.run.node.clone());
+            let line = line::of(&job)?;
+            let entry = Entry { key, node, task, line, until, words, arrived: Instant::now() };
+            self.order(Order::Work(Box::new(entry)));
+            match self.follow(task, &mut said, heard, (&mut *supervision, &mut until)).await {
+                Fate::Answered(Answered { took, usage, reason }) => {
+                    let exit = ExitStatus::from_raw(i32::from(said.control.done.unwrap_or(1)) << 8);
+                    let facts = ExitFacts::of_task(exit, took, (usage.cpu, usage.memory));
+                    return Ok(said.ended(exit, ExitFacts { reason, ..facts }));
+                }
+                Fate::Refused(error) => return Err(error),
+                Fate::NotBegun { was_first } => {
+                    starts += u32::from(was_first);
+                    if starts >= MOST_STARTS {
+                        return Err(io::Error::other("it ends before it takes a task").into());
+                    }
+                    said.control = Control::among_others(task);
+                }
+                Fate::Ended { exit, reason, guarded, last_words } => {
+                    said.captures.stderr.push(last_words.as_bytes());
+                    return Ok(said.ended_with_process(&exit, reason, guarded));
+                }
+            }
+        }
+    }
+
+    /// Hears what becomes of a task, and hands on what is wished of it.
+    async fn follow(
+        &self,
+        task: TaskId,
+        said: &mut Said<'_>,
+        mut heard: mpsc::UnboundedReceiver<Word>,
+        (supervision, until): (&mut Supervision, &mut Duration),
+    ) -> Fate {
+        let listen = async {
+            loop {
+                match heard.recv().await {
+                    Some(Word::Said { message, answered, weight }) => {
+                        said.take(message).await;
+                        drop(weight);
+                        if let Some(answered) = answered {
+                            return Fate::Answered(answered);
+                        }
+                    }
+                    Some(Word::Refused { why, reason }) => return Fate::Refused(NotBegun::new(why, reason)),
+                    Some(Word::NotBegun { was_first }) => return Fate::NotBegun { was_first },
+                    Some(Word::Ended { exit, reason, guarded, last_words }) => {
+                        return Fate::Ended { exit, reason, guarded, last_words };
+                    }
+                    None => return Fate::Refused(NotBegun::new("its runner is ending".to_owned(), None)),
+                }
+            }
+        };
+        tokio::pin!(listen);
+        loop {
+            tokio::select! {
+                biased;
+                wish = supervision.next() => {
+                    if let Wish::Until(time) = wish {
+                        *until = time;
+                    }
+                    self.order(Order::Wish(task, wish));
+                }
+                fate = &mut listen => return fate,
+            }
+        }
+    }
+
+    fn order(&self, order: Order) {
+        // It is polled as long as there are tasks.
+        let _ending = self.orders.send(order);
+    }
+}
+
+impl Said<'_> {
+    /// What a line says of the task.
+    async fn take(&mut self, mut message: Map<String, Value>) {
+        for name in ["stdout", "stderr"] {
+            match message.remove(name) {
+                None => {}
+                Some(Value::String(text)) if name == "stdout" => self.take_output(text.as_bytes()),
+                Some(Value::String(text)) => self.captures.stderr.push(text.as_bytes()),
+                Some(other) => self.control.complain(format!("{name} is ignored: {other} is no text")),
+            }
+        }
+        self.control.take(message, self.relay).await;
+    }
+}
+
+impl Entry {
+    /// No process was given it.
+    fn refuse(self, why: &str, reason: Option<Reason>) {
+        let _ended = self.words.send(Word::Refused { why: why.to_owned(), reason });
+    }
+}

@@ -1,0 +1,358 @@
+//! What gives tasks of several lanes to a process, and takes apart what that says.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::model::TaskId;
+use serde_json::json;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::task::consume_budget;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::running::{Running, read};
+use super::{Answered, Batches, Entry, Order, Unheard, Weight, Word};
+use crate::boot_time::boot_time;
+use crate::control::end_of;
+use crate::guard::protocol::{Exit, Order as ToGuard, Report};
+use crate::plugin::TOLD_TO_END;
+use crate::supervision::{End, Reason, Wish};
+use crate::warm::pipes::Ready;
+use crate::warm::process::Process;
+use crate::work::Tools;
+
+/// Gives tasks to the process, and hands on what that says.
+#[derive(Debug)]
+pub struct Batcher {
+    orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) tools: Arc<AsyncMutex<Tools>>,
+    unheard: Arc<Unheard>,
+    /// Tasks that no process has, in the order in which they came.
+    pub(super) waiting: VecDeque<Entry>,
+    /// When the first of them has waited for long enough, or something else may be different.
+    pub(super) due: Option<Instant>,
+    pub(super) running: Option<Running>,
+    /// What the process has been given and not answered.
+    pub(super) lanes: HashMap<TaskId, Lane>,
+    /// The runner is ending.
+    is_told_to_end: bool,
+}
+
+/// A task that the process has.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) words: mpsc::UnboundedSender<Word>,
+    pub(super) until: Duration,
+    pub(super) began: Instant,
+    /// Where its line begins and ends among all bytes that were to be sent.
+    pub(super) line: (u64, u64),
+    /// Why it is to end, and when the process is killed for that.
+    pub(super) end: Option<(Reason, Instant)>,
+}
+
+/// What there is to be done.
+enum Event {
+    Order(Order),
+    ToldToEnd,
+    Kill,
+    TellGuard,
+    Ready(Option<Ready>),
+    Report(Option<Report>),
+    Idle(bool),
+    Look,
+}
+
+impl Batcher {
+    /// Both sides. Processes are started with `tools`.
+    pub fn new(tools: Arc<AsyncMutex<Tools>>) -> (Batches, Self) {
+        let (sender, orders) = mpsc::unbounded_channel();
+        let batches = Batches { orders: sender, marks: Mutex::default() };
+        let batcher = Self {
+            orders,
+            tools,
+            unheard: Arc::default(),
+            waiting: VecDeque::new(),
+            due: None,
+            running: None,
+            lanes: HashMap::new(),
+            is_told_to_end: false,
+        };
+        (batches, batcher)
+    }
+
+    /// Works. Never returns. As long as no task is here, nothing is lost when this is dropped.
+    pub async fn drive(&mut self, lifecycle: &Lifecycle) -> Infallible {
+        loop {
+            self.give(lifecycle).await;
+            match self.next(lifecycle).await {
+                Event::Order(order) => {
+                    self.note(order);
+                    while let Ok(order) = self.orders.try_recv() {
+                        self.note(order);
+                    }
+                    self.grant();
+                }
+                Event::ToldToEnd => self.end_all(),
+                Event::Kill => self.kill(),
+                Event::TellGuard => {
+                    if let Some(Running { process, .. }) = &mut self.running
+                        && let Some(until) = process.leash.tell_kept_back()
+                    {
+                        process.guard.tell(ToGuard::Until(until));
+                    }
+                }
+                Event::Ready(ready) => {
+                    self.deal_with(ready);
+                    consume_budget().await;
+                }
+                Event::Report(Some(Report::Exited(exit))) => self.bury(exit, true),
+                Event::Report(None) => {
+                    if let Some(running) = &self.running {
+                        Box::pin(running.process.guard.clear_up()).await;
+                    }
+                    self.bury(Exit::unknown(), false);
+                }
+                Event::Report(Some(Report::Pid(_) | Report::Error(_) | Report::NotDirect)) => {}
+                Event::Idle(has_ended) => {
+                    if has_ended {
+                        tracing::debug!("the warm plugin has ended");
+                        self.running = None;
+                    }
+                }
+                Event::Look => {}
+            }
+        }
+    }
+
+    /// Ends the process, if there is one. To be called when there are no tasks.
+    pub async fn end(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.process.end().await;
+        }
+    }
+
+    async fn next(&mut self, lifecycle: &Lifecycle) -> Event {
+        let (due, kill_at) = (self.due, self.kill_at());
+        let look = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        let Self { orders, running, lanes, unheard, is_told_to_end, .. } = self;
+        let has_tasks = !lanes.is_empty();
+        let order = async {
+            match orders.recv().await {
+                Some(order) => order,
+                None => std::future::pending().await,
+            }
+        };
+        let Some(running) = running else {
+            return tokio::select! {
+                biased;
+                order = order => Event::Order(order),
+                () = look => Event::Look,
+            };
+        };
+        if !has_tasks {
+            return tokio::select! {
+                biased;
+                order = order => Event::Order(order),
+                () = look => Event::Look,
+                has_ended = running.process.idle() => Event::Idle(has_ended),
+            };
+        }
+        let is_listened_to = !unheard.is_too_much();
+        let is_unsent = !running.unsent.is_empty();
+        let tell_in = running.process.leash.must_tell_in(boot_time());
+        let kill = async {
+            match kill_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let Process { pipes, guard, .. } = &mut running.process;
+        tokio::select! {
+            biased;
+            order = order => Event::Order(order),
+            () = lifecycle.ending(), if !*is_told_to_end => Event::ToldToEnd,
+            () = kill => Event::Kill,
+            () = sleep(tell_in.unwrap_or_default()), if tell_in.is_some() => Event::TellGuard,
+            ready = pipes.ready((is_unsent, is_listened_to), None), if !running.has_closed_all => Event::Ready(ready),
+            () = unheard.fewer.notified(), if !is_listened_to => Event::Look,
+            report = guard.report() => Event::Report(report),
+            () = look => Event::Look,
+        }
+    }
+
+    fn note(&mut self, order: Order) {
+        match order {
+            Order::Work(entry) => match self.is_told_to_end {
+                true => entry.refuse("its runner was told to end", Some(Reason::Runner)),
+                false => self.waiting.push_back(*entry),
+            },
+            Order::Wish(task, wish) => match self.waiting.iter().position(|entry| entry.task == task) {
+                Some(at) => match wish {
+                    Wish::Until(until) => self.waiting[at].until = until,
+                    Wish::End(end) => {
+                        if let Some(entry) = self.waiting.remove(at) {
+                            entry.refuse("it was to end before it was begun", Some(end.reason));
+                        }
+                    }
+                },
+                None => match wish {
+                    Wish::Until(until) => {
+                        if let Some(lane) = self.lanes.get_mut(&task) {
+                            lane.until = until;
+                        }
+                    }
+                    Wish::End(end) => self.end_one(task, end),
+                },
+            },
+        }
+    }
+
+    /// The guard is told until when the process may live at least, if it has to be.
+    pub(super) fn grant(&mut self) {
+        let until = self.lanes.values().map(|lane| lane.until).min();
+        if let (Some(until), Some(Running { process, .. })) = (until, &mut self.running)
+            && let Some(until) = process.leash.begin(until, boot_time())
+        {
+            process.guard.tell(ToGuard::Until(until));
+        }
+    }
+
+    /// Has the process end its work on a task.
+    fn end_one(&mut self, task: TaskId, end: End) {
+        let (Some(lane), Some(running)) = (self.lanes.get_mut(&task), &mut self.running) else { return };
+        let is_first = lane.end.is_none();
+        // There is no grace when somebody else has the task.
+        let grace = if end.reason == Reason::LeaseLost { Duration::ZERO } else { end.grace };
+        let kill_at = Instant::now() + grace;
+        let (reason, earlier) = lane.end.unwrap_or((end.reason, kill_at));
+        lane.end = Some((reason, earlier.min(kill_at)));
+        if is_first && !grace.is_zero() {
+            let (reason, grace_s) = (end.reason.as_str(), grace.as_secs_f64());
+            tracing::warn!(%task, reason, grace_s, "telling the plugin to end one of its tasks");
+            let line = json!({ "cancel": { "id": task.to_string(), "reason": reason } });
+            running.put(format!("{line}\n").into_bytes().into());
+        }
+    }
+
+    /// The runner was told to end, and so is what it runs.
+    fn end_all(&mut self) {
+        self.is_told_to_end = true;
+        for entry in self.waiting.drain(..) {
+            entry.refuse("its runner was told to end", Some(Reason::Runner));
+        }
+        let kill_at = Instant::now() + TOLD_TO_END.grace;
+        for lane in self.lanes.values_mut() {
+            lane.end.get_or_insert((TOLD_TO_END.reason, kill_at));
+        }
+        if let Some(running) = &self.running {
+            running.process.guard.tell(ToGuard::Term);
+        }
+    }
+
+    /// When the process is killed.
+    fn kill_at(&self) -> Option<Instant> {
+        let running = self.running.as_ref().filter(|running| !running.is_killed)?;
+        self.lanes.values().filter_map(|lane| lane.end.map(|(_, at)| at)).chain(running.kill_at).min()
+    }
+
+    fn kill(&mut self) {
+        if let Some(running) = &mut self.running {
+            tracing::warn!(
+                tasks = self.lanes.len(),
+                "killing the plugin, with all tasks that it has not answered"
+            );
+            running.is_killed = true;
+            running.process.guard.tell(ToGuard::Kill);
+        }
+    }
+
+    fn deal_with(&mut self, ready: Option<Ready>) {
+        let Some(running) = &mut self.running else { return };
+        match ready {
+            None => running.has_closed_all = true,
+            Some(Ready::Stdin) => running.send(),
+            Some(Ready::Control) => {
+                let mut bytes = Vec::new();
+                running.process.pipes.take_from(Ready::Control, |read| bytes.extend_from_slice(read));
+                self.hear(&bytes);
+            }
+            Some(ready @ (Ready::Stdout | Ready::Stderr)) => running.take_stray(ready, false),
+            Some(Ready::HangUp) => {}
+        }
+    }
+
+    /// Hands on what the plugin has said.
+    fn hear(&mut self, mut bytes: &[u8]) {
+        let Some(running) = &mut self.running else { return };
+        let mut sayings = Vec::new();
+        while let Some(line) = running.lines.next(&mut bytes) {
+            let read = line.map_err(|error| error.to_string()).and_then(|line| read(&line));
+            let (task, message, length) = match read {
+                Ok(read) => read,
+                Err(why) => {
+                    running.complain(&why);
+                    continue;
+                }
+            };
+            let is_end = message.get("done").is_some_and(|done| end_of(done, task, true).is_some());
+            // What is said of it later is about a task that the plugin does not have.
+            let lane = if is_end { self.lanes.remove(&task) } else { None };
+            let Some(told) = lane.as_ref().or_else(|| self.lanes.get(&task)) else {
+                running.complain(&format!("a line is ignored: the plugin does not have the task {task}"));
+                continue;
+            };
+            let (words, weight) = (told.words.clone(), Weight::new(length, &self.unheard));
+            sayings.push((words, message, weight, lane));
+        }
+        let answered = sayings.iter().filter(|(.., lane)| lane.is_some()).count();
+        let usage = running.used_by_each(answered);
+        for (words, message, weight, lane) in sayings {
+            let answered = lane.map(|lane| Answered {
+                took: lane.began.elapsed(),
+                usage,
+                reason: lane.end.map(|(reason, _)| reason),
+            });
+            // A lane whose task has been taken away may have ended.
+            let _ended = words.send(Word::Said { message, answered, weight });
+        }
+        if self.lanes.is_empty() {
+            running.process.rest();
+        }
+    }
+
+    /// The process has ended: with it those tasks that it has not answered, save those that it cannot have begun.
+    fn bury(&mut self, exit: Exit, guarded: bool) {
+        let mut last = Vec::new();
+        if let Some(running) = &mut self.running {
+            running.process.pipes.take_all_from(Ready::Control, |read| last.extend_from_slice(read));
+            running.take_stray(Ready::Stderr, true);
+        }
+        self.hear(&last);
+        let Some(running) = self.running.take() else { return };
+        let unread_from = running.gone.saturating_sub(running.process.pipes.unread());
+        let is_ended = exit.ordered && self.lanes.values().any(|lane| lane.end.is_some());
+        let (with_others, alone) = (running.last_words(is_ended), running.last_words(false));
+        let cpu = running.process.meter.rest(exit.cpu) / u32::try_from(self.lanes.len()).unwrap_or(1).max(1);
+        let (was_first, now) = (running.answered == 0, boot_time());
+        for (_, lane) in self.lanes.drain() {
+            let is_unread = lane.line.1 > running.gone || lane.line.0 >= unread_from;
+            let word = if lane.end.is_none() && is_unread {
+                Word::NotBegun { was_first }
+            } else {
+                let reason = lane.end.map(|(reason, _)| reason).filter(|_| exit.ordered || !guarded);
+                let lapsed = exit.lapsed && lane.until <= now;
+                let exit = Exit { duration: lane.began.elapsed(), cpu, lapsed, ..exit.clone() };
+                let last_words = Arc::clone(if lane.end.is_none() { &with_others } else { &alone });
+                Word::Ended { exit, reason, guarded, last_words }
+            };
+            let _ended = lane.words.send(word);
+        }
+    }
+}
