@@ -278,12 +278,14 @@ impl Launcher {
         idle.chain(open.filter(|(_, room)| *room > 0)).flat_map(often).collect()
     }
 
-    /// The processes of warm runners that a task may have been started for of which they were not told: those that have none, and
-    /// `with_lanes` those that have some and may have more.
-    pub fn unburdened(&self, with_lanes: bool) -> Vec<u32> {
+    /// The processes of warm runners that a task may have been started for of which they were not told, each with the tasks that it has:
+    /// those that have none, and `with_lanes` those that have some and may have more.
+    pub fn unburdened(&self, with_lanes: bool) -> Vec<(u32, Vec<TaskId>)> {
         let open = self.processes.values().filter(|process| with_lanes && process.lanes.is_some());
+        let tasks = |process: &Process| process.hold.lock().iter().map(|held| held.task).collect();
+        let open = open.map(|process| (process.pid, tasks(process)));
         let idle = self.ready(None, &Promised::default());
-        idle.into_iter().chain(open.map(|process| process.pid)).collect()
+        idle.into_iter().map(|pid| (pid, Vec::new())).chain(open).collect()
     }
 
     /// Whether a runner has tasks and may have more.

@@ -238,7 +238,7 @@ impl Store {
     }
 
     /// Gives back every task that `node` has claimed and no runner has started, save those in `except`; and those that were started for
-    /// a runner among `ready`, which have no task: nobody was told of them. Returns how many.
+    /// a runner among `ready` and are not among the tasks beside it, which it has: nobody was told of them. Returns how many.
     ///
     /// # Errors
     /// The database cannot be reached.
@@ -246,10 +246,10 @@ impl Store {
     pub async fn unclaim_all(
         &self,
         (node, instance): (&NodeName, &str),
-        (except, ready): (&[TaskId], &[u32]),
+        (except, ready): (&[TaskId], &[(u32, Vec<TaskId>)]),
         why: &str,
     ) -> Result<u64, StoreError> {
-        let untold = self.give_back_untold((node, instance), (except, ready), why).await?;
+        let untold = self.give_back_untold((node, instance), ready, why).await?;
         let mut filter = doc! { "node": node, "status": Status::Claimed };
         if !except.is_empty() {
             filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
@@ -262,23 +262,28 @@ impl Store {
     async fn give_back_untold(
         &self,
         (node, instance): (&NodeName, &str),
-        (except, ready): (&[TaskId], &[u32]),
+        ready: &[(u32, Vec<TaskId>)],
         why: &str,
     ) -> Result<u64, StoreError> {
         if ready.is_empty() {
             return Ok(0);
         }
-        let ready: Vec<i64> = ready.iter().map(|pid| i64::from(*pid)).collect();
+        let pids: Vec<i64> = ready.iter().map(|(pid, _)| i64::from(*pid)).collect();
         let ours = doc! {
-            "node": node, "status": Status::Running, "instance": instance, "pid": { "$in": ready },
+            "node": node, "status": Status::Running, "instance": instance, "pid": { "$in": pids },
             DETACHED: attached(),
         };
-        let fence = doc! { "node": 1, "status": 1, "instance": 1, "attempt": 1, "mtime": 1 };
+        let fence = doc! { "node": 1, "status": 1, "instance": 1, "attempt": 1, "mtime": 1, "pid": 1 };
         let found = self.tasks().find(ours).projection(fence).await?;
         let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
         let mut given = 0;
         for task in found {
-            if task.get_object_id("_id").is_ok_and(|id| except.contains(&TaskId(id))) {
+            let (id, pid) = (task.get_object_id("_id").map(TaskId), task.get_i64("pid"));
+            let has_it = |(runner, tasks): &(u32, Vec<TaskId>)| {
+                pid.as_ref().is_ok_and(|pid| *pid == i64::from(*runner))
+                    && id.as_ref().is_ok_and(|id| tasks.contains(id))
+            };
+            if ready.iter().any(has_it) {
                 continue;
             }
             given += self.move_all(task, &given_back(self, why), Status::Queued).await?;

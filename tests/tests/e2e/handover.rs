@@ -110,11 +110,16 @@ async fn what_a_ready_runner_was_not_told_of_is_given_back_whoever_had_it_before
     // An earlier claim of it was lost with its primary, and another runner still believes to have it.
     let held = [claim.task];
     assert_eq!(
-        scene.store.unclaim_all((&node, of), (&held, &[78]), "a test").await?,
+        scene.store.unclaim_all((&node, of), (&held, &[(78, Vec::new())]), "a test").await?,
         0,
         "of no ready runner"
     );
-    assert_eq!(scene.store.unclaim_all((&node, of), (&held, &[77]), "a test").await?, 1);
+    assert_eq!(
+        scene.store.unclaim_all((&node, of), (&[], &[(77, held.to_vec())]), "a test").await?,
+        0,
+        "it has been told, and may have more"
+    );
+    assert_eq!(scene.store.unclaim_all((&node, of), (&held, &[(77, vec![])]), "a test").await?, 1);
     assert_eq!(scene.world.task(claim.task).await?.get_i32("status")?, -2);
     scene.world.end().await
 }

@@ -23,6 +23,9 @@ use crate::warm::pipes::Ready;
 use crate::warm::process::Process;
 use crate::work::Tools;
 
+/// How long an answer waits for others at most, where a plugin may be given tasks that have waited for others.
+const GATHERS: Duration = Duration::from_millis(2);
+
 /// Gives tasks to the process, and hands on what that says.
 #[derive(Debug)]
 pub struct Batcher {
@@ -61,6 +64,7 @@ enum Event {
     Ready(Option<Ready>),
     Report(Option<Report>),
     Idle(bool),
+    Hear,
     Look,
 }
 
@@ -121,6 +125,7 @@ impl Batcher {
                         self.running = None;
                     }
                 }
+                Event::Hear => self.hear_all(),
                 Event::Look => {}
             }
         }
@@ -135,12 +140,7 @@ impl Batcher {
 
     async fn next(&mut self, lifecycle: &Lifecycle) -> Event {
         let (due, kill_at) = (self.due, self.kill_at());
-        let look = async {
-            match due {
-                Some(due) => sleep_until(due).await,
-                None => std::future::pending().await,
-            }
-        };
+        let look = until(due);
         let Self { orders, running, lanes, unheard, is_told_to_end, .. } = self;
         let has_tasks = !lanes.is_empty();
         let order = async {
@@ -164,15 +164,13 @@ impl Batcher {
                 has_ended = running.process.idle() => Event::Idle(has_ended),
             };
         }
-        let is_listened_to = !unheard.is_too_much();
+        let is_overheard = unheard.is_too_much();
+        let heard_at = running.heard_at.filter(|_| !is_overheard);
+        let is_listened_to = !is_overheard && heard_at.is_none();
         let is_unsent = !running.unsent.is_empty();
         let tell_in = running.process.leash.must_tell_in(boot_time());
-        let kill = async {
-            match kill_at {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
+        let kill = until(kill_at);
+        let hear = until(heard_at);
         let Process { pipes, guard, .. } = &mut running.process;
         tokio::select! {
             biased;
@@ -181,7 +179,8 @@ impl Batcher {
             () = kill => Event::Kill,
             () = sleep(tell_in.unwrap_or_default()), if tell_in.is_some() => Event::TellGuard,
             ready = pipes.ready((is_unsent, is_listened_to), None), if !running.has_closed_all => Event::Ready(ready),
-            () = unheard.fewer.notified(), if !is_listened_to => Event::Look,
+            () = unheard.fewer.notified(), if is_overheard => Event::Look,
+            () = hear => Event::Hear,
             report = guard.report() => Event::Report(report),
             () = look => Event::Look,
         }
@@ -279,13 +278,26 @@ impl Batcher {
             None => running.has_closed_all = true,
             Some(Ready::Stdin) => running.send(),
             Some(Ready::Control) => {
-                let mut bytes = Vec::new();
-                running.process.pipes.take_from(Ready::Control, |read| bytes.extend_from_slice(read));
-                self.hear(&bytes);
+                let wait = running.key.limits.batch.map_or(Duration::ZERO, |batch| batch.wait());
+                if self.lanes.len() > 1 && !wait.is_zero() {
+                    // What is stored together costs less. Most of a line is often answered at the same moment.
+                    running.heard_at = Some(Instant::now() + wait.min(GATHERS));
+                } else {
+                    self.hear_all();
+                }
             }
             Some(ready @ (Ready::Stdout | Ready::Stderr)) => running.take_stray(ready, false),
             Some(Ready::HangUp) => {}
         }
+    }
+
+    /// Reads what the plugin has said, and hands it on.
+    fn hear_all(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        running.heard_at = None;
+        let mut bytes = Vec::new();
+        running.process.pipes.take_from(Ready::Control, |read| bytes.extend_from_slice(read));
+        self.hear(&bytes);
     }
 
     /// Hands on what the plugin has said.
@@ -354,5 +366,13 @@ impl Batcher {
             };
             let _ended = lane.words.send(word);
         }
+    }
+}
+
+/// Waits until that time, if there is one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

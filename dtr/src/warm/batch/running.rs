@@ -48,6 +48,8 @@ pub(super) struct Running {
     pub(super) kill_at: Option<Instant>,
     pub(super) is_killed: bool,
     pub(super) has_closed_all: bool,
+    /// When it is heard, where the first answer waits for others.
+    pub(super) heard_at: Option<Instant>,
 }
 
 impl Running {
@@ -69,6 +71,7 @@ impl Running {
             kill_at: None,
             is_killed: false,
             has_closed_all: false,
+            heard_at: None,
         }
     }
 
