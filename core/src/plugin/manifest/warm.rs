@@ -48,7 +48,7 @@ pub struct Warm {
 
 /// Several tasks for one process at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with max and wait_ms")]
 pub struct Batch {
     /// The most tasks that a process has not answered.
     #[serde(deserialize_with = "at_a_time")]
@@ -302,7 +302,10 @@ mod tests {
             ),
             (r#"{ "folder": 1 }"#, "warm.folder: invalid type: integer `1`, expected a boolean"),
             (r#"{ "batch": { "max": 64 }, "folder": true }"#, "warm: folder is not to be true beside batch"),
-            (r#"{ "batch": true }"#, "warm.batch: invalid type: boolean `true`, expected struct Batch"),
+            (
+                r#"{ "batch": true }"#,
+                "warm.batch: invalid type: boolean `true`, expected an object with max and wait_ms",
+            ),
             (r#"{ "batch": {} }"#, "warm.batch: missing field `max`"),
             (
                 r#"{ "batch": { "max": 0 } }"#,
