@@ -155,10 +155,10 @@ impl Handover {
     }
 
     /// What there is to know of a queue before tasks of it are read.
-    fn stand(&self, queue: &Queue, until: Duration) -> Stand {
+    fn stand(&self, queue: &Queue, (until, low): (Duration, usize)) -> Stand {
         let mut queues = self.lock();
         let Some(stock) = queues.get_mut(&queue.id) else { return Stand::default() };
-        (stock.until, stock.threads) = (until, queue.claim_limit());
+        (stock.until, stock.threads, stock.low) = (until, queue.claim_limit(), low);
         // Where there are no more it need not be told again.
         stock.told = stock.tasks.len() < stock.low;
         Stand {
@@ -218,11 +218,11 @@ impl Node {
         for queue in eligible {
             let Some(running) = running.get(&queue.id) else { continue };
             let target = (running * EACH).clamp(FEWEST, MOST);
-            let Stand { known, met, rests } = self.launcher.handover().stand(queue, until);
+            let low = target - target / 4;
+            let Stand { known, met, rests } = self.launcher.handover().stand(queue, (until, low));
             if met.1 > 0 {
                 self.ahead.met_others(queue.id, met);
             }
-            let low = target - target / 4;
             if known.len() >= low || rests.is_some_and(|until| now < until) {
                 continue;
             }

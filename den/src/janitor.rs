@@ -28,6 +28,9 @@ const BATCH: usize = 500;
 /// So many batches in a round at most; the next round goes on.
 const BATCHES: usize = 100;
 
+/// For so long keys are looked at in a round.
+const KEYS_TAKE: Duration = Duration::from_secs(10);
+
 /// Pauses are a part of the time that the work takes, so that it never has more than half of the database.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -135,17 +138,22 @@ impl Worker {
         Ok(round)
     }
 
-    /// Keys that nobody has any more.
+    /// Keys that nobody has any more: all of them, or as many as can be looked at in a while.
     async fn sweep_keys(&mut self) -> Result<(), StoreError> {
-        let swept = match self.store.sweep_keys(&mut self.keys).await {
-            // A user that an older release made may not.
-            Err(error) if error.is_forbidden() => return Ok(()),
-            swept => swept?,
-        };
-        if swept > 0 {
-            tracing::debug!(keys = swept, "keys that no task has any more were removed");
+        let begun = Instant::now();
+        loop {
+            let swept = match self.store.sweep_keys(&mut self.keys).await {
+                // A user that an older release made may not.
+                Err(error) if error.is_forbidden() => return Ok(()),
+                swept => swept?,
+            };
+            if swept > 0 {
+                tracing::debug!(keys = swept, "keys that no task has any more were removed");
+            }
+            if self.keys.is_through() || begun.elapsed() > KEYS_TAKE {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Tasks that other programs have written and nobody can run.

@@ -288,7 +288,8 @@ impl Node {
                 self.pace.followed_hints(Instant::now(), claimed);
             }
         }
-        if may_claim {
+        // What is under way has to come to an end before it is known what a runner with lanes was not told of.
+        if may_claim && !self.uncertain {
             self.prepare_handover().await?;
         } else {
             self.end_handover(|_| true);

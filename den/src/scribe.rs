@@ -15,6 +15,7 @@ use disbatch_core::task::{RunWrite, Take, Written};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
+use tokio::time::sleep_until;
 
 use crate::boot_time::boot_time;
 
@@ -26,6 +27,9 @@ const AT_ONCE: usize = 3;
 
 /// Of what was to be written at once lately, each operation lets such a part be forgotten.
 const FORGOTTEN_IN: usize = 8;
+
+/// For so long a write waits for others at most, unless as many operations are under way as may be.
+const GATHERS: Duration = Duration::from_millis(20);
 
 /// How long a write is repeated while the database is away. After that the runners do it, who have more patience.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -96,9 +100,14 @@ async fn work(store: Store, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let mut open = true;
     while open || !under_way.is_empty() {
         let mut arrived = Vec::new();
+        let late = desk.begins_late(under_way.len());
         tokio::select! {
+            () = sleep_until(late.unwrap_or_else(Instant::now).into()), if late.is_some() => {}
             Some(tasks) = under_way.next() => desk.done(tasks),
             read = jobs.recv_many(&mut arrived, MOST), if open => open = read > 0,
+        }
+        if desk.waiting.is_empty() && !arrived.is_empty() {
+            desk.since = Some(Instant::now());
         }
         desk.waiting.extend(arrived);
         while let Some(batch) = desk.next(under_way.len()) {
@@ -113,6 +122,8 @@ struct Desk {
     waiting: VecDeque<Job>,
     /// Tasks about which something is being written. What comes later about them waits, so that it stays in order.
     busy: HashSet<TaskId>,
+    /// Since when something has been waiting; at least.
+    since: Option<Instant>,
     /// So many writes waited or were under way at once lately.
     lately: usize,
 }
@@ -121,7 +132,8 @@ impl Desk {
     /// The next operation, if there is one to begin beside so many.
     fn next(&mut self, under_way: usize) -> Option<Vec<Job>> {
         self.lately = self.lately.max(self.waiting.len() + self.busy.len());
-        let is_worth_it = self.waiting.len() >= self.lately.div_ceil(AT_ONCE);
+        let has_waited = self.since.is_some_and(|since| since.elapsed() >= GATHERS);
+        let is_worth_it = has_waited || self.waiting.len() >= self.lately.div_ceil(AT_ONCE);
         if self.waiting.is_empty() || (under_way > 0 && (under_way >= AT_ONCE || !is_worth_it)) {
             return None;
         }
@@ -138,8 +150,16 @@ impl Desk {
             }
         }
         self.waiting = later;
+        self.since = (!self.waiting.is_empty()).then(Instant::now);
         self.busy.extend(batch.iter().map(|job| job.write.task()));
         (!batch.is_empty()).then_some(batch)
+    }
+
+    /// When the next operation begins although it is less than its share: the others may take long.
+    fn begins_late(&self, under_way: usize) -> Option<Instant> {
+        let since = self.since.filter(|_| !self.waiting.is_empty() && under_way < AT_ONCE)?;
+        // What waits for an operation on its own task is looked at when that has ended.
+        Some(since + GATHERS).filter(|at| *at > Instant::now())
     }
 
     fn done(&mut self, tasks: Vec<TaskId>) {
@@ -245,8 +265,8 @@ mod tests {
         assert_eq!(desk.next(0).unwrap().len(), 21);
         desk.waiting.extend((30..36).map(renewal));
         assert!(desk.next(1).is_none(), "it fills up meanwhile");
-        desk.waiting.extend((36..39).map(renewal));
-        assert_eq!(desk.next(1).unwrap().len(), 9);
+        desk.waiting.extend((36..41).map(renewal));
+        assert_eq!(desk.next(1).unwrap().len(), 11);
     }
 
     #[test]
@@ -275,7 +295,7 @@ mod tests {
         assert_eq!(tasks(&desk.next(1).unwrap()), [3]);
         assert!(desk.next(2).is_none(), "one waits for the first operation");
         desk.done(first.iter().map(|job| job.write.task()).collect());
-        assert_eq!(tasks(&desk.next(1).unwrap()), [1]);
+        assert_eq!(tasks(&desk.next(0).unwrap()), [1]);
         assert!(desk.waiting.is_empty());
     }
 }

@@ -173,7 +173,10 @@ impl Node {
     /// once they are gone.
     pub(crate) async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
         let except = self.launcher.at_other_work(task.id);
-        let wanted = Wanted { runner: task.pid(), except: &except, ..Wanted::of(task.id, &self.ours) };
+        // One with other tasks is not dead. That its plugin leaves this one alone is seen to by its guard.
+        let has_others = self.store.has_run_beside(task).await?;
+        let runner = task.pid().filter(|_| !has_others);
+        let wanted = Wanted { runner, except: &except, ..Wanted::of(task.id, &self.ours) };
         let left = processes::of_task(wanted).len();
         if left > 0 {
             tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");

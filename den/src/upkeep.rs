@@ -27,8 +27,8 @@ impl Node {
         };
         let mut outlook = self.store.look_around(&question).await?;
         self.learn(&mut outlook, began);
-        self.look_at_slots().await?;
         let mut again = self.sweep(&outlook).await?;
+        self.look_at_slots().await?;
         if outlook.schedules || outlook.unsettled {
             if self.workers.refresh(&self.store).await? {
                 self.availability.define(self.workers.all());

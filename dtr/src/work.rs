@@ -66,7 +66,7 @@ pub struct Kit {
     plugins: Mutex<Installed>,
     /// What plugins are kept from.
     isolation: Arc<Isolation>,
-    tools: Arc<AsyncMutex<Tools>>,
+    tools: AsyncMutex<Tools>,
     /// Where tasks go whose plugin takes batches.
     batches: Batches,
 }
@@ -88,8 +88,9 @@ impl Kit {
     pub fn new(config: &Config) -> Result<(Self, Batcher), ConfigError> {
         let isolation = Arc::new(Isolation::prepare(config)?);
         let guards = Guards::new(Arc::clone(&isolation));
-        let tools = Arc::new(AsyncMutex::new(Tools { guards, warm: Keeper::default() }));
-        let (batches, batcher) = Batcher::new(Arc::clone(&tools));
+        let tools = AsyncMutex::new(Tools { guards, warm: Keeper::default() });
+        // A guard of its own: a task with steps may have the other one for long.
+        let (batches, batcher) = Batcher::new(Guards::new(Arc::clone(&isolation)));
         let plugins = Mutex::new(Installed::discover(config));
         Ok((Self { plugins, isolation, tools, batches }, batcher))
     }

@@ -9,7 +9,7 @@
 //! A task becomes live only by an update that finds it pending, or with its mark, and only after the key was seen to name it. And the key
 //! goes to another only from a task that was seen to be neither live nor pending, and without a mark, on the condition that it names that task by the
 //! same hold. So that task would have to come to be pending or marked again first; pending it is only once, and who marks it
-//! has the key name it by another hold before anything follows from that.
+//! has the key name it by another hold before anything follows from that, and so has whoever settles it in place of its submitter.
 //!
 //! # What is left out
 //!
@@ -42,6 +42,8 @@ pub struct Rules {
     pub looks_again: bool,
     /// Who lets the task of somebody else go on has looked for one, too.
     pub helpers_look: bool,
+    /// Who settles the task of somebody else has the key name it by a hold of its own.
+    pub settlers_differ: bool,
 }
 
 impl Rules {
@@ -55,6 +57,7 @@ impl Rules {
             removes_marks: true,
             looks_again: true,
             helpers_look: true,
+            settlers_differ: true,
         }
     }
 }
@@ -68,6 +71,8 @@ pub struct Keys {
     pub submitters: usize,
     /// So many retry one that has ended.
     pub retries: usize,
+    /// So many do for a pending task what its submitter would.
+    pub settlers: usize,
     /// There is a live task that no key names.
     pub legacy: bool,
 }
@@ -131,7 +136,7 @@ pub struct Process {
 pub struct Moment {
     tasks: Vec<Task>,
     key: Option<Named>,
-    /// First those who submit, each the task with its number, then those who retry.
+    /// First those who submit, each the task with its number, then those who retry, then those who settle.
     processes: Vec<Process>,
     /// What a sweeper has read, and whether it has seen that the task does not count.
     swept: Option<(Named, bool)>,
@@ -145,7 +150,7 @@ pub struct Moment {
 pub enum Event {
     /// A process makes its next step.
     Step(usize),
-    /// One that retries chooses this task.
+    /// One that retries, or settles, chooses this task.
     Choose(usize, usize),
     /// A task ends.
     End(usize),
@@ -164,7 +169,8 @@ impl Model for Keys {
         if self.legacy {
             tasks.push(Task::Live);
         }
-        let processes = (0..self.submitters + self.retries).map(|task| Process { task, step: Step::Begin });
+        let processes = 0..self.submitters + self.retries + self.settlers;
+        let processes = processes.map(|task| Process { task, step: Step::Begin });
         vec![Moment {
             key: None,
             processes: processes.collect(),
@@ -194,10 +200,14 @@ impl Model for Keys {
             Event::Step(number) => self.step(&mut next, number),
             Event::Choose(number, task) => {
                 next.processes[number] = Process { task, step: Step::Read };
-                if self.rules.marks {
-                    next.tasks[task] = Task::Ended(Some(number));
+                if self.is_settler(number) {
+                    last.tasks[task] == Task::Pending
+                } else {
+                    if self.rules.marks {
+                        next.tasks[task] = Task::Ended(Some(number));
+                    }
+                    matches!(last.tasks[task], Task::Ended(_))
                 }
-                matches!(last.tasks[task], Task::Ended(_))
             }
             Event::End(task) => {
                 next.tasks[task] = Task::Ended(None);
@@ -228,11 +238,16 @@ impl Model for Keys {
 }
 
 impl Keys {
+    fn is_settler(&self, number: usize) -> bool {
+        number >= self.submitters + self.retries
+    }
+
     /// The next step of a process. Returns whether it has one.
     fn step(&self, moment: &mut Moment, number: usize) -> bool {
         let Process { task, step } = moment.processes[number];
-        let is_new = number < self.submitters;
-        let own = Named { task, hold: number };
+        let is_new = number < self.submitters || self.is_settler(number);
+        let hold = if self.is_settler(number) && !self.rules.settlers_differ { task } else { number };
+        let own = Named { task, hold };
         let next = match step {
             Step::Begin => {
                 if self.rules.inserts_first {

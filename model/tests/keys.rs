@@ -4,7 +4,7 @@ use disbatch_model::keys::{BOTH, HELPED, Keys, ONE, RETRIED, Rules};
 use stateright::{Checker, HasDiscoveries, Model};
 
 fn setting(submitters: usize, retries: usize) -> Keys {
-    Keys { rules: Rules::all(), submitters, retries, legacy: false }
+    Keys { rules: Rules::all(), submitters, retries, settlers: 0, legacy: false }
 }
 
 /// Goes through all states; more than so many, lest a mistake in the model makes it hold by doing nothing.
@@ -30,6 +30,10 @@ fn legacy(keys: Keys) -> Keys {
     Keys { legacy: true, ..keys }
 }
 
+fn settled(keys: Keys) -> Keys {
+    Keys { settlers: 1, ..keys }
+}
+
 #[test]
 fn one_live_task_has_the_key() {
     holds(setting(2, 0), &[HELPED, BOTH], 500);
@@ -43,6 +47,17 @@ fn one_live_task_has_the_key() {
 #[test]
 fn three_submitters_share_it() {
     holds(setting(3, 0), &[HELPED, BOTH], 10_000);
+}
+
+#[test]
+fn somebody_else_settles_what_a_submitter_has_left() {
+    holds(settled(setting(1, 1)), &[RETRIED], 1_000);
+    holds(settled(setting(2, 1)), &[HELPED, RETRIED, BOTH], 100_000);
+}
+
+#[test]
+fn whoever_settles_brings_no_hold_back_that_was_read_before() {
+    is_needed(Rules { settlers_differ: false, ..Rules::all() }, settled(setting(2, 1)));
 }
 
 #[test]

@@ -109,6 +109,12 @@ impl Store {
         Ok(self.keys().update_one(still, update).await?.matched_count == 1)
     }
 
+    /// Whether this task is there, or another one that counts.
+    pub(crate) async fn has_task(&self, key: &Key, task: TaskId) -> Result<bool, StoreError> {
+        let own = self.tasks().find_one(doc! { "_id": task }).projection(doc! { "_id": 1 }).await?;
+        Ok(own.is_some() || self.counting(key, task.0).await?.is_some())
+    }
+
     /// A task that counts beside `except`.
     async fn counting(&self, key: &Key, except: ObjectId) -> Result<Option<TaskId>, StoreError> {
         let mut others = key.counted();

@@ -54,7 +54,8 @@ impl Store {
     /// # Errors
     /// The database cannot be reached: a DEN settles it then. Or this user has no right to keys: the task is removed.
     pub(crate) async fn settle_pending(&self, task: TaskId, key: &Key) -> Result<Settled, StoreError> {
-        let other = match self.hold_key(key, task, task.0).await {
+        // Another hold each time: two who settle the same must not bring back one that somebody else has read.
+        let other = match self.hold_key(key, task, ObjectId::new()).await {
             Ok(Hold::Held) => None,
             Ok(Hold::Taken(other)) => Some(other),
             Err(error) => {
@@ -68,10 +69,11 @@ impl Store {
             None => self.let_go_on(&[task.0]).await? == 1,
             Some(_) => self.remove_pending(&[task.0]).await? == 1,
         };
-        // Else somebody else was faster, whatever they found.
         let is_there = if is_done {
             other.is_none()
         } else {
+            // Somebody else was faster, whatever they found, and may have counted it.
+            self.doubt_counters();
             self.find_task_fields(task, doc! { "_id": 1 }).await?.is_some()
         };
         match other {
@@ -94,7 +96,13 @@ impl Store {
 
     /// Removes those of these tasks that are pending. Returns how many there were.
     pub(crate) async fn remove_pending(&self, tasks: &[ObjectId]) -> Result<u64, StoreError> {
-        Ok(self.tasks().delete_many(among(tasks)).await?.deleted_count)
+        let removed = self.tasks().delete_many(among(tasks)).await?.deleted_count;
+        if removed > 0 {
+            // Others may wait for one by now: it was to be seen.
+            let gone: Vec<Bson> = tasks.iter().copied().map(Bson::from).collect();
+            self.ask_dependents_again(&gone).await?;
+        }
+        Ok(removed)
     }
 
     /// Has keys that nobody has name pending tasks, all at once. Returns the places of those that others have, or have had.

@@ -22,7 +22,7 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// So many pending tasks are settled at once.
 const SETTLED_AT_ONCE: i64 = 100;
 
-/// So many keys are looked at in a round.
+/// So many keys are looked at together.
 const LOOKED_AT: usize = 1_000;
 
 /// How far a sweeper has come: the next round goes on from there.
@@ -30,6 +30,13 @@ const LOOKED_AT: usize = 1_000;
 pub struct KeySweep {
     /// The last key that was looked at.
     after: Option<Bson>,
+}
+
+impl KeySweep {
+    /// Whether all keys have been looked at.
+    pub fn is_through(&self) -> bool {
+        self.after.is_none()
+    }
 }
 
 /// Matches pending tasks that are older than a moment at `now`.

@@ -207,7 +207,8 @@ impl Store {
             Overlap::Queue => super::decide::MOST_QUEUED as u64,
         };
         // Those that are to be made were read before: whatever was made since is counted twice, and not missed.
-        let live = doc! { "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() } };
+        let mut live = doc! { "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() } };
+        live.extend(crate::keys::not_pending());
         let live = self.tasks().count_documents(live).limit(most).await?;
         Ok(schedule.firing.len().saturating_add(usize::try_from(live).unwrap_or(usize::MAX)))
     }

@@ -77,7 +77,14 @@ impl Store {
         match inserted {
             Ok(_nothing) => {}
             Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                return Ok(());
+                return match self.has_task(&key, firing.task).await? {
+                    true => Ok(()),
+                    // The index of an earlier release counts it. It goes away, as the time is this one's, which is made later.
+                    false => {
+                        let reason = "a pending task is for the same time".to_owned();
+                        Err(StoreError::Unconfirmed { reason }.into())
+                    }
+                };
             }
             Err(error) => {
                 self.doubt_counters();

@@ -90,10 +90,6 @@ impl Index {
     }
 }
 
-fn is_unique(index: &IndexModel) -> bool {
-    index.options.as_ref().is_some_and(|options| options.unique == Some(true))
-}
-
 impl Store {
     /// Whether the unique indexes of tasks are there that give each slot once. There are none where `tasks` is sharded by `_id`, too.
     ///
@@ -113,9 +109,11 @@ impl Store {
         Ok(self.unique_indexes().await?.iter().any(|index| index.keys().eq(fields)))
     }
 
-    /// The fields of each unique index of tasks.
+    /// The fields of each unique index of tasks. One that is still being built keeps nothing apart.
     async fn unique_indexes(&self) -> Result<Vec<Document>, StoreError> {
-        let indexes: Vec<IndexModel> = match self.tasks().list_indexes().await {
+        // With this option those come as `{ spec, buildUUID }`.
+        let list = doc! { "listIndexes": self.tasks().name(), "includeBuildUUIDs": true };
+        let indexes: Vec<Document> = match self.database().run_cursor_command(list).await {
             Ok(cursor) => cursor.try_collect().await?,
             Err(error) => match StoreError::from(error) {
                 missing if missing.write_failure().is_some_and(|failure| failure.is_no_collection()) => {
@@ -124,7 +122,8 @@ impl Store {
                 other => return Err(other),
             },
         };
-        Ok(indexes.into_iter().filter(is_unique).map(|index| index.keys).collect())
+        let unique = indexes.into_iter().filter(|index| index.get_bool("unique").is_ok_and(|unique| unique));
+        Ok(unique.filter_map(|index| index.get_document("key").ok().cloned()).collect())
     }
 
     /// Has the server remove entries of the audit that are so old; `None`: none of them, as long as anybody can tell.
@@ -226,7 +225,7 @@ impl Store {
     ) -> Result<Option<StoreError>, StoreError> {
         let mut refused = None;
         for index in indexes {
-            let is_unique = is_unique(&index);
+            let is_unique = index.options.as_ref().is_some_and(|options| options.unique == Some(true));
             let created = self.database().collection::<Document>(name).create_index(index).await;
             let created = created.map_err(StoreError::from);
             let failure = created.as_ref().err().and_then(StoreError::write_failure);

@@ -227,6 +227,21 @@ impl Store {
         Ok(Buried::NotRunning)
     }
 
+    /// Whether the runner of a run has another task by a lease that is not over: that of a plugin that takes batches.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation(task = %task.id)]
+    pub async fn has_run_beside(&self, task: &Task) -> Result<bool, StoreError> {
+        let (Some(pid), Some(instance)) = (task.pid(), task.instance()) else { return Ok(false) };
+        let beside = doc! {
+            "_id": { "$ne": task.id }, "node": task.node.clone(), "status": Status::Running,
+            "instance": instance, "pid": pid, "$expr": { "$gt": ["$lease_until", "$$NOW"] },
+        };
+        let found = self.tasks().find_one(beside).projection(doc! { "_id": 1 }).await?;
+        Ok(found.is_some())
+    }
+
     /// Running tasks whose lease has run out, by the server's clock.
     ///
     /// # Errors

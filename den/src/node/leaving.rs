@@ -57,7 +57,8 @@ impl Node {
         self.untold.append(&mut self.refused);
         self.give_back_untold().await?;
         let of = (&self.name, self.instance.as_str());
-        self.store.unclaim_all(of, (&[], &self.launcher.unburdened(false)), "its DEN ended").await
+        let is_known = !self.launcher.handover().is_under_way();
+        self.store.unclaim_all(of, (&[], &self.launcher.unburdened(is_known)), "its DEN ended").await
     }
 
     /// Looks after the node until none of its tasks runs any more.

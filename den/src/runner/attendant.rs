@@ -36,6 +36,9 @@ const LISTENS_WITHIN: Duration = Duration::from_secs(10);
 /// So many letters are dealt with before the runner is told what follows from them.
 const TOGETHER: usize = 256;
 
+/// It is told sooner when that is more than so many bytes.
+const MOST_BYTES: usize = 1024 * 1024;
+
 /// A task that the runner has.
 struct Lane {
     work: Work,
@@ -147,6 +150,9 @@ impl Attendant {
             let Some(mail) = mail else { return };
             self.deal_with(mail);
             for _ in 1..TOGETHER {
+                if self.outgoing.bytes.len() > MOST_BYTES {
+                    break;
+                }
                 let Ok(mail) = mailbox.try_recv() else { break };
                 self.deal_with(mail);
             }

@@ -189,6 +189,11 @@ impl Batches {
                 }
                 Fate::Refused(error) => return Err(error),
                 Fate::NotBegun { was_first } => {
+                    // It may have been said to the process that has ended, and is not said again.
+                    if let Some(end) = supervision.so_far().end {
+                        let why = "it was to end before the plugin had begun with it".to_owned();
+                        return Err(NotBegun::new(why, Some(end.reason)));
+                    }
                     starts += u32::from(was_first);
                     if starts >= MOST_STARTS {
                         return Err(io::Error::other("it ends before it takes a task").into());

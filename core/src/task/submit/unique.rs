@@ -23,9 +23,14 @@ impl Store {
         let own = documents.iter().find_map(|task| task.get_object_id("_id").ok()).map(TaskId);
         let Some(own) = own else { return Ok(false) };
         let key = Key::Unique { queue, text: text.to_owned() };
-        // Mostly it is known here already, and nothing has to be written.
+        // Mostly it is known here already, and nothing has to be written. But an earlier submission of the same may have got as far as
+        // to insert it: then it has had the key since, or is to be removed before it can have it.
         if let Some(task) = self.find_unique(queue, text).await?.filter(|task| *task != own) {
-            return Err(SubmitError::NotUnique { task });
+            match self.find_task_fields(own, doc! { "status": 1, "gate": 1 }).await? {
+                None => return Err(SubmitError::NotUnique { task }),
+                Some(found) if keys::is_pending(&found) => {}
+                Some(_) => return Ok(false),
+            }
         }
         let documents: Vec<Document> = documents.into_iter().map(keys::pending).collect();
         let mut tries = 0;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::TaskId;
 use serde_json::json;
-use tokio::sync::{Mutex as AsyncMutex, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -16,12 +16,12 @@ use super::running::{Running, read};
 use super::{Answered, Batches, Entry, Order, Unheard, Weight, Word};
 use crate::boot_time::boot_time;
 use crate::control::end_of;
+use crate::guard::Guards;
 use crate::guard::protocol::{Exit, Order as ToGuard, Report};
 use crate::plugin::TOLD_TO_END;
 use crate::supervision::{End, Reason, Wish};
 use crate::warm::pipes::Ready;
 use crate::warm::process::Process;
-use crate::work::Tools;
 
 /// How long an answer waits for others at most, where a plugin may be given tasks that have waited for others.
 const GATHERS: Duration = Duration::from_millis(2);
@@ -30,7 +30,7 @@ const GATHERS: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Batcher {
     orders: mpsc::UnboundedReceiver<Order>,
-    pub(super) tools: Arc<AsyncMutex<Tools>>,
+    pub(super) guards: Guards,
     unheard: Arc<Unheard>,
     /// Tasks that no process has, in the order in which they came.
     pub(super) waiting: VecDeque<Entry>,
@@ -69,13 +69,13 @@ enum Event {
 }
 
 impl Batcher {
-    /// Both sides. Processes are started with `tools`.
-    pub fn new(tools: Arc<AsyncMutex<Tools>>) -> (Batches, Self) {
+    /// Both sides. Processes are started by `guards`.
+    pub fn new(guards: Guards) -> (Batches, Self) {
         let (sender, orders) = mpsc::unbounded_channel();
         let batches = Batches { orders: sender, marks: Mutex::default() };
         let batcher = Self {
             orders,
-            tools,
+            guards,
             unheard: Arc::default(),
             waiting: VecDeque::new(),
             due: None,

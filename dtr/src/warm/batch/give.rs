@@ -19,9 +19,6 @@ use crate::warm::start;
 /// A line of more bytes gets no further tasks.
 const LONG_LINE: usize = 4 * 1024 * 1024;
 
-/// When it is looked again whether a process can be started, while the runner has another task that starts plugins.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
 impl Batcher {
     /// Gives the process what waits, if it is time for that.
     pub(super) async fn give(&mut self, lifecycle: &Lifecycle) {
@@ -63,28 +60,21 @@ impl Batcher {
             if self.running.is_none() && !self.start(ready, lifecycle).await {
                 continue;
             }
-            if self.running.is_none() {
-                self.due = Some(Instant::now() + LOOK_AGAIN);
-                return;
-            }
             let entries: Vec<Entry> = self.waiting.drain(..ready).collect();
             self.send(entries);
         }
     }
 
-    /// Starts a process for the first so many that wait. Returns false if it cannot be started: then these are told so. There is none yet if
-    /// another task has what processes are started with.
+    /// Starts a process for the first so many that wait. Returns false if it cannot be started: then these are told so.
     async fn start(&mut self, ready: usize, lifecycle: &Lifecycle) -> bool {
         let Some(first) = self.waiting.front() else { return false };
         let (key, node) = (Arc::clone(&first.key), first.node.clone());
         let mut until =
             self.waiting.iter().take(ready).map(|entry| entry.until).min().unwrap_or(Duration::ZERO);
-        let tools = Arc::clone(&self.tools);
-        let Ok(mut tools) = tools.try_lock() else { return true };
         // What is wished meanwhile is heard when it has been started.
         let (_supervisor, mut supervision) = supervision::channel();
         let say = Say { supervision: &mut supervision, lifecycle };
-        match Box::pin(start(&key, (&node, &mut until), &mut tools.guards, say)).await {
+        match Box::pin(start(&key, (&node, &mut until), &mut self.guards, say)).await {
             Ok(process) => {
                 self.running = Some(Running::new(key, process));
                 true

@@ -99,6 +99,7 @@ impl Running {
                 Err(_) => {
                     // It is about to end. If not, it has no part in this any more.
                     self.unsent.clear();
+                    self.sent = 0;
                     self.kill_at.get_or_insert_with(|| Instant::now() + LEAVING);
                     return;
                 }

@@ -5,10 +5,12 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::keys::KeySweep;
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::schedules::Firing;
-use disbatch_core::task::Retried;
+use disbatch_core::task::{Once, Retried, SubmitError};
 use disbatch_tests::{World, eventually};
+use mongodb::IndexModel;
+use mongodb::options::IndexOptions;
 
-use super::{bare, end, every_second, submit};
+use super::{bare, end, every_second, options, submit};
 
 /// An id of some time ago.
 fn old_id() -> ObjectId {
@@ -114,6 +116,60 @@ async fn a_retry_that_stands_still_loses_its_key_to_who_comes() -> anyhow::Resul
     assert_eq!((task.get_i32("status")?, task.get("wants_key")), (-2, None));
     assert_eq!(submit(&store, queue).await?, Err(old));
     assert_eq!(store.retry_task(new, "again").await?, Retried::NotUnique(Some(old)));
+    world.end().await
+}
+
+/// Its answer is about its own task, whoever has the key by now, and what it has left never runs after it was refused.
+#[tokio::test]
+async fn a_submission_that_is_repeated_goes_on_where_it_was() -> anyhow::Result<()> {
+    let (world, queue) = bare().await?;
+    let store = world.store();
+    let once = Once::new("again".to_owned(), "the request");
+    let repeat = async || store.submit_tasks_once(queue, vec![doc! { "a": 1 }], &options(), &once).await;
+    let own = repeat().await?.ids;
+    let submissions = world.database().collection::<Document>("submissions");
+    let is_pending = doc! { "$set": { "state": "pending" } };
+    submissions.update_one(doc! { "queue": queue }, is_pending.clone()).await?;
+    end(&store, own[0]).await?;
+    let other = submit(&store, queue).await?.expect("the key was free");
+    assert_eq!(repeat().await?.ids, own, "it was done, and has ended since");
+
+    submissions.update_one(doc! { "queue": queue }, is_pending).await?;
+    world.set(own[0], doc! { "status": -4, "gate": "key", "born": { "status": -2 } }).await?;
+    let refused = repeat().await;
+    assert!(matches!(refused, Err(SubmitError::NotUnique { task }) if task == other), "{refused:?}");
+    assert_eq!(world.count(queue, doc! { "_id": own[0] }).await?, 0);
+    assert_eq!(world.status(other).await?, -2);
+    world.end().await
+}
+
+/// Databases of earlier releases have an index that counts pending tasks.
+#[tokio::test]
+async fn a_time_gets_its_task_although_another_one_was_left_pending() -> anyhow::Result<()> {
+    let (world, queue) = bare().await?;
+    let store = world.store();
+    let fields = doc! { "scheduled_for": { "$exists": true } };
+    let options = IndexOptions::builder().unique(true).partial_filter_expression(fields).build();
+    let index = IndexModel::builder().keys(doc! { "schedule": 1, "scheduled_for": 1 }).options(options);
+    world.tasks().drop_index("schedule_1_scheduled_for_1").await?;
+    world.tasks().create_index(index.build()).await?;
+    let schedule = store.create_schedule(&every_second(queue)?, true).await?;
+    let now = store.server_time().await?.timestamp_millis() / 1_000 * 1_000;
+    let firing = Firing { time: DateTime::from_millis(now - 60_000), task: TaskId(ObjectId::new()) };
+    let of_time = doc! { "schedule": schedule.id, "scheduled_for": firing.time };
+    let mut left = pending(queue, of_time.clone());
+    left.remove("unique");
+    insert(&world, left).await?;
+    let noted = doc! { "firing": [{ "for": firing.time, "task": firing.task }], "firing_at": store.now() };
+    let schedules = world.database().collection::<Document>("schedules");
+    schedules.update_one(doc! { "_id": schedule.id }, doc! { "$set": noted }).await?;
+    let schedule =
+        store.find_schedule(&disbatch_core::model::Selector::Id(schedule.id.0)).await?.expect("there");
+    assert!(store.complete_firing(&schedule, firing).await.is_err(), "it is not taken for done");
+    assert_eq!(store.settle_left().await?, (1, false));
+    store.complete_firing(&schedule, firing).await?;
+    assert_eq!(world.status(firing.task).await?, -2);
+    assert_eq!(world.count(queue, of_time).await?, 1);
     world.end().await
 }
 
