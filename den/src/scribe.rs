@@ -1,7 +1,8 @@
 //! Writes for the runners of this node: whatever they have to say at the same time goes to the database in one
 //! operation. While one is under way, the next fills up; so the busier the node, the less each write costs. A few are
 //! under way at once, since most of their time is waiting for a majority; but each takes the server as much time as several
-//! writes do, so one that begins beside another is worth its while: it has its share of what was to be written at once lately.
+//! writes do, so one that begins beside another is worth its while: it has its share of what was to be written at once lately. And
+//! as the server goes through the writes of one operation one after the other, many are divided among several.
 //!
 //! Nothing depends on it. A runner that gets no answer writes by itself, with the same values; each write names the
 //! run that it is for, so it does no harm if both do.
@@ -24,6 +25,9 @@ const MOST: usize = 1_000;
 
 /// So many operations are under way at once.
 const AT_ONCE: usize = 3;
+
+/// An operation is divided when it has more writes than these: the server goes through one after the other, and through two at once.
+const DIVIDED: usize = 32;
 
 /// Of what was to be written at once lately, each operation lets such a part be forgotten.
 const FORGOTTEN_IN: usize = 8;
@@ -137,12 +141,13 @@ impl Desk {
         if self.waiting.is_empty() || (under_way > 0 && (under_way >= AT_ONCE || !is_worth_it)) {
             return None;
         }
+        let most = self.lately.div_ceil(AT_ONCE).clamp(DIVIDED, MOST);
         self.lately -= self.lately.div_ceil(FORGOTTEN_IN);
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let mut held: HashSet<TaskId> = HashSet::new();
         for job in self.waiting.drain(..) {
             let task = job.write.task();
-            if batch.len() == MOST || self.busy.contains(&task) || held.contains(&task) {
+            if batch.len() >= most || self.busy.contains(&task) || held.contains(&task) {
                 held.insert(task);
                 later.push_back(job);
             } else {
@@ -273,8 +278,13 @@ mod tests {
     fn one_write_does_not_wait_long_after_many() {
         let mut desk = Desk::default();
         desk.waiting.extend((0..200).map(renewal));
-        let many = desk.next(0).unwrap();
-        desk.done(many.iter().map(|job| job.write.task()).collect());
+        let mut many = Vec::new();
+        while let Some(batch) = desk.next(0) {
+            assert!(batch.len() <= 67, "others may be made beside it");
+            many.extend(tasks(&batch));
+            desk.done(batch.iter().map(|job| job.write.task()).collect());
+        }
+        assert_eq!(many.len(), 200);
         for number in 0..50 {
             desk.waiting.push_back(renewal(number));
             desk.next(0).unwrap();
