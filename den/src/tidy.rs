@@ -23,6 +23,9 @@ use crate::runner::Exit;
 /// How often it is looked for them when nothing has happened.
 const EVERY: Duration = Duration::from_secs(60);
 
+/// When it is tried again if not all could be removed: one that is ending at that moment, for instance.
+const AGAIN: Duration = Duration::from_secs(15);
+
 /// A container engine that takes longer is asked again later.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -149,7 +152,7 @@ async fn work(mut orders: watch::Receiver<Option<Order>>, soon: Arc<Notify>) {
                 return;
             },
             () = soon.notified() => {}
-            () = sleep(EVERY) => {}
+            () = sleep(if said.is_some() { AGAIN } else { EVERY }) => {}
         }
     }
 }
