@@ -19,7 +19,7 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{NodeName, Queue, QueueId};
 use disbatch_core::queue::Look;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, Claimant, Slot};
+use disbatch_core::task::{Batch, Claim, Claimant, Slot};
 
 use crate::boot_time::boot_time;
 use crate::launch::{Known, Promised};
@@ -210,14 +210,21 @@ impl Node {
                 round.claimed(0, false);
                 continue;
             }
-            // They come before what would be claimed now.
-            self.end_handover(|of| of == id);
             let claimant = self.claimant(queue);
             let lanes = self.availability.lanes_of(queue);
             let ready = self.launcher.ready(lanes.as_ref(), &promised);
-            let slots = with_runners(slots, &ready, claimant.lease.is_some());
-            let claimed = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;
-            let claimed = claimed.inspect_err(|_| self.uncertain = true)?;
+            let (mut slots, rest) = with_runners(slots, &ready, claimant.lease.is_some());
+            round.put_back(&rest);
+            let asked = slots.len();
+            let started = self.start_ahead(id, &claimant, &mut slots).await;
+            let started = started.inspect_err(|_| self.uncertain = true)?;
+            let mut claimed = Batch::default();
+            if !slots.is_empty() {
+                self.end_handover(|of| of == id);
+                let taken = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;
+                claimed = taken.inspect_err(|_| self.uncertain = true)?;
+            }
+            claimed.claims.splice(..0, started);
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
             if claimed.exhausted {
                 self.dry.insert(id);
@@ -235,7 +242,7 @@ impl Node {
             round.claimed(tasks, !claimed.exhausted && !fruitless && may_start_more);
             batch.extend(claimed.claims);
             // They need not wait until it is known that there are no others.
-            if tasks > 0 && tasks < slots.len() {
+            if tasks > 0 && tasks < asked {
                 break;
             }
         }
@@ -394,13 +401,29 @@ fn may_keep(claim: &Claim, look: &Look) -> bool {
     Demand { queue: claim.queue, threads, running, taken, starts: u64::MAX }.leaves(slot)
 }
 
-/// Gives as many of the places as possible a runner that is ready. Where there is one, none is without: what no runner is ready for is
-/// claimed after that. A runner that knows nothing of leases starts its task by itself.
-fn with_runners(slots: Vec<u64>, ready: &[u32], knows_leases: bool) -> Vec<Slot> {
-    let alone = |number| Slot { number, runner: None };
+/// Gives as many of the places as possible a runner that is ready. Where there is one, none is without: what no runner is ready for comes
+/// second, and is claimed after that. A runner that knows nothing of leases starts its task by itself.
+fn with_runners(mut slots: Vec<u64>, ready: &[u32], knows_leases: bool) -> (Vec<Slot>, Vec<u64>) {
     if ready.is_empty() || !knows_leases {
-        return slots.into_iter().map(alone).collect();
+        let alone = |number| Slot { number, runner: None };
+        return (slots.into_iter().map(alone).collect(), Vec::new());
     }
+    let rest = slots.split_off(ready.len().min(slots.len()));
     let with = |(number, pid): (u64, &u32)| Slot { number, runner: Some(*pid) };
-    slots.into_iter().zip(ready.iter().rev()).map(with).collect()
+    (slots.into_iter().zip(ready.iter().rev()).map(with).collect(), rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_without_a_runner_are_left_for_the_next_claim() {
+        let with = |number, pid| Slot { number, runner: Some(pid) };
+        assert_eq!(with_runners(vec![5, 3, 1], &[7, 8], true), (vec![with(5, 8), with(3, 7)], vec![1]));
+        assert_eq!(with_runners(vec![5], &[7, 8], true), (vec![with(5, 8)], vec![]));
+        let (alone, left) = with_runners(vec![5, 3], &[], true);
+        assert!(alone.iter().all(|slot| slot.runner.is_none()) && alone.len() == 2 && left.is_empty());
+        assert_eq!(with_runners(vec![5, 3], &[7], false), (alone, left));
+    }
 }

@@ -14,7 +14,7 @@ use bson::RawDocumentBuf;
 use disbatch_core::model::{Policy, Queue, QueueId, Sort, TaskId};
 use disbatch_core::rate::Rate;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::Queued;
+use disbatch_core::task::{Claim, Claimant, Queued, Slot};
 use tokio::sync::mpsc;
 
 use crate::boot_time::boot_time;
@@ -241,6 +241,46 @@ impl Node {
             self.launcher.handover().add(queue, tasks, (until, low));
         }
         Ok(())
+    }
+
+    /// Starts tasks of `queue` that were read ahead, one for each of `slots` that has a runner, as long as there are some: they come before
+    /// what would be claimed now. The others of `slots` are left.
+    ///
+    /// # Errors
+    /// The database cannot be reached. Some of the tasks may have been started.
+    pub(crate) async fn start_ahead(
+        &mut self,
+        queue: QueueId,
+        claimant: &Claimant,
+        slots: &mut Vec<Slot>,
+    ) -> Result<Vec<Claim>, StoreError> {
+        let (mut tasks, mut guards, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        for slot in slots.drain(..) {
+            let next = slot.runner.and_then(|_| self.launcher.handover().take(queue, slot.number));
+            match next {
+                Some((Next { queued, .. }, under_way)) => {
+                    tasks.push((queued, slot));
+                    guards.push(under_way);
+                }
+                None => rest.push(slot),
+            }
+        }
+        *slots = rest;
+        if tasks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (claims, lost) = self.store.start_ahead(queue, claimant, tasks).await?;
+        lost.iter().for_each(|_| self.launcher.handover().lost(queue));
+        if !lost.is_empty() {
+            // Others may have these slots, or be faster.
+            self.others.remove(&queue);
+            self.ahead.put_back(queue, lost.into_iter().map(|(task, _)| task).collect());
+        }
+        if guards.iter().all(UnderWay::is_in_time) {
+            return Ok(claims);
+        }
+        self.untold.extend(claims);
+        Ok(Vec::new())
     }
 
     /// Hands nothing of these queues over any more: their tasks are claimed, each in its turn.

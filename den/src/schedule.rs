@@ -44,6 +44,8 @@ struct Places {
     tried: u64,
     first: u64,
     step: u64,
+    /// Places that were not tried after all: they come next.
+    back: Vec<u64>,
 }
 
 impl Places {
@@ -59,14 +61,17 @@ impl Places {
         let step = spread.wrapping_mul(0x9E37_79B9_7F4A_7C15).checked_rem(allowed).unwrap_or(0).max(1);
         // With a step that has no common divisor with it, all numbers below `allowed` are met once.
         let step = (1..=step).rev().find(|step| divisor(*step, allowed) == 1).unwrap_or(1);
-        Self { taken, allowed, tried: 0, first, step }
+        Self { taken, allowed, tried: 0, first, step, back: Vec::new() }
     }
 
     fn left(&self) -> u64 {
-        self.allowed - self.tried
+        self.allowed - self.tried + u64::try_from(self.back.len()).unwrap_or(u64::MAX)
     }
 
     fn next(&mut self) -> Option<u64> {
+        if let Some(back) = self.back.pop() {
+            return Some(back);
+        }
         if self.left() == 0 {
             return None;
         }
@@ -161,6 +166,13 @@ impl Round {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let slots: Vec<u64> = std::iter::from_fn(|| open.places.next()).take(wanted).collect();
         Some((open.queue, slots))
+    }
+
+    /// These places of the queue whose turn it is are not tried now: they come next.
+    pub fn put_back(&mut self, slots: &[u64]) {
+        if let Some(open) = self.open.get_mut(self.turn) {
+            open.places.back.extend(slots.iter().rev());
+        }
     }
 
     /// So many tasks of the queue whose turn it was have been claimed. `more`: it may have more to claim. Without
@@ -314,6 +326,18 @@ mod tests {
         let mut round = Round::new(None, 0, &[demand(3, 0, &[])], 0, 1);
         round.leave(queue(1));
         assert_eq!(round.next_batch(2), None);
+    }
+
+    #[test]
+    fn places_that_were_not_tried_come_next() {
+        let mut round = Round::new(None, 0, &[demand(4, 0, &[])], 0, 0);
+        let (_, slots) = round.next_batch(64).unwrap();
+        assert_eq!(slots.len(), 4);
+        round.put_back(&slots[1..]);
+        round.claimed(1, true);
+        assert_eq!(round.next_batch(64).unwrap().1, slots[1..]);
+        round.claimed(3, true);
+        assert_eq!(round.next_batch(64), None);
     }
 
     #[test]

@@ -1,24 +1,25 @@
-//! Handover: the next task of a queue is started in the slot that another one frees, by the command that stores the end of that one
-//! (0 -> final, then -2 -> 0).
+//! Starts of queued tasks (-2 -> 0) for runners that are ready, several with one update; and handover: the next task of a queue is started
+//! in the slot that another one frees, by the command that stores the end of that one (0 -> final, then -2 -> 0).
 //!
-//! The next task has been read before, document and all, and nothing is read back. So its start matches the task only as it was read:
+//! Such a task has been read before, document and all, and nothing is read back. So its start matches the task only as it was read:
 //! queued for the first time, which counts no attempt yet, and not changed since. A slot is given once: should the end not be stored, the
 //! unique index over slots refuses the start.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::raw::{CString, RawArrayBuf, RawBsonRef};
 use bson::{Bson, DateTime, RawDocument, RawDocumentBuf, doc, rawdoc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use super::claim::{BATCH_READ, Claim, claimable_of};
+use super::claim::{BATCH_READ, Claim, Claimant, claimable_of};
 use super::start::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, millis, server_time_in};
-use super::tries::{by_id, unfit};
-use super::{Ahead, Waiting};
+use super::tries::{Slot, by_id, unfit};
+use super::{Ahead, RunWrite, Waiting, Written};
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
@@ -85,7 +86,97 @@ impl Store {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
-        let of_ids = doc! { "_id": { "$in": &ids } };
+        let mut documents = self.documents_of(&ids).await?;
+        let mut queued = Vec::new();
+        let mut left = ids.into_iter();
+        for id in left.by_ref() {
+            let Some(one) = documents.remove(&id).and_then(|document| Queued::plain(queue.id, id, document))
+            else {
+                ahead.window(queue.id, false).put_back(std::iter::once(id).chain(left).collect());
+                break;
+            };
+            queued.push(one);
+        }
+        same_time(&mut queued);
+        Ok(queued)
+    }
+
+    /// Starts those of `tasks` that need nothing but a runner, each in a slot for which one is ready, with one update. Returns the claims,
+    /// and the slots of those tasks that were not started: they are to be claimed.
+    ///
+    /// # Errors
+    /// The database cannot be reached. Some of the tasks may have been started.
+    pub(crate) async fn start_queued(
+        &self,
+        queue: &Queue,
+        claimant: &Claimant,
+        tasks: Vec<(ObjectId, Slot)>,
+    ) -> Result<(Vec<Claim>, Vec<(ObjectId, Slot)>), StoreError> {
+        let ids: Vec<ObjectId> = tasks.iter().map(|(task, _)| *task).collect();
+        let mut documents = self.documents_of(&ids).await?;
+        let (mut queued, mut slots, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for (id, slot) in tasks {
+            match documents.remove(&id).and_then(|document| Queued::plain(queue.id, id, document)) {
+                Some(one) => {
+                    queued.push(one);
+                    slots.push(slot);
+                }
+                None => left.push((id, slot)),
+            }
+        }
+        same_time(&mut queued);
+        let (claims, not_started) =
+            self.start_read(queue.id, claimant, queued.into_iter().zip(slots)).await?;
+        left.extend(not_started.into_iter().map(|(task, slot)| (task.0, slot)));
+        Ok((claims, left))
+    }
+
+    /// Starts tasks that were read before, each in a slot for which a runner is ready, with one update. Returns the claims, and the slots of
+    /// those tasks that were not started.
+    ///
+    /// # Errors
+    /// The database cannot be reached. Some of the tasks may have been started.
+    #[operation(queue = %queue)]
+    pub async fn start_ahead(
+        &self,
+        queue: QueueId,
+        claimant: &Claimant,
+        tasks: Vec<(Queued, Slot)>,
+    ) -> Result<(Vec<Claim>, Vec<(TaskId, Slot)>), StoreError> {
+        self.start_read(queue, claimant, tasks.into_iter()).await
+    }
+
+    async fn start_read(
+        &self,
+        queue: QueueId,
+        claimant: &Claimant,
+        tasks: impl Iterator<Item = (Queued, Slot)>,
+    ) -> Result<(Vec<Claim>, Vec<(TaskId, Slot)>), StoreError> {
+        let at = self.now();
+        let (mut claims, mut slots, mut writes, mut left) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (queued, slot) in tasks {
+            match queued.take(queue, claimant, (slot, at)) {
+                Some(take) => {
+                    slots.push((queued.task, slot));
+                    claims.push(queued.taken(&take));
+                    writes.push(RunWrite::Take(take));
+                }
+                None => left.push((queued.task, slot)),
+            }
+        }
+        let mut started = Vec::new();
+        for ((claim, slot), written) in claims.into_iter().zip(slots).zip(self.write_runs(&writes).await?) {
+            match written? {
+                Written::Started => started.push(claim),
+                _ => left.push(slot),
+            }
+        }
+        Ok((started, left))
+    }
+
+    /// The documents of those tasks, as far as they are there: at most [`MOST_BYTES`] of them, and one more.
+    async fn documents_of(&self, ids: &[ObjectId]) -> Result<HashMap<ObjectId, RawDocumentBuf>, StoreError> {
+        let of_ids = doc! { "_id": { "$in": ids } };
         let mut found = self.raw_tasks().find(of_ids).hint(by_id()).batch_size(BATCH_READ).await?;
         let (mut documents, mut bytes) = (HashMap::new(), 0);
         while bytes < MOST_BYTES
@@ -96,20 +187,15 @@ impl Store {
                 documents.insert(id, document);
             }
         }
-        let mut queued = Vec::new();
-        let mut latest = DateTime::MIN;
-        let mut left = ids.into_iter();
-        for id in left.by_ref() {
-            let document = documents.remove(&id);
-            let Some((document, changed)) = document.and_then(|document| plain(queue.id, document)) else {
-                ahead.window(queue.id, false).put_back(std::iter::once(id).chain(left).collect());
-                break;
-            };
-            latest = latest.max(changed);
-            queued.push(Queued { task: TaskId(id), document, unchanged_since: latest });
-        }
+        Ok(documents)
+    }
+}
+
+/// Has all of them match as unchanged since the latest change of any: so they can share a statement. None had been changed later when they
+/// were read.
+fn same_time(queued: &mut [Queued]) {
+    if let Some(latest) = queued.iter().map(|one| one.unchanged_since).max() {
         queued.iter_mut().for_each(|one| one.unchanged_since = latest);
-        Ok(queued)
     }
 }
 
@@ -132,18 +218,23 @@ impl Queued {
         &self.document
     }
 
-    /// Its start in a slot.
-    pub fn take(&self, of: &Claim, (pid, at, lease): (u32, DateTime, Duration)) -> Option<Take> {
+    fn plain(queue: QueueId, id: ObjectId, document: RawDocumentBuf) -> Option<Self> {
+        let (document, unchanged_since) = plain(queue, document)?;
+        Some(Self { task: TaskId(id), document, unchanged_since })
+    }
+
+    /// Its start in a slot. `None`: there is no runner for it, or one that knows nothing of leases, and so starts tasks by itself.
+    pub fn take(&self, queue: QueueId, by: &Claimant, (slot, at): (Slot, DateTime)) -> Option<Take> {
         Some(Take {
             task: self.task,
-            queue: of.queue,
-            node: of.node.clone(),
-            instance: of.instance.clone(),
-            slot: of.slot()?,
-            pid,
+            queue,
+            node: by.node.clone(),
+            instance: by.instance.clone(),
+            slot: slot.number,
+            pid: slot.runner?,
             at,
-            lease,
-            waiting: Waiting::of_document(of.queue, &self.document),
+            lease: by.lease?,
+            waiting: Waiting::of_document(queue, &self.document),
             unchanged_since: self.unchanged_since,
         })
     }

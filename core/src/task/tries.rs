@@ -63,9 +63,8 @@ impl Outcome {
 }
 
 impl Store {
-    /// Claims what can be claimed of `tries`. Up to `most_alone` have an operation each, and are started by it if a runner is ready. More
-    /// of them are claimed first: a start is acknowledged by a majority, which takes longer, and those of many are written while the
-    /// next are claimed.
+    /// Claims what can be claimed of `tries`, and starts it where a runner is ready: up to `most_alone` with an operation each, more of them
+    /// with one update. What needs more than a runner is claimed first.
     ///
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been claimed.
@@ -81,10 +80,19 @@ impl Store {
         let (tries, lost) = tries.into_iter().partition(|one| !left_alone.contains(&one.task.into()));
         let tries: Vec<Try> = tries;
         all.lost = lost;
+        let mut started = Vec::new();
         if tries.len() > most_alone {
+            let (claims, tries) = match most_alone {
+                // Where others claim too, reading them first would be too late for most.
+                ..=1 => (Vec::new(), tries),
+                _ => self.start_those_with_runners(queue, claimant, tries).await?,
+            };
+            started = claims;
             let only_claimed = |one: Try| Try { slot: Slot { runner: None, ..one.slot }, ..one };
-            let tries = tries.into_iter().map(only_claimed).collect();
-            all.add(self.try_claims_at_once(queue, claimant, tries, now).await?);
+            let tries: Vec<Try> = tries.into_iter().map(only_claimed).collect();
+            if !tries.is_empty() {
+                all.add(self.try_claims_at_once(queue, claimant, tries, now).await?);
+            }
         } else {
             let each = tries.iter().map(|one| self.try_claim(queue, claimant, *one, now));
             for outcome in futures::future::join_all(each).await {
@@ -95,7 +103,27 @@ impl Store {
         Box::pin(self.end_those_that_cannot_run(&mut all)).await?;
         // Boxed, so that its state does not weigh on claims without locks.
         Box::pin(self.look_at_locks(&mut all.claims)).await?;
+        all.claims.splice(..0, started);
         Ok(all)
+    }
+
+    /// Starts those for which a runner is ready, with one update, and returns the others.
+    async fn start_those_with_runners(
+        &self,
+        queue: &Queue,
+        claimant: &Claimant,
+        tries: Vec<Try>,
+    ) -> Result<(Vec<Claim>, Vec<Try>), StoreError> {
+        let is_ready = |one: &Try| one.slot.runner.is_some() && one.group_slot.is_none();
+        let (ready, mut others): (Vec<Try>, Vec<Try>) = tries.into_iter().partition(is_ready);
+        if ready.is_empty() || claimant.lease.is_none() {
+            others.extend(ready);
+            return Ok((Vec::new(), others));
+        }
+        let tasks = ready.into_iter().map(|one| (one.task, one.slot)).collect();
+        let (claims, left) = self.start_queued(queue, claimant, tasks).await?;
+        others.extend(left.into_iter().map(|(task, slot)| Try { task, slot, group_slot: None }));
+        Ok((claims, others))
     }
 
     /// What has no room for its own end is not begun: nobody could store what comes of it. Nor is what no runner can read.

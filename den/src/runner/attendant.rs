@@ -14,7 +14,7 @@ use bson::Bson;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
 use disbatch_core::model::Status;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, RunWrite, STORAGE, Start, Take, Waiting, Written};
+use disbatch_core::task::{Claim, Claimant, RunWrite, STORAGE, Slot, Start, Take, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
@@ -354,8 +354,10 @@ impl Attendant {
     fn next(&self, of: i64) -> Option<(Take, (Box<Work>, UnderWay))> {
         let lane = self.lanes.get(&of).filter(|_| !self.is_given_up && self.exited.is_none())?;
         let (claim, lease) = (&lane.work.claim, lane.work.lease);
-        let (Next { queued, known }, under_way) = self.services.handover.take(claim.queue, claim.slot()?)?;
-        let take = queued.take(claim, (self.process.pid, self.services.store.now(), lease))?;
+        let slot = Slot { number: claim.slot()?, runner: Some(self.process.pid) };
+        let (Next { queued, known }, under_way) = self.services.handover.take(claim.queue, slot.number)?;
+        let by = Claimant { node: claim.node.clone(), instance: claim.instance.clone(), lease: Some(lease) };
+        let take = queued.take(claim.queue, &by, (slot, self.services.store.now()))?;
         let claim = queued.taken(&take);
         let Known { queue, schedule, workers, lanes } = known;
         let next = Work { claim, queue, schedule, workers, lanes, lease, asked: Duration::ZERO };

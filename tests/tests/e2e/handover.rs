@@ -14,7 +14,7 @@ use disbatch_tests::{Script, World, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::claims::{LEASE, claimant, queue, run_of, start, success};
+use crate::claims::{claimant, queue, run_of, start, success};
 
 const STORED: Written = Written::Finished(Finished::Stored);
 
@@ -67,7 +67,9 @@ impl Scene {
     }
 
     fn take(&self, queued: &Queued) -> anyhow::Result<Take> {
-        queued.take(&self.running, (77, self.store.now(), LEASE)).context("it has no slot")
+        let slot = Slot { number: self.running.slot().context("it has no slot")?, runner: Some(77) };
+        let take = queued.take(self.queue.id, &claimant("n1"), (slot, self.store.now()));
+        take.context("it has no runner")
     }
 
     fn end(&self) -> RunWrite {
@@ -100,6 +102,43 @@ async fn a_task_is_claimed_and_started_in_one_write() -> anyhow::Result<()> {
     let stored = scene.world.task(claim.task).await?;
     assert_eq!((stored.get_i32("status")?, stored.get("slot"), stored.get("started")), (-2, None, None));
     scene.world.end().await
+}
+
+#[tokio::test]
+async fn many_tasks_are_claimed_and_started_in_one_write() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let id = world.queue("Demo", doc! { "threads": 8, "sort": "fifo" }).await?;
+    let ids = world.submit(id, (0..8).map(|number| doc! { "n": number }).collect()).await?;
+    // What it needs besides a runner is looked after between claim and start.
+    world.set(ids[2], doc! { "locks": [{ "name": "one" }] }).await?;
+    let slots: Vec<Slot> = (0..8).map(|number| Slot { number, runner: Some(77) }).collect();
+    let queue = queue(&world, id).await?;
+    let batch = store.take_tasks(&queue, &claimant("n1"), &slots, &mut Ahead::default()).await?;
+    assert_eq!(batch.claims.len(), 8);
+    let mut places: Vec<Option<u64>> = batch.claims.iter().map(Claim::slot).collect();
+    places.sort_unstable();
+    assert_eq!(places, (0..8).map(Some).collect::<Vec<_>>());
+    for claim in &batch.claims {
+        let stored = world.task(claim.task).await?;
+        let is_locked = claim.task == ids[2];
+        let status = if is_locked { -1 } else { 0 };
+        assert_eq!((claim.is_started, stored.get_i32("status")?), (!is_locked, status));
+        assert_eq!(statuses(&stored), [status], "there was no claim before its start");
+        assert_eq!(stored.get_i64("slot")?.unsigned_abs(), claim.slot().context("it has a slot")?);
+        if !is_locked {
+            assert_eq!(claim.runner(), Some(77));
+        }
+    }
+    // Whoever believes that these slots are free is refused, whatever way tasks are taken.
+    let more = world.submit(id, vec![doc! {}; 6]).await?;
+    let batch = store.take_tasks(&queue, &claimant("n2"), &slots, &mut Ahead::default()).await?;
+    assert!(batch.claims.is_empty() && !batch.taken.is_empty());
+    for task in more {
+        assert_eq!(world.task(task).await?.get_i32("status")?, -2);
+    }
+    world.end().await
 }
 
 #[tokio::test]
