@@ -13,9 +13,6 @@ use disbatch_core::clock::{Clock, SystemClock};
 
 /// Runs `command`, a program and its arguments, `count` times, `width` at once: a task is written to its standard input,
 /// both outputs are read, its end is waited for. Returns the seconds that it took.
-///
-/// # Errors
-/// A process cannot be started or fails.
 pub async fn run(command: &[impl AsRef<str>], count: u32, width: u32) -> anyhow::Result<f64> {
     let command: Vec<String> = command.iter().map(|word| word.as_ref().to_owned()).collect();
     tokio::task::spawn_blocking(move || all(&command, count, width)).await?

@@ -62,7 +62,6 @@ impl Goal {
         }
     }
 
-    /// In words.
     pub fn words(self) -> String {
         match self {
             Self::AtLeast(goal) => format!("at least {goal}"),

@@ -46,7 +46,6 @@ pub static ALL: &[Figure] = &[
     simulation::FIGURE,
 ];
 
-/// A figure.
 #[derive(Debug)]
 pub struct Figure {
     /// Its name, on the command line too.

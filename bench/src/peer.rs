@@ -170,9 +170,6 @@ pub struct Peers {
 
 impl Peers {
     /// Looks for what is installed. Scripts work in `folder`, and with the server at `mongodb` if they use one.
-    ///
-    /// # Errors
-    /// The scripts cannot be written to `folder`.
     pub fn find(folder: PathBuf, mongodb: String) -> anyhow::Result<Self> {
         let cache = cache();
         let versions = fs::read_to_string(cache.join("versions.tsv")).unwrap_or_default();
@@ -219,9 +216,6 @@ impl Peers {
     }
 
     /// Ends their servers.
-    ///
-    /// # Errors
-    /// One does not end.
     pub async fn stop(self) -> anyhow::Result<()> {
         for service in [self.redis.into_inner(), self.postgres.into_inner()].into_iter().flatten() {
             service.stop().await?;

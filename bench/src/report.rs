@@ -42,9 +42,6 @@ impl<'a> Report<'a> {
     }
 
     /// Writes the JSON to `path`, in a folder that is made if need be.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;

@@ -11,9 +11,6 @@ use crate::results::Results;
 use crate::world::World;
 
 /// Measures and reports.
-///
-/// # Errors
-/// Something did not work; a low speed is no error.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let figures: Vec<&Figure> =
         figure::ALL.iter().filter(|figure| wanted(figure, args.filter.as_deref())).collect();

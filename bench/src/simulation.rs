@@ -97,7 +97,6 @@ pub enum Wakes {
 /// A site of a certain size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Scenario {
-    /// Nodes.
     pub nodes: u32,
     /// Tasks in a day, in millions.
     pub millions: u32,

@@ -33,7 +33,6 @@ use web::Web;
 pub struct Programs {
     /// The DEN. It finds its runner and the shipped plugins beside itself.
     pub den: PathBuf,
-    /// The DCI.
     pub dci: PathBuf,
     /// The plugin that says when it began.
     pub starts: PathBuf,
@@ -69,9 +68,6 @@ pub enum Kind {
 
 impl World {
     /// Starts a replica set of one member. Its data are in the folder for temporary files.
-    ///
-    /// # Errors
-    /// A program is missing, or the server does not start.
     pub async fn start(progress: &Progress) -> anyhow::Result<Self> {
         let programs = programs()?;
         progress.begin("starting MongoDB");
@@ -98,17 +94,11 @@ impl World {
     }
 
     /// A fresh database on the replica set, with a DEN that is ready and has nothing to do.
-    ///
-    /// # Errors
-    /// The DEN does not start.
     pub async fn node(&self, figure: &str) -> anyhow::Result<Node> {
         Node::start(&self.setup(figure, Kind::ReplicaSet).await?).await
     }
 
     /// What [`Node::start`] needs, for a database that does not exist yet.
-    ///
-    /// # Errors
-    /// The server does not start.
     pub async fn setup(&self, figure: &str, kind: Kind) -> anyhow::Result<Setup> {
         let number = self.nodes.get() + 1;
         self.nodes.set(number);
@@ -133,9 +123,6 @@ impl World {
     }
 
     /// A fresh database with a DCI that listens.
-    ///
-    /// # Errors
-    /// The DCI does not start.
     pub async fn web(&self, figure: &str) -> anyhow::Result<Web> {
         let name = format!("bench_{figure}");
         let database = (self.server.uri(), name.as_str());
@@ -144,9 +131,6 @@ impl World {
     }
 
     /// A DCI that listens, for the database of a node, and has its plugins.
-    ///
-    /// # Errors
-    /// The DCI does not start.
     pub async fn web_beside(&self, setup: &Setup) -> anyhow::Result<Web> {
         let folder = setup.folder.join("dci");
         let database = (setup.uri.as_str(), setup.database.as_str());
@@ -154,9 +138,6 @@ impl World {
     }
 
     /// A Podman of the benchmark's own, which is started when it is first needed. Or why it cannot run containers here.
-    ///
-    /// # Errors
-    /// It cannot.
     pub async fn podman(&self) -> Result<&Podman, &str> {
         let start = || async { Box::pin(Podman::start()).await.map_err(|error| format!("{error:#}")) };
         self.podman.get_or_init(start).await.as_ref().map_err(String::as_str)
@@ -176,9 +157,6 @@ impl World {
     }
 
     /// Ends the servers and removes their data.
-    ///
-    /// # Errors
-    /// One cannot be ended.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.peers.stop().await?;
         if let Some(standalone) = self.standalone.into_inner() {

@@ -156,9 +156,6 @@ impl ApiError {
 
 impl Client {
     /// Prepares requests; nothing is sent yet.
-    ///
-    /// # Errors
-    /// `--ssl_ca_file` cannot be read, the token cannot be one, or only one of user name and password is given.
     pub fn new(options: &ConnectionOptions) -> anyhow::Result<Self> {
         // Fails when a provider is installed already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
@@ -185,9 +182,6 @@ impl Client {
     }
 
     /// `GET path`, with `body` as JSON if there is one: a DCI reads parameters from there too.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn get(&self, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
         let body = body.cloned();
         self.send("getting", Method::GET, path, |request| match &body {
@@ -198,18 +192,12 @@ impl Client {
     }
 
     /// `GET path`, whose answer comes within `limit`, else there is none.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn get_within(&self, path: &str, limit: Duration) -> Result<Value, ApiError> {
         self.send("getting", Method::GET, path, |request| request.timeout(limit)).await
     }
 
     /// `GET path` for bytes from `offset` on, which the caller takes from the answer as they come. An answer with
     /// 206 begins there or says where, one with 200 at the beginning.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn stream(&self, path: &str, offset: u64) -> Result<Response, ApiError> {
         let range = |request: RequestBuilder| match offset {
             0 => request,
@@ -227,42 +215,27 @@ impl Client {
     }
 
     /// `POST path` with `body` as JSON.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.send("posting", Method::POST, path, |request| request.json(body)).await
     }
 
     /// `POST path` with `json` as it is: numbers keep all their digits.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn post_json(&self, path: &str, json: String) -> Result<Value, ApiError> {
         let send = |request: RequestBuilder| request.header(CONTENT_TYPE, "application/json").body(json);
         self.send("posting", Method::POST, path, send).await
     }
 
     /// `POST path` with `fields` as a form.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn post_form(&self, path: &str, fields: &BTreeMap<String, String>) -> Result<Value, ApiError> {
         self.send("posting", Method::POST, path, |request| request.form(fields)).await
     }
 
     /// `PUT path` with `body` as JSON.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn put(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.send("putting", Method::PUT, path, |request| request.json(body)).await
     }
 
     /// `PUT path` with `bytes` as they are.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn put_bytes(&self, path: &str, bytes: Vec<u8>) -> Result<Value, ApiError> {
         let send =
             |request: RequestBuilder| request.header(CONTENT_TYPE, "application/octet-stream").body(bytes);
@@ -270,9 +243,6 @@ impl Client {
     }
 
     /// `DELETE path`.
-    ///
-    /// # Errors
-    /// See [`ApiError`].
     pub async fn delete(&self, path: &str) -> Result<Value, ApiError> {
         self.send("deleting", Method::DELETE, path, |request| request).await
     }

@@ -251,9 +251,6 @@ pub fn command_for_completion() -> clap::Command {
 ///
 /// Options that nobody knows are complained about and left out, as in the Perl client, by the commands that
 /// it has. They are not among the words any more then.
-///
-/// # Errors
-/// The status to exit with, after help or a complaint has been printed.
 pub fn parse(words: &mut Vec<OsString>) -> Result<Arguments, ExitCode> {
     let mut left_out = false;
     loop {

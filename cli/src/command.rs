@@ -34,9 +34,6 @@ use crate::local;
 use crate::output::plain;
 
 /// Does what the command line asks for, which consists of `words`.
-///
-/// # Errors
-/// Whatever went wrong, ready to be printed.
 pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<ExitCode> {
     let Some(command) = arguments.command else {
         print_usage();

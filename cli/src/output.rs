@@ -24,9 +24,6 @@ pub use table::{Column, Cut, Table};
 pub use terminal::{TaskOutput, visible};
 
 /// Prints `text` as it is. Unlike `print!` it does not panic when nobody reads any more.
-///
-/// # Errors
-/// Standard output cannot be written to.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
@@ -53,9 +50,6 @@ pub fn shown_json(json: String) -> String {
 }
 
 /// A document in the format that was asked for; `as_text` makes it readable for people.
-///
-/// # Errors
-/// A value cannot be written as JSON, which does not happen.
 pub fn document(
     document: &Value,
     options: &ListingOptions,
@@ -70,9 +64,6 @@ pub fn document(
 }
 
 /// A list in the format that was asked for; `as_table` makes the table.
-///
-/// # Errors
-/// A value cannot be written as JSON, which does not happen.
 pub fn list(
     list: &Value,
     options: &ListingOptions,

@@ -14,9 +14,6 @@ pub struct Signals {
 
 impl Signals {
     /// Starts to listen.
-    ///
-    /// # Errors
-    /// The signal handlers cannot be installed.
     pub fn listen() -> io::Result<Self> {
         let signals = Self { first: CancellationToken::new(), second: CancellationToken::new() };
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

@@ -15,7 +15,6 @@ pub const INTERRUPTED: u8 = 130;
 /// The exit status for tasks whose own status is too large for one.
 const TOO_LARGE: u8 = 100;
 
-/// All words.
 pub fn words() -> Vec<&'static str> {
     Status::NAMED.iter().map(|status| status.word()).collect()
 }

@@ -23,11 +23,8 @@ pub type Measured = (&'static str, Option<Size>);
 pub enum Topology {
     /// One server, which has no change streams.
     Standalone,
-    /// A replica set.
     ReplicaSet {
-        /// Its name.
         name: String,
-        /// Its members.
         members: Vec<String>,
         /// The one that takes writes, if there is one.
         primary: Option<String>,
@@ -59,7 +56,6 @@ impl Topology {
     }
 }
 
-/// The server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Its release; empty if it does not tell.
@@ -98,9 +94,6 @@ impl Size {
 
 impl Store {
     /// Asks the server what it is.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn about_server(&self) -> Result<Server, StoreError> {
         let began = Instant::now();
@@ -114,9 +107,6 @@ impl Store {
     /// How large our collections are, in an order that does not change; those that are not there are left out. The server
     /// knows it without reading them, but does not tell it while a collection is locked: its size is unknown then, after a
     /// few seconds. `None`: this user may not ask.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn sizes(&self) -> Result<Option<Vec<Measured>>, StoreError> {
         let mut sizes = Vec::new();

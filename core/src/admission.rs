@@ -112,9 +112,6 @@ impl Store {
     }
 
     /// All rules. For a user of MongoDB that may not read them, as one of a time before there were any, there are none.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn admission_rules(&self) -> Result<Rules, StoreError> {
         match self.stored_rules().await {
@@ -123,10 +120,6 @@ impl Store {
         }
     }
 
-    /// All rules.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     pub(crate) async fn stored_rules(&self) -> Result<Rules, StoreError> {
         let found: Vec<Document> = self.admission().find(doc! {}).await?.try_collect().await?;
         Ok(found.iter().filter_map(Rule::stored).collect())
@@ -134,9 +127,6 @@ impl Store {
 
     /// Makes a rule, in place of the one that its scope has. Returns what has changed of its `scope`, `value`, `action` and
     /// `reason`. It is known to this process at once, and to others within a second.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation(scope = %rule.scope.key())]
     pub async fn set_rule(&self, rule: &NewRule) -> Result<Altered, StoreError> {
         let mut fields = doc! { "scope": rule.scope.kind(), "action": rule.action.as_str() };
@@ -160,9 +150,6 @@ impl Store {
 
     /// Lifts the rule of a scope. Returns what it was; `None`: there is none. Tasks that it held are released by
     /// [`Store::release_held`].
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation(scope = %scope.key())]
     pub async fn lift_rule(&self, scope: &Scope) -> Result<Option<Document>, StoreError> {
         let there = doc! { "_id": scope.key(), "action": { "$exists": true } };
@@ -214,9 +201,6 @@ impl Store {
 
     /// The same for a task that nobody submits, as one of a schedule: it is held where others are refused, and counts without
     /// being limited.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn admit_unasked(
         &self,
         queue: QueueId,
@@ -290,9 +274,6 @@ impl Store {
 
     /// Whether a rule holds a task that is tried again: one that none has let go yet, as it was cancelled before. It is held where
     /// new ones are refused, too.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn is_still_held(&self, task: &Task) -> Result<bool, StoreError> {
         if !task.rest.get_bool(HELD).unwrap_or(false) {
             return Ok(false);
@@ -303,9 +284,6 @@ impl Store {
     }
 
     /// The rule that holds a task. `None`: it is not held, or no rule holds it any more.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn rule_that_holds(&self, task: &Task) -> Result<Option<Rule>, StoreError> {
         let text = |name: &str| task.rest.get_str(name).ok();
         if task.status != Status::Blocked || text("gate") != Some(GATE) {

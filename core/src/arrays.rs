@@ -37,7 +37,6 @@ use crate::model::{ArrayId, QueueId, TaskId, whole_number};
 use crate::store::collections;
 use crate::store::{Store, Stored};
 
-/// The collection of arrays.
 pub(crate) const COLLECTION: &str = collections::ARRAYS.name;
 
 /// At which gate the task waits that comes after all elements.
@@ -125,7 +124,6 @@ impl ArrayState {
 /// A document of `arrays`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
-    /// Its id.
     pub id: ArrayId,
     /// The queue of its tasks.
     pub queue: QueueId,

@@ -56,27 +56,18 @@ impl From<Document> for BalanceDocument {
 
 impl Store {
     /// The document as stored, for those who show it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn stored_balance(&self) -> Result<Option<Document>, StoreError> {
         Ok(self.balance().find_one(doc! {}).await?.map(Document::from))
     }
 
     /// The document, as far as it can be understood.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn balance_document(&self) -> Result<Option<BalanceDocument>, StoreError> {
         Ok(self.stored_balance().await?.map(BalanceDocument::from))
     }
 
     /// Sets fields of the document, which is created if there is none. The caller has validated them.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the fields.
     #[operation]
     pub async fn save_balance(&self, fields: Document) -> Result<Altered, StoreError> {
         let update = doc! { "$set": fields.clone() };

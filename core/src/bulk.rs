@@ -81,7 +81,6 @@ impl Action {
 /// Whose tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Queues {
-    /// Of one queue.
     One(QueueId),
     /// Of all queues, said in words.
     All,
@@ -97,7 +96,6 @@ pub struct BulkFilter {
     pub statuses: Vec<i64>,
     /// Not changed for so long.
     pub older_than: Option<Duration>,
-    /// One of these.
     pub ids: Option<Vec<TaskId>>,
     /// Elements of this array.
     pub array: Option<ArrayId>,
@@ -105,9 +103,7 @@ pub struct BulkFilter {
     pub node: Option<String>,
     /// Made by this schedule.
     pub schedule: Option<ObjectId>,
-    /// Of this group.
     pub group: Option<String>,
-    /// Of this tenant.
     pub tenant: Option<String>,
     /// Also archived ones, if the action is for these.
     pub archive: bool,
@@ -173,7 +169,6 @@ impl State {
 /// A task that could not be acted on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkError {
-    /// The task.
     pub id: TaskId,
     /// Why.
     pub error: String,
@@ -182,7 +177,6 @@ pub struct BulkError {
 /// A document of `bulk`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BulkJob {
-    /// Its id.
     #[serde(rename = "_id")]
     pub id: ObjectId,
     /// What is done.
@@ -226,7 +220,6 @@ pub struct BulkJob {
 /// Where a page of jobs begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BulkFrom {
-    /// With the latest.
     Latest,
     /// After this one: those that are older.
     After(ObjectId),
@@ -248,9 +241,6 @@ pub enum BulkCancelled {
 impl Store {
     /// Makes a job, whose worker `instance` is, and notes it in the audit. A note that cannot be made does not keep
     /// the job from being worked on.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn create_bulk(&self, request: &BulkRequest, instance: &str) -> Result<BulkJob, StoreError> {
         let total = self.count_bulk(request.action, &request.filter).await?;
@@ -281,17 +271,11 @@ impl Store {
     }
 
     /// The latest jobs first.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn list_bulk(&self, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
         self.list_bulk_from(BulkFrom::Latest, limit).await
     }
 
     /// A page of the jobs, the latest first.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_bulk_from(&self, from: BulkFrom, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
         let (filter, order) = match from {
@@ -307,10 +291,6 @@ impl Store {
         documents.into_iter().map(|document| typed(BULK.name, document)).collect()
     }
 
-    /// One job.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_bulk(&self, id: ObjectId) -> Result<Option<BulkJob>, StoreError> {
         let found = self.bulk().find_one(doc! { "_id": id }).await?;
@@ -318,9 +298,6 @@ impl Store {
     }
 
     /// Stops a job. What it has done stays done.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn cancel_bulk(&self, id: ObjectId, who: &Actor) -> Result<BulkCancelled, StoreError> {
         let running = doc! { "_id": id, "state": State::Running.as_str() };
@@ -340,9 +317,6 @@ impl Store {
     }
 
     /// Takes over a job whose worker has not been heard of for the length of its lease, if there is one.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn take_over_bulk(&self, instance: &str) -> Result<Option<BulkJob>, StoreError> {
         let abandoned = doc! {

@@ -45,7 +45,6 @@ const LITTLE_LOGGED: i64 = 4 * 1024 * 1024;
 /// What became of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// It is done.
     Done,
     /// The task has ended, or will in a moment, or is another attempt's by now. Nothing has changed.
     Over,
@@ -70,9 +69,6 @@ pub struct Report {
 
 impl Store {
     /// Whether `token` is the one of `task`, and the task is still with its web service. Changes nothing.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task)]
     pub async fn callback_bearer(&self, task: TaskId, token: &Token) -> Result<Heard, StoreError> {
         let only = doc! { "status": 1, "attempt": 1, EXTERNAL: 1 };

@@ -60,7 +60,6 @@ const DEFAULT_RUNNER_IDLE: Duration = Duration::from_secs(60);
 pub struct Config {
     /// `host:port`, several of them with commas, or a `mongodb://` or `mongodb+srv://` URI.
     pub mongohost: String,
-    /// The database.
     pub database: String,
     /// Options of the connection.
     #[serde(default)]
@@ -219,7 +218,6 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
         why: std::io::Error,
     },
     /// The file is not JSON, even relaxed.
@@ -244,9 +242,6 @@ pub enum ConfigError {
 
 impl Config {
     /// Reads and checks a configuration file.
-    ///
-    /// # Errors
-    /// See [`ConfigError`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let read_error = |why| ConfigError::Read { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(read_error)?;
@@ -256,9 +251,6 @@ impl Config {
     }
 
     /// Checks the text of a configuration file; `path` is for messages and for the runners.
-    ///
-    /// # Errors
-    /// See [`ConfigError`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let parse_error = |why| ConfigError::Parse { path: path.to_owned(), why };
         let strict = relaxed::to_strict(text);

@@ -40,7 +40,6 @@ use flush::Flush;
 
 pub use totals::{AuditNote, Totals};
 
-/// The collection.
 pub(crate) const COLLECTION: &str = collections::COUNTERS.name;
 
 /// So many documents share the moves.

@@ -61,11 +61,9 @@ pub use upload::{Check, Chunk, ContentState, Put, Sender};
 
 /// The collection of versions.
 pub const SETS: &str = collections::FILE_SETS.name;
-/// The collection of their entries.
 pub const ENTRIES: &str = collections::FILE_ENTRIES.name;
 /// The collection of contents, and of uploads that are to become some.
 pub const CONTENTS: &str = collections::FILE_CONTENTS.name;
-/// The collection of their chunks.
 pub const CHUNKS: &str = collections::FILE_CHUNKS.name;
 
 /// A version has so many files at most.
@@ -115,7 +113,6 @@ impl From<SetState> for Bson {
 /// A version of a file set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct FileSet {
-    /// Its id.
     #[serde(rename = "_id")]
     pub id: FileSetId,
     /// The name of the set.
@@ -163,7 +160,6 @@ pub struct FileSet {
 pub struct NewEntry {
     /// Where it is in the set.
     pub path: EntryPath,
-    /// What is in it.
     pub file: ContentId,
     /// How many bytes that has.
     pub size: u64,
@@ -179,7 +175,6 @@ pub struct NewEntry {
 pub struct FileEntry {
     /// Where it is in the set.
     pub path: String,
-    /// What is in it.
     pub file: ContentId,
     /// How many bytes that has.
     pub size: u64,

@@ -49,7 +49,6 @@ pub use waits::{LockWait, Relative, Waits};
 use crate::store::collections;
 use crate::store::{Store, StoreError};
 
-/// The collection of locks.
 pub(crate) const LOCKS: &str = collections::LOCKS.name;
 
 /// A task comes after so many others at most.

@@ -63,14 +63,12 @@ pub(crate) const WANTS_KEY: &str = "wants_key";
 pub(crate) enum Key {
     /// `unique` of tasks of a queue.
     Unique {
-        /// The queue.
         queue: QueueId,
         /// As the client has written it.
         text: String,
     },
     /// A time of a schedule.
     Time {
-        /// The schedule.
         schedule: ScheduleId,
         /// The time, without jitter.
         at: DateTime,
@@ -154,7 +152,6 @@ fn projection() -> Document {
     doc! { "status": 1, "gate": 1, WANTS_KEY: 1 }
 }
 
-/// The mark of a task.
 fn mark_of(task: &Document) -> Option<&Bson> {
     task.get(WANTS_KEY).filter(|mark| **mark != Bson::Null)
 }

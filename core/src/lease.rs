@@ -12,10 +12,8 @@ use mongodb::Collection;
 use crate::store::collections;
 use crate::store::{Store, StoreError};
 
-/// The collection of leases.
 pub(crate) const COLLECTION: &str = collections::LEASES.name;
 
-/// What a lease is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseName {
     collection: &'static str,
@@ -39,9 +37,6 @@ impl LeaseName {
 impl Store {
     /// Takes the lease for `instance`, or prolongs it. Returns whether `instance` has it for its length from
     /// now; if not, someone else has.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(lease = name.id)]
     pub async fn take_lease(&self, name: LeaseName, instance: &str) -> Result<bool, StoreError> {
         if let Some(had) = self.prolong_or_take(name, instance).await? {
@@ -74,9 +69,6 @@ impl Store {
     }
 
     /// Gives the lease back if `instance` has it, so that the next one need not wait for its end.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(lease = name.id)]
     pub async fn release_lease(&self, name: LeaseName, instance: &str) -> Result<(), StoreError> {
         let end = vec![doc! { "$set": { "instance": Bson::Null, "until": "$$NOW" } }];

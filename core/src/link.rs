@@ -78,7 +78,6 @@ pub enum ToRunner {
     Answer {
         /// The number of the question.
         id: i64,
-        /// The answer.
         answer: Answer,
     },
     /// Somebody has asked for the end of the task: renew at once, and see.
@@ -93,11 +92,9 @@ pub enum ToRunner {
 pub struct Assignment {
     /// Its number: another one for each assignment of a runner.
     pub number: i64,
-    /// This run of it.
     pub run: Run,
     /// The task as it was claimed (status -1), or started (0).
     pub task: RawDocumentBuf,
-    /// Its queue.
     pub queue: RawDocumentBuf,
     /// The time of the start, `mtime` and `started` of the task; the same if the runner starts it by itself.
     pub at: DateTime,
@@ -183,31 +180,22 @@ pub enum Ask {
     /// Write live output, and remove what is older than the newest bytes that are kept. Answered by
     /// [`Answer::Done`].
     Live {
-        /// The stream.
         stream: StreamName,
         /// Where the bytes begin in it.
         offset: i64,
-        /// The bytes.
         #[serde(with = "serde_bytes_as_binary")]
         bytes: Vec<u8>,
     },
     /// Remove the live output of an attempt. Answered by [`Answer::Done`]. It names the task, because this comes
     /// after the end of it, when the runner may have been given the next one.
-    RemoveLive {
-        /// The task.
-        task: TaskId,
-        /// The attempt.
-        attempt: i64,
-    },
+    RemoveLive { task: TaskId, attempt: i64 },
     /// Store a small file of output. Larger ones the runner stores by itself. Answered by [`Answer::Done`].
     Upload {
         /// Its id, which the task will refer to.
         file: ObjectId,
-        /// The stream.
         stream: StreamName,
         /// Whether it is text.
         encoding: Encoding,
-        /// All of it.
         #[serde(with = "serde_bytes_as_binary")]
         bytes: Vec<u8>,
     },
@@ -239,7 +227,6 @@ pub enum Ask {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done.
     Done,
     /// The runner has the task for another lease.
     Held {

@@ -48,11 +48,9 @@ pub(crate) const FORGOTTEN_AFTER: Duration = Duration::from_secs(7 * 24 * 60 * 6
 /// One of the streams of one attempt of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveStream {
-    /// The task.
     pub task: TaskId,
     /// Which attempt, 0 if nobody counted.
     pub attempt: i64,
-    /// Which stream.
     pub stream: StreamName,
 }
 
@@ -98,9 +96,6 @@ impl Store {
 
     /// What there is of a stream from the byte `from` on, in order and without overlaps: about `most` bytes, and
     /// at least one piece if there is any.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %of.task)]
     pub async fn read_live(&self, of: LiveStream, from: u64, most: usize) -> Result<Vec<Piece>, StoreError> {
         let mut cursor = self.live().find(from_on(of, from)).sort(doc! { "offset": 1 }).await?;
@@ -119,9 +114,6 @@ impl Store {
     }
 
     /// Which bytes of a stream there are, in order; what touches is one range.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %of.task)]
     pub async fn live_extent(&self, of: LiveStream) -> Result<Vec<Range<u64>>, StoreError> {
         let only = doc! { "_id": 0, "offset": 1, "end": 1 };
@@ -138,9 +130,6 @@ impl Store {
     }
 
     /// How many bytes of a stream were written so far.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %of.task)]
     pub async fn live_end(&self, of: LiveStream) -> Result<u64, StoreError> {
         let only = doc! { "_id": 0, "end": 1 };
@@ -149,9 +138,6 @@ impl Store {
     }
 
     /// Removes of a stream that has been written up to `end` what is older than the newest [`KEPT_BYTES`].
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %of.task)]
     pub async fn trim_live(&self, of: LiveStream, end: u64) -> Result<(), StoreError> {
         let Some(first) = end.checked_sub(KEPT_BYTES).filter(|first| *first > 0) else { return Ok(()) };
@@ -162,9 +148,6 @@ impl Store {
     }
 
     /// Removes of a stream what is older than its newest `most` chunks, where chunks may be short.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %of.task)]
     pub async fn trim_live_chunks(&self, of: LiveStream, most: u64) -> Result<(), StoreError> {
         let live = self.live();
@@ -177,9 +160,6 @@ impl Store {
     }
 
     /// Removes the live output of an attempt, or of all attempts.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task)]
     pub async fn remove_live(&self, task: TaskId, attempt: Option<i64>) -> Result<(), StoreError> {
         let mut filter = doc! { "task": task };

@@ -208,9 +208,6 @@ impl Store {
     }
 
     /// Says that the DEN of `node` has ended on purpose, unless another one has the name by now.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn leave(&self, node: &NodeName, instance: &str) -> Result<(), StoreError> {
         let ended = doc! { "$set": { "state": "stopped" }, "$unset": { "seen": "" } };
@@ -220,9 +217,6 @@ impl Store {
 
     /// Marks nodes as dead whose DEN has been silent for longer than its lease, by the server's clock.
     /// Returns their names.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn mark_dead_nodes(&self) -> Result<Vec<String>, StoreError> {
         let silent = silent_nodes();
@@ -244,9 +238,6 @@ impl Store {
     }
 
     /// The nodes whose DEN is alive by its heartbeat and the server's clock.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
         let found: Vec<Document> = self
@@ -261,9 +252,6 @@ impl Store {
     }
 
     /// What the nodes whose DEN is alive can run.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn offered(&self) -> Result<Offered, StoreError> {
         let only = doc! { "plugins": 1, "workers": 1, "engines": 1 };
@@ -273,9 +261,6 @@ impl Store {
     }
 
     /// All nodes as stored, in order of name.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_nodes(&self) -> Result<Vec<Document>, StoreError> {
         Ok(self
@@ -288,10 +273,6 @@ impl Store {
             .await?)
     }
 
-    /// One node as stored.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_node(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
         Ok(self.nodes().find_one(node_filter(selector)).await?.map(Document::from))
@@ -299,9 +280,6 @@ impl Store {
 
     /// Sets what an operator may set of a node. Values are stored as given; the caller has validated them. `None`:
     /// there is no such node.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn update_node(
         &self,

@@ -50,9 +50,6 @@ impl Observed {
 
 impl Store {
     /// Where a task stands, also when it is in the archive. `None`: there is no such task.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation(task = %id)]
     pub async fn observe_task(&self, id: TaskId) -> Result<Option<Observed>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "node": 1, "mtime": 1, "attempt": 1, "progress": 1 };
@@ -70,9 +67,6 @@ impl Store {
     }
 
     /// What a task holds as its output: null, text, or the id of a file. `None`: there is no such task.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn task_output(&self, id: TaskId, stream: StreamName) -> Result<Option<Bson>, StoreError> {
         let filter = doc! { "_id": id };
@@ -83,9 +77,6 @@ impl Store {
     }
 
     /// What is kept of the output of an earlier attempt, likewise. `None`: nothing is kept of such an attempt.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id, attempt)]
     pub async fn attempt_output(
         &self,

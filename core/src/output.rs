@@ -100,9 +100,6 @@ impl Store {
     }
 
     /// Removes the file `id`, complete or not.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn delete_output(&self, id: ObjectId) -> Result<(), StoreError> {
         self.files().delete_one(doc! { "_id": id }).await?;

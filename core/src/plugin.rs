@@ -72,7 +72,6 @@ pub enum Problem {
     /// A configured folder cannot be read.
     #[error("cannot read plugin folder {folder}: {source}", folder = folder.display())]
     Folder {
-        /// The folder.
         folder: PathBuf,
         /// Why.
         source: std::io::Error,
@@ -88,7 +87,6 @@ pub enum Problem {
     /// The program is missing or not executable.
     #[error("plugin {name}: program '{program}' is not an executable file in {searched}")]
     Program {
-        /// The plugin.
         name: PluginName,
         /// As the manifest names it.
         program: String,
@@ -98,7 +96,6 @@ pub enum Problem {
     /// What runs it is missing or not wanted.
     #[error("plugin {name}: {why}")]
     Engine {
-        /// The plugin.
         name: PluginName,
         /// What is missing.
         why: String,
@@ -106,7 +103,6 @@ pub enum Problem {
     /// Two manifests have the same name.
     #[error("plugin {name} in {path} is hidden by another of the same name", path = path.display())]
     Duplicate {
-        /// The plugin.
         name: PluginName,
         /// The manifest that is not used.
         path: PathBuf,
@@ -188,7 +184,6 @@ impl Plugins {
         plugins
     }
 
-    /// The plugin with this name.
     pub fn get(&self, name: &PluginName) -> Option<&Plugin> {
         self.by_name.get(name).filter(|_| !self.put_aside.contains(name)).map(Arc::as_ref)
     }

@@ -41,7 +41,6 @@ impl<'a> PrivateFolder<'a> {
         Some(Self { task, mark })
     }
 
-    /// The name.
     pub fn name(self) -> String {
         match self.task {
             Some(task) => format!("{PREFIX}{task}-{}", self.mark),

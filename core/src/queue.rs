@@ -27,18 +27,12 @@ pub struct Counts {
 
 impl Store {
     /// All queues in the server's order. A document that is no queue (no usable `_id`) is logged and left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_queues(&self) -> Result<Vec<Queue>, StoreError> {
         self.queues_within(&Reach::All).await
     }
 
     /// The queues that somebody may do something with, in the server's order.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn queues_within(&self, reach: &Reach) -> Result<Vec<Queue>, StoreError> {
         let documents: Vec<Stored> = self.queues().find(reach.filter()).await?.try_collect().await?;
@@ -46,9 +40,6 @@ impl Store {
     }
 
     /// One queue. A name also finds a queue whose name was stored as a number.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation]
     pub async fn find_queue(&self, selector: &Selector) -> Result<Option<Queue>, StoreError> {
         // If there are both, the text, which comes after numbers.
@@ -65,9 +56,6 @@ impl Store {
     }
 
     /// Creates a queue with all that it is to have. The caller has validated that.
-    ///
-    /// # Errors
-    /// See [`Store::create_queue`].
     #[operation]
     pub async fn insert_queue(&self, queue: Document) -> Result<(), StoreError> {
         self.queues().insert_one(Stored(queue)).await?;
@@ -91,9 +79,6 @@ impl Store {
     }
 
     /// Deletes a queue, leaving its tasks. Returns what it was; `None`: there is no such queue.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn delete_queue(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
         Ok(self.queues().find_one_and_delete(queue_filter(selector)).await?.map(Document::from))
@@ -101,9 +86,6 @@ impl Store {
 
     /// What limits the claims of each of `queues` now, and which places are taken, over all DENs: to choose what
     /// to claim, and to look back after a claim. A queue that is gone is left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn look_at_queues(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Look>, StoreError> {
         let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();

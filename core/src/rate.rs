@@ -24,7 +24,6 @@ use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::claimable;
 
-/// The collection of rates.
 pub(crate) const COLLECTION: &str = collections::RATES.name;
 
 /// A document is of no use any more when all starts are paid for; it stays so much longer.
@@ -75,7 +74,6 @@ impl Granted {
 /// What a rate allows at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
-    /// The rate.
     pub rate: Rate,
     /// How many tasks may start at once.
     pub allowed: u64,
@@ -85,9 +83,6 @@ pub struct Standing {
 
 impl Store {
     /// How many tasks of `queue` wait to be claimed, `most` at most: it makes no sense to take more starts than that.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue.id)]
     pub async fn claimable_tasks(&self, queue: &Queue, most: usize) -> Result<u64, StoreError> {
         if most == 0 {
@@ -147,9 +142,6 @@ impl Store {
     }
 
     /// What the rate of `queue`, or the one of a group of it, allows now. `None`: it has no such rate.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue.id)]
     pub async fn rate_standing(
         &self,

@@ -55,10 +55,8 @@ use crate::store::{Store, StoreError, Stored};
 use crate::task::{TaskOptions, within_budget};
 use crate::tenants::{Busy, OverQuota};
 
-/// The collection of schedules.
 pub(crate) const COLLECTION: &str = collections::SCHEDULES.name;
 
-/// The collection of calendars.
 pub(crate) const CALENDARS: &str = collections::CALENDARS.name;
 
 /// A name of a schedule or a calendar has so many characters at most.
@@ -109,7 +107,6 @@ impl Overlap {
         }
     }
 
-    /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|overlap| overlap.as_str() == name)
     }
@@ -147,7 +144,6 @@ pub struct Settings {
 pub struct Firing {
     /// The time, without jitter: `scheduled_for` of the task.
     pub time: DateTime,
-    /// The id of the task.
     pub task: TaskId,
 }
 
@@ -188,7 +184,6 @@ pub struct Counts {
 /// A document of `schedules`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
-    /// Its id.
     pub id: ScheduleId,
     /// What people have set.
     pub settings: Settings,
@@ -225,7 +220,6 @@ pub struct Schedule {
 pub struct ForRun {
     /// The id of the schedule.
     pub id: ObjectId,
-    /// Its name.
     pub name: String,
     /// What the plugin has saved in an earlier run.
     #[serde(default, with = "stored::kept", skip_serializing_if = "Option::is_none")]

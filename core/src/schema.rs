@@ -43,7 +43,6 @@ type NodeId = usize;
 /// Why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// It is too large.
     #[error("the schema has more than {LARGEST} bytes, or too many schemas and patterns in it")]
     TooLarge,
     /// It refers to something that is elsewhere, or is nowhere.
@@ -51,7 +50,6 @@ pub enum SchemaError {
     Reference {
         /// Where, as a JSON Pointer.
         at: String,
-        /// To what.
         reference: String,
     },
     /// A keyword has a value that it cannot have.
@@ -59,7 +57,6 @@ pub enum SchemaError {
     Wrong {
         /// Where, as a JSON Pointer.
         at: String,
-        /// What was expected.
         expected: &'static str,
     },
 }

@@ -67,7 +67,6 @@ pub use nodes::NodePoint;
 pub use numbers::{Ended, Numbers};
 pub use read::Point;
 
-/// The collection.
 pub(crate) const COLLECTION: &str = collections::SERIES.name;
 
 /// For how long the numbers are kept.

@@ -119,9 +119,6 @@ impl Store {
     }
 
     /// The time by the server's clock.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn server_time(&self) -> Result<DateTime, StoreError> {
         let hello = self.database.run_command(doc! { "hello": 1 }).await?;

@@ -40,10 +40,8 @@ pub const LONGEST_NAME: usize = 200;
 /// Up to so many tasks are counted to be shown.
 const BOUND: u64 = 10_000;
 
-/// A tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its name.
     pub name: String,
     /// What it may take.
     pub limits: Limits,
@@ -70,9 +68,6 @@ impl Store {
     }
 
     /// All tenants by name: those that have limits, and those that have a queue.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
         let limited = async {
@@ -91,18 +86,12 @@ impl Store {
     }
 
     /// One tenant. `None`: it has no limits.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
         Ok(self.tenants().find_one(doc! { "_id": name }).await?.as_ref().and_then(tenant))
     }
 
     /// How much of the system a tenant takes now.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn tenant_usage(&self, name: &str) -> Result<Usage, StoreError> {
         let (queues, schedules) =
@@ -123,9 +112,6 @@ impl Store {
 
     /// Sets limits of a tenant, and removes those whose new value is null. Submissions that begin afterwards keep to them;
     /// what there is already stays.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation]
     pub async fn set_tenant(&self, name: &str, limits: Document) -> Result<Altered, StoreError> {
         let (gone, set): (Document, Document) =
@@ -145,18 +131,12 @@ impl Store {
     }
 
     /// Removes the limits of a tenant. Returns what they were; `None`: it had none.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation]
     pub async fn delete_tenant(&self, name: &str) -> Result<Option<Document>, StoreError> {
         Ok(self.tenants().find_one_and_delete(doc! { "_id": name }).await?.map(shown))
     }
 
     /// The tenants of those queues that have one.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn tenants_of_queues(&self) -> Result<HashMap<QueueId, String>, StoreError> {
         let theirs = doc! { "tenant": { "$type": "string" } };
         let found = self.queues().find(theirs).projection(doc! { "tenant": 1 }).await?;

@@ -79,7 +79,6 @@ pub struct NewWorker {
 /// A definition cannot be used, or was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// It has no name.
     #[error("_id: expected the name of a plugin")]
     NoName,
     /// Its name is not that of a plugin.
@@ -88,7 +87,6 @@ pub enum WorkerError {
     /// It is about another plugin than the one that it is to define.
     #[error("_id: '{found}' is not the name of this worker, '{expected}'")]
     OtherName {
-        /// The plugin.
         expected: PluginName,
         /// What the definition says.
         found: String,
@@ -99,7 +97,6 @@ pub enum WorkerError {
     /// It has the name of a plugin that comes with Disbatch, and so may be on every node.
     #[error("_id: '{0}' is a plugin that comes with Disbatch")]
     Shipped(PluginName),
-    /// It is too large.
     #[error("the definition has more than {LARGEST} bytes")]
     TooLarge,
     /// There would be too many.
@@ -145,9 +142,6 @@ impl Worker {
     }
 
     /// Reads what [`Worker::to_raw`] made.
-    ///
-    /// # Errors
-    /// It is none.
     pub fn of_raw(raw: &RawDocumentBuf) -> Result<Self, WorkerError> {
         Self::read(Document::try_from(raw).unwrap_or_default())
     }
@@ -313,9 +307,6 @@ impl Store {
 
     /// All workers by name. One without a name of a plugin is logged and left out, and so is one that is larger than
     /// [`LARGEST`]. For a user of MongoDB that may not read them, as one of a time before there were any, there are none.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
         match self.fitting_workers().await {
@@ -325,9 +316,6 @@ impl Store {
     }
 
     /// One worker, however large it is: it can be changed and removed.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn worker(&self, name: &PluginName) -> Result<Option<Worker>, StoreError> {
         match self.workers_that(doc! { "_id": name.as_str() }).await {
@@ -338,9 +326,6 @@ impl Store {
 
     /// A small value for all workers, which is another one when one of them has changed; save for what somebody has changed by
     /// hand, without another `rev`, and that has the same length.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn workers_mark(&self) -> Result<Bson, StoreError> {
         let marks = async {

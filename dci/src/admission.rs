@@ -30,7 +30,6 @@ const AT_ONCE: usize = 4;
 /// A rule, and what it has come to.
 #[derive(Debug)]
 pub struct Shown {
-    /// The rule.
     pub rule: Rule,
     /// The name of its queue, if it is about one that is still there.
     pub name: Option<String>,
@@ -46,9 +45,6 @@ pub struct Shown {
 
 /// Which tasks a request is about, and whether whoever asks may make rules for them. A queue that was deleted is known by its
 /// id.
-///
-/// # Errors
-/// `scope` or `value` is wrong, there is no such queue, whoever asks may not, or the database cannot be reached.
 pub async fn scope(state: &State, who: &Who, params: &Params) -> Result<Scope, HttpError> {
     let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
     let kind = given("scope").ok_or_else(|| HttpError::bad_request("scope must be given"))?;
@@ -106,9 +102,6 @@ fn no_such_queue() -> HttpError {
 }
 
 /// The rule that a request wants.
-///
-/// # Errors
-/// A parameter is wrong, whoever asks may not, or the database cannot be reached.
 pub async fn new_rule(state: &State, who: &Who, params: &Params) -> Result<NewRule, HttpError> {
     params.only(&["scope", "value", "action", "reason"])?;
     let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
@@ -121,9 +114,6 @@ pub async fn new_rule(state: &State, who: &Who, params: &Params) -> Result<NewRu
 }
 
 /// The rules that somebody may see, from the widest on.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn shown(state: &State, who: &Who) -> Result<Vec<Shown>, HttpError> {
     let reach = who.reach(Role::Viewer);
     let (rules, queues, now) = futures::try_join!(

@@ -75,9 +75,6 @@ tokio::task_local! {
 }
 
 /// Gives a request its allowance, that of a stranger for the time being.
-///
-/// # Errors
-/// Those of the request.
 pub async fn of_stranger(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -111,9 +108,6 @@ pub fn limits() -> Limits {
 }
 
 /// Takes memory for the request that is being worked on.
-///
-/// # Errors
-/// 413: it would take more than it may. 503: all of them would.
 pub fn take(bytes: usize) -> Result<(), HttpError> {
     ALLOWANCE.try_with(|allowance| allowance.take(bytes)).unwrap_or(Ok(()))
 }
@@ -124,9 +118,6 @@ pub fn give_back(bytes: usize) {
 }
 
 /// Takes the memory for what is read from a text of JSON or of a form.
-///
-/// # Errors
-/// As those of [`take`]. 400: it has too many values, or they are nested too deeply.
 pub fn take_for(weight: &Weight) -> Result<(), HttpError> {
     let limits = limits();
     if weight.values > limits.values {
@@ -139,9 +130,6 @@ pub fn take_for(weight: &Weight) -> Result<(), HttpError> {
 }
 
 /// Takes the memory for so many more copies of a value that came with a request than all values have.
-///
-/// # Errors
-/// As those of [`take`].
 pub fn take_for_copies<'a>(
     copies: usize,
     values: impl IntoIterator<Item = &'a Value>,
@@ -169,9 +157,6 @@ impl fmt::Display for Unreadable {
 }
 
 /// Reads JSON that is text in a field of a request.
-///
-/// # Errors
-/// It is none, or would take too much memory.
 pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, Unreadable> {
     let weight = Weight::of_json(text.as_bytes());
     take_for(&weight).map_err(Unreadable::TooMuch)?;

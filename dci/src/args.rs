@@ -54,7 +54,6 @@ pub enum DoorError {
     /// The database does not answer with more than an error that stays.
     #[error("refusing to listen on {address}: cannot find out whether there are users: {source}")]
     Unknown {
-        /// The address.
         address: SocketAddr,
         /// Why.
         source: StoreError,
@@ -73,9 +72,6 @@ impl Arguments {
     }
 
     /// Whom the door is open to. Waits for the database where it matters whether there are users.
-    ///
-    /// # Errors
-    /// The address can be reached from elsewhere, and nobody could log in.
     pub async fn door(&self, config: &Config, store: &Store) -> Result<Door, DoorError> {
         let address = self.listen;
         if self.insecure_no_auth {

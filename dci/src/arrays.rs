@@ -38,9 +38,6 @@ pub fn is_asked(params: &Params) -> bool {
 }
 
 /// Sees to it that a request asks for no array where there are none.
-///
-/// # Errors
-/// It does.
 pub fn refuse(params: &Params) -> Result<(), HttpError> {
     let of_arrays = ["array", "array_key", "array_cap", "array_final", "array_final_when"];
     let is_given = |name: &&str| params.options.get(*name).is_some_and(|value| !values::is_unset(value));
@@ -54,9 +51,6 @@ pub fn refuse(params: &Params) -> Result<(), HttpError> {
 }
 
 /// The array that a submission asks for.
-///
-/// # Errors
-/// An option is wrong, which the message names, or `params` is no object.
 pub fn parse(params: &Params) -> Result<NewArray, HttpError> {
     let given = |name: &str| params.options.get(name).filter(|value| !values::is_unset(value));
     for other in ["chain", "unique"] {
@@ -99,9 +93,6 @@ pub fn parse(params: &Params) -> Result<NewArray, HttpError> {
 }
 
 /// The parameter that says which element it is.
-///
-/// # Errors
-/// It is none.
 pub fn key_of(params: &Params) -> Result<String, HttpError> {
     let given = params.options.get("array_key").filter(|value| !values::is_unset(value));
     let Some(given) = given else { return Ok(KEY.to_owned()) };
@@ -175,9 +166,6 @@ fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
 }
 
 /// Which arrays somebody asks for, and how many.
-///
-/// # Errors
-/// A parameter is wrong, or the database cannot be reached.
 pub async fn filter(state: &State, who: &Who, params: &Params) -> Result<(ArrayFilter, i64), HttpError> {
     params.only(&["queue", "state"])?;
     let given = |value: Option<&Value>| value.filter(|value| !values::is_unset(value)).cloned();
@@ -208,9 +196,6 @@ pub async fn filter(state: &State, who: &Who, params: &Params) -> Result<(ArrayF
 }
 
 /// Which elements somebody asks for: the first, and how many.
-///
-/// # Errors
-/// An option is wrong.
 pub fn extent(params: &Params) -> Result<(u32, u32), HttpError> {
     let from = params.integer("from")?.unwrap_or(0);
     let from = u32::try_from(from).ok().filter(|from| *from <= MOST_ELEMENTS);
@@ -219,10 +204,6 @@ pub fn extent(params: &Params) -> Result<(u32, u32), HttpError> {
     Ok((from, u32::try_from(bulk::limit(params, ELEMENTS)?).unwrap_or(u32::MAX)))
 }
 
-/// The array with this id.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, id: &str) -> Result<Array, HttpError> {
     let id: ArrayId = id.parse().map_err(|_| not_found(id))?;
     state.store.find_array(id).await?.ok_or_else(|| not_found(&id.to_string()))

@@ -22,9 +22,6 @@ const LONGEST: usize = 200;
 const DAY: i64 = 86_400_000;
 
 /// Reads and checks what is looked for. An empty field of a form is no condition.
-///
-/// # Errors
-/// A parameter makes no sense. The message names it.
 pub fn query(params: &Params, limit: usize) -> Result<AuditQuery, HttpError> {
     let kind = text(&params.fields, "object")?.map(|name| ObjectKind::named(&name).ok_or_else(no_kind));
     let id = |name: &str, of: &str| {
@@ -56,9 +53,6 @@ pub fn query(params: &Params, limit: usize) -> Result<AuditQuery, HttpError> {
 }
 
 /// Puts the id of the queue into the place of its name. One that is gone is found as the object of entries by its name.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn name_queue(store: &Store, params: &mut Params) -> Result<(), HttpError> {
     let Some(name) = text(&params.fields, "queue")? else { return Ok(()) };
     if let Selector::Name(_) = Selector::parse(&name) {

@@ -28,9 +28,6 @@ const FILTER: [&str; 9] =
     ["queue", "status", "older_than", "ids", "node", "schedule", "group", "tenant", "archive"];
 
 /// Reads and checks a wish for a bulk job.
-///
-/// # Errors
-/// A parameter is wrong, the filter names neither a queue nor ids, or the database cannot be reached.
 pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Result<BulkRequest, HttpError> {
     let known = ["action", "filter", "reason"];
     let given = |name: &str| params.fields.get(name).filter(|value| !is_empty(value));
@@ -207,9 +204,6 @@ fn ids(value: &Value) -> Result<Vec<TaskId>, HttpError> {
 }
 
 /// `.limit`, for answers that are never too long.
-///
-/// # Errors
-/// It is no number from 1 to 1,000.
 pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
     let limit = params.integer("limit")?.unwrap_or(default);
     if (1..=MOST).contains(&limit) {
@@ -219,19 +213,12 @@ pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
     }
 }
 
-/// The job with this id.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, id: &str) -> Result<BulkJob, HttpError> {
     let id = id_of(id)?;
     state.store.find_bulk(id).await?.ok_or_else(|| not_found(&id.to_hex()))
 }
 
 /// The id in an address.
-///
-/// # Errors
-/// It is none.
 pub fn id_of(id: &str) -> Result<ObjectId, HttpError> {
     ObjectId::parse_str(id).map_err(|_| not_found(id))
 }

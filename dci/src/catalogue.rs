@@ -59,7 +59,6 @@ impl Catalogue {
         self.names.iter().any(|name| name == plugin)
     }
 
-    /// The plugins of this host.
     pub fn host(&self) -> &Plugins {
         &self.host
     }
@@ -106,9 +105,6 @@ struct Kept {
 impl KeptCatalogue {
     /// The catalogue of the definitions that have this mark, read only if there was another mark before. Whoever comes while it is
     /// read waits for the same.
-    ///
-    /// # Errors
-    /// As `read` has it. What there was is kept then.
     pub async fn get<E>(
         &self,
         mark: Bson,

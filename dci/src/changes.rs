@@ -59,9 +59,6 @@ pub fn actor(who: &Who) -> Actor {
 }
 
 /// Asks for an audit of all counters.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn audit_counters(state: &State, who: &Who) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

@@ -161,9 +161,6 @@ pub fn is_encrypted(request: &HttpRequest) -> bool {
 }
 
 /// Notes for a connection when a request is answered, from its first byte to the last one of the answer.
-///
-/// # Errors
-/// Those of the request.
 pub async fn note(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

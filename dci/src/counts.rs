@@ -70,9 +70,6 @@ pub fn bound_of_page(queues: usize) -> u64 {
 
 impl QueueCounts {
     /// How many tasks each of `queues` has.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn of(
         self: &Arc<Self>,
         store: &Store,
@@ -163,9 +160,6 @@ impl QueueCounts {
 
 /// How many tasks a search finds: what the counters say where it is for a queue or for statuses of a queue and finds more
 /// than [`BOUND`], else counted to the last.
-///
-/// # Errors
-/// The database cannot be reached, or refuses the filter.
 pub async fn of_search(store: &Store, query: TaskQuery) -> Result<u64, StoreError> {
     if query.archive {
         return store.count_query(query).await;
@@ -181,9 +175,6 @@ pub async fn of_search(store: &Store, query: TaskQuery) -> Result<u64, StoreErro
 }
 
 /// How many tasks a search finds, for people: not counted beyond [`BOUND`].
-///
-/// # Errors
-/// The database cannot be reached, or refuses the filter.
 pub async fn about(store: &Store, query: TaskQuery) -> Result<String, StoreError> {
     let bound = match store.count_query_up_to(&query, BOUND).await? {
         Amount::Exactly(tasks) => return Ok(tasks.to_string()),

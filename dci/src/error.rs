@@ -122,7 +122,6 @@ impl HttpError {
         }
     }
 
-    /// The status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
@@ -137,7 +136,6 @@ impl HttpError {
         &self.body
     }
 
-    /// The message.
     pub fn message(&self) -> &str {
         self.body
             .get("error")

@@ -79,9 +79,6 @@ pub fn tenants(who: &Who, role: Role) -> Option<Vec<String>> {
 }
 
 /// Sees to it that somebody has at least this role on file sets of this tenant, or on those of none.
-///
-/// # Errors
-/// They have not.
 pub fn check(who: &Who, role: Role, tenant: Option<&str>) -> Result<(), HttpError> {
     if role_on(who, tenant) >= Some(role) {
         return Ok(());
@@ -93,9 +90,6 @@ pub fn check(who: &Who, role: Role, tenant: Option<&str>) -> Result<(), HttpErro
 }
 
 /// Sees to it that somebody may store files at all.
-///
-/// # Errors
-/// They have no tenant for which they might.
 pub fn may_store(who: &Who) -> Result<(), HttpError> {
     match tenants(who, Role::Submitter) {
         Some(tenants) if tenants.is_empty() => Err(HttpError::forbidden(format!(
@@ -112,9 +106,6 @@ pub fn sender(who: &Who) -> Sender {
 }
 
 /// Those of `contents` that somebody may not name in an entry.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn refused(state: &State, who: &Who, contents: &[ContentId]) -> Result<Vec<ContentId>, StoreError> {
     let readable = tenants(who, Role::Viewer);
     state.store.unreferable(contents, &sender(who), readable.as_deref()).await
@@ -126,17 +117,11 @@ pub fn not_found(name: &str) -> HttpError {
 }
 
 /// The name that an address has.
-///
-/// # Errors
-/// It is none of a set, so there is no such set.
 pub fn named(name: &str) -> Result<SetName, HttpError> {
     name.parse().map_err(|_| not_found(name))
 }
 
 /// A version that is done and that somebody has this role on: the newest one, or that with a number.
-///
-/// # Errors
-/// There is none, it is not for them, or the database cannot be reached. What they may not read is as if it were not there.
 pub async fn find(
     state: &State,
     who: &Who,
@@ -158,9 +143,6 @@ pub async fn find(
 }
 
 /// The version that somebody has opened. It may be done by now.
-///
-/// # Errors
-/// There is none that they have opened, or the database cannot be reached.
 pub async fn opened(state: &State, who: &Who, id: &str) -> Result<FileSet, HttpError> {
     let none = || HttpError::not_found(format!("no version with id {id} that you have opened"));
     let id: FileSetId = id.parse().map_err(|_| none())?;
@@ -171,9 +153,6 @@ pub async fn opened(state: &State, who: &Who, id: &str) -> Result<FileSet, HttpE
 }
 
 /// Which sets somebody asks for.
-///
-/// # Errors
-/// A parameter is wrong.
 pub fn query(who: &Who, params: &Params) -> Result<SetQuery, HttpError> {
     if let Some(param) = params.unknown(&[]) {
         return Err(HttpError::bad_param("unknown param", param));
@@ -182,9 +161,6 @@ pub fn query(who: &Who, params: &Params) -> Result<SetQuery, HttpError> {
 }
 
 /// A version and its files, as the options `.version`, `.prefix`, `.after`, `.limit` and `.before` say.
-///
-/// # Errors
-/// An option is wrong, there is no such version, or the database cannot be reached.
 pub async fn page(state: &State, who: &Who, name: &str, params: &Params) -> Result<Page, HttpError> {
     if let Some(param) = params.unknown(&[]) {
         return Err(HttpError::bad_param("unknown param", param));

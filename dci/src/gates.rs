@@ -24,17 +24,11 @@ const DEPTHS: [i64; 2] = [3, 20];
 const SIZES: [i64; 2] = [100, 500];
 
 /// What somebody sees.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn sight(state: &State, who: &Who) -> Result<Sight, HttpError> {
     Ok(Sight::of(&state.store, &who.reach(disbatch_core::accounts::Role::Viewer)).await?)
 }
 
 /// Which locks are asked for, and how many.
-///
-/// # Errors
-/// An option is wrong.
 pub fn filter(params: &Params) -> Result<(LockFilter, i64), HttpError> {
     let text = |name: &str, dotted: &str| {
         let given = params.options.get(name).filter(|value| !values::is_unset(value));
@@ -45,9 +39,6 @@ pub fn filter(params: &Params) -> Result<(LockFilter, i64), HttpError> {
 }
 
 /// How far a picture of tasks is to reach, and how many it may have.
-///
-/// # Errors
-/// An option is wrong.
 pub fn extent(params: &Params) -> Result<(i32, usize), HttpError> {
     let depth = within(params, "depth", DEPTHS[0], DEPTHS[1])?;
     let most = within(params, "limit", SIZES[0], SIZES[1])?;
@@ -61,9 +52,6 @@ fn within(params: &Params, name: &str, default: i64, most: i64) -> Result<i64, H
 }
 
 /// The locks that somebody may know of: all, or those that tasks which they see hold or wait for.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn locks(
     state: &State,
     sight: &Sight,
@@ -81,10 +69,6 @@ pub async fn locks(
     Ok(rows)
 }
 
-/// A lock by its name.
-///
-/// # Errors
-/// Nobody holds it or waits for it, or none of those that who asks may see does; or the database cannot be reached.
 pub async fn lock(state: &State, sight: &Sight, name: &str) -> Result<LockDetails, HttpError> {
     let lock = state.store.lock(name).await?;
     let seen = match sight {

@@ -23,9 +23,6 @@ const OF_ALL: [(&str, &str); 7] = [
 const OVER_TLS: (&str, &str) = ("strict-transport-security", "max-age=31536000");
 
 /// Adds these headers to every answer that does not have its own.
-///
-/// # Errors
-/// Those of the request; their answers get the headers too.
 pub async fn protect(
     request: ServiceRequest,
     next: Next<impl MessageBody>,

@@ -19,7 +19,6 @@ use crate::error::HttpError;
 /// Which names requests may use for this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
-    /// All.
     Any,
     /// Those of a machine for itself, and these.
     Only(Vec<String>),
@@ -79,9 +78,6 @@ fn without_port(host: &str) -> Option<&str> {
 }
 
 /// Refuses requests for a host that this is not.
-///
-/// # Errors
-/// 421 for such a request.
 pub async fn refuse_other_names(
     request: ServiceRequest,
     next: Next<impl MessageBody>,

@@ -30,9 +30,6 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// Breaks off bodies that do not come in time. What has not been read of a body when it is answered is not waited for either:
 /// the connection ends with the answer.
-///
-/// # Errors
-/// Those of the request.
 pub async fn in_time(
     mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

@@ -37,7 +37,6 @@ pub struct Request(Params);
 pub struct Taken {
     /// As true or false.
     pub flag: Option<bool>,
-    /// As text.
     pub text: Option<String>,
     /// As a number from 0 on.
     pub number: Option<f64>,
@@ -55,9 +54,6 @@ pub struct Taken {
 
 impl Request {
     /// Reads a request.
-    ///
-    /// # Errors
-    /// It makes no sense.
     pub fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, Refused> {
         Params::read(media_type, body, query).map(Self).map_err(refused)
     }
@@ -68,51 +64,33 @@ impl Request {
     }
 
     /// The search for tasks that it asks for, where the collection has these indexes.
-    ///
-    /// # Errors
-    /// It may not be made.
     pub fn search(&self, indexes: &BTreeSet<Vec<String>>) -> Result<TaskQuery, Refused> {
         let listing = Listing::parse(&self.0, indexes, None);
         listing.map(|listing| listing.query).map_err(|refusal| refused(HttpError::from(refusal)))
     }
 
     /// What it wants for new tasks.
-    ///
-    /// # Errors
-    /// An option is wrong.
     pub fn task_options(&self) -> Result<TaskOptions, Refused> {
         create_tasks::options::parse(&self.0).map_err(refused)
     }
 }
 
 /// A filter of the deprecated searches.
-///
-/// # Errors
-/// It may not be used.
 pub fn search_filter(filter: &Map<String, Value>) -> Result<Document, Refused> {
     legacy::search_filter(filter).map_err(refused)
 }
 
 /// A filter of documents that tasks are made of.
-///
-/// # Errors
-/// It may not be used.
 pub fn source_filter(filter: &Map<String, Value>) -> Result<Document, Refused> {
     collection_filter(filter).map_err(refused)
 }
 
 /// An order of the deprecated searches.
-///
-/// # Errors
-/// It is none.
 pub fn order(value: &Value) -> Result<Option<Document>, Refused> {
     legacy::sort(Some(value)).map_err(refused)
 }
 
 /// The parameters of new tasks.
-///
-/// # Errors
-/// They are none.
 pub fn task_params(value: &Value) -> Result<Vec<Document>, Refused> {
     create_tasks::task_params(value.clone()).map_err(refused)
 }
@@ -163,18 +141,12 @@ pub fn written(value: &Value) -> [String; 2] {
 }
 
 /// A task in a table of a page, and on a page of its own.
-///
-/// # Errors
-/// It cannot be rendered.
 pub fn page_of_task(task: &Document, now: DateTime) -> Result<String, Refused> {
     let row = ui::tasks::html_of(task).map_err(refused)?;
     Ok(row + &ui::task::html_of(task, now).map_err(refused)?)
 }
 
 /// The end of the output of a task on its page.
-///
-/// # Errors
-/// It cannot be rendered.
 pub fn page_of_output(task: &str, end: OutputEnd, live: bool) -> Result<String, Refused> {
     ui::task::html_of_output(task, StreamName::Stdout, end, live).map_err(refused)
 }

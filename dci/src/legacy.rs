@@ -20,7 +20,6 @@ pub fn update_result(updated: Updated) -> Value {
     } })
 }
 
-/// The result of deleting.
 pub fn delete_result(deleted: u64) -> Value {
     json!({ "MongoDB::DeleteResult": {
         "deleted_count": deleted,
@@ -38,7 +37,6 @@ pub fn insert_one_result(id: ObjectId) -> Value {
     } })
 }
 
-/// The result of inserting tasks.
 pub fn insert_many_result(ids: &[TaskId]) -> Value {
     let inserted: Vec<Value> =
         ids.iter().enumerate().map(|(index, id)| json!({ "_id": oid(id.0), "index": index })).collect();

@@ -8,9 +8,6 @@ use crate::ui::node_state::{NodeState, Now};
 
 /// The entries, with `state` by heartbeats and the clock of the server, and, of those whose DENs are not alive, with as many as
 /// `running` as they really have.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn as_they_are(state: &State, mut nodes: Vec<Document>) -> Result<Vec<Document>, StoreError> {
     let now = Now { server: state.store.server_time().await?, host: state.store.now() };
     let states: Vec<NodeState> = nodes.iter().map(|node| NodeState::of(node, &now)).collect();
@@ -30,9 +27,6 @@ pub async fn as_they_are(state: &State, mut nodes: Vec<Document>) -> Result<Vec<
 }
 
 /// The same of one.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn as_it_is(state: &State, node: Document) -> Result<Document, StoreError> {
     Ok(as_they_are(state, vec![node]).await?.pop().unwrap_or_default())
 }

@@ -73,9 +73,6 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
 });
 
 /// Sees to it that an operation has the options that a request has.
-///
-/// # Errors
-/// It has not, and is not one of Perl Disbatch. The message names the one that is closest.
 pub fn check(request: &HttpRequest, params: &Params) -> Result<(), HttpError> {
     if params.options.is_empty() {
         return Ok(());
@@ -99,9 +96,6 @@ pub fn check(request: &HttpRequest, params: &Params) -> Result<(), HttpError> {
 }
 
 /// Sees to it that there are the options of tasks that are submitted otherwise than by `POST /tasks`, but as it has them.
-///
-/// # Errors
-/// There is none of this name. The message names the one that is closest.
 pub fn check_task(params: &Params) -> Result<(), HttpError> {
     unknown(NEW_TASKS, &params.options).map_or(Ok(()), |unknown| Err(HttpError::bad_request(unknown)))
 }

@@ -10,9 +10,6 @@ use crate::error::HttpError;
 
 /// Refuses requests that change something when a browser says that another site's page makes them. Programs
 /// send neither `Sec-Fetch-Site` nor `Origin`, so they notice nothing.
-///
-/// # Errors
-/// 403 for such a request.
 pub async fn refuse_other_sites(
     request: ServiceRequest,
     next: Next<impl MessageBody>,

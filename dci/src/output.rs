@@ -19,18 +19,12 @@ pub struct Excerpt {
 
 /// All of the file `id`, nothing if it is empty or gone. A damaged file counts as far as it can be read, and one that is longer than
 /// an answer may be as far as it is too long.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn whole(store: &Store, id: ObjectId) -> Result<Option<String>, StoreError> {
     let excerpt = excerpt(store, id, TOGETHER).await?;
     Ok(Some(excerpt.text).filter(|text| !text.is_empty()))
 }
 
 /// At most the first `limit` bytes of the file `id`.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn excerpt(store: &Store, id: ObjectId, limit: usize) -> Result<Excerpt, StoreError> {
     let chunks = store.read_output(id).await?;
     pin_mut!(chunks);

@@ -33,9 +33,6 @@ impl Params {
     }
 
     /// An option that is a whole number. An empty field of a form counts as not given.
-    ///
-    /// # Errors
-    /// It is something else.
     pub fn integer(&self, name: &str) -> Result<Option<i64>, HttpError> {
         match self.options.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -47,9 +44,6 @@ impl Params {
     }
 
     /// Refuses options where nothing takes them, if tasks without them are not what was asked for.
-    ///
-    /// # Errors
-    /// There are secure parameters, or an array is asked for.
     pub fn refuse_options(&self) -> Result<(), HttpError> {
         if self.options.contains_key(secrets::FIELD) {
             return Err(HttpError::bad_request(".secure_params is not taken here: use POST /tasks"));
@@ -58,9 +52,6 @@ impl Params {
     }
 
     /// Refuses parameters that are none of `known`.
-    ///
-    /// # Errors
-    /// There is one. The answer names it.
     pub fn only(&self, known: &[&str]) -> Result<(), HttpError> {
         self.unknown(known).map_or(Ok(()), |param| Err(HttpError::bad_param("unknown param", param)))
     }
@@ -108,9 +99,6 @@ impl Params {
     }
 
     /// Reads what came with a request: its body if the media type is one that is known, else its query string.
-    ///
-    /// # Errors
-    /// It cannot be decoded, or is no object; or there are secure parameters in the query string.
     pub fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
         let in_address = Self::from_form(query);
         refuse_in_address(&in_address)?;
@@ -223,17 +211,11 @@ fn forget(body: Bytes) {
 }
 
 /// Reads a body to its end, which may be as long as whoever sends it may send.
-///
-/// # Errors
-/// It is too long, does not come in time, or is cut off; or this server has no memory for it at the moment.
 pub async fn read_body(body: web::Payload) -> Result<Bytes, HttpError> {
     read_up_to(body, usize::MAX).await
 }
 
 /// Reads a body of at most `limit` bytes to its end.
-///
-/// # Errors
-/// As those of [`read_body`].
 pub async fn read_up_to(mut body: web::Payload, limit: usize) -> Result<Bytes, HttpError> {
     let limit = limit.min(allowance::limits().body);
     let mut whole = Bytes::new();

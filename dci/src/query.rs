@@ -108,9 +108,6 @@ impl From<Refusal> for HttpError {
 impl Listing {
     /// Checks a request against the fields of the indexes of `tasks`. `default_limit` is for requests that say
     /// nothing about it.
-    ///
-    /// # Errors
-    /// See [`Refusal`].
     pub fn parse(
         params: &Params,
         index_fields: &BTreeSet<Vec<String>>,
@@ -151,9 +148,6 @@ impl Listing {
     }
 
     /// Leaves out the tasks of all other queues, but those of tenants within reach.
-    ///
-    /// # Errors
-    /// A page of the tasks of all queues was asked for.
     pub fn limit(&mut self, queues: &[Queue], reach: &Reach) -> Result<(), HttpError> {
         let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
         if let Some(page) = &self.page
@@ -237,9 +231,6 @@ fn stored_as(name: &str, is_on: bool) -> Result<String, HttpError> {
 }
 
 /// Refuses to look for, or at, what nobody but the plugin may see.
-///
-/// # Errors
-/// The field is that.
 pub fn refuse_concealed(field: &str) -> Result<(), HttpError> {
     if secrets::is_concealed(field) {
         let message = format!("'{}' is for plugins only: it cannot be searched or shown", secrets::FIELD);

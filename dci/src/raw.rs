@@ -34,10 +34,6 @@ pub const PIECE: usize = 32 * 1024;
 const COMPRESSED: u64 = 1024 * 1024;
 
 /// The answer with a stream of a task's output.
-///
-/// # Errors
-/// There is no such task or attempt, an option is wrong, the range is not there, or the database cannot be
-/// reached.
 pub async fn respond(
     request: &HttpRequest,
     state: Data<State>,

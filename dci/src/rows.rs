@@ -25,9 +25,6 @@ pub const TERSE: &str = "[terse mode]";
 const BATCH: usize = 16 * 1024 * 1024;
 
 /// The answer with all of `tasks`, each as `view` has it.
-///
-/// # Errors
-/// The first one cannot be read, or there is no room for it.
 pub async fn respond<F: Future<Output = Result<Value, StoreError>> + 'static>(
     tasks: impl Stream<Item = Result<Document, StoreError>> + 'static,
     pretty: bool,
@@ -90,9 +87,6 @@ fn item(number: usize, task: &Value, pretty: bool) -> String {
 }
 
 /// A task as clients see it who see so much.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn view(
     store: &Store,
     mut task: Document,

@@ -56,18 +56,12 @@ pub fn refused(error: ScheduleError, who: &Who) -> HttpError {
 }
 
 /// The schedule that an address names.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, named: &NamedSchedule) -> Result<Schedule, HttpError> {
     let schedule = state.store.find_schedule(&named.selector).await?;
     schedule.ok_or_else(|| no_such_schedule(&named.name))
 }
 
 /// The settings of a new schedule, and whether it is to be paused at first.
-///
-/// # Errors
-/// A field is wrong, there is no such queue or it is not for whoever asks, or the database cannot be reached.
 pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(Settings, bool), HttpError> {
     let given = Given::read(params)?;
     let queue = queue(state, who, &given).await?;
@@ -83,9 +77,6 @@ pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(
 
 /// The settings of a schedule with what a request gives in their place, and whether it is to be paused from now on. No
 /// settings: the request gives none.
-///
-/// # Errors
-/// A field is wrong, there is no such queue or it is not for whoever asks, or the database cannot be reached.
 pub async fn changed_settings(
     state: &State,
     who: &Who,
@@ -116,9 +107,6 @@ pub async fn changed_settings(
 }
 
 /// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.
-///
-/// # Errors
-/// They have no such role.
 pub fn check_tenant(who: &Who, queue: &Queue, settings: &Settings) -> Result<(), HttpError> {
     match settings.tenant.as_deref().filter(|tenant| queue.tenant() != Some(*tenant)) {
         Some(tenant) => whose::check(who, tenant),
@@ -142,9 +130,6 @@ async fn queue(state: &State, who: &Who, given: &Given) -> Result<Option<Queue>,
 }
 
 /// Which schedules are asked for. An empty field of a form is no condition.
-///
-/// # Errors
-/// A parameter makes no sense, or the database cannot be reached.
 pub async fn query(state: &State, reach: Reach, params: &Params) -> Result<ScheduleQuery, HttpError> {
     params.only(&["queue", "tenant", "paused"])?;
     let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
@@ -180,9 +165,6 @@ fn is_within(reach: &Reach, queue: &Queue) -> bool {
 }
 
 /// How many are asked for, by the option `.limit`.
-///
-/// # Errors
-/// It is no number from 1 to 1000.
 pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
     let given = params.integer("limit")?.unwrap_or(default);
     let wrong = || HttpError::bad_request(format!(".limit must be from 1 to {MOST}"));
@@ -191,9 +173,6 @@ pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
 
 /// What a schedule would do from when on, as the options `.after` and `.limit` say: its next times, and what the first of
 /// them are after.
-///
-/// # Errors
-/// An option is wrong, or the database cannot be reached.
 pub async fn times(
     state: &State,
     spec: &Spec,
@@ -215,9 +194,6 @@ pub async fn times(
 }
 
 /// The revision that a change was made from, by the option `.rev`, if that is said.
-///
-/// # Errors
-/// It is no number.
 pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
     let given = params.options.get("rev").filter(|value| !values::is_unset(value));
     let wrong = || HttpError::bad_request(".rev must be the number of a revision");

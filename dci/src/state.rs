@@ -148,9 +148,6 @@ impl State {
 
     /// The plugins that there are now: those of this host and, unless the configuration lists them, of the nodes whose DEN is
     /// alive, and those of the database, whose definitions are read only when one of them has changed.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
         let (mark, mut offered) =
             futures::try_join!(self.store.workers_mark(), async { Ok(self.store.offered().await?.plugins) })?;
@@ -167,9 +164,6 @@ impl State {
     }
 
     /// What plugins want of parameters, these among them. The database is asked only where this host does not know one of them.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn schemas(&self, named: &[&PluginName]) -> Result<Schemas, StoreError> {
         if named.iter().all(|plugin| self.manifests.get(plugin).is_some()) {
             return Ok(self.schemas.clone());
@@ -178,9 +172,6 @@ impl State {
     }
 
     /// Sees to it that queues may be created with `plugin`. If not, the answer has these words, and the plugins that there are.
-    ///
-    /// # Errors
-    /// There is no such plugin, or the database cannot be reached.
     pub async fn check_plugin(&self, error: &str, plugin: &Value) -> Result<(), HttpError> {
         let known = self.catalogue().await?;
         if plugin.as_str().is_some_and(|plugin| known.allows(plugin)) {

@@ -21,7 +21,6 @@ pub enum Part {
     Bytes {
         /// Where.
         offset: u64,
-        /// What.
         bytes: Vec<u8>,
     },
     /// Bytes that are not kept.
@@ -44,9 +43,6 @@ pub enum Source {
 
 impl Source {
     /// The stored output of an attempt that is over. `None`: nothing is known of such an attempt.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn of_attempt(
         store: &Store,
         seen: &Observed,
@@ -72,9 +68,6 @@ impl Source {
     }
 
     /// What a task holds as its output.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn of_task(store: &Store, task: TaskId, stream: StreamName) -> Result<Self, StoreError> {
         let value = store.task_output(task, stream).await?;
         Self::from_value(store, value.unwrap_or(Bson::Null)).await
@@ -89,9 +82,6 @@ impl Source {
     }
 
     /// Its bytes, without those before `from`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn read(
         self,
         store: &Store,
@@ -129,15 +119,11 @@ impl Tail {
         self.position
     }
 
-    /// Which stream it is.
     pub fn name(&self) -> StreamName {
         self.of.stream
     }
 
     /// What there is of the live output, not necessarily all at once. Nothing if there is no more for now.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn live(&mut self) -> Result<Vec<Part>, StoreError> {
         let mut parts = Vec::new();
         for piece in self.store.read_live(self.of, self.position, AT_ONCE).await? {
@@ -151,9 +137,6 @@ impl Tail {
     }
 
     /// The attempt is over: the rest is in `source`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn settle(&mut self, source: Option<Source>) -> Result<(), StoreError> {
         self.rest = match source {
             Some(source) => Some(source.read(&self.store, self.position).await?),
@@ -163,9 +146,6 @@ impl Tail {
     }
 
     /// The next part of the rest, `None` at the end.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the file is damaged.
     pub async fn rest(&mut self) -> Result<Option<Part>, StoreError> {
         let Some(rest) = &mut self.rest else { return Ok(None) };
         let Some(bytes) = rest.try_next().await? else { return Ok(None) };

@@ -20,16 +20,12 @@ const MOST: i64 = 1_000_000_000;
 /// A tenant, and what it takes.
 #[derive(Debug)]
 pub struct Shown {
-    /// The tenant.
     pub tenant: Tenant,
     /// What it takes.
     pub usage: Usage,
 }
 
 /// A name that a tenant may have.
-///
-/// # Errors
-/// It is empty, too long, or has control characters.
 pub fn name(text: &str) -> Result<String, HttpError> {
     let fits = (1..=LONGEST_NAME).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     let wrong = || HttpError::bad_request(format!("a tenant's name has 1 to {LONGEST_NAME} characters"));
@@ -37,9 +33,6 @@ pub fn name(text: &str) -> Result<String, HttpError> {
 }
 
 /// The limits that a request sets; null for those that it removes.
-///
-/// # Errors
-/// There are none, or one is no whole number from 0 on.
 pub fn limits(params: &Params) -> Result<Document, HttpError> {
     let known = Quota::ALL.map(Quota::as_str);
     params.only(&known)?;
@@ -59,9 +52,6 @@ fn limit(name: &str, value: &Value) -> Result<Bson, HttpError> {
 }
 
 /// A tenant with what it takes, whether it has limits or not.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn one(state: &State, name: String) -> Result<Shown, StoreError> {
     let (tenant, usage) =
         futures::try_join!(state.store.find_tenant(&name), state.store.tenant_usage(&name))?;

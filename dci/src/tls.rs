@@ -59,9 +59,6 @@ enum Looked {
 
 impl Certificate {
     /// Reads the files.
-    ///
-    /// # Errors
-    /// One of them is not there, has not in it what it should, or does not belong to the other.
     pub fn open(files: Tls) -> anyhow::Result<Self> {
         let seen = Stamp::of(&files);
         let key = load::load(&files)?;
@@ -71,9 +68,6 @@ impl Certificate {
     }
 
     /// How a server speaks TLS with this certificate, which is kept fresh from now on.
-    ///
-    /// # Errors
-    /// The signal handler cannot be installed, or TLS cannot be set up.
     pub fn serve(self) -> io::Result<ServerConfig> {
         let hangups = signal(SignalKind::hangup())?;
         // TLS 1.2 and 1.3: the library has no older ones.

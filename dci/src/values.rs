@@ -36,9 +36,6 @@ pub fn is_unset(value: &Value) -> bool {
 }
 
 /// True or false.
-///
-/// # Errors
-/// It is something else.
 pub fn flag(name: &str, value: &Value) -> Result<bool, HttpError> {
     match value {
         Value::Bool(flag) => Ok(*flag),
@@ -51,9 +48,6 @@ pub fn flag(name: &str, value: &Value) -> Result<bool, HttpError> {
 }
 
 /// Text that is neither empty nor long.
-///
-/// # Errors
-/// It is something else.
 pub fn text(name: &str, value: &Value) -> Result<String, HttpError> {
     let given = match value {
         Value::String(text) => text.clone(),
@@ -66,9 +60,6 @@ pub fn text(name: &str, value: &Value) -> Result<String, HttpError> {
 
 /// Sees to it that a name is shown as it is written: without control characters, and without such as turn the direction of
 /// text or cannot be seen.
-///
-/// # Errors
-/// It has one. The message names it.
 pub fn shown_as_written(name: &str, value: &Value) -> Result<(), HttpError> {
     let odd = value.as_str().and_then(|text| text.chars().find(|c| odd::is_odd(*c)));
     match odd {
@@ -82,9 +73,6 @@ pub fn shown_as_written(name: &str, value: &Value) -> Result<(), HttpError> {
 }
 
 /// A number from `least` on.
-///
-/// # Errors
-/// It is something else.
 pub fn number(name: &str, value: &Value, least: f64) -> Result<f64, HttpError> {
     let number = match value {
         Value::Number(number) => number.as_f64(),
@@ -96,9 +84,6 @@ pub fn number(name: &str, value: &Value, least: f64) -> Result<f64, HttpError> {
 }
 
 /// A time span in seconds.
-///
-/// # Errors
-/// It is none, or longer than ten years.
 pub fn seconds(name: &str, value: &Value) -> Result<Duration, HttpError> {
     let wrong = || wrong(name, &format!("seconds from 0 to {LONGEST_SECONDS}"));
     let seconds = number(name, value, 0.0).map_err(|_| wrong())?;
@@ -106,27 +91,18 @@ pub fn seconds(name: &str, value: &Value) -> Result<Duration, HttpError> {
 }
 
 /// A time span in seconds that is not 0.
-///
-/// # Errors
-/// It is none.
 pub fn some_seconds(name: &str, value: &Value) -> Result<Duration, HttpError> {
     let given = seconds(name, value)?;
     if given.is_zero() { Err(wrong(name, "more than 0 seconds")) } else { Ok(given) }
 }
 
 /// An integer from 1 on.
-///
-/// # Errors
-/// It is something else.
 pub fn positive(name: &str, value: &Value) -> Result<i64, HttpError> {
     let given = legacy::integer(value).filter(|n| !value.is_boolean() && (1..=1_000_000).contains(n));
     given.ok_or_else(|| wrong(name, "an integer from 1 to 1000000"))
 }
 
 /// A point in time: ISO 8601, UTC unless it has a zone, or seconds since 1970.
-///
-/// # Errors
-/// It is none.
 pub fn time(name: &str, value: &Value) -> Result<DateTime, HttpError> {
     let expected = "a time as 2026-11-20T08:24:27Z, or in seconds since 1970";
     let number = match value {
@@ -149,9 +125,6 @@ fn iso_time(text: &str) -> Option<DateTime> {
 }
 
 /// One of `words`.
-///
-/// # Errors
-/// It is none of them.
 pub fn word<'a>(name: &str, value: &Value, words: &[&'a str]) -> Result<&'a str, HttpError> {
     let found = value.as_str().and_then(|text| words.iter().find(|word| **word == text));
     found.copied().ok_or_else(|| {
@@ -161,9 +134,6 @@ pub fn word<'a>(name: &str, value: &Value, words: &[&'a str]) -> Result<&'a str,
 }
 
 /// How long to wait between attempts: an object of `base`, `factor`, `max` and `jitter`, all optional.
-///
-/// # Errors
-/// It is something else.
 pub fn backoff(name: &str, value: &Value) -> Result<Document, HttpError> {
     let part = |key: &str, value: &Value| {
         let number = number(&format!("{name}.{key}"), value, 0.0)?;
@@ -176,9 +146,6 @@ pub fn backoff(name: &str, value: &Value) -> Result<Document, HttpError> {
 }
 
 /// When ended tasks go: an object of `archive_after` and `delete_after` in seconds, both optional.
-///
-/// # Errors
-/// It is something else.
 pub fn retention(name: &str, value: &Value) -> Result<Document, HttpError> {
     let part = |key: &str, value: &Value| {
         let span = seconds(&format!("{name}.{key}"), value)?;
@@ -188,9 +155,6 @@ pub fn retention(name: &str, value: &Value) -> Result<Document, HttpError> {
 }
 
 /// How many tasks may start in what time: an object of `n`, `per` in seconds, and `burst`, which is optional.
-///
-/// # Errors
-/// It is something else.
 pub fn rate(name: &str, value: &Value) -> Result<Document, HttpError> {
     let part = |key: &str, value: &Value| {
         let most = match key {
@@ -208,9 +172,6 @@ pub fn rate(name: &str, value: &Value) -> Result<Document, HttpError> {
 }
 
 /// Which nodes may run the tasks of a queue: an object of `labels` and `names`. Null if it leaves none out.
-///
-/// # Errors
-/// It is something else.
 pub fn nodes(name: &str, value: &Value) -> Result<Bson, HttpError> {
     let given = match value {
         Value::String(text) => serde_json::from_str(text).unwrap_or_default(),

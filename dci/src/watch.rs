@@ -51,7 +51,6 @@ enum Follower {
     Absent,
     /// It has no change stream.
     Blind,
-    /// It has one.
     Following,
 }
 

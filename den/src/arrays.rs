@@ -37,7 +37,6 @@ struct Worker {
     lease: Option<(Instant, bool)>,
 }
 
-/// Starts it.
 pub fn start(
     store: &Store,
     clockwork: &Clockwork,

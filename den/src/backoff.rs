@@ -31,7 +31,6 @@ impl Backoff {
         pause
     }
 
-    /// It worked.
     pub fn worked(&mut self) {
         self.pause = self.first;
         self.until = None;

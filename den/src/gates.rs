@@ -59,7 +59,6 @@ struct Worker {
     complained: bool,
 }
 
-/// Starts it.
 pub fn start(store: &Store, hints: &Arc<Hints>, node: &NodeName, stop: &CancellationToken) -> JoinHandle<()> {
     let worker = Worker {
         store: store.clone(),

@@ -193,9 +193,6 @@ impl Handover {
 
 impl Node {
     /// Sees to it that tasks of this node can hand their slots over, as far as they may.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn prepare_handover(&mut self) -> Result<(), StoreError> {
         let running = self.launcher.running_by_queue();
         if running.is_empty() || !self.may_hand_over() {
@@ -245,9 +242,6 @@ impl Node {
 
     /// Starts tasks of `queue` that were read ahead, one for each of `slots` that has a runner, as long as there are some: they come before
     /// what would be claimed now. The others of `slots` are left.
-    ///
-    /// # Errors
-    /// The database cannot be reached. Some of the tasks may have been started.
     pub(crate) async fn start_ahead(
         &mut self,
         queue: QueueId,

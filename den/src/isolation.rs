@@ -7,9 +7,6 @@ use disbatch_core::identity::Identity;
 use crate::processes::Ours;
 
 /// Refuses a configuration with which no runner could start a plugin. Returns whose processes plugins are.
-///
-/// # Errors
-/// There is no such user, or this process may not become that user, or the folder of control groups cannot be used.
 pub fn check(config: &Config) -> Result<Ours, ConfigError> {
     let user = Identity::of(config)?;
     if let Some(user) = &user {

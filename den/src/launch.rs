@@ -121,7 +121,6 @@ impl Hold {
 /// Which tasks one runner may have at a time: those of a plugin that takes batches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lanes {
-    /// The plugin.
     pub plugin: PluginName,
     /// How many tasks these may be.
     pub most: usize,
@@ -130,7 +129,6 @@ pub struct Lanes {
 /// What a runner has to know of a task besides the task itself.
 #[derive(Debug)]
 pub struct Known {
-    /// Its queue.
     pub queue: RawDocumentBuf,
     /// What is known of its schedule.
     pub schedule: OfSchedule,
@@ -164,9 +162,6 @@ pub struct Launcher {
 impl Launcher {
     /// Prepares to start `dtr` from beside this binary, or the configured `task_runner`. What becomes of runners
     /// arrives at the receiver.
-    ///
-    /// # Errors
-    /// This binary's own path is unknown.
     pub fn new(
         config: &Config,
         node: &NodeName,
@@ -195,9 +190,6 @@ impl Launcher {
 
     /// Has a runner execute the task of `claim`, which was asked for at `asked` (by [`boot_time`](crate::boot_time::boot_time)), with
     /// what it has to know: the runner that it was started for, if it was. A configured `task_runner` reads that by itself.
-    ///
-    /// # Errors
-    /// The process cannot be started. The claim comes back to be given up.
     pub fn launch(
         &mut self,
         claim: Claim,
@@ -294,9 +286,6 @@ impl Launcher {
     }
 
     /// Starts a runner that has no task yet, unless there is one.
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub fn keep_one_ready(&mut self) -> io::Result<()> {
         if !self.foreign && self.idle.is_empty() && self.processes.is_empty() {
             let serial = self.start_warm()?;
@@ -322,9 +311,6 @@ impl Launcher {
     }
 
     /// Has a plugin that is a runner itself execute the task of `claim`, and see to everything.
-    ///
-    /// # Errors
-    /// The process cannot be started. The claim comes back to be given up.
     pub fn hand_off(&mut self, claim: Claim, plugin: &Plugin) -> Result<(), Box<(Claim, io::Error)>> {
         let mut command = Command::new(&plugin.program);
         command.args(&plugin.arguments).arg("--task").arg(claim.task.to_string()).args(&self.handing_off);

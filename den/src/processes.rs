@@ -69,7 +69,6 @@ impl Ours {
 /// Whose processes are looked for. This one is never among them.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
-    /// The task.
     pub task: TaskId,
     /// Its runner, as far as it is known.
     pub runner: Option<i32>,

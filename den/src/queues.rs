@@ -10,7 +10,6 @@ use disbatch_core::store::{Store, StoreError};
 /// They are read again after so long, also when nothing tells of a change.
 const KEPT: Duration = Duration::from_secs(4);
 
-/// All queues.
 #[derive(Debug, Default)]
 pub struct Queues {
     all: Vec<Queue>,
@@ -61,9 +60,6 @@ impl Queues {
     }
 
     /// All queues, read again if one has changed.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn get(&mut self, store: &Store) -> Result<&[Queue], StoreError> {
         if self.read.is_none() {
             let began = Instant::now();

@@ -51,9 +51,6 @@ impl Failure {
 }
 
 /// Works until a signal comes.
-///
-/// # Errors
-/// See [`Failure`]. An unreachable database is not among them: it is waited for.
 pub async fn run(args: Args) -> Result<(), Failure> {
     let mut config = Config::load(&args.config)?;
     config.schedules.0 &= !args.disable_cron;

@@ -44,15 +44,9 @@ pub struct ProcessId {
 #[derive(Debug)]
 pub enum Event {
     /// The runner can take another task: one that it had has ended, or was not to be begun.
-    Free {
-        /// Which.
-        serial: u64,
-        /// That task.
-        task: TaskId,
-    },
+    Free { serial: u64, task: TaskId },
     /// The runner is on its way out, and has not got the task.
     Refused {
-        /// Which.
         serial: u64,
         /// The claim, to be given to another, or back.
         claim: Claim,
@@ -106,7 +100,6 @@ pub struct Exit {
     pub begun: bool,
     /// The result that it had sent, and that could not be stored yet.
     pub result: Option<Report>,
-    /// Its process.
     pub process: ProcessId,
     /// How it ended.
     pub status: Result<ExitStatus, String>,
@@ -117,9 +110,7 @@ pub struct Exit {
 /// A claimed task for a runner, and what a runner has to know of it.
 #[derive(Debug)]
 pub struct Work {
-    /// The claim.
     pub claim: Claim,
-    /// Its queue.
     pub queue: RawDocumentBuf,
     /// What is known of its schedule.
     pub schedule: OfSchedule,
@@ -180,9 +171,6 @@ pub struct Runner(mpsc::UnboundedSender<Mail>);
 
 impl Runner {
     /// Gives the runner a task. To be called when it has room for one only.
-    ///
-    /// # Errors
-    /// It has ended. The task comes back, and nobody has heard of it.
     pub fn assign(&self, work: Box<Work>) -> Result<(), Box<Work>> {
         match self.0.send(Mail::Assign(work)) {
             Err(mpsc::error::SendError(Mail::Assign(work))) => Err(work),
@@ -212,7 +200,6 @@ impl Drop for Runner {
 pub struct Services {
     /// For what is not written together with others.
     pub store: Store,
-    /// For what is.
     pub scribe: Scribe,
     /// What comes next.
     pub handover: Handover,
@@ -222,9 +209,6 @@ pub struct Services {
 
 /// Starts the runner `serial`, with its end of the link as its standard input; what it works on is noted in `hold`. Returns its process
 /// and the hold on it.
-///
-/// # Errors
-/// The process cannot be started.
 pub fn start(
     mut command: Command,
     (serial, hold): (u64, Hold),

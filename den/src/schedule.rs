@@ -6,7 +6,6 @@ use disbatch_core::model::QueueId;
 /// A queue that this node serves, as it stands before a round of claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Demand {
-    /// The queue.
     pub queue: QueueId,
     /// How many of its tasks may run at once over all DENs.
     pub threads: u64,

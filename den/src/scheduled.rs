@@ -15,9 +15,6 @@ pub type OfSchedule = Result<Option<ForRun>, String>;
 impl Node {
     /// What is known of the schedules of those of these tasks that have one; most have none. What earlier runs have left
     /// is told to a schedule before it is read.
-    ///
-    /// # Errors
-    /// The database cannot be reached. Then these claims are given back with the next look.
     pub(crate) async fn schedules_of(
         &mut self,
         claims: &[Claim],

@@ -37,9 +37,6 @@ impl Workers {
     }
 
     /// Reads them again if they may have changed. Returns whether they have.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn refresh(&mut self, store: &Store) -> Result<bool, StoreError> {
         let now = Instant::now();
         if !self.are_old(now) {

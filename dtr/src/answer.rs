@@ -62,9 +62,6 @@ pub fn file_name(task: TaskId) -> String {
 }
 
 /// Reads the file of an answer, which belongs to `user`, or to anybody if that is not given.
-///
-/// # Errors
-/// There is none, or it makes no sense. Why, for the task's standard error.
 pub fn read(folder: &Path, task: TaskId, user: Option<&Identity>) -> Result<Answer, String> {
     let name = file_name(task);
     let bytes = own_file::read(folder, &name, LARGEST, user)
@@ -75,9 +72,6 @@ pub fn read(folder: &Path, task: TaskId, user: Option<&Identity>) -> Result<Answ
 
 impl Answer {
     /// An answer as JSON.
-    ///
-    /// # Errors
-    /// It is none, or no object.
     pub fn of_json(text: String) -> Result<Self, String> {
         let wrong = |error: serde_json::Error| format!("its answer is no JSON: {error}");
         let whole: &RawValue = serde_json::from_str(&text).map_err(wrong)?;
@@ -105,7 +99,6 @@ impl Answer {
         verdict::announced_status(&self.status)
     }
 
-    /// The status as it was given.
     pub fn given_status(&self) -> &Value {
         &self.status
     }

@@ -203,9 +203,6 @@ impl Capture {
     }
 
     /// The captured bytes from the start. Only one reader at a time.
-    ///
-    /// # Errors
-    /// The file cannot be rewound.
     pub fn reader(&self) -> io::Result<Box<dyn AsyncRead + Unpin + Send + '_>> {
         match &self.file {
             None => Ok(Box::new(&self.memory[..])),
@@ -219,9 +216,6 @@ impl Capture {
     }
 
     /// Its last bytes, at most so many.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub fn tail(&self, most: usize) -> io::Result<Vec<u8>> {
         let Some(file) = &self.file else {
             let begin = self.memory.len().saturating_sub(most);
@@ -234,9 +228,6 @@ impl Capture {
     }
 
     /// All of it as text, for output that is known to be small.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the bytes are no text.
     pub async fn text(&self) -> io::Result<String> {
         let mut text = String::new();
         self.reader()?.read_to_string(&mut text).await?;

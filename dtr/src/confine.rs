@@ -62,9 +62,6 @@ pub struct Confinement {
 }
 
 /// The command that becomes the plugin, confined, and in the control group `group` if there is one.
-///
-/// # Errors
-/// A path is no text.
 pub fn command(confinement: &Confinement, group: Option<&Path>, spawn: &Spawn) -> io::Result<Command> {
     let confinement = Confinement { cgroup: group.map(Path::to_owned), ..confinement.clone() };
     let mut command = Command::new("/proc/self/exe");
@@ -180,9 +177,6 @@ impl Confinement {
 }
 
 /// Bounds what this process may use, and what it starts. No limit is raised above the one that cannot be exceeded now.
-///
-/// # Errors
-/// None that is known of.
 pub fn bound(resource: Resource, soft: u64, hard: u64) -> io::Result<()> {
     let (_, highest) = getrlimit(resource)?;
     Ok(setrlimit(resource, soft.min(highest), hard.min(highest))?)

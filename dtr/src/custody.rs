@@ -45,9 +45,6 @@ impl Nudged {
 impl Nudges {
     /// Starts to listen for the signal. To be called before a task is started: nobody sends the signal before
     /// that, and it would end a process that does not expect it.
-    ///
-    /// # Errors
-    /// The signal handler cannot be installed.
     pub fn listen() -> io::Result<Self> {
         let mut signals = signal(SignalKind::user_defined1())?;
         let nudges = Self::default();
@@ -74,7 +71,6 @@ impl Nudges {
 /// What is to be kept.
 #[derive(Debug)]
 pub struct Charge {
-    /// The run.
     pub run: Run,
     /// What applies to it.
     pub rules: Rules,

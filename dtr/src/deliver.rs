@@ -33,9 +33,6 @@ pub enum Delivered {
 
 impl Delivered {
     /// What that means for the runner of `run`.
-    ///
-    /// # Errors
-    /// The task was not ours to end.
     pub fn ending(self, run: &Run) -> Result<Ending, Failure> {
         match self {
             Self::Stored | Self::Detached => Ok(Ending::Stored),
@@ -47,9 +44,6 @@ impl Delivered {
 
 /// Stores `outcome` and ends the task. Keeps trying while the database is away. Of what was stored early, that remains
 /// which the task refers to.
-///
-/// # Errors
-/// The database refuses the end of the task, or the process is told to end while the database is away.
 pub async fn deliver(
     ledger: &Ledger,
     (task, run): (&Task, &Run),

@@ -12,7 +12,6 @@ use zeroize::Zeroize;
 pub struct Environment(Vec<(OsString, OsString)>);
 
 impl Environment {
-    /// These variables.
     pub const fn of(variables: Vec<(OsString, OsString)>) -> Self {
         Self(variables)
     }

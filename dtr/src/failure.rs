@@ -48,20 +48,10 @@ pub enum Failure {
     },
     /// The task is not claimed for this node.
     #[error("no task {task} is claimed for node {node}; nothing was touched")]
-    NotClaimed {
-        /// The task.
-        task: TaskId,
-        /// The node.
-        node: NodeName,
-    },
+    NotClaimed { task: TaskId, node: NodeName },
     /// The task was taken away while it ran.
     #[error("task {task} is not running on node {node} any more; its result is discarded")]
-    TakenAway {
-        /// The task.
-        task: TaskId,
-        /// The node.
-        node: NodeName,
-    },
+    TakenAway { task: TaskId, node: NodeName },
     /// The database is away or refuses an operation.
     #[error("{0}")]
     Store(#[from] StoreError),

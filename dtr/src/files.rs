@@ -61,9 +61,6 @@ pub struct Exchange<'a> {
 
 impl<'a> Exchange<'a> {
     /// That of the task that `work` is about. `None`: neither it nor its queue says anything of files.
-    ///
-    /// # Errors
-    /// What it says cannot be understood, or the private folder is gone.
     pub fn of(work: &Work<'a>, queue: &Queue) -> Result<Option<Self>, String> {
         let task = &work.begun.task;
         let wanted = TaskFiles::of(task, Some(queue)).map_err(|why| format!("its files: {why}"))?;
@@ -125,9 +122,6 @@ impl<'a> Exchange<'a> {
 }
 
 /// Runs a transfer unless the task has to end meanwhile.
-///
-/// # Errors
-/// It has to. The transfer is broken off.
 pub async fn unless_ended<T>(
     transfer: impl Future<Output = T>,
     supervision: &mut Supervision,

@@ -42,9 +42,6 @@ pub fn make_in(parent: PathBuf) {
 }
 
 /// Sees to it that there is such a folder. Others may pass through it, and not look into it.
-///
-/// # Errors
-/// It is not there, and cannot be made.
 pub fn provide(parent: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(PARENT_MODE).create(parent);
     made.map_err(|source| Failure::Folder { folder: parent.to_owned(), source })
@@ -60,9 +57,6 @@ pub struct Folders {
 
 impl Folders {
     /// Makes a folder and goes there.
-    ///
-    /// # Errors
-    /// There is no room for it, or the folder for temporary files is missing.
     pub fn make(&mut self, task: TaskId) -> Result<Folder, Failure> {
         if let Some(spare) = self.spare.take()
             && let Some(folder) = reuse(&spare, task)
@@ -107,9 +101,6 @@ impl Lodging {
     }
 
     /// Where it is. If it has not been made, it is, and the runner goes there.
-    ///
-    /// # Errors
-    /// There is no room for it, or the folder for temporary files is missing.
     pub fn path(&self) -> Result<&Path, Failure> {
         if self.made.get().is_none() {
             let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,9 +146,6 @@ pub struct Folder(PathBuf);
 
 impl Folder {
     /// Makes a new folder and goes there.
-    ///
-    /// # Errors
-    /// There is no room for it, or the folder for temporary files is missing.
     pub fn make(task: TaskId) -> Result<Self, Failure> {
         let name = PrivateFolder::of(task, mark()).name();
         let mut builder = tempfile::Builder::new();

@@ -146,9 +146,6 @@ impl Guards {
     }
 
     /// The guard, which is started if there is none.
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub fn get(&mut self) -> io::Result<&Guard> {
         match self.guard.take_if(|guard| guard.is_alive()) {
             Some(guard) => Ok(self.guard.insert(guard)),
@@ -158,9 +155,6 @@ impl Guards {
 
     /// Has a guard there. Where the system lets no more processes be started, this tries again for a while, but not after
     /// `until`, by [`crate::boot_time`].
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub async fn be_ready(&mut self, until: Duration) -> io::Result<()> {
         let mut patience: Option<Patience> = None;
         loop {
@@ -180,9 +174,6 @@ impl Guards {
     }
 
     /// Starts a plugin. It has a guard that is there, and if need be a new one.
-    ///
-    /// # Errors
-    /// There is no guard, or it takes no orders.
     pub fn spawn(&mut self, spawn: Spawn) -> io::Result<Guarded> {
         match self.get()?.spawn(spawn.clone()) {
             // It may have been killed while there was nothing to guard.
@@ -192,9 +183,6 @@ impl Guards {
     }
 
     /// Another guard: this one is gone.
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub fn renew(&mut self) -> io::Result<&Guard> {
         if self.guard.take().is_some() {
             tracing::warn!("the guard is gone, starting another");
@@ -231,9 +219,6 @@ struct Reports {
 
 impl Guard {
     /// Starts a guard.
-    ///
-    /// # Errors
-    /// The process cannot be started.
     pub fn start(settings: Settings) -> io::Result<Self> {
         // Adopts what a killed guard leaves behind, see `Guarded::clear_up`.
         prctl::set_child_subreaper(true)?;
@@ -263,10 +248,6 @@ impl Guard {
     }
 
     /// Starts a plugin.
-    ///
-    /// # Errors
-    /// The guard is gone or takes no orders, or there are no descriptors. That the program cannot be started is reported
-    /// by the guard.
     pub fn spawn(&self, mut spawn: Spawn) -> io::Result<Guarded> {
         let (streams, ends) = Streams::new(spawn.direct.is_none())?;
         spawn.descriptors = ends.len();
@@ -418,9 +399,6 @@ pub struct Streams {
 
 impl Streams {
     /// With the plugin's ends, in the order of their numbers; without standard input they begin with standard output.
-    ///
-    /// # Errors
-    /// The system has no more.
     pub fn new(with_stdin: bool) -> io::Result<(Self, Vec<OwnedFd>)> {
         let (stdin, stdin_end) = if with_stdin { Some(PipeSink::new()?) } else { None }.unzip();
         let (stdout, stdout_end) = PipeSource::new()?;

@@ -24,9 +24,6 @@ const MODE: u32 = 0o644;
 const HASH: usize = 12;
 
 /// Where the program is. It is written if need be. `None`: somebody has put something else there.
-///
-/// # Errors
-/// There is no room for it.
 pub fn path() -> io::Result<Option<PathBuf>> {
     path_in(&std::env::temp_dir())
 }

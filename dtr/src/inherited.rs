@@ -18,9 +18,6 @@ const STDERR: RawFd = 2;
 ///
 /// A number alone is nobody's property. The kernel, however, makes an owned descriptor of one when it is sent over a
 /// socket, which this process does to itself.
-///
-/// # Errors
-/// There is no such descriptor.
 pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
     // The sockets might get the number otherwise.
     if !Path::new(&format!("/proc/self/fd/{number}")).is_symlink() {

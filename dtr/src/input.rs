@@ -21,7 +21,6 @@ pub struct Said {
     pub done: Option<u8>,
     /// The last `storage`.
     pub storage: Option<Bson>,
-    /// All reports.
     pub reports: Vec<Document>,
     /// What the task's standard error says of mistakes.
     pub notes: Vec<String>,

@@ -66,7 +66,6 @@ impl Installed {
         }
     }
 
-    /// The plugin with this name.
     pub fn get(&self, name: &PluginName) -> Option<&Arc<Plugin>> {
         self.plugins.get_to_run(name)
     }

@@ -70,9 +70,6 @@ impl Default for Isolation {
 
 impl Isolation {
     /// Looks up the user, and makes the folder of control groups ready, where there are any.
-    ///
-    /// # Errors
-    /// There is no such user, or this process may not become that user, or the folder cannot be used.
     pub fn prepare(config: &Config) -> Result<Self, ConfigError> {
         let user = Identity::of(config)?;
         cgroup::prepare(config)?;
@@ -124,9 +121,6 @@ impl Isolation {
 
     /// Makes the private folder of a task the property of the user whom its plugin runs as. A plugin that has a process
     /// for each task gets it from the guard.
-    ///
-    /// # Errors
-    /// The file system does not know of owners.
     pub fn hand_over(&self, folder: &Path) -> io::Result<()> {
         match &self.user {
             // As long as it belongs to this process, nobody else can put another folder in its place.

@@ -46,7 +46,6 @@ const REMOVAL: Patience = Patience::Until(Duration::from_secs(30));
 /// Whether a run still has its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
-    /// It has.
     Held {
         /// Until when the plugin may live, by [`crate::boot_time`].
         until: Duration,
@@ -89,17 +88,11 @@ impl Ledger {
     }
 
     /// The runner's own connection, which is made when it is needed first.
-    ///
-    /// # Errors
-    /// The address cannot be used or resolved.
     pub async fn store(&self) -> Result<&Store, StoreError> {
         self.0.connection.0.get_or_try_init(|| Store::connect(&self.0.config, Role::TaskRunner)).await
     }
 
     /// Starts a task without the DEN. Keeps trying for a while.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     pub async fn start(&self, start: &Start) -> Result<Started, StoreError> {
         retry("starting the task", START_PATIENCE, &self.0.lifecycle, |_| async {
             self.store().await?.start_task(start).await
@@ -120,9 +113,6 @@ impl Ledger {
     }
 
     /// Renews the lease of `run`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn renew(&self, run: &Run, lease: Duration) -> Result<Hold, StoreError> {
         let asked = Asked::now();
         Ok(match self.store().await?.renew_lease(run, lease).await? {
@@ -132,9 +122,6 @@ impl Ledger {
     }
 
     /// Records how far the task is.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
         if self.is_linked() && self.ask_for(Ask::Progress(progress.clone())).await {
             return Ok(());
@@ -143,9 +130,6 @@ impl Ledger {
     }
 
     /// Keeps what the plugin has saved.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or has no room for it.
     pub async fn save_storage(&self, run: &Run, storage: Bson) -> Result<(), StoreError> {
         let (saved, number) = (doc! { STORAGE: storage.clone() }, self.next_number());
         if self.is_linked() && self.ask_for(Ask::Storage { saved, number }).await {
@@ -155,9 +139,6 @@ impl Ledger {
     }
 
     /// Records how far the steps of the task are.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn record_steps(&self, run: &Run, states: &[Document]) -> Result<(), StoreError> {
         let number = self.next_number();
         if self.is_linked() && self.ask_for(Ask::Steps { states: states.to_vec(), number }).await {
@@ -167,9 +148,6 @@ impl Ledger {
     }
 
     /// Writes live output, and removes what is too old of it.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the write.
     pub async fn write_live(&self, of: LiveStream, piece: &Piece) -> Result<(), StoreError> {
         if self.is_linked() {
             let offset = i64::try_from(piece.offset).unwrap_or(i64::MAX);
@@ -184,9 +162,6 @@ impl Ledger {
     }
 
     /// Removes the live output of `run`. Keeps trying for a while.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn remove_live(&self, run: &Run) -> Result<(), StoreError> {
         if self.ask_for(Ask::RemoveLive { task: run.task, attempt: run.attempt }).await {
             return Ok(());
@@ -203,9 +178,6 @@ impl Ledger {
     }
 
     /// Stores a small file through the DEN. Tells whether it has; if not, it still may.
-    ///
-    /// # Errors
-    /// What was captured cannot be read.
     pub async fn ask_to_store(&self, file: OutputFile<'_>) -> Result<bool, StoreError> {
         let mut bytes = Vec::new();
         file.from
@@ -219,18 +191,12 @@ impl Ledger {
     }
 
     /// Stores a file. Keeps trying.
-    ///
-    /// # Errors
-    /// The database refuses it, or what was captured cannot be read.
     pub async fn store_file(&self, run: &Run, file: OutputFile<'_>) -> Result<(), StoreError> {
         let open = || Ok((file.from.encoding(), file.from.reader()?));
         self.store_from(run, (file.id, file.stream), open).await
     }
 
     /// Stores the file `id` from what `open` gives, each time from its start. Keeps trying.
-    ///
-    /// # Errors
-    /// The database refuses it, or the source cannot be read.
     pub async fn store_from<R: AsyncRead + Unpin>(
         &self,
         run: &Run,
@@ -263,9 +229,6 @@ impl Ledger {
     }
 
     /// Ends the task of `run`, or this attempt, if it is to be tried `again` after a pause. Keeps trying.
-    ///
-    /// # Errors
-    /// The database refuses it, or the process is told to end while the database is away.
     pub async fn finish(
         &self,
         run: &Run,
@@ -359,8 +322,6 @@ impl Ledger {
 pub struct OutputFile<'a> {
     /// Its id, which the task will refer to.
     pub id: ObjectId,
-    /// Which stream.
     pub stream: StreamName,
-    /// What was captured of it.
     pub from: &'a Capture,
 }

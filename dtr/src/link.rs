@@ -64,9 +64,6 @@ struct News {
 
 impl Link {
     /// Takes over the runner's end of the socket. A request to look at the task is passed on to `nudges`.
-    ///
-    /// # Errors
-    /// The descriptor is no Unix socket.
     pub fn open(socket: OwnedFd, nudges: Nudges) -> io::Result<(Self, Incoming, Postman)> {
         let shared = Arc::new(Shared {
             socket: Socket::new(socket.into())?,

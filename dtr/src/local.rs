@@ -51,7 +51,6 @@ const PIECE: usize = 64 * 1024;
 pub struct Rehearsal {
     /// The configuration, by which the plugin is found.
     pub config: Config,
-    /// The plugin.
     pub plugin: PluginName,
     /// The parameters of its task.
     pub params: Map<String, Value>,
@@ -90,9 +89,6 @@ pub struct Rehearsed {
 }
 
 /// Runs a plugin once, and hands on what it says. The first SIGINT or SIGTERM has it end, the second at once.
-///
-/// # Errors
-/// There is no room for its task, or something that it is to be kept from cannot be kept from it.
 pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<Rehearsed> {
     let Rehearsal { config, plugin, params, secure_params, timeout } = rehearsal;
     // One would have secure parameters in it.

@@ -46,9 +46,6 @@ impl Unsent {
 
 impl Outbox {
     /// Sends `bytes` by `write`, as far as it takes them at once, and keeps the rest for [`Outbox::flush`].
-    ///
-    /// # Errors
-    /// Those of `write`.
     pub fn send(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = if unsent.left().is_empty() { at_once(write(bytes))? } else { 0 };
@@ -97,9 +94,6 @@ impl Outbox {
     }
 
     /// Sends by `write` what there is room for now of what is kept.
-    ///
-    /// # Errors
-    /// Those of `write`.
     pub fn flush_now(&self, write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         if unsent.left().is_empty() {

@@ -38,7 +38,6 @@ pub struct Verdict {
 /// added to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Held {
-    /// The value.
     pub value: Bson,
     /// The length of the text in bytes.
     pub length: u64,

@@ -16,9 +16,6 @@ use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 /// Makes the file `name`, in place of what there is of that name. Only `user` can read it, or the runner's own user.
-///
-/// # Errors
-/// The folder is none any more, or there is no room.
 pub fn write(folder: &Path, name: &str, bytes: &[u8], user: Option<&Identity>) -> io::Result<()> {
     let folder = enter(folder)?;
     take_away(&folder, name)?;
@@ -32,17 +29,11 @@ pub fn write(folder: &Path, name: &str, bytes: &[u8], user: Option<&Identity>) -
 }
 
 /// Removes the file `name`, if there is one.
-///
-/// # Errors
-/// The folder is none any more, or it is no file.
 pub fn remove(folder: &Path, name: &str) -> io::Result<()> {
     take_away(&enter(folder)?, name)
 }
 
 /// What is in the file `name`, which has at most so many bytes and belongs to `user`, or to anybody if that is not given.
-///
-/// # Errors
-/// There is no such file, it is none, or it has more.
 pub fn read(folder: &Path, name: &str, most: u64, user: Option<&Identity>) -> io::Result<Vec<u8>> {
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = File::from(openat(enter(folder)?, name, flags, Mode::empty())?);

@@ -60,11 +60,9 @@ pub struct Job<'a> {
     /// What only the plugin is told, and only with the task: never by arguments, and by a variable only where that is
     /// asked for, since others may see these.
     pub secure_params: Option<&'a SecureParams>,
-    /// Its queue.
     pub queue: &'a Queue,
     /// The plugin's name, as the queue gives it.
     pub name: &'a PluginName,
-    /// This run of it.
     pub run: &'a Run,
     /// Its private folder; [`folder::HOME`] if it has none.
     pub folder: &'a Path,
@@ -108,7 +106,6 @@ pub struct About {
 /// A plugin that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// How.
     pub exit: ExitStatus,
     /// The same and more, for the task.
     pub facts: ExitFacts,
@@ -125,7 +122,6 @@ pub enum NotBegun {
     /// It was to end before it could be started.
     #[error("{why}")]
     ToEnd {
-        /// What for.
         reason: Reason,
         /// Why it could not be started until then.
         why: String,
@@ -163,9 +159,6 @@ impl NotBegun {
 
 /// Has a task done by its plugin, or by the command that takes the plugin's place. What that writes comes into `captures`, and
 /// after it the runner's notes. `secure_params`: those that nobody else needs, which are not kept until the end.
-///
-/// # Errors
-/// The process cannot be started, or not before it is to end.
 pub async fn execute(
     plugin: &Plugin,
     (job, secure_params): (Job<'_>, Option<SecureParams>),
@@ -192,9 +185,6 @@ pub async fn execute(
 }
 
 /// Starts the plugin, or the command that takes its place, under a guard.
-///
-/// # Errors
-/// There is no guard, or it takes no orders.
 async fn start(
     plugin: &Plugin,
     job: Job<'_>,
@@ -213,9 +203,6 @@ async fn start(
 ///
 /// What is sent to it is made of `job` at once: nobody has to keep secure parameters until its end. Without one, it is sent
 /// nothing.
-///
-/// # Errors
-/// The process cannot be started, or not before it is to end.
 fn follow<'a>(
     guard: Guarded,
     job: Option<Job<'_>>,
@@ -385,9 +372,6 @@ fn input(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
 }
 
 /// The task as one line of relaxed extended JSON. Secure parameters are in it as they were given.
-///
-/// # Errors
-/// The task cannot be written as JSON.
 pub fn task_json(task: &Task, secure_params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
     secrets::within(&json_of(task)?, secure_params, None)
 }

@@ -28,9 +28,6 @@ pub enum Patience {
 /// Repeats `operation` with growing pauses as long as its error is one that time may mend.
 ///
 /// The operation is told whether an earlier attempt may have reached the server without our knowing.
-///
-/// # Errors
-/// The last error, when it is final, patience is exhausted, or the process is told to end.
 pub async fn retry<T, F, Fut>(
     what: &str,
     patience: Patience,

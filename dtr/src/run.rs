@@ -19,9 +19,6 @@ use crate::setup::Setup;
 use crate::work::{Begun, Kit, Work};
 
 /// Starts the task, runs its plugin and stores the result.
-///
-/// # Errors
-/// See [`Failure`].
 pub async fn run(args: Args) -> Result<Ending, Failure> {
     let id: TaskId = args.task.as_deref().unwrap_or_default().parse()?;
     let setup = Setup::new(&args)?;

@@ -16,9 +16,6 @@ const WORKER: &str = "worker";
 
 /// Those of a task; none if it has none. Keys are read each time, so that a runner that has been there for long knows new
 /// ones too.
-///
-/// # Errors
-/// They cannot be decrypted here. Why, for the task's standard error: it names the key, and shows nothing of them.
 pub fn of(task: &Task, config: &Config) -> Result<Option<SecureParams>, String> {
     let sealed = match Sealed::of(task) {
         Ok(Some(sealed)) => sealed,
@@ -33,9 +30,6 @@ pub fn of(task: &Task, config: &Config) -> Result<Option<SecureParams>, String> 
 
 /// A JSON object with a line break after it, and with secure parameters in it, and with what an adapter is told, if there
 /// are any. It is overwritten when it is dropped.
-///
-/// # Errors
-/// They cannot be written as JSON.
 pub fn within(
     object: &str,
     params: Option<&SecureParams>,

@@ -32,10 +32,6 @@ use crate::warm::Batcher;
 use crate::work::{Begun, Kit, Work, parts};
 
 /// Runs what is assigned over the link that is the descriptor `number`.
-///
-/// # Errors
-/// The session cannot begin; or the last task's failure, if the runner had to go on without its DEN. Failures of
-/// earlier tasks have been the DEN's to handle.
 pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     let setup = Setup::new(args)?;
     let socket = inherited::adopt(number).map_err(Failure::Link)?;

@@ -30,9 +30,6 @@ pub struct Setup {
 
 impl Setup {
     /// Reads the configuration, and starts to log and to listen for signals.
-    ///
-    /// # Errors
-    /// The configuration cannot be used, or the log file or a signal handler cannot be set up.
     pub fn new(args: &Args) -> Result<Self, Failure> {
         let mut config = Config::load(&args.config)?;
         let node = match &args.node {

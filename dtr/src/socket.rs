@@ -14,9 +14,6 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 
 /// Has the runtime tell when `descriptor` is ready, and for nothing but that.
-///
-/// # Errors
-/// The system does not tell that of it.
 #[expect(
     deprecated,
     reason = "what took its place is unsafe for types whose descriptor may change, and this one's stays"
@@ -31,9 +28,6 @@ pub struct Socket(AsyncFd<OwnedFd>);
 
 impl Socket {
     /// Takes it over.
-    ///
-    /// # Errors
-    /// The descriptor is no connected socket.
     pub fn new(socket: std::os::unix::net::UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         // A descriptor that is no such socket has no peer.
@@ -42,17 +36,11 @@ impl Socket {
     }
 
     /// Sends what there is room for. Never waits.
-    ///
-    /// # Errors
-    /// There is no room, or nobody on the other side.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         Ok(send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
 
     /// Waits until there is room.
-    ///
-    /// # Errors
-    /// The system has no more descriptors.
     pub async fn writable(&self) -> io::Result<()> {
         let other = followed(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
         other.writable().await.map(|mut room| room.retain_ready())
@@ -122,9 +110,6 @@ pub struct PipeSource(AsyncFd<OwnedFd>);
 
 impl PipeSource {
     /// A new pipe, and its other end, which blocks.
-    ///
-    /// # Errors
-    /// The system has no more.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (near, far) = io::pipe()?;
         ioctl_fionbio(&near, true)?;
@@ -153,9 +138,6 @@ pub struct PipeSink(OwnedFd);
 
 impl PipeSink {
     /// A new pipe, and its other end, which blocks.
-    ///
-    /// # Errors
-    /// The system has no more.
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (far, near) = io::pipe()?;
         ioctl_fionbio(&near, true)?;
@@ -163,17 +145,11 @@ impl PipeSink {
     }
 
     /// Known to the runtime.
-    ///
-    /// # Errors
-    /// The system does not tell when there is room.
     pub fn followed(self) -> io::Result<AsyncFd<OwnedFd>> {
         followed(self.0, Interest::WRITABLE)
     }
 
     /// Writes all of it, and closes the pipe.
-    ///
-    /// # Errors
-    /// Nobody reads it.
     pub async fn write_all(self, mut bytes: &[u8]) -> io::Result<()> {
         bytes = &bytes[write_some(&self.0, bytes)?..];
         if bytes.is_empty() {

@@ -14,10 +14,6 @@ pub use ear::Ear;
 /// The most that is saved, as BSON, in bytes.
 pub const LARGEST: usize = budget::STORAGE;
 
-/// A value as it is stored.
-///
-/// # Errors
-/// It is too large, or has a name that cannot be stored. Says what is wrong with it.
 pub fn stored(value: &Value) -> Result<Bson, String> {
     let storage = to_bson(value);
     let bytes = bson::serialize_to_vec(&doc! { STORAGE: &storage }).map_err(|error| error.to_string())?;

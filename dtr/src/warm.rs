@@ -69,7 +69,6 @@ struct Seen {
 }
 
 impl Marks {
-    /// That of a program.
     fn of(&mut self, program: &Path) -> Option<Mark> {
         let believed =
             self.0.as_ref().filter(|seen| seen.program == program && seen.at.elapsed() < BELIEVED_FOR);
@@ -109,9 +108,6 @@ struct Mark(u64, u64, u64, i64, i64);
 impl Keeper {
     /// Has the task done by the plugin's process, or by a new one. What it writes comes into `captures`, and after it the
     /// runner's notes.
-    ///
-    /// # Errors
-    /// The process cannot be started or waited for, or not before it is to end.
     pub async fn execute(
         &mut self,
         (plugin, limits): (&Plugin, Warm),

@@ -50,7 +50,6 @@ pub struct Begun {
     pub schedule: Result<Option<ForRun>, String>,
     /// The plugins that the database defines, as far as the task may need them.
     pub workers: Vec<Manifest>,
-    /// This run of it.
     pub run: Run,
     /// When the first lease was asked for.
     pub asked: Asked,
@@ -82,9 +81,6 @@ pub struct Tools {
 
 impl Kit {
     /// Nothing but the plugins that there are, and what they are kept from; and what gives tasks to those that take batches.
-    ///
-    /// # Errors
-    /// They cannot be kept from it as the configuration wants.
     pub fn new(config: &Config) -> Result<(Self, Batcher), ConfigError> {
         let isolation = Arc::new(Isolation::prepare(config)?);
         let guards = Guards::new(Arc::clone(&isolation));
@@ -133,9 +129,6 @@ pub struct Work<'a> {
 
 impl Work<'_> {
     /// Runs the plugin, or those of all steps, and stores what came out.
-    ///
-    /// # Errors
-    /// The database refuses the end of the task, or the process is told to end while the database is away.
     pub async fn carry_out(&self, kit: &Kit, nudged: Nudged) -> Result<(Outcome, Delivered), StoreError> {
         let Begun { task, queue, run, asked, until_deadline, lease, .. } = self.begun;
         let rules = Rules::of(task, queue.as_ref().ok().and_then(Option::as_ref));

@@ -16,9 +16,6 @@ use crate::password::{self, Typed};
 const PASSWORD_VARIABLE: &str = "DISBATCH_ROOT_PASSWORD";
 
 /// Creates the users, or brings those that are there up to date.
-///
-/// # Errors
-/// A file cannot be used, or MongoDB refuses something.
 pub async fn run(options: CreateUsers, config: Option<&Path>) -> anyhow::Result<ExitCode> {
     let config = Config::load(config.unwrap_or(Path::new(DEFAULT_PATH)))?;
     if let Some(exposure) = config.exposure() {

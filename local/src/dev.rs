@@ -23,9 +23,6 @@ use stack::Stack;
 ///
 /// The exit status is 0 after a signal or a demo that went well, 130 if a signal broke off a demo with
 /// `--exit`, and 1 after a failure.
-///
-/// # Errors
-/// The data folder cannot be used, or another `disbatch dev` uses it.
 pub async fn run(args: DevOptions, connection: ConnectionOptions) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     // Runners outlive their DEN; as their next parent we see when the last has ended.

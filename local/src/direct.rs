@@ -24,9 +24,6 @@ pub struct Direct {
 
 impl Direct {
     /// Reads the configuration. Nothing is sent yet.
-    ///
-    /// # Errors
-    /// The configuration cannot be used.
     pub async fn open(config: Option<&Path>) -> anyhow::Result<Self> {
         let config = Config::load(config.unwrap_or(Path::new(DEFAULT_PATH)))?;
         if let Some(exposure) = config.exposure() {
@@ -37,27 +34,17 @@ impl Direct {
         Ok(Self { store })
     }
 
-    /// The user of this name.
-    ///
-    /// # Errors
-    /// There is none, or the database cannot be reached.
     pub async fn user(&self, name: &UserName) -> anyhow::Result<User> {
         self.store.find_user(name).await?.with_context(|| nobody(name))
     }
 
     /// The queue of this name or id.
-    ///
-    /// # Errors
-    /// There is none, or the database cannot be reached.
     pub async fn queue(&self, name: &str) -> anyhow::Result<Queue> {
         let found = self.store.find_queue(&Selector::parse(name)).await?;
         found.with_context(|| format!("there is no queue '{name}'"))
     }
 
     /// Notes in the audit what was done with a user.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn note_user(
         &self,
         verb: Verb,
@@ -69,9 +56,6 @@ impl Direct {
     }
 
     /// Notes in the audit what was done with something.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn note(
         &self,
         verb: Verb,
@@ -84,15 +68,11 @@ impl Direct {
     }
 }
 
-/// The names of all queues.
 #[derive(Debug, Default)]
 pub struct QueueNames(BTreeMap<QueueId, String>);
 
 impl QueueNames {
     /// As they are now.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
         let queues = store.list_queues().await?;
         Ok(Self(queues.iter().map(|queue| (queue.id, queue.display_name())).collect()))

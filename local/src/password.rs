@@ -16,9 +16,6 @@ pub enum Typed {
 
 /// The password of `user`: from the environment, else from the terminal without showing it, else a line of standard
 /// input.
-///
-/// # Errors
-/// There is none, or the second time another one was typed.
 pub fn read(variable: &str, user: &str, typed: Typed) -> anyhow::Result<String> {
     match std::env::var(variable) {
         Ok(password) => return Ok(password),

@@ -11,9 +11,6 @@ use std::process::ExitCode;
 use disbatch_cli::args::PluginCommand;
 
 /// Does what the command asks for. The exit status of `run` is that of `disbatch run`.
-///
-/// # Errors
-/// A file cannot be read or written, or the plugin cannot be run.
 pub async fn run(command: PluginCommand, config: Option<&Path>) -> anyhow::Result<ExitCode> {
     match command {
         PluginCommand::New(options) => {

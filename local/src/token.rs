@@ -11,9 +11,6 @@ use disbatch_cli::args::{ListingOptions, TokenCommand};
 use crate::direct::{Direct, advise};
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// The configuration cannot be used, the database cannot be reached or refuses something, or it cannot be done.
 pub async fn run(
     command: TokenCommand,
     config: Option<&Path>,

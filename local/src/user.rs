@@ -19,9 +19,6 @@ use crate::password::{self, Typed};
 const PASSWORD_VARIABLE: &str = "DISBATCH_USER_PASSWORD";
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// The configuration cannot be used, the database cannot be reached or refuses something, or it cannot be done.
 pub async fn run(
     command: UserCommand,
     config: Option<&Path>,
@@ -38,7 +35,6 @@ pub async fn run(
     done.map_err(advise)
 }
 
-/// The hash of a new password.
 fn new_password(user: &str) -> anyhow::Result<PasswordHash> {
     let password = password::read(PASSWORD_VARIABLE, user, Typed::Twice)?;
     PasswordHash::of(&password).with_context(|| format!("this cannot be the password of {user}"))

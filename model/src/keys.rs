@@ -65,7 +65,6 @@ impl Rules {
 /// What is checked: rules in a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// By which rules.
     pub rules: Rules,
     /// So many submit a task.
     pub submitters: usize,
@@ -77,7 +76,6 @@ pub struct Keys {
     pub legacy: bool,
 }
 
-/// How a task is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Task {
     /// It was never inserted, was removed, or has left.
@@ -131,7 +129,6 @@ pub struct Process {
     step: Step,
 }
 
-/// One moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Moment {
     tasks: Vec<Task>,

@@ -81,7 +81,6 @@ pub struct Rules {
 /// Which slots are handed over, as far as the limit is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandsOver {
-    /// All.
     All,
     /// Those below it.
     BelowLimit,
@@ -117,7 +116,6 @@ impl Rules {
 /// What is checked: rules in a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// By which rules.
     pub rules: Rules,
     /// How many DENs there are.
     pub dens: usize,
@@ -136,7 +134,6 @@ pub enum Action {
     SetLimit(u8),
     /// Another program comes.
     OtherComes,
-    /// It counts.
     OtherCounts,
     /// It claims and runs a task.
     OtherClaims,

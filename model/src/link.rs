@@ -157,7 +157,6 @@ impl Rules {
 pub struct Faults {
     /// The DEN is killed, and started again.
     pub den_kills: u8,
-    /// A runner is killed.
     pub runner_kills: u8,
     /// An answer of the database is lost.
     pub losses: u8,
@@ -187,9 +186,7 @@ pub enum Way {
 /// What is checked: rules in a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linked {
-    /// By which rules.
     pub rules: Rules,
-    /// Which way.
     pub way: Way,
     /// How many tasks are queued.
     pub tasks: usize,
@@ -236,7 +233,6 @@ pub enum Action {
     GiveUpRunner(usize),
     /// The DEN is told to end.
     EndDen,
-    /// The DEN is killed.
     KillDen,
     /// The DEN is started again.
     RestartDen,
@@ -278,7 +274,6 @@ pub enum Action {
     FinishAlone(usize),
     /// The same, but the answer is lost.
     FinishUnanswered(usize),
-    /// The runner is killed.
     KillRunner(usize),
 }
 

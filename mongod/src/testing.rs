@@ -24,27 +24,18 @@ pub const REPLICA_SET: &str = "DISBATCH_TEST_REPLICA_SET";
 const ROOM_IN_MEMORY: u64 = 4 << 30;
 
 /// The URI of a standalone server, which has no change streams and no transactions.
-///
-/// # Errors
-/// There is no `mongod`, or it does not start.
 pub async fn standalone() -> anyhow::Result<String> {
     static SERVER: OnceCell<Server> = OnceCell::const_new();
     shared(STANDALONE, &SERVER, false).await
 }
 
 /// The URI of a replica set with one member.
-///
-/// # Errors
-/// There is no `mongod`, or it does not start.
 pub async fn replica_set() -> anyhow::Result<String> {
     static SERVER: OnceCell<Server> = OnceCell::const_new();
     shared(REPLICA_SET, &SERVER, true).await
 }
 
 /// The URI of the server for tests that need no particular kind: a replica set, as in production.
-///
-/// # Errors
-/// There is no `mongod`, or it does not start.
 pub async fn server() -> anyhow::Result<String> {
     replica_set().await
 }
@@ -58,17 +49,11 @@ async fn shared(variable: &str, cell: &OnceCell<Server>, replica_set: bool) -> a
 }
 
 /// Starts a server whose data is removed when it ends.
-///
-/// # Errors
-/// There is no `mongod`, or it does not start.
 pub async fn start_ephemeral(replica_set: bool) -> anyhow::Result<Server> {
     start_ephemeral_with(replica_set, Vec::new()).await
 }
 
 /// Starts a server with further arguments, whose data is removed when it ends.
-///
-/// # Errors
-/// There is no `mongod`, or it does not start.
 pub async fn start_ephemeral_with(replica_set: bool, arguments: Vec<OsString>) -> anyhow::Result<Server> {
     let find = || locate::find_or_fetch(|_| ());
     let program = tokio::task::spawn_blocking(find).await.context("the search for mongod broke off")??;
@@ -93,7 +78,6 @@ pub fn database_name(test: &str) -> String {
     format!("{name}_{}", ObjectId::new())
 }
 
-/// A database of one test.
 #[derive(Debug, Clone)]
 pub struct TestDatabase {
     /// The server, as a configuration's `mongohost` takes it.
@@ -106,9 +90,6 @@ pub struct TestDatabase {
 
 impl TestDatabase {
     /// A new database on the server at `uri`, named after the running test (the thread that calls).
-    ///
-    /// # Errors
-    /// `uri` is not valid.
     pub async fn create(uri: impl Into<String>) -> anyhow::Result<Self> {
         let uri = uri.into();
         let thread = std::thread::current();
@@ -119,9 +100,6 @@ impl TestDatabase {
     }
 
     /// Removes the database.
-    ///
-    /// # Errors
-    /// The server does not answer.
     pub async fn drop_database(&self) -> anyhow::Result<()> {
         Ok(self.database.drop().await?)
     }

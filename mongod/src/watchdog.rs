@@ -30,9 +30,6 @@ pub struct Watchdog(Child);
 impl Watchdog {
     /// Ends process `pid`, one of whose arguments is exactly `argument`, when this process is gone: SIGTERM,
     /// and SIGKILL after 30 seconds. Then removes `folder`, if given.
-    ///
-    /// # Errors
-    /// There is no `sh`.
     pub fn start(pid: u32, argument: &OsStr, folder: Option<&Path>) -> std::io::Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", SCRIPT, "disbatch-watchdog", &pid.to_string()]).arg(argument);

@@ -61,9 +61,6 @@ pub struct Browser {
 
 impl Browser {
     /// Starts one: light, without movement, 1280 by 800 pixels.
-    ///
-    /// # Errors
-    /// Chromium or chromedriver is missing, or does not start.
     pub async fn start() -> anyhow::Result<Self> {
         let process = Process::start().await?;
         let session = Session::start(process.url(), process.capabilities()).await?;
@@ -74,9 +71,6 @@ impl Browser {
     }
 
     /// Goes to an address and waits until the page is loaded.
-    ///
-    /// # Errors
-    /// Nothing answers there.
     pub async fn open(&self, url: &str) -> anyhow::Result<()> {
         self.session.post("/url", &json!({ "url": url })).await.with_context(|| format!("GET {url}"))?;
         let arrived = self.url().await?;
@@ -85,9 +79,6 @@ impl Browser {
     }
 
     /// Where it is.
-    ///
-    /// # Errors
-    /// The browser has ended.
     pub async fn url(&self) -> anyhow::Result<String> {
         let url = self.script("return location.href", json!([])).await?;
         Ok(url.as_str().context("a page without an address")?.to_owned())
@@ -104,25 +95,16 @@ impl Browser {
     }
 
     /// What the body of a function returns that runs in the page. Its `arguments` are those of the array.
-    ///
-    /// # Errors
-    /// It throws.
     pub async fn script(&self, body: &str, arguments: Value) -> anyhow::Result<Value> {
         self.session.post("/execute/sync", &json!({ "script": body, "args": arguments })).await
     }
 
     /// What the body of a function gives to its last argument, a function that it calls when it is done.
-    ///
-    /// # Errors
-    /// It throws, or never calls back.
     pub async fn script_that_calls_back(&self, body: &str) -> anyhow::Result<Value> {
         self.session.post("/execute/async", &json!({ "script": body, "args": [] })).await
     }
 
     /// Waits until the body of a function returns something true, and returns that. Meanwhile it may throw.
-    ///
-    /// # Errors
-    /// It never does.
     pub async fn until(&self, what: &str, body: &str) -> anyhow::Result<Value> {
         self.retry(what, async || {
             let value = self.script(body, json!([])).await?;
@@ -134,9 +116,6 @@ impl Browser {
     }
 
     /// Presses a key, or several together, for whatever has the focus: `j`, `Enter`, `Shift+Tab`.
-    ///
-    /// # Errors
-    /// There is no such key.
     pub async fn press(&self, keys: &str) -> anyhow::Result<()> {
         let keys = keys::parse(keys)?;
         let down = keys.iter().map(|key| json!({ "type": "keyDown", "value": key }));
@@ -148,9 +127,6 @@ impl Browser {
     }
 
     /// Asks pages for a theme, as the system does.
-    ///
-    /// # Errors
-    /// The browser has ended.
     pub async fn theme(&self, theme: Theme) -> anyhow::Result<()> {
         let features = json!([
             { "name": "prefers-color-scheme", "value": theme.name() },
@@ -162,9 +138,6 @@ impl Browser {
     }
 
     /// Makes the page so large, in CSS pixels.
-    ///
-    /// # Errors
-    /// The browser has ended.
     pub async fn resize(&self, width: u32, height: u32) -> anyhow::Result<()> {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.session.devtools("Emulation.setDeviceMetricsOverride", size).await?;
@@ -172,9 +145,6 @@ impl Browser {
     }
 
     /// What is seen of the page, as a PNG file.
-    ///
-    /// # Errors
-    /// The browser has ended.
     pub async fn screenshot(&self) -> anyhow::Result<Vec<u8>> {
         let text = self.session.get("/screenshot").await?;
         let text = text.as_str().context("a screenshot that is no text")?;
@@ -182,9 +152,6 @@ impl Browser {
     }
 
     /// What is seen of the page, as a WebP file, which is a fraction of a PNG file and shows text as well.
-    ///
-    /// # Errors
-    /// The browser has ended.
     pub async fn small_screenshot(&self) -> anyhow::Result<Vec<u8>> {
         let how = json!({ "format": "webp", "quality": 85 });
         let answer = self.session.devtools("Page.captureScreenshot", how).await?;
@@ -194,17 +161,11 @@ impl Browser {
 
     /// Errors in the browser's console since the last call: of scripts, of requests, and violations of the
     /// Content-Security-Policy.
-    ///
-    /// # Errors
-    /// The browser has ended.
     pub async fn complaints(&self) -> anyhow::Result<Vec<String>> {
         console::complaints(&self.session).await
     }
 
     /// What axe-core finds wrong with the page, a text for each element and rule.
-    ///
-    /// # Errors
-    /// axe-core is not installed, or fails.
     pub async fn violations(&self) -> anyhow::Result<Vec<String>> {
         axe::violations(&self.session).await
     }

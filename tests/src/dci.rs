@@ -25,17 +25,11 @@ pub struct Dci {
 
 impl Dci {
     /// Starts one and waits until it listens.
-    ///
-    /// # Errors
-    /// It cannot be started, or does not listen.
     pub async fn start(config: &Path, log: &Path) -> anyhow::Result<Self> {
         Self::start_at("127.0.0.1:0", config, log).await
     }
 
     /// Starts one at an address that another one had until it was killed.
-    ///
-    /// # Errors
-    /// It cannot be started, or does not listen.
     pub async fn start_at(listen: &str, config: &Path, log: &Path) -> anyhow::Result<Self> {
         let child = Command::new(binary("dci")?)
             .arg("--config")
@@ -57,18 +51,12 @@ impl Dci {
     }
 
     /// Ends it with SIGKILL, and gives the address that it had.
-    ///
-    /// # Errors
-    /// It has ended before.
     pub async fn kill(mut self) -> anyhow::Result<String> {
         self.child.kill().await?;
         Ok(self.url.trim_start_matches("http://").to_owned())
     }
 
     /// The most memory that it has had since [`Dci::forget_peak`], in bytes.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn peak(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process()?))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no peak")?;
@@ -77,17 +65,10 @@ impl Dci {
     }
 
     /// From now on, the peak is that of what comes, beginning with what it has at the moment.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn forget_peak(&self) -> anyhow::Result<()> {
         Ok(std::fs::write(format!("/proc/{}/clear_refs", self.process()?), "5")?)
     }
 
-    /// Its process.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn process(&self) -> anyhow::Result<u32> {
         self.child.id().context("the DCI has ended")
     }
@@ -97,15 +78,11 @@ impl Dci {
         &self.url
     }
 
-    /// A request to it.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url))
     }
 
     /// What it answers to GET.
-    ///
-    /// # Errors
-    /// The answer is an error, or no JSON.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let (status, body) = answer(self.request(Method::GET, path)).await?;
         ensure!(status == 200, "GET {path}: {status} {body}");
@@ -113,17 +90,11 @@ impl Dci {
     }
 
     /// What it answers to POST: the status and the body.
-    ///
-    /// # Errors
-    /// There is no answer, or no JSON.
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<(u16, Value)> {
         answer(self.request(Method::POST, path).json(body)).await
     }
 
     /// What it answers to POST if all is well.
-    ///
-    /// # Errors
-    /// The answer is an error, or no JSON.
     pub async fn posted(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         let (status, answer) = self.post(path, body).await?;
         ensure!(status == 200, "POST {path} {body}: {status} {answer}");

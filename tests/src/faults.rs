@@ -43,9 +43,6 @@ use ticking::Ticking;
 use world::World;
 
 /// Runs the suite. Returns whether every invariant held.
-///
-/// # Errors
-/// The world could not be set up, broken or mended.
 pub async fn run(args: Args) -> anyhow::Result<bool> {
     // Fails when a provider is installed already, which is as good.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();

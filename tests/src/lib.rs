@@ -28,9 +28,6 @@ use tokio::time::{Instant, interval};
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `condition` gives a value.
-///
-/// # Errors
-/// It has not after [`PATIENCE`], or it fails.
 pub async fn eventually<T, F, Fut>(what: &str, mut condition: F) -> anyhow::Result<T>
 where
     F: FnMut() -> Fut,
@@ -50,9 +47,6 @@ where
 }
 
 /// Watches that `condition` holds for `duration`, for things that must not happen.
-///
-/// # Errors
-/// It does not hold at some moment, or it fails.
 pub async fn always<F, Fut>(what: &str, duration: Duration, mut condition: F) -> anyhow::Result<()>
 where
     F: FnMut() -> Fut,

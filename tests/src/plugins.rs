@@ -19,17 +19,11 @@ pub struct Script<'a> {
 
 impl Script<'_> {
     /// Installs it in a folder of its own below `plugins`.
-    ///
-    /// # Errors
-    /// The files cannot be written.
     pub fn install(&self, plugins: &Path) -> anyhow::Result<()> {
         self.install_as(plugins, &json!({ "name": self.name, "command": ["./run"] }))
     }
 
     /// Installs it with this manifest, whose command has to be `./run`, with arguments or without.
-    ///
-    /// # Errors
-    /// The files cannot be written.
     pub fn install_as(&self, plugins: &Path, manifest: &Value) -> anyhow::Result<()> {
         let folder = plugins.join(self.name.replace("::", "-"));
         fs::create_dir_all(&folder)?;
@@ -41,9 +35,6 @@ impl Script<'_> {
 }
 
 /// Installs a plugin that is nothing but a manifest: `engine` with this section.
-///
-/// # Errors
-/// The file cannot be written.
 pub fn install_manifest(plugins: &Path, name: &str, engine: &str, section: &Value) -> anyhow::Result<()> {
     let folder = plugins.join(name);
     fs::create_dir_all(&folder)?;
@@ -57,9 +48,6 @@ const RECORDER: &str = "disbatch-faults-plugin";
 
 /// Installs the plugin that keeps records of its life in the folder `records`; see [`crate::faults::work`] for
 /// the parameters of its tasks. It is copied, so that its process is known by its program.
-///
-/// # Errors
-/// It has not been built, or the files cannot be written.
 pub fn install_recorder(plugins: &Path, name: &str, records: &Path) -> anyhow::Result<()> {
     let folder = plugins.join(name);
     fs::create_dir_all(&folder)?;

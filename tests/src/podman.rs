@@ -15,7 +15,6 @@ use tokio::process::{Child, Command};
 use crate::process::{Finished, finish};
 use crate::{eventually, skipped};
 
-/// The image.
 pub const IMAGE: &str = "localhost/disbatch-test:1";
 
 /// With this in the environment, tests of containers fail where they could not be run otherwise. `scripts/podman-runs` tells
@@ -44,22 +43,16 @@ pub struct Podman {
     folder: TempDir,
 }
 
-/// A container.
 #[derive(Debug, Clone)]
 pub struct Container {
-    /// Its id.
     pub id: String,
     /// What it does, in Podman's words.
     pub state: String,
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
 }
 
 impl Podman {
     /// Starts it. `None`: it cannot run containers here, which is said.
-    ///
-    /// # Errors
-    /// It cannot, and the environment demands it.
     pub async fn start() -> anyhow::Result<Option<Self>> {
         match Self::try_start().await {
             Ok(podman) => Ok(Some(podman)),
@@ -127,9 +120,6 @@ impl Podman {
     }
 
     /// Runs a command of Podman's to its end.
-    ///
-    /// # Errors
-    /// It fails.
     pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<Finished> {
         let run = finish(command(self.folder.path()).args(arguments)).await.context("podman")?;
         if !run.status.success() {
@@ -139,9 +129,6 @@ impl Podman {
     }
 
     /// All containers, whatever they do.
-    ///
-    /// # Errors
-    /// Podman fails.
     pub async fn containers(&self) -> anyhow::Result<Vec<Container>> {
         let listed = self.run(&["ps", "--all", "--no-trunc", "--format", "json"]).await?;
         let listed: Vec<Value> = serde_json::from_str(&listed.stdout)?;
@@ -159,9 +146,6 @@ impl Podman {
     }
 
     /// Waits until there are so many containers, and returns them.
-    ///
-    /// # Errors
-    /// There never are.
     pub async fn until_containers(&self, count: usize) -> anyhow::Result<Vec<Container>> {
         eventually(&format!("{count} containers"), || async {
             let containers = self.containers().await?;
@@ -171,9 +155,6 @@ impl Podman {
     }
 
     /// All that Podman knows of a container.
-    ///
-    /// # Errors
-    /// There is no such container.
     pub async fn inspect(&self, id: &str) -> anyhow::Result<Value> {
         let mut all: Vec<Value> = serde_json::from_str(&self.run(&["inspect", id]).await?.stdout)?;
         all.pop().context("it knows nothing")

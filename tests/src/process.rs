@@ -10,9 +10,6 @@ use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
 /// The path of a binary of this workspace, built in the profile of the tests.
-///
-/// # Errors
-/// It has not been built.
 pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     // target/PROFILE/deps/TEST, and target/PROFILE/PROGRAM for a program of the tests.
@@ -26,7 +23,6 @@ pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
 /// A process that has ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Its exit status.
     pub status: ExitStatus,
     /// Its standard output.
     pub stdout: String,
@@ -36,18 +32,12 @@ pub struct Finished {
 
 impl Finished {
     /// The exit code; a death by signal fails.
-    ///
-    /// # Errors
-    /// A signal ended it.
     pub fn code(&self) -> anyhow::Result<i32> {
         self.status.code().with_context(|| format!("{}: {}", self.status, self.stderr))
     }
 }
 
 /// Runs a command to its end.
-///
-/// # Errors
-/// It cannot be started.
 pub async fn finish(command: &mut Command) -> anyhow::Result<Finished> {
     let output = command.stdin(Stdio::null()).output().await?;
     Ok(Finished {
@@ -88,26 +78,17 @@ impl Den {
     }
 
     /// What it has logged.
-    ///
-    /// # Errors
-    /// The log cannot be read.
     pub fn log(&self) -> anyhow::Result<String> {
         Ok(std::fs::read_to_string(&self.log)?)
     }
 
     /// Sends it a signal.
-    ///
-    /// # Errors
-    /// It has ended already.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         let id = self.child.id().context("the DEN has ended")?;
         Ok(kill(Pid::from_raw(i32::try_from(id)?), signal)?)
     }
 
     /// Sends it a signal and waits for its end.
-    ///
-    /// # Errors
-    /// It has ended already, or does not end.
     pub async fn end_with(mut self, signal: Signal) -> anyhow::Result<ExitStatus> {
         self.signal(signal)?;
         let ended = tokio::time::timeout(crate::PATIENCE, self.child.wait()).await;

@@ -36,9 +36,6 @@ pub struct Args {
 }
 
 /// Makes the pictures.
-///
-/// # Errors
-/// There is no MongoDB or no browser, the example does not come about, or a page is missing.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let names = example::names(&args.only)?;
     let server = testing::start_ephemeral(true).await?;

@@ -62,9 +62,6 @@ const OF_TESTS: [&str; 2] = ["people", "users"];
 
 impl World {
     /// A world on a server of the given kind, with the default configuration.
-    ///
-    /// # Errors
-    /// There is no server, or no temporary folder.
     pub async fn on(server: Server) -> anyhow::Result<Self> {
         let uri = match server {
             Server::Standalone => testing::standalone().await?,
@@ -74,17 +71,11 @@ impl World {
     }
 
     /// A world on the server at `uri`.
-    ///
-    /// # Errors
-    /// The address is not valid, or there is no temporary folder.
     pub async fn at(uri: String) -> anyhow::Result<Self> {
         Self::with(TestDatabase::create(uri).await?)
     }
 
     /// A world with this database.
-    ///
-    /// # Errors
-    /// There is no temporary folder.
     pub fn with(database: TestDatabase) -> anyhow::Result<Self> {
         let world = Self { database, folder: tempfile::tempdir()? };
         std::fs::create_dir(world.plugins())?;
@@ -93,17 +84,11 @@ impl World {
     }
 
     /// A world on a replica set.
-    ///
-    /// # Errors
-    /// As [`World::on`].
     pub async fn new() -> anyhow::Result<Self> {
         Self::on(Server::ReplicaSet).await
     }
 
     /// Writes the configuration with further keys.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn configure(&self, further: Value) -> anyhow::Result<()> {
         let mut config = json!({
             "mongohost": self.database.uri,
@@ -134,12 +119,10 @@ impl World {
         self.folder.path().join("plugins")
     }
 
-    /// The database.
     pub fn database(&self) -> &Database {
         &self.database.database
     }
 
-    /// The tasks.
     pub fn tasks(&self) -> Collection<Document> {
         self.database().collection("tasks")
     }
@@ -150,18 +133,12 @@ impl World {
     }
 
     /// Installs a plugin and makes a queue for it.
-    ///
-    /// # Errors
-    /// Files or documents cannot be written.
     pub async fn script_queue(&self, script: Script<'_>, threads: i32) -> anyhow::Result<QueueId> {
         script.install(&self.plugins())?;
         self.queue(script.name, doc! { "threads": threads }).await
     }
 
     /// Makes a queue with the given fields besides name and plugin.
-    ///
-    /// # Errors
-    /// The document cannot be written.
     pub async fn queue(&self, plugin: &str, fields: Document) -> anyhow::Result<QueueId> {
         let id = ObjectId::new();
         let mut queue = doc! { "_id": id, "name": format!("q{id}"), "plugin": plugin };
@@ -171,9 +148,6 @@ impl World {
     }
 
     /// Changes a queue.
-    ///
-    /// # Errors
-    /// The document cannot be written.
     pub async fn update_queue(&self, queue: QueueId, fields: Document) -> anyhow::Result<()> {
         let queues = self.database().collection::<Document>("queues");
         queues.update_one(doc! { "_id": queue }, doc! { "$set": fields }).await?;
@@ -181,17 +155,11 @@ impl World {
     }
 
     /// Submits tasks as the DCI does.
-    ///
-    /// # Errors
-    /// The documents cannot be written.
     pub async fn submit(&self, queue: QueueId, params: Vec<Document>) -> anyhow::Result<Vec<TaskId>> {
         Ok(self.store().submit_tasks(queue, params, &TaskOptions::default()).await?.ids)
     }
 
     /// Submits one task that `node` has claimed already.
-    ///
-    /// # Errors
-    /// The documents cannot be written.
     pub async fn claimed(&self, queue: QueueId, params: Document, node: &str) -> anyhow::Result<TaskId> {
         let ids = self.submit(queue, vec![params]).await?;
         let id = *ids.first().context("nothing was submitted")?;
@@ -200,26 +168,17 @@ impl World {
     }
 
     /// Changes a task behind everyone's back.
-    ///
-    /// # Errors
-    /// The document cannot be written.
     pub async fn set(&self, task: TaskId, fields: Document) -> anyhow::Result<()> {
         self.tasks().update_one(doc! { "_id": task }, doc! { "$set": fields }).await?;
         Ok(())
     }
 
     /// A task as it is stored.
-    ///
-    /// # Errors
-    /// There is none.
     pub async fn task(&self, id: TaskId) -> anyhow::Result<Document> {
         self.tasks().find_one(doc! { "_id": id }).await?.with_context(|| format!("no task {id}"))
     }
 
     /// A task's status.
-    ///
-    /// # Errors
-    /// There is no such task, or its status is no integer.
     pub async fn status(&self, id: TaskId) -> anyhow::Result<i64> {
         let task = self.task(id).await?;
         match task.get("status") {
@@ -230,9 +189,6 @@ impl World {
     }
 
     /// Waits until a task has the given status, and returns it.
-    ///
-    /// # Errors
-    /// It never has.
     pub async fn until_status(&self, id: TaskId, status: i64) -> anyhow::Result<Document> {
         let what = format!("task {id} to have status {status}");
         eventually(&what, || async { Ok((self.status(id).await? == status).then_some(())) }).await?;
@@ -240,9 +196,6 @@ impl World {
     }
 
     /// Waits until every task of a queue has ended, whatever its status.
-    ///
-    /// # Errors
-    /// They never do.
     pub async fn until_all_ended(&self, queue: QueueId) -> anyhow::Result<Vec<Document>> {
         let open = doc! { "queue": queue, "status": { "$in": [-7, -4, -2, -1, 0] } };
         eventually("all tasks to end", || async {
@@ -253,42 +206,27 @@ impl World {
     }
 
     /// All tasks of a queue in the order of their ids.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn tasks_of(&self, queue: QueueId) -> anyhow::Result<Vec<Document>> {
         Ok(self.tasks().find(doc! { "queue": queue }).sort(doc! { "_id": 1 }).await?.try_collect().await?)
     }
 
     /// How many tasks of a queue match.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn count(&self, queue: QueueId, mut filter: Document) -> anyhow::Result<u64> {
         filter.insert("queue", queue);
         Ok(self.tasks().count_documents(filter).await?)
     }
 
     /// Starts a DEN.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn den(&self, node: &str) -> anyhow::Result<Den> {
         self.den_with(node, &[])
     }
 
     /// Starts a DEN with further arguments.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn den_with(&self, node: &str, arguments: &[&str]) -> anyhow::Result<Den> {
         self.den_in(node, arguments, &[])
     }
 
     /// Starts a DEN with further arguments and variables.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn den_in(
         &self,
         node: &str,
@@ -300,9 +238,6 @@ impl World {
     }
 
     /// Starts a DEN and waits until it is at work.
-    ///
-    /// # Errors
-    /// It never is.
     pub async fn den_at_work(&self, node: &str) -> anyhow::Result<Den> {
         let den = self.den(node)?;
         let nodes = self.database().collection::<Document>("nodes");
@@ -312,17 +247,11 @@ impl World {
     }
 
     /// Runs `dtr` for a task by hand.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub async fn dtr(&self, task: &str, arguments: &[&str]) -> anyhow::Result<Finished> {
         finish(self.dtr_command(task)?.args(arguments)).await
     }
 
     /// The command that runs `dtr` for a task.
-    ///
-    /// # Errors
-    /// `dtr` has not been built.
     pub fn dtr_command(&self, task: &str) -> anyhow::Result<Command> {
         let mut command = Command::new(binary("dtr")?);
         command.arg("--config").arg(self.config()).args(["--task", task]);
@@ -330,9 +259,6 @@ impl World {
     }
 
     /// Runs `dtr` for a new task of `queue` and returns what was stored.
-    ///
-    /// # Errors
-    /// It cannot be started, or ends with another status than 0.
     pub async fn run_by_hand(
         &self,
         queue: QueueId,
@@ -349,27 +275,18 @@ impl World {
     }
 
     /// The chunks of an output file in order.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn chunks(&self, file: ObjectId) -> anyhow::Result<Vec<Document>> {
         let chunks = self.database().collection::<Document>("tasks.chunks");
         Ok(chunks.find(doc! { "files_id": file }).sort(doc! { "n": 1 }).await?.try_collect().await?)
     }
 
     /// The document of an output file.
-    ///
-    /// # Errors
-    /// There is none.
     pub async fn file(&self, id: ObjectId) -> anyhow::Result<Document> {
         let files = self.database().collection::<Document>("tasks.files");
         files.find_one(doc! { "_id": id }).await?.context("no such file")
     }
 
     /// The collections that the programs do not declare, besides those of tests and MongoDB's own.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn undeclared(&self) -> anyhow::Result<Vec<String>> {
         let mut there = self.database().list_collection_names().await?;
         there.retain(|name| {
@@ -380,9 +297,6 @@ impl World {
     }
 
     /// Removes the database. A test that fails leaves it for a look.
-    ///
-    /// # Errors
-    /// The server is gone, or a program has used a collection that [`collections`] does not have.
     pub async fn end(self) -> anyhow::Result<()> {
         let undeclared = self.undeclared().await?;
         ensure!(undeclared.is_empty(), "not in core/src/store/collections.rs: {undeclared:?}");

@@ -55,7 +55,6 @@ static LAST: Series = Series::fixed(NAME, "last_tenth_per_second", "claims/s, la
 static DEEP_FIRST: Series = Series::fixed(NAME, "deep_first_tenth_per_second", "claims/s, first tenth, deep");
 static DEEP_LAST: Series = Series::fixed(NAME, "deep_last_tenth_per_second", "claims/s, last tenth, deep");
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,
@@ -248,9 +247,6 @@ async fn compete(store: Store, queue: Queue, number: u32, race: Arc<Race>) -> an
 }
 
 /// Starts the claimed tasks and ends them.
-///
-/// # Errors
-/// The database cannot be reached, or a task is not as it was claimed.
 pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
     let start = |claim: &Claim| Start {
         task: claim.task,

@@ -21,7 +21,6 @@ const METHOD: &str = "one task at a time, as Disbatch in `latency`, first in a f
     are drained by the same queue on the same node, 64 at once, by the warm demo plugin as in `warm`; a second later one \
     task at a time again. The server steps over what has left the queue in the last five minutes";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

@@ -36,7 +36,6 @@ const METHOD: &str = "drains of tasks that do nothing, as in `processes` and `wa
     round, with pauses of 200 to 300 ms: from just before the call that submits until a change stream tells of its end; \
     a bare process: the mean time of one after the other. An engine that is not there is named with the reason";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

@@ -41,7 +41,6 @@ static FIFO_CPU: Series = Series::fixed(NAME, "fifo_cpu_us", "CPU of mongod per 
 static FAIR_FIRST: Series = Series::fixed(NAME, "fair_first_ms", "first claim, ms, fair");
 static FIFO_FIRST: Series = Series::fixed(NAME, "fifo_first_ms", "first claim, ms, fifo");
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

@@ -18,7 +18,6 @@ const NAME: &str = "fleet";
 const METHOD: &str = "drains of tasks that do nothing in the warm demo plugin, as in `warm`, of a queue with threads 64: by one \
     DEN, and by four DENs on the same machine and database, each with maxthreads 16";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

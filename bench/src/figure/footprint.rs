@@ -27,7 +27,6 @@ const METHOD: &str = "a node that has run 64 tasks, 8 at once, and then nothing 
     of each kind of process, all of them together, and the connections of the node, which the server lists ($currentOp), \
     without the benchmark's own";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

@@ -30,7 +30,6 @@ const METHOD: &str = "a task of /bin/cat, which writes a file of 256 MiB of text
     to the same server, from opening the file to the end of the upload. They take turns. Length and MD5 of what \
     the task has stored are those of the file";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

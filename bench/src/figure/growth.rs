@@ -33,7 +33,6 @@ const METHOD: &str = "a DEN and a DCI on one database, with 0, a tenth of, and a
     six windows of 4 s: opcounters, and the time that the server spent on tasks, queues and nodes ($collStats, \
     latencyStats). Last: claims of 8 with a tenth of --grow queued tasks in their queue. Ratios are of medians";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

@@ -25,7 +25,6 @@ const METHOD: &str = "one task at a time on an idle queue, 30 of them in a round
     Disbatch's own submission to the database; over HTTP it is POST /tasks by a client that keeps its connection to a DCI \
     and shows a token of the role submitter. The peers do the same, see bench/peers";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,
@@ -127,9 +126,6 @@ async fn by_store(turn: Turn<'_>) -> anyhow::Result<Vec<f64>> {
 }
 
 /// Submits a task without parameters.
-///
-/// # Errors
-/// The database refuses it.
 pub async fn submit(node: &Node, queue: QueueId) -> anyhow::Result<()> {
     node.store.submit_tasks(queue, vec![bson::Document::new()], &TaskOptions::default()).await?;
     Ok(())

@@ -23,7 +23,6 @@ const METHOD: &str = "/bin/true as a plugin, a process for each task: the node i
     every 10 ms. The peers do the same with jobs that do nothing, see bench/peers. \
     First and last tenth by the tasks' own mtime at their end, without the way to the first one";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

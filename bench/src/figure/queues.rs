@@ -31,9 +31,6 @@ const TASKS_PER_QUEUE: u32 = 10_000;
 const REQUESTS: u32 = 100;
 
 /// All samples, on a database and with a DCI of their own.
-///
-/// # Errors
-/// The DCI does not count right, or something did not work.
 async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     let web = turn.world.web(NAME).await?;
     let measured = samples(&web, turn.progress).await;
@@ -41,7 +38,6 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     measured
 }
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

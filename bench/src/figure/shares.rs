@@ -34,7 +34,6 @@ const PLACES: usize = 32;
 const CLASSES: [(u32, &str); 5] =
     [(1, "1"), (3, "2 to 3"), (10, "4 to 10"), (40, "11 to 40"), (u32::MAX, "more")];
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

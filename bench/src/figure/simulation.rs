@@ -21,7 +21,6 @@ const METHOD: &str = "discrete events, the same in each run: nodes, shards and t
     one and taken 8 at a time, without and with 32 change streams; for 2,000 claims from an empty queue, before and after), and are assumed \
     otherwise; the table beside the JSON file says which. Shards: as many as keep the busiest hour at 70 % of 16 cores";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

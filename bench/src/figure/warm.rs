@@ -17,7 +17,6 @@ const NAME: &str = "warm";
 const METHOD: &str = "the demo plugin, declared as warm, with parameters that have it do nothing; else as `processes`. \
     The peers that reuse a process for many jobs do the same with jobs that do nothing, see bench/peers";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

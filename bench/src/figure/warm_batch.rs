@@ -12,7 +12,6 @@ const NAME: &str = "warm-batch";
 
 const METHOD: &str = "as `warm`, with the demo plugin declared as one that is given up to 64 tasks at a time";
 
-/// This figure.
 pub const FIGURE: Figure = Figure {
     name: NAME,
     method: METHOD,

@@ -34,9 +34,6 @@ pub struct Service {
 
 impl Service {
     /// Redis that keeps nothing on disk, which is how it is fastest.
-    ///
-    /// # Errors
-    /// It does not start.
     pub async fn redis() -> anyhow::Result<Self> {
         let (folder, port) = (private_folder("redis")?, free_port()?);
         let mut command = Command::new("redis-server");
@@ -58,9 +55,6 @@ impl Service {
     }
 
     /// PostgreSQL as its package configures it, with the programs in `programs`.
-    ///
-    /// # Errors
-    /// It does not start.
     pub async fn postgres(programs: &Path) -> anyhow::Result<Self> {
         let (folder, port) = (private_folder("postgres")?, free_port()?);
         if Uid::effective().is_root() {
@@ -124,9 +118,6 @@ impl Service {
     }
 
     /// Ends it and removes its folder.
-    ///
-    /// # Errors
-    /// It does not end.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         if let Some(pid) = self.child.id() {
             // To PostgreSQL, this means not to wait for its clients.

@@ -34,7 +34,6 @@ impl Load {
         }
     }
 
-    /// All of it.
     pub fn total(self) -> f64 {
         self.tasks + self.streams + self.fruitless + self.idle
     }

@@ -45,7 +45,6 @@ pub fn time(seconds: f64) -> Time {
     (seconds * 1e9) as Time
 }
 
-/// A time in seconds.
 #[expect(clippy::cast_precision_loss, reason = "nanoseconds of some days")]
 pub fn seconds(time: Time) -> f64 {
     time as f64 / 1e9

@@ -21,7 +21,6 @@ pub struct Arena {
     pub store: Store,
     /// Everything else.
     pub database: Database,
-    /// The queue.
     pub queue: Queue,
     mongod: i32,
 }
@@ -29,9 +28,6 @@ pub struct Arena {
 impl Arena {
     /// A queue with these fields and no tasks. The database has no indexes yet. All who use it share so many connections; none:
     /// as many as the driver makes.
-    ///
-    /// # Errors
-    /// The server does not answer.
     pub async fn new(
         world: &World,
         figure: &str,
@@ -52,17 +48,11 @@ impl Arena {
     }
 
     /// The processor time that the server has used, in seconds.
-    ///
-    /// # Errors
-    /// It has ended.
     pub fn cpu(&self) -> anyhow::Result<f64> {
         cpu_seconds(self.mongod).context("mongod has ended")
     }
 
     /// Drops the database.
-    ///
-    /// # Errors
-    /// The server does not answer.
     pub async fn end(self) -> anyhow::Result<()> {
         Ok(self.database.drop().await?)
     }

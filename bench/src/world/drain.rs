@@ -53,9 +53,6 @@ pub struct Drained {
 }
 
 /// Makes the node warm with twice as many tasks as run at once, then drains as planned.
-///
-/// # Errors
-/// A task does not succeed, the DEN ends, or nothing moves any more.
 pub async fn drain(node: &mut Node, plan: &Plan<'_>, progress: &Progress) -> anyhow::Result<Drained> {
     let ready = prepare(node, plan, progress).await?;
     release(node, ready, plan, progress).await
@@ -70,18 +67,12 @@ pub struct Ready {
 }
 
 /// Makes the node warm with twice as many tasks as run at once, and submits those of the plan.
-///
-/// # Errors
-/// A task does not succeed, the DEN ends, or nothing moves any more.
 pub async fn prepare(node: &mut Node, plan: &Plan<'_>, progress: &Progress) -> anyhow::Result<Ready> {
     let queue = node.create_queue(plan.plugin, 0).await?;
     prepare_in(node, queue, plan, progress).await
 }
 
 /// The same in a queue that is there, and lets no task run now.
-///
-/// # Errors
-/// As [`prepare`].
 pub async fn prepare_in(
     node: &mut Node,
     queue: QueueId,
@@ -109,9 +100,6 @@ async fn submit(node: &Node, queue: QueueId, plan: &Plan<'_>) -> anyhow::Result<
 }
 
 /// Lets the tasks go, and waits until all of them have ended.
-///
-/// # Errors
-/// A task does not succeed, the DEN ends, or nothing moves any more.
 pub async fn release(
     node: &mut Node,
     ready: Ready,

@@ -34,9 +34,6 @@ pub enum Kind {
 }
 
 /// Writes `each` tasks into each of `queues`. Their ids come in order, through all queues at the same time.
-///
-/// # Errors
-/// The server refuses some.
 pub async fn fill(
     database: &Database,
     queues: &[QueueId],

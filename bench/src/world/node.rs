@@ -53,7 +53,6 @@ pub struct Setup {
     pub folder: PathBuf,
     /// The name of the node.
     pub name: String,
-    /// Its database.
     pub database: String,
     /// The folders of the plugins.
     pub plugins: Vec<PathBuf>,
@@ -63,9 +62,6 @@ pub struct Setup {
 
 impl Node {
     /// Starts a DEN, and waits until it is at work.
-    ///
-    /// # Errors
-    /// It does not start.
     pub async fn start(setup: &Setup) -> anyhow::Result<Self> {
         let Setup { den, uri, folder, name, database, plugins, engines } = setup;
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -121,9 +117,6 @@ impl Node {
     }
 
     /// A queue of its own for `plugin`.
-    ///
-    /// # Errors
-    /// The database refuses it.
     pub async fn create_queue(&self, plugin: &str, threads: u32) -> anyhow::Result<QueueId> {
         let queue = new_queue_id();
         self.store.create_queue(queue, format!("{plugin} {queue}").into(), plugin.into()).await?;
@@ -132,18 +125,12 @@ impl Node {
     }
 
     /// How many tasks of the queue may run at once.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn set_threads(&self, queue: QueueId, threads: u32) -> anyhow::Result<()> {
         self.store.update_queue(&Selector::Id(queue.0), doc! { "threads": i64::from(threads) }).await?;
         Ok(())
     }
 
     /// How many tasks this node may run at once. It has heard of it within a second.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn set_maxthreads(&self, most: u32) -> anyhow::Result<()> {
         let change = NodeChange { maxthreads: Some(Bson::Int64(most.into())), ..NodeChange::default() };
         self.store.update_node(&Selector::Name(self.name.clone()), change).await?.context("no such node")?;
@@ -156,9 +143,6 @@ impl Node {
     }
 
     /// Ends the DEN in order. The database stays.
-    ///
-    /// # Errors
-    /// It does not end.
     pub async fn end(&mut self) -> anyhow::Result<ExitStatus> {
         if self.child.try_wait()?.is_none() {
             kill(self.pid, Signal::SIGTERM).context("cannot signal the DEN")?;
@@ -167,9 +151,6 @@ impl Node {
     }
 
     /// Does `work` with it, then ends it, whatever came out. An error gets the end of the DEN's log.
-    ///
-    /// # Errors
-    /// The work's, or it does not end as it should.
     pub async fn finish<T>(
         mut self,
         work: impl AsyncFnOnce(&mut Self) -> anyhow::Result<T>,
@@ -186,9 +167,6 @@ impl Node {
     }
 
     /// Fails if the DEN has ended.
-    ///
-    /// # Errors
-    /// It has.
     pub fn check_alive(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
             Some(status) => bail!("the DEN has ended: {status}"),
@@ -205,9 +183,6 @@ impl Node {
     }
 
     /// Ends the DEN in order. The database stays, with the nodes that use it.
-    ///
-    /// # Errors
-    /// It does not end as it should.
     pub async fn leave(mut self) -> anyhow::Result<()> {
         let status = self.end().await?;
         self.watchdog.release();
@@ -216,9 +191,6 @@ impl Node {
     }
 
     /// Ends the DEN in order, and drops the database.
-    ///
-    /// # Errors
-    /// It does not end as it should.
     async fn stop(self) -> anyhow::Result<()> {
         let database = self.database.clone();
         let left = self.leave().await;

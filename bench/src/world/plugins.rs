@@ -71,9 +71,6 @@ sub run {
 ";
 
 /// Writes the manifests into `folder`.
-///
-/// # Errors
-/// They cannot be written.
 pub fn write(folder: &Path, programs: &Programs) -> anyhow::Result<()> {
     let starts = programs.starts.to_str().context("the path of this program is no text")?;
     let pipe = starts_pipe(folder);

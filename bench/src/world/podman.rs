@@ -16,7 +16,6 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval, timeout};
 
-/// The image.
 pub const IMAGE: &str = "localhost/disbatch-bench:1";
 
 /// How long each command may take.
@@ -46,9 +45,6 @@ pub struct Podman {
 
 impl Podman {
     /// Makes the image, runs a container of it, and starts the service.
-    ///
-    /// # Errors
-    /// It cannot run containers on this machine.
     pub async fn start() -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("disbatch-bench-podman-").tempdir()?;
         write_configuration(folder.path()).await?;
@@ -94,9 +90,6 @@ impl Podman {
     }
 
     /// Ends it, and removes what it has left.
-    ///
-    /// # Errors
-    /// It does not end.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         // Nothing is to be in use when the folder is removed.
         podman(&self.folder, &["rm", "--force", "--all", "--time", "0"]).await?;

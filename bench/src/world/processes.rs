@@ -33,9 +33,6 @@ pub struct Family {
 
 impl Family {
     /// That of the DEN with this process id.
-    ///
-    /// # Errors
-    /// There is no `/proc`.
     pub fn of(den: i32) -> anyhow::Result<Self> {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
         for (pid, stat) in Stat::of_all()? {
@@ -53,7 +50,6 @@ impl Family {
 /// The CPU time that a node and its server have used so far, in seconds, by who has used it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Cpu {
-    /// The DEN.
     pub den: f64,
     /// Its runners, with all of the families of those that have ended.
     pub runners: f64,
@@ -68,9 +64,6 @@ pub struct Cpu {
 impl Cpu {
     /// That of the DEN and of the server with these process ids. Each number may be a hundredth of a second too low for each
     /// process that lives.
-    ///
-    /// # Errors
-    /// There is no `/proc`, or the server has ended.
     pub fn of(den: i32, mongod: i32) -> anyhow::Result<Self> {
         let all = Stat::of_all()?;
         Ok(Self { mongod: cpu_seconds(mongod).context("mongod has ended")?, ..Self::of_family(&all, den) })
@@ -124,9 +117,6 @@ pub fn cpu_seconds(pid: i32) -> Option<f64> {
 
 /// How many seconds of CPU time processes and all their descendants have used, with those that have ended, if somebody of
 /// the family has waited for them.
-///
-/// # Errors
-/// There is no `/proc`.
 pub fn cpu_of_families(heads: &[i32]) -> anyhow::Result<f64> {
     Ok(f64::from(ticks_of_families(&Stat::of_all()?, heads)) / TICKS_PER_SECOND)
 }
@@ -142,18 +132,12 @@ fn ticks_of_families(all: &BTreeMap<i32, Stat>, heads: &[i32]) -> u32 {
 }
 
 /// How many seconds of CPU time the children of this process have used that it has waited for.
-///
-/// # Errors
-/// There is no `/proc`.
 pub fn cpu_of_ended_children() -> anyhow::Result<f64> {
     let own = Stat::read(i32::try_from(std::process::id())?).context("this needs Linux")?;
     Ok(f64::from(own.of_ended) / TICKS_PER_SECOND)
 }
 
 /// The process id of the server of a database.
-///
-/// # Errors
-/// It does not tell.
 pub async fn server_pid(database: &Database) -> anyhow::Result<i32> {
     let status = database.run_command(doc! { "serverStatus": 1 }).await?;
     Ok(i32::try_from(status.get("pid").and_then(whole_number).context("the server tells no pid")?)?)

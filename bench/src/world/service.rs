@@ -11,7 +11,6 @@ use tokio::task::JoinHandle;
 /// It has the task. Each task comes over a connection of its own.
 const TAKEN: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// It is done.
 const DONE: &str = r#"{"status":"FINISHED"}"#;
 
 /// A service that listens. Ends when dropped.
@@ -29,9 +28,6 @@ impl Drop for Service {
 
 impl Service {
     /// Starts one on a free port of this machine.
-    ///
-    /// # Errors
-    /// It cannot listen.
     pub async fn start() -> anyhow::Result<Self> {
         // Fails when a provider is installed already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();

@@ -23,9 +23,6 @@ pub struct Starts(Lines<BufReader<Receiver>>);
 
 impl Starts {
     /// Opens the pipe, which is made if need be.
-    ///
-    /// # Errors
-    /// That does not work.
     pub fn open(world: &World) -> anyhow::Result<Self> {
         let pipe = starts_pipe(&world.folder);
         if !pipe.exists() {
@@ -37,9 +34,6 @@ impl Starts {
 
     /// The milliseconds from before each call of `submit`, which submits one task, to that task's first moment. One more task
     /// comes first, which is not counted: peers have connections to make then.
-    ///
-    /// # Errors
-    /// A task is not submitted, or not run.
     pub async fn waits(
         &mut self,
         count: u32,

@@ -38,9 +38,6 @@ pub struct Web {
 
 impl Web {
     /// Starts a DCI for the database `name` on a free port, which knows the plugins of these folders.
-    ///
-    /// # Errors
-    /// It does not start.
     pub async fn start(
         dci: &Path,
         (uri, name): (&str, &str),
@@ -96,27 +93,18 @@ impl Web {
     }
 
     /// The answer to `GET path`, which must be a success.
-    ///
-    /// # Errors
-    /// It is none.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let response = self.http.get(format!("{}{path}", self.url)).send().await?.error_for_status()?;
         Ok(serde_json::from_slice(&response.bytes().await?)?)
     }
 
     /// Sends `POST path`, which must be a success.
-    ///
-    /// # Errors
-    /// It is none.
     pub async fn post(&self, path: &str) -> anyhow::Result<()> {
         self.http.post(format!("{}{path}", self.url)).send().await?.error_for_status()?;
         Ok(())
     }
 
     /// Submits a task over a connection that is kept. It has a parameter, as the API takes none without.
-    ///
-    /// # Errors
-    /// It is refused.
     pub async fn submit(&self, queue: QueueId) -> anyhow::Result<()> {
         let body = json!({ "queue": queue.to_string(), "params": [{ "n": 1 }] }).to_string();
         let request = self.http.post(format!("{}/tasks", self.url)).header(CONTENT_TYPE, "application/json");
@@ -133,9 +121,6 @@ impl Web {
     }
 
     /// Ends the DCI. The database stays.
-    ///
-    /// # Errors
-    /// It does not end.
     pub async fn end(mut self) -> anyhow::Result<Database> {
         self.child.kill().await?;
         self.watchdog.release();
@@ -143,9 +128,6 @@ impl Web {
     }
 
     /// Ends the DCI, and drops the database.
-    ///
-    /// # Errors
-    /// The database does not answer.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.end().await?.drop().await?;
         Ok(())

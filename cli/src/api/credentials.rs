@@ -14,7 +14,6 @@ pub enum Credentials {
     Password {
         /// The name.
         username: String,
-        /// The password.
         password: String,
     },
     /// A token, which is good by itself.
@@ -24,19 +23,14 @@ pub enum Credentials {
 /// What was shown, without its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
-    /// Nothing.
     Nothing,
     /// A user name and a password.
     Password,
-    /// A token.
     Token,
 }
 
 impl Credentials {
     /// A token comes before user name and password.
-    ///
-    /// # Errors
-    /// It cannot be a token, or only one of user name and password is given.
     pub fn of(
         token: Option<String>,
         username: Option<String>,

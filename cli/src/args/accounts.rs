@@ -155,7 +155,6 @@ pub struct TokenOptions {
 pub struct RoleOn {
     /// The name or id of the queue, or the tenant.
     pub name: String,
-    /// The role.
     pub role: Role,
 }
 

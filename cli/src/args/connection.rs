@@ -44,9 +44,6 @@ pub struct ConnectionOptions {
 
 impl ConnectionOptions {
     /// These options, completed from the file of `--config` or the user's own.
-    ///
-    /// # Errors
-    /// The file cannot be read or is no JSON object of such keys.
     pub fn with_file(self) -> anyhow::Result<Self> {
         let given = self.config.clone();
         let default = || default_path(|name| std::env::var_os(name)).filter(|path| path.exists());

@@ -87,24 +87,16 @@ pub struct RemoveFiles {
 /// A set, and perhaps a version of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAndVersion {
-    /// Its name.
     pub name: String,
     /// The number of the version. `None`: the newest.
     pub version: Option<i64>,
 }
 
-/// A name of a set.
-///
-/// # Errors
-/// It is none.
 pub fn set_name(text: &str) -> Result<String, String> {
     text.parse::<SetName>().map(|name| name.to_string()).map_err(|error| error.to_string())
 }
 
 /// A set as `NAME` or `NAME@VERSION`.
-///
-/// # Errors
-/// It is none.
 pub fn set_and_version(text: &str) -> Result<SetAndVersion, String> {
     let (name, version) = match text.split_once('@') {
         None => (text, None),

@@ -46,9 +46,6 @@ pub enum When {
 }
 
 /// Reads a point in time.
-///
-/// # Errors
-/// A sentence that says what is possible.
 fn when(text: &str) -> Result<When, String> {
     if let Ok(age) = seconds::parse(text) {
         return Ok(When::Ago(age));

@@ -1,9 +1,6 @@
 //! Ids, which are checked before anything is sent.
 
 /// Reads an id of a task or a bulk job.
-///
-/// # Errors
-/// A sentence that says what an id looks like.
 pub fn parse(text: &str) -> Result<String, String> {
     if text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         Ok(text.to_ascii_lowercase())

@@ -201,9 +201,6 @@ pub struct ScheduleSettings {
 
 impl ScheduleSettings {
     /// The same with what is in the file of secure parameters. To be called once, as it may be standard input.
-    ///
-    /// # Errors
-    /// The file cannot be read, or has no JSON object; or both files are standard input.
     pub fn with_secure_params(mut self) -> anyhow::Result<Self> {
         if let Some(path) = &self.secure_params_file {
             let both = secure::is_stdin(path) && self.file.as_deref().is_some_and(secure::is_stdin);

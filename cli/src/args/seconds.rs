@@ -8,9 +8,6 @@ use serde_json::Value;
 const LONGEST: f64 = 100.0 * 365.0 * 86_400.0;
 
 /// Reads a length of time. Without a unit it is in seconds; fractions are allowed.
-///
-/// # Errors
-/// A sentence that says what is possible.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is no length of time: write 90, 90s, 5m, 2h or 7d");
     let (number, unit) = match text.char_indices().next_back() {

@@ -9,9 +9,6 @@ use disbatch_values::secure::SecureParams;
 use serde_json::Value;
 
 /// Reads an object, in strict JSON or as configurations are written; `-` is standard input. An empty one is none.
-///
-/// # Errors
-/// The file cannot be read, or has something else. No message shows any of it.
 pub fn read(path: &Path) -> anyhow::Result<Option<SecureParams>> {
     let name = path.display();
     let text = if is_stdin(path) { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };

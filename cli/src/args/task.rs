@@ -107,9 +107,6 @@ pub struct TaskOptions {
 
 impl TaskOptions {
     /// The same with what is in the file of secure parameters. To be called once, as it may be standard input.
-    ///
-    /// # Errors
-    /// The file cannot be read, or has no JSON object.
     pub fn with_file(mut self) -> anyhow::Result<Self> {
         if let Some(path) = &self.secure_params_file {
             self.secure_params = secure::read(path)?;

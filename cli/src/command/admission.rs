@@ -27,9 +27,6 @@ const TABLE: Table = Table {
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Prints the rules that there are.
-///
-/// # Errors
-/// The DCI cannot be reached, or refuses it.
 pub async fn run(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
     let rules = rules(client).await?;
     print(&list(&rules, options, |rules| TABLE.render(rules, Screen::of_stdout()))?)
@@ -41,9 +38,6 @@ async fn rules(client: &Client) -> anyhow::Result<Value> {
 }
 
 /// Lets a node claim nothing more, or says what becomes of new tasks.
-///
-/// # Errors
-/// There is no such node or queue, the DCI cannot be reached, or refuses it.
 pub async fn drain(client: &Client, options: &DrainOptions) -> anyhow::Result<()> {
     if let Some(node) = &options.what.node {
         return steer::drain(client, node, true).await;
@@ -61,9 +55,6 @@ pub async fn drain(client: &Client, options: &DrainOptions) -> anyhow::Result<()
 }
 
 /// Lets a node claim again, or lifts what was said about new tasks.
-///
-/// # Errors
-/// There is no such node or rule, the DCI cannot be reached, or refuses it.
 pub async fn undrain(client: &Client, what: &Drained) -> anyhow::Result<()> {
     if let Some(node) = &what.node {
         return steer::drain(client, node, false).await;

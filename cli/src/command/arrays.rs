@@ -17,9 +17,6 @@ use crate::output::plain;
 use crate::status;
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// The DCI refuses it or cannot be reached, or the output cannot be written.
 pub async fn run(
     client: &Client,
     command: ArrayCommand,
@@ -42,9 +39,6 @@ async fn act(client: &Client, action: BulkAction, which: &ArrayAct) -> anyhow::R
 }
 
 /// The array with this id, where `error` says that there is no task with it. `None`: there is no such array, either.
-///
-/// # Errors
-/// The DCI cannot be reached.
 pub(super) async fn in_place_of_task(
     client: &Client,
     id: &str,

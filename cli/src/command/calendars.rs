@@ -18,9 +18,6 @@ const TABLE: Table = Table {
 };
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// The DCI refuses it or cannot be reached, or the output cannot be written.
 pub async fn run(client: &Client, command: CalendarCommand, listing: &ListingOptions) -> anyhow::Result<()> {
     match command {
         CalendarCommand::List => {

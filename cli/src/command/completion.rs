@@ -6,9 +6,6 @@ use crate::args::{self, Shell};
 use crate::output::print;
 
 /// Prints a completion script.
-///
-/// # Errors
-/// Standard output cannot be written to.
 pub fn run(shell: Shell) -> anyhow::Result<()> {
     print(&String::from_utf8(script(shell))?)
 }

@@ -7,9 +7,6 @@ use crate::command::oid;
 use crate::output::print;
 
 /// Creates a queue and prints its id.
-///
-/// # Errors
-/// The DCI refuses it (what is missing is for the DCI to say), or cannot be reached.
 pub async fn run(
     client: &Client,
     name: Option<String>,

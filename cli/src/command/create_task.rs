@@ -7,10 +7,6 @@ use crate::args::TaskOptions;
 use crate::command::{create_tasks, pairs, required};
 
 /// Creates one task, whose parameters all are text.
-///
-/// # Errors
-/// No queue is given, the words are no pairs, the file of secure parameters has none, the DCI refuses the task, or it
-/// cannot be reached.
 pub async fn run(
     client: &Client,
     queue: Option<String>,
@@ -23,7 +19,6 @@ pub async fn run(
     create_tasks::submit(client, &queue, &request(&queue, params, &options)).await
 }
 
-/// The request for one task.
 pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -> Value {
     let mut body = options.fields();
     body.insert("queue".to_owned(), queue.into());

@@ -15,10 +15,6 @@ use crate::output::print;
 
 /// Creates a task for each object of a JSON array, for each document of a collection, or for each line of a
 /// file.
-///
-/// # Errors
-/// No queue is given, the JSON is none, the file of secure parameters has none, the DCI refuses a task, or it cannot be
-/// reached.
 pub async fn run(
     client: &Client,
     queue: Option<String>,
@@ -48,9 +44,6 @@ pub async fn run(
 }
 
 /// Posts new tasks and prints their ids.
-///
-/// # Errors
-/// The DCI refuses a task, or cannot be reached.
 pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Result<()> {
     let answer = client.post("/tasks", body).await?;
     if let Some(array) = answer.get("array") {

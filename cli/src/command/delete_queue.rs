@@ -5,9 +5,6 @@ use crate::command::required;
 use crate::output::print;
 
 /// Deletes a queue.
-///
-/// # Errors
-/// There is no such queue, or the DCI cannot be reached.
 pub async fn run(client: &Client, queue: Option<String>) -> anyhow::Result<()> {
     let queue = required(queue)?;
     client.delete(&format!("/queues/{}", segment(&queue))).await?;

@@ -9,9 +9,6 @@ use serde_json::Value;
 use crate::args::secure;
 
 /// What a file has, or standard input.
-///
-/// # Errors
-/// It cannot be read.
 pub fn read(path: &Path) -> anyhow::Result<String> {
     let text =
         if secure::is_stdin(path) { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
@@ -19,9 +16,6 @@ pub fn read(path: &Path) -> anyhow::Result<String> {
 }
 
 /// What `text` has: JSON as a whole, or a list of what is on each line.
-///
-/// # Errors
-/// It is neither.
 pub fn parse(text: &str) -> anyhow::Result<Value> {
     match serde_json::from_str(text) {
         Ok(whole) => return Ok(whole),
@@ -39,9 +33,6 @@ pub fn parse(text: &str) -> anyhow::Result<Value> {
 }
 
 /// The documents in that: a list, one alone, or what CouchDB exports or takes (`rows` with `doc`, or `docs`).
-///
-/// # Errors
-/// There are none.
 pub fn list(parsed: Value) -> anyhow::Result<Vec<Value>> {
     let mut fields = match parsed {
         Value::Array(documents) => return Ok(documents),

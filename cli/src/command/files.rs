@@ -21,9 +21,6 @@ use crate::output::{plain, print, shown_name};
 const PAGE: usize = 1_000;
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// A file cannot be read or written, the DCI refuses something or cannot be reached, or the output cannot be written.
 pub async fn run(
     client: &Client,
     command: FilesCommand,

@@ -35,9 +35,6 @@ use act::Act;
 pub(super) use bulk::{agreed, carry_out};
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// The DCI refuses it or cannot be reached, or the output cannot be written.
 pub async fn run(
     client: &Client,
     command: LifeCommand,

@@ -24,9 +24,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints all nodes, or removes one.
-///
-/// # Errors
-/// The DCI cannot be reached; or there is no such node, or its DEN is alive.
 pub async fn run(
     client: &Client,
     command: Option<&NodesCommand>,

@@ -5,9 +5,6 @@ use crate::args::ListingOptions;
 use crate::output::{list, plain, print, shown_name};
 
 /// Prints the plugins that queues may be created with, one per line.
-///
-/// # Errors
-/// The DCI cannot be reached.
 pub async fn run(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
     let plugins = client.get("/plugins", None).await?;
     print(&list(&plugins, options, |names| {

@@ -27,9 +27,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints all queues, once or until ^C.
-///
-/// # Errors
-/// The DCI cannot be reached, or the seconds are no length of time.
 pub async fn run(client: &Client, watch: Option<f64>, options: &ListingOptions) -> anyhow::Result<()> {
     let Some(seconds) = watch else {
         return print(&render(&client.get("/queues", None).await?, options, Screen::of_stdout())?);

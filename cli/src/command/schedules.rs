@@ -21,9 +21,6 @@ use crate::output::{plain, print, shown_name};
 use preview::times;
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// The DCI refuses it or cannot be reached, a file cannot be read, or the output cannot be written.
 pub async fn run(
     client: &Client,
     command: ScheduleCommand,

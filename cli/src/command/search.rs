@@ -7,9 +7,6 @@ use crate::args::ListingOptions;
 use crate::command::tasks;
 
 /// Prints the tasks that any fields pick, as JSON, or how many there are.
-///
-/// # Errors
-/// The filter or `--options` is no JSON, or the DCI refuses it, lacks the extension or cannot be reached.
 pub async fn run(client: &Client, filter: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
     let body = request(filter.as_deref(), options)?;
     tasks::show(&client.post("/tasks/search", &body).await?, options)

@@ -12,9 +12,6 @@ use crate::output::{plain, pretty, print, shown_json};
 const DEFAULT_LIMIT: i64 = 100;
 
 /// Prints the tasks that a JSON object or options name. Without any of them, but with a format, the newest of all queues.
-///
-/// # Errors
-/// The filter is no JSON object, the DCI refuses it, or cannot be reached.
 pub async fn run(
     client: &Client,
     filter: Option<String>,
@@ -29,9 +26,6 @@ pub async fn run(
 }
 
 /// Prints what the DCI found.
-///
-/// # Errors
-/// Standard output cannot be written to.
 pub fn show(answer: &Value, options: &ListingOptions) -> anyhow::Result<()> {
     match answer.get("count") {
         None if options.format.is_some_and(|format| format != Format::Json) => {

@@ -28,9 +28,6 @@ const TABLE: Table = Table {
 };
 
 /// Does what the command asks for.
-///
-/// # Errors
-/// The DCI refuses it or cannot be reached, or the output cannot be written.
 pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptions) -> anyhow::Result<()> {
     match command {
         TenantCommand::List => {

@@ -10,9 +10,6 @@ use crate::command::pairs;
 use crate::output::print;
 
 /// Changes fields of a node. The DCI knows one, `maxthreads`.
-///
-/// # Errors
-/// No node is given, the words are no pairs, the DCI refuses a field, or it cannot be reached.
 pub async fn run(client: &Client, node: Option<String>, fields: Vec<String>) -> anyhow::Result<()> {
     let node = node.filter(|name| !name.is_empty()).ok_or_else(|| anyhow::anyhow!("Node name not given"))?;
     let fields: BTreeMap<String, Value> =

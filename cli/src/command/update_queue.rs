@@ -5,9 +5,6 @@ use crate::command::{pairs, required};
 use crate::output::print;
 
 /// Changes fields of a queue. They travel as a form, so that every value is text.
-///
-/// # Errors
-/// The words are no pairs, the DCI refuses a field, or it cannot be reached.
 pub async fn run(client: &Client, queue: Option<String>, fields: Vec<String>) -> anyhow::Result<()> {
     let queue = required(queue)?;
     let fields = pairs(fields)?;

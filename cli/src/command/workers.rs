@@ -30,9 +30,6 @@ const TABLE: Table = Table {
 };
 
 /// Does what the command asks for. The exit status of `check` tells whether the definition is right.
-///
-/// # Errors
-/// A file cannot be read, the DCI refuses it or cannot be reached, or the output cannot be written.
 pub async fn run(
     client: &Client,
     command: WorkersCommand,

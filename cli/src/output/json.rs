@@ -5,9 +5,6 @@ use std::io::Write;
 use serde_json::Value;
 
 /// JSON for people, indented by three spaces as the DCI's.
-///
-/// # Errors
-/// The value cannot be written, which does not happen.
 pub fn pretty(value: &Value) -> anyhow::Result<String> {
     let mut text = Vec::new();
     write_pretty(&mut text, value, 0)?;

@@ -15,16 +15,13 @@ const STEPS: [(Cut, usize); 3] = [(Cut::Early, 20), (Cut::Late, 8), (Cut::Early,
 /// A kind of list.
 #[derive(Debug)]
 pub struct Table {
-    /// Its columns.
     pub columns: &'static [Column],
     /// What it is a list of.
     pub noun: &'static str,
 }
 
-/// One column.
 #[derive(Debug)]
 pub struct Column {
-    /// Its title.
     pub title: &'static str,
     /// What it shows of an item.
     pub cell: fn(&Value) -> String,

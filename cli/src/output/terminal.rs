@@ -58,9 +58,6 @@ impl TaskOutput {
     }
 
     /// Writes what came, at once.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.tamer {
             None => write(bytes, self.to_stderr),

@@ -33,7 +33,6 @@ pub fn json(value: Value) -> Reply {
     Reply::Json(200, value)
 }
 
-/// What was asked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asked {
     /// Method and path with its query.
@@ -68,7 +67,6 @@ struct Play {
     asked: Vec<Asked>,
 }
 
-/// The server.
 #[derive(Debug)]
 pub struct Server {
     play: Arc<Mutex<Play>>,

@@ -15,7 +15,6 @@ fn now() -> i64 {
     SystemClock.now().timestamp_millis()
 }
 
-/// The id of a queue.
 async fn queue(fixture: &Fixture, name: &str) -> anyhow::Result<ObjectId> {
     let queues = fixture.database.database.collection::<Document>("queues");
     let queue = queues.find_one(doc! { "name": name }).await?.context("no queue")?;

@@ -4,7 +4,6 @@ use anyhow::Context;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// One run.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Run {
     /// What it tries.

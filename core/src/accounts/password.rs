@@ -38,12 +38,10 @@ impl PasswordHash {
         if LENGTHS.contains(&length) { hash(password) } else { Err(PasswordError::Length(length)) }
     }
 
-    /// One that was stored.
     pub(super) fn stored(text: &str) -> Self {
         Self(text.to_owned())
     }
 
-    /// As it is stored.
     pub fn as_stored(&self) -> &str {
         &self.0
     }

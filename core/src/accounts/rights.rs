@@ -10,7 +10,6 @@ use crate::model::QueueId;
 /// Where a grant applies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// On this queue.
     Queue(QueueId),
     /// On all queues of this tenant.
     Tenant(String),
@@ -149,13 +148,9 @@ impl Rights {
 /// Which queues somebody may do something with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
-    /// With all.
     All,
-    /// With these.
     Some {
-        /// By id.
         queues: BTreeSet<QueueId>,
-        /// By tenant.
         tenants: BTreeSet<String>,
         /// If set: with no other than these.
         only: Option<BTreeSet<QueueId>>,

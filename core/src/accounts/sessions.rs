@@ -24,7 +24,6 @@ const NOTED: i64 = 60_000;
 pub struct SessionLimits {
     /// Without being used.
     pub idle: Duration,
-    /// In all.
     pub whole: Duration,
 }
 
@@ -105,9 +104,6 @@ impl Store {
     /// Who has the session of this key, unless it has ended, they are gone, or they have another password than when it
     /// began: however these two meet, no session outlives its password. Being asked for keeps it alive for the time
     /// that it may be idle.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn session_user(&self, key: &Key, limits: SessionLimits) -> Result<Option<User>, StoreError> {
         let stale = doc! { "$lt": ["$seen", { "$subtract": ["$$NOW", NOTED] }] };
@@ -134,19 +130,12 @@ impl Store {
     }
 
     /// Whether the session of this key has not ended. Being asked for does not keep it alive.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn is_session_alive(&self, key: &Key) -> Result<bool, StoreError> {
         let filter = doc! { "_id": key.id, "fingerprint": key.fingerprint(), "$expr": alive() };
         Ok(self.sessions().find_one(filter).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
-    /// Ends the session of this key.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn end_session(&self, key: &Key) -> Result<(), StoreError> {
         self.sessions().delete_one(doc! { "_id": key.id, "fingerprint": key.fingerprint() }).await?;
@@ -154,9 +143,6 @@ impl Store {
     }
 
     /// Ends one of somebody's sessions. Returns false if they have no such session.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn end_session_of(&self, user: &UserName, id: ObjectId) -> Result<bool, StoreError> {
         let ended = self.sessions().delete_one(doc! { "_id": id, "user": user.as_str() }).await?;
@@ -164,18 +150,12 @@ impl Store {
     }
 
     /// Ends all of somebody's sessions.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn end_sessions(&self, user: &UserName) -> Result<u64, StoreError> {
         Ok(self.sessions().delete_many(doc! { "user": user.as_str() }).await?.deleted_count)
     }
 
     /// Somebody's sessions that have not ended, the latest first.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_sessions(&self, user: &UserName) -> Result<Vec<Session>, StoreError> {
         let filter = doc! { "user": user.as_str(), "$expr": alive() };

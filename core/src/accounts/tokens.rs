@@ -127,9 +127,6 @@ impl Store {
     }
 
     /// Whom this token lets in. `None`: it is none, has ended, or its owner is gone.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn token_bearer(&self, text: &str, from: &str) -> Result<Option<Bearer>, StoreError> {
         let Some(key) = text.strip_prefix(PREFIX).and_then(Key::parse) else { return Ok(None) };
@@ -152,9 +149,6 @@ impl Store {
     }
 
     /// The tokens of somebody, or of everybody, the latest first.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_tokens(&self, user: Option<&UserName>) -> Result<Vec<Token>, StoreError> {
         let pipeline = [
@@ -168,9 +162,6 @@ impl Store {
     }
 
     /// Removes a token: of this user, or whoever has it. Returns false if there is none.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn revoke_token(&self, id: ObjectId, user: Option<&UserName>) -> Result<bool, StoreError> {
         let mut filter = doc! { "_id": id };

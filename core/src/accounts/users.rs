@@ -21,7 +21,6 @@ const TRIES: usize = 32;
 /// Somebody.
 #[derive(Debug, Clone, PartialEq)]
 pub struct User {
-    /// The name.
     pub name: UserName,
     /// What they may do.
     pub rights: Rights,
@@ -46,7 +45,6 @@ impl User {
 /// What became of a change of somebody's rights.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RightsChange {
-    /// It was made.
     Made {
         /// What they could do.
         before: Rights,
@@ -61,18 +59,12 @@ pub enum RightsChange {
 
 impl Store {
     /// Whether there is any user.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn has_users(&self) -> Result<bool, StoreError> {
         Ok(self.users().find_one(doc! {}).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
     /// Adds somebody. Returns false if there is somebody of that name, who stays as they are.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn add_user(
         &self,
@@ -97,9 +89,6 @@ impl Store {
     }
 
     /// Somebody by name.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_user(&self, name: &UserName) -> Result<Option<User>, StoreError> {
         let found = self.users().find_one(doc! { "_id": name.as_str() }).await?;
@@ -107,9 +96,6 @@ impl Store {
     }
 
     /// Everybody, by name.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_users(&self) -> Result<Vec<User>, StoreError> {
         let found: Vec<Document> =
@@ -147,9 +133,6 @@ impl Store {
     }
 
     /// Gives somebody another password, and ends their sessions. Returns false if there is nobody of that name.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn set_password(&self, name: &UserName, password: &PasswordHash) -> Result<bool, StoreError> {
         let change = doc! { "$set": { "password": password.as_stored() } };
@@ -160,9 +143,6 @@ impl Store {
 
     /// Removes somebody with their sessions and tokens, which are of no use without them even if this is cut short.
     /// Returns false if there is nobody of that name.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn remove_user(&self, name: &UserName) -> Result<bool, StoreError> {
         // Before, so that nothing is left for the next user of that name if this is cut short; and again for what was made

@@ -40,9 +40,6 @@ pub async fn follow(store: Store) {
 impl Store {
     /// Releases tasks that no rule holds any more, as long as a rule was changed that may have held some. Returns how many
     /// were released.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation]
     pub async fn finish_admission(&self) -> Result<u64, StoreError> {
         let unsettled = self.unsettled_rules().await?;

@@ -14,13 +14,11 @@ const KEPT: Duration = Duration::from_secs(1);
 /// What there is to know.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The rules.
     pub rules: Rules,
     /// The tenants of those queues that have one.
     pub tenants: HashMap<QueueId, String>,
 }
 
-/// What is remembered.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<Remembered>, Lately);
 

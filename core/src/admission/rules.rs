@@ -103,7 +103,6 @@ impl Scope {
     }
 }
 
-/// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// Which tasks it is about.
@@ -134,7 +133,6 @@ impl Rule {
 /// What of a task matters to rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whose<'a> {
-    /// Its queue.
     pub queue: QueueId,
     /// For whom it is.
     pub tenant: Option<&'a str>,
@@ -163,7 +161,6 @@ impl Rules {
         self.0.is_empty()
     }
 
-    /// The rule for a scope.
     pub fn get(&self, scope: &Scope) -> Option<&Rule> {
         self.0.get(scope)
     }

@@ -31,9 +31,7 @@ const WAITING: [i32; 3] = [-7, -4, -2];
 /// A task that a node has that is not alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stranded {
-    /// The task.
     pub task: TaskId,
-    /// The node.
     pub node: String,
 }
 
@@ -53,13 +51,10 @@ pub struct Standing {
 /// A task that is still to come to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
-    /// The task.
     pub task: TaskId,
-    /// Its queue.
     pub queue: QueueId,
     /// Where it stands.
     pub status: Status,
-    /// The node that has it.
     pub node: Option<String>,
 }
 
@@ -79,9 +74,6 @@ impl Standing {
 
 impl Store {
     /// How many tasks a scope has that have not ended. Tasks of queues that were deleted are not among those of all.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn standing_of(&self, scope: &Scope) -> Result<Standing, StoreError> {
         let queues = self.list_queues().await?;
@@ -107,9 +99,6 @@ impl Store {
 
     /// Some of the tasks of a scope that are still to come to their end: the oldest that are claimed or run, and then such as
     /// wait in queues that start tasks.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn tasks_left(&self, scope: &Scope) -> Result<Vec<Left>, StoreError> {
         let queues = self.list_queues().await?;
@@ -130,9 +119,6 @@ impl Store {
 
     /// The oldest tasks of a scope that are claimed or running in the name of a node that is not alive. Those that have a lease
     /// are ended when it is over; those of other programs may never be.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn stranded_tasks(&self, scope: &Scope) -> Result<Vec<Stranded>, StoreError> {
         let mut filter = of_scope(scope, &self.list_queues().await?);

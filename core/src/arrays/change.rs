@@ -29,9 +29,6 @@ pub enum Reopened {
 impl Store {
     /// Opens an array again, so that some of its elements can be tried again before it is done. Elements that are missing are
     /// inserted before that.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(array = %id)]
     pub async fn reopen_array(&self, id: ArrayId) -> Result<Reopened, StoreError> {
         for _ in 0..TRIES {

@@ -183,9 +183,6 @@ impl Store {
     }
 
     /// Notes that a bulk job retries elements, so that the array is not done before it is.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn hold_array(&self, id: ArrayId, job: ObjectId) -> Result<(), StoreError> {
         let open = doc! { "_id": id, "state": "open" };
         let update = doc! {

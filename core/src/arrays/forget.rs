@@ -23,9 +23,6 @@ impl Store {
     /// Notes which of the arrays that are done have no task any more, neither in `tasks` nor in the archive. The server removes
     /// their documents eight days later. Of many arrays those are looked at that nobody has looked at for the longest time.
     /// Returns how many were noted. A user who may not write to `arrays` notes none.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn note_empty_arrays(&self) -> Result<u64, StoreError> {
         match self.look_at_done_arrays().await {

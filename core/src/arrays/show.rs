@@ -21,12 +21,9 @@ pub type Counts = BTreeMap<i64, i64>;
 /// An array of a list, and its counts, if they are known.
 pub type ArrayRow = (Array, Option<Counts>);
 
-/// Which arrays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ArrayFilter {
-    /// Of these queues.
     pub queues: Option<Vec<QueueId>>,
-    /// In this state.
     pub state: Option<ArrayState>,
     /// Older than this one: for the next page.
     pub before: Option<ArrayId>,
@@ -53,16 +50,13 @@ impl ArrayFilter {
 pub struct Cell {
     /// Which stretch, counted from 0.
     pub number: u32,
-    /// The status.
     pub status: Status,
     /// How many.
     pub tasks: i64,
 }
 
-/// An element.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Element {
-    /// Its task.
     pub id: TaskId,
     /// Its place, counted from 0.
     pub index: u32,
@@ -73,10 +67,6 @@ pub struct Element {
 }
 
 impl Store {
-    /// One array.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(array = %id)]
     pub async fn find_array(&self, id: ArrayId) -> Result<Option<Array>, StoreError> {
         let found = self.arrays().find_one(doc! { "_id": id }).projection(without_tasks()).await?;
@@ -84,9 +74,6 @@ impl Store {
     }
 
     /// Arrays, the latest first.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_arrays(&self, filter: &ArrayFilter, limit: i64) -> Result<Vec<ArrayRow>, StoreError> {
         let arrays = self.arrays();
@@ -106,9 +93,6 @@ impl Store {
     }
 
     /// How many elements of arrays are in which status. `None`: counting takes too long.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn count_elements(
         &self,
@@ -168,9 +152,6 @@ impl Store {
     }
 
     /// The elements from this place on, at most so many.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(array = %array.id)]
     pub async fn array_elements(
         &self,

@@ -26,7 +26,6 @@ pub enum Via {
     Password,
     /// By a token of this name.
     Token(String),
-    /// By a proxy.
     Proxy,
     /// By the host that they worked on.
     CommandLine,

@@ -8,7 +8,6 @@ use super::difference::short;
 /// What something was done to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// What it is.
     pub kind: ObjectKind,
     /// Its id, if it has one.
     pub id: Option<ObjectId>,
@@ -21,11 +20,9 @@ pub struct Object {
 pub enum ObjectKind {
     /// A queue; for submissions that whose tasks they are.
     Queue,
-    /// A node.
     Node,
     /// What `QueueBalance` goes by.
     Balance,
-    /// A task.
     Task,
     /// A bulk job.
     Bulk,
@@ -37,7 +34,6 @@ pub enum ObjectKind {
     Session,
     /// The counters of tasks.
     Counters,
-    /// A schedule.
     Schedule,
     /// Days that schedules go by.
     Calendar,
@@ -104,12 +100,10 @@ impl Object {
         Self { kind, id: None, name: None }
     }
 
-    /// One with an id.
     pub const fn with_id(kind: ObjectKind, id: ObjectId) -> Self {
         Self { kind, id: Some(id), name: None }
     }
 
-    /// One with a name.
     pub fn with_name(kind: ObjectKind, name: impl Into<String>) -> Self {
         Self { kind, id: None, name: Some(name.into()) }
     }

@@ -18,9 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(3);
 /// Where an entry is among all: they are in the order of their times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditKey {
-    /// Its time.
     pub at: DateTime,
-    /// Its id.
     pub id: ObjectId,
 }
 
@@ -186,9 +184,6 @@ fn literal(text: &str) -> String {
 
 impl Store {
     /// A page of the entries that are asked for. `None`: that would take longer than [`PATIENCE`].
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_audit(&self, query: &AuditQuery) -> Result<Option<AuditPage>, StoreError> {
         let way = if query.is_backwards() { 1 } else { -1 };

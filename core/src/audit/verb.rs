@@ -5,11 +5,9 @@ use crate::bulk::Action;
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// A queue was created.
     QueueCreate,
     /// Settings of a queue were changed.
     QueueUpdate,
-    /// A queue was deleted.
     QueueDelete,
     /// Settings of a node were changed.
     NodeUpdate,
@@ -45,15 +43,12 @@ pub enum Verb {
     PasswordChange,
     /// A token was made.
     TokenCreate,
-    /// A token was revoked.
     TokenRevoke,
     /// Another session was ended.
     SessionEnd,
-    /// A user was added.
     UserAdd,
     /// What a user may do, or their password, was changed.
     UserChange,
-    /// A user was removed.
     UserRemove,
     /// An audit of the counters was asked for.
     CountersAudit,
@@ -61,7 +56,6 @@ pub enum Verb {
     ScheduleCreate,
     /// A schedule was changed.
     ScheduleUpdate,
-    /// A schedule was deleted.
     ScheduleDelete,
     /// A schedule was told to make no tasks by itself.
     SchedulePause,
@@ -73,7 +67,6 @@ pub enum Verb {
     ScheduleBackfill,
     /// A calendar was made, or its days were changed.
     CalendarSet,
-    /// A calendar was deleted.
     CalendarDelete,
     /// A rule that says whose tasks are taken was made or changed.
     AdmissionSet,

@@ -20,7 +20,6 @@ const ID: ObjectId = ObjectId::from_bytes(*b"QueueBalance");
 /// What became of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Changed {
-    /// It is stored.
     Stored(Box<Saved>),
     /// Something else was stored since the state that it was made from. Nothing has changed.
     Meanwhile,
@@ -29,7 +28,6 @@ pub enum Changed {
 /// A change that is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Saved {
-    /// Its revision.
     pub revision: String,
     /// What it has made of the document.
     pub altered: Altered,
@@ -48,9 +46,6 @@ pub fn revision(stored: Option<&Document>) -> String {
 
 impl Store {
     /// Sets `max_tasks` and `queues`, which the caller has validated, if the document still has the revision `base`.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the fields.
     #[operation]
     pub async fn change_balance(&self, base: &str, fields: Document) -> Result<Changed, StoreError> {
         let stored = self.stored_balance().await?;
@@ -74,9 +69,6 @@ impl Store {
     }
 
     /// Sets until when nothing is balanced, in seconds since 1970, and nothing else.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn pause_balance(&self, until: Option<i64>) -> Result<Altered, StoreError> {
         // As wide as it has to be, like all whole numbers that the API stores.

@@ -11,7 +11,6 @@ use crate::store::{Store, StoreError};
 /// How long a lease lasts unless it is prolonged.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// The collection of the lease.
 pub(crate) const COLLECTION: &str = collections::BALANCE_LEASE.name;
 
 const NAME: LeaseName = LeaseName::in_collection(COLLECTION, "queuebalance", LEASE);
@@ -19,17 +18,11 @@ const NAME: LeaseName = LeaseName::in_collection(COLLECTION, "queuebalance", LEA
 impl Store {
     /// Takes the lease for `instance`, or prolongs it. Returns whether `instance` has it for the next
     /// [`LEASE`]; if not, someone else has.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn take_balance_lease(&self, instance: &str) -> Result<bool, StoreError> {
         self.take_lease(NAME, instance).await
     }
 
     /// Gives the lease back if `instance` has it, so that the next one need not wait for its end.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn release_balance_lease(&self, instance: &str) -> Result<(), StoreError> {
         self.release_lease(NAME, instance).await
     }

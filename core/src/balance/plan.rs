@@ -43,9 +43,6 @@ pub struct Settings {
 
 impl Settings {
     /// Reads what is stored in `balance`.
-    ///
-    /// # Errors
-    /// See [`SettingsError`].
     pub fn read(documents: Vec<Document>) -> Result<Self, SettingsError> {
         let count = documents.len();
         let Ok([document]) = <[Document; 1]>::try_from(documents) else {

@@ -166,9 +166,6 @@ impl BulkFilter {
 impl Store {
     /// How many tasks an action would be tried on now: counted up to a bound, beyond that as the counters say. `None`:
     /// there are many, and nobody has counted them.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn count_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
         let query = filter.query(action, "$$NOW".into());

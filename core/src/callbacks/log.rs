@@ -137,9 +137,6 @@ impl Store {
     }
 
     /// The same for a task that has no room for text: however short it is, it goes into a file.
-    ///
-    /// # Errors
-    /// As those of [`Store::seal_log`].
     pub(crate) async fn seal_log_as_file(&self, run: &Run, still: &Document) -> Result<Bson, StoreError> {
         match self.survey(run).await? {
             Survey { length: 0, .. } => Ok(Bson::Null),
@@ -194,9 +191,6 @@ impl Store {
     }
 
     /// Removes the sheets of an attempt.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn remove_log(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
         self.sheets().delete_many(doc! { "task": task, "attempt": attempt }).await?;
         Ok(())

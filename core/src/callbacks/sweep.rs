@@ -62,9 +62,6 @@ impl LogSweep {
 impl Store {
     /// Removes logs that are left behind: looks at some that are old, and notes in `sweep` how far it has come. Returns of how
     /// many attempts.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn sweep_callback_logs(&self, sweep: &mut LogSweep) -> Result<u64, StoreError> {
         let age = i64::try_from(FORGOTTEN_AFTER.as_millis()).unwrap_or(i64::MAX);

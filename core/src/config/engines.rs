@@ -108,7 +108,6 @@ pub struct KubernetesEngine {
     /// The namespace of tasks whose plugin and tenant have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The namespaces of tenants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_namespaces: Option<TenantNamespaces>,
 }

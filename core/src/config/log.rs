@@ -21,12 +21,10 @@ pub enum Level {
     Off,
     /// ERROR and FATAL.
     Error,
-    /// WARN.
     Warn,
     /// INFO, the default.
     #[default]
     Info,
-    /// DEBUG.
     Debug,
     /// TRACE and ALL.
     Trace,

@@ -34,7 +34,6 @@ pub struct SecretEnvironment(Vec<NamedSecret>);
 pub struct NamedSecret {
     /// The path of its file, relative to the folder of secrets.
     pub name: String,
-    /// The variable.
     pub variable: String,
     /// The plugins that get it; all of them if none are named.
     pub plugins: Option<Vec<PluginName>>,

@@ -64,7 +64,6 @@ impl<'de> Deserialize<'de> for Lease {
 pub struct Hook {
     /// The program: a path, or a name that is found on `PATH`.
     pub program: String,
-    /// Its arguments.
     pub arguments: Vec<String>,
 }
 

@@ -44,7 +44,6 @@ pub enum Due {
     New(Vec<QueueId>),
     /// All queues.
     All {
-        /// Which.
         queues: Vec<QueueId>,
         /// The time of the server when this was asked.
         at: DateTime,
@@ -65,9 +64,7 @@ pub struct Window {
 /// A counter that had drifted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Correction {
-    /// Whose.
     pub queue: QueueId,
-    /// Of which status.
     pub status: i64,
     /// By how much it was too low.
     pub by: i64,
@@ -77,9 +74,6 @@ impl Store {
     /// Says what an audit would have to look at. All queues are looked at every `every`; five times as often while a
     /// program of Perl Disbatch is at work or somebody has doubted the counters since, or soon when an operator
     /// asks for it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn audit_due(&self, every: Duration) -> Result<Due, StoreError> {
         let (totals, queues, at) = futures::try_join!(self.totals(), self.list_queues(), self.server_time())?;
@@ -125,9 +119,6 @@ impl Store {
 
     /// Compares the counters of as many of `queues` as there is time for, in this order, with their tasks, and mends those
     /// that have drifted. Takes some seconds, most of which it waits.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn audit_window(&self, queues: &[QueueId]) -> Result<Window, StoreError> {
         // What this process has noted itself is not drift either.
@@ -202,9 +193,6 @@ impl Store {
 
     /// Notes that all queues have been looked at, and removes what is no longer needed: counters of queues that are
     /// gone, and what parts know of processes that have ended.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn audited(&self, note: &AuditNote) -> Result<(), StoreError> {
         // In this order, or a queue that is made in between would be taken for one that is gone.

@@ -37,18 +37,12 @@ impl Amount {
 
 impl Store {
     /// How many tasks `queue` has in `phase`, counted up to `bound`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue, ?phase)]
     pub async fn count_phase(&self, queue: QueueId, phase: Phase, bound: u64) -> Result<Amount, StoreError> {
         self.count_up_to(of_phase(queue, phase), bound).await
     }
 
     /// How many tasks `filter` finds, counted up to `bound`.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the filter.
     #[operation]
     pub async fn count_up_to(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
         self.count_in(TASKS.name, filter, (bound, None)).await
@@ -121,9 +115,6 @@ impl Store {
     }
 
     /// How the server counts the tasks of a phase.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn explain_count_phase(
         &self,
         queue: QueueId,
@@ -135,9 +126,6 @@ impl Store {
     }
 
     /// How many tasks of each of `queues` are claimed or running. One without any is left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn count_running(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, u64>, StoreError> {
         let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();

@@ -162,9 +162,6 @@ fn number(document: &Document, field: &str) -> i64 {
 impl Store {
     /// All counters. What this process has noted is written first, so that it is among them. `None`: there are none
     /// that this user may read.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn read_counters(&self) -> Result<Option<Totals>, StoreError> {
         if let Err(error) = self.flush_counters().await {

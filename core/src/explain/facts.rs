@@ -28,7 +28,6 @@ const PERL_SILENCE: Duration = Duration::from_secs(60);
 /// How many tasks of the queue a node has claimed or running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// The node.
     pub node: String,
     /// How many.
     pub tasks: u64,
@@ -59,7 +58,6 @@ pub enum Ahead {
 pub struct Facts {
     /// The time of the server.
     pub now: DateTime,
-    /// The task.
     pub task: Task,
     /// Its queue, if there is still one.
     pub queue: Option<Queue>,
@@ -195,9 +193,6 @@ impl Store {
 
     /// How many tasks each of these nodes has claimed or running, besides those that web services work on. Those that have
     /// none are left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn tasks_by_node(&self, names: Vec<Bson>) -> Result<HashMap<String, u64>, StoreError> {
         if names.is_empty() {

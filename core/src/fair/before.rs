@@ -30,9 +30,6 @@ pub(crate) struct Before {
 
 impl Store {
     /// What comes before a task of a fair queue. Up to `most` tasks are counted.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn before_in_group(
         &self,
         queue: &Queue,
@@ -70,9 +67,6 @@ impl Store {
     }
 
     /// How many tasks come before one of a queue that goes by priority, up to `most`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn before_by_priority(
         &self,
         queue: &Queue,

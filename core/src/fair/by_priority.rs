@@ -131,9 +131,6 @@ impl Store {
     }
 
     /// How the server finds the next tasks of a queue that goes by priority.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn explain_priorities(&self, queue: &Queue) -> Result<Document, StoreError> {
         let mut ranked = Ranked::default();
         ranked.keep_to(None);

@@ -33,7 +33,6 @@ use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::Claim;
 
-/// The collection.
 pub(crate) const GROUPS: &str = collections::GROUPS.name;
 
 /// For how long a group is remembered of which nothing was heard.

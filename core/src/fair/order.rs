@@ -9,7 +9,6 @@ use super::scheme::Scheme;
 /// A task that may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its id.
     pub task: ObjectId,
     /// Its priority; 0 if it has none.
     pub priority: i64,

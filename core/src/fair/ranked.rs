@@ -126,7 +126,6 @@ impl Ranked {
         })
     }
 
-    /// What was read.
     pub(super) fn read(
         &mut self,
         call: &mut Call,

@@ -55,9 +55,6 @@ pub(super) struct Names<'a> {
 impl Store {
     /// Groups that wait, `most` at most, in the order of their names, each with its first task. The server skips from one group
     /// to the next in the index, however many tasks each has.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
     pub(super) async fn waiting_groups(
         &self,
@@ -82,9 +79,6 @@ impl Store {
     }
 
     /// How the server finds who waits.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn explain_waiting_groups(&self, queue: QueueId) -> Result<Document, StoreError> {
         let pipeline = waiting_groups(queue, Names::default(), 1_000);
         let aggregate =
@@ -93,9 +87,6 @@ impl Store {
     }
 
     /// The next tasks of each group that is asked for, and whether these are all.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(queue = %queue, groups = wants.len()), err(level = "debug"))]
     pub(super) async fn tasks_of_groups(
         &self,
@@ -156,9 +147,6 @@ impl Store {
     }
 
     /// The next tasks of a queue, of whatever kind. Returns how many there were, the last of them, and those that are plain.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(queue = %queue.id), err(level = "debug"))]
     pub(super) async fn plain_tasks(
         &self,
@@ -192,9 +180,6 @@ impl Store {
     }
 
     /// What each group of a queue has that is claimed or running.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
     pub(crate) async fn running_by_group(
         &self,

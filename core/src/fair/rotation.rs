@@ -11,14 +11,10 @@ use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::one_member;
 
-/// The collection.
 pub(crate) const TURNS: &str = collections::TURNS.name;
 
 impl Store {
     /// Where the rotation of `queue` stands.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn rotation(&self, queue: QueueId) -> Result<Pointer, StoreError> {
         let found = self.turns().find_one(doc! { "_id": queue }).await?;
         Ok(found.as_ref().map(pointer_of).unwrap_or_default())
@@ -51,9 +47,6 @@ impl Store {
     }
 
     /// Takes so many rounds, where there are no turns. Returns the first of them.
-    ///
-    /// # Errors
-    /// As of [`Store::move_rotation`].
     pub(super) async fn take_rounds(&self, queue: QueueId, rounds: usize) -> Result<i64, StoreError> {
         let rounds = i64::try_from(rounds).unwrap_or(i64::MAX);
         let update = doc! { "$inc": { "round": rounds }, "$currentDate": { "at": true } };

@@ -158,9 +158,6 @@ fn count(number: usize) -> u64 {
 
 impl Store {
     /// Groups of a queue that wait, have tasks running, or had some lately, in the order of their names.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue.id)]
     pub async fn queue_groups(&self, queue: &Queue, filter: &GroupFilter) -> Result<GroupPage, StoreError> {
         let settings = Settings::of(queue);
@@ -201,9 +198,6 @@ impl Store {
     }
 
     /// Who waits in a fair queue, and in which order they come; and how many tasks without a group are known.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn order_of_groups(&self, queue: &Queue) -> Result<(Order, Amount), StoreError> {
         let settings = Settings::of(queue);
         let pointer = self.rotation(queue.id).await?;

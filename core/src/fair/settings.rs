@@ -32,7 +32,6 @@ pub enum Share {
 /// What applies to the groups of a queue.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    /// What is shared.
     pub share: Share,
     /// Which priorities are preferred when, if that is not always the highest.
     pub scheme: Option<Scheme>,

@@ -31,9 +31,7 @@ pub struct Waiter {
 /// A turn, or a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Turn {
-    /// Whose it is.
     pub group: Arc<str>,
-    /// In which round.
     pub round: i64,
     /// How many tasks of the turn were given before.
     pub had: u32,

@@ -45,9 +45,6 @@ pub(super) struct Uses {
 
 impl Store {
     /// What is stored of these groups or totals, by their names.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn used_by(
         &self,
         queue: QueueId,
@@ -77,9 +74,6 @@ impl Store {
     }
 
     /// The order of groups that wait, by what each and its tenant has used, and what a task is charged, in seconds.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn shares(
         &self,
         queue: QueueId,

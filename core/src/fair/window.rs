@@ -50,7 +50,6 @@ pub(super) struct Choice {
     pub task: Candidate,
     /// The place that it gets in its group, where these have such.
     pub place: Option<u64>,
-    /// By which turn.
     pub turn: Turn,
 }
 

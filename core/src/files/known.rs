@@ -22,9 +22,6 @@ const PAGE: i64 = 64;
 impl Store {
     /// Those of `contents` that a user must not name in an entry: who sends them has not sent all of it, and no version
     /// that is done has it and is of one of the tenants `readable`. `None`: that user may read every version.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn unreferable(
         &self,

@@ -43,9 +43,6 @@ impl Content {
 
 impl Store {
     /// A content, `None` if it is not there.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%id)]
     pub async fn find_content(&self, id: ContentId) -> Result<Option<Content>, StoreError> {
         let only = doc! { "_id": 1, "length": 1 };
@@ -57,9 +54,6 @@ impl Store {
     }
 
     /// Those of these contents that are there.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(contents = ids.len())]
     pub async fn find_contents(&self, ids: &[ContentId]) -> Result<BTreeMap<ContentId, Content>, StoreError> {
         let wanted = doc! { "filename": { "$in": ids }, "state": DONE };

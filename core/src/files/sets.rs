@@ -27,7 +27,6 @@ pub struct NewSet {
     pub expires: Option<DateTime>,
 }
 
-/// Which sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetQuery {
     /// Of these tenants. `None`: of any, or of none.
@@ -38,7 +37,6 @@ pub struct SetQuery {
     pub limit: i64,
 }
 
-/// A set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetSummary {
     /// Its newest version that is done.
@@ -118,27 +116,18 @@ impl Store {
     }
 
     /// A version by its id, wherever it stands.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation(%id)]
     pub async fn find_fileset(&self, id: FileSetId) -> Result<Option<FileSet>, StoreError> {
         self.one_fileset(doc! { "_id": id }).await
     }
 
     /// The newest version of a set that is done: the one with the highest number. What tasks have left by their ends is.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation(%name)]
     pub async fn fileset_latest(&self, name: &SetName) -> Result<Option<FileSet>, StoreError> {
         self.done_fileset(doc! { "name": name.as_str() }).await
     }
 
     /// A version of a set, if it is done.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation(%name, version)]
     pub async fn fileset_version(&self, name: &SetName, version: i64) -> Result<Option<FileSet>, StoreError> {
         self.done_fileset(doc! { "name": name.as_str(), "version": version }).await
@@ -207,9 +196,6 @@ impl Store {
 
     /// Removes a version of a set, or all of them with those that are not done yet. Returns how many. Their files stay for a
     /// day, and longer where other versions have them.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%name)]
     pub async fn fileset_delete(&self, name: &SetName, version: Option<i64>) -> Result<u64, StoreError> {
         let mut filter = doc! { "name": name.as_str(), "state": { "$in": SetState::ALIVE.to_vec() } };
@@ -221,9 +207,6 @@ impl Store {
 
     /// Takes back what an attempt of a task has made and that nobody has seen, as it gives up: what it has ended its task
     /// with stays. Returns how many versions.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%task, attempt)]
     pub async fn withdraw_filesets(&self, task: TaskId, attempt: i64) -> Result<u64, StoreError> {
         self.settle_filesets(task).await?;

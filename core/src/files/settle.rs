@@ -67,9 +67,6 @@ struct Standings {
 
 impl Store {
     /// Settles what runs of a task have left, and removes what those that have ended had opened and not completed.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%task)]
     pub async fn settle_filesets(&self, task: TaskId) -> Result<SettledFiles, StoreError> {
         self.settle_filesets_of(&[task.0]).await
@@ -78,9 +75,6 @@ impl Store {
     /// The same until nothing is left of a task that a run has sealed: the end of a task may be read a moment before a majority
     /// of the servers has it, and what it has left is settled only then. Tells whether nothing is. If not, the task cannot
     /// be said to have ended.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn settle_all_filesets(&self, task: TaskId) -> Result<bool, StoreError> {
         for _ in 0..LOOKS {
             self.settle_filesets(task).await?;
@@ -103,9 +97,6 @@ impl Store {
     }
 
     /// The same of several tasks.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn settle_filesets_of(&self, tasks: &[ObjectId]) -> Result<SettledFiles, StoreError> {
         let left = doc! {
             "task": { "$in": tasks }, "state": { "$in": [SetState::Open, SetState::Sealed] },
@@ -114,9 +105,6 @@ impl Store {
     }
 
     /// Settles the sealed ones of these versions.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn settle_sealed(&self, which: Document) -> Result<SettledFiles, StoreError> {
         let mut sealed = which;
         sealed.insert("state", SetState::Sealed);

@@ -19,9 +19,6 @@ pub const MOST_TOGETHER: usize = 4 * 1024 * 1024;
 impl Store {
     /// Stores contents of at most one chunk each, [`MOST_TOGETHER`] bytes in all, of which whoever calls knows that they are
     /// what their names say. Returns those that are there now. The others, if any, are to be sent one by one.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(contents = contents.len())]
     pub async fn store_small_contents(
         &self,

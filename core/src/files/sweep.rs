@@ -37,9 +37,6 @@ pub struct SweptFiles {
 impl Store {
     /// Removes versions that were given up or have run out, entries of those that are gone, and contents that no version has
     /// for a day. A bounded part of it at once; the next sweep goes on.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn sweep_files(&self) -> Result<SweptFiles, StoreError> {
         let mut swept = SweptFiles { versions: self.give_up_versions().await?, ..SweptFiles::default() };

@@ -82,7 +82,6 @@ pub struct Chunk<'a> {
 /// What became of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
-    /// It is stored.
     Stored,
     /// It had been sent before. The one that was sent first stays.
     Known,
@@ -100,9 +99,6 @@ pub enum Check {
 impl Store {
     /// Which chunks of a content `sender` still has to send. `shared`: what anybody has stored counts, which may be said to
     /// those only who may name the content; see [`Store::unreferable`]. One that need not be sent is kept for a day.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%id)]
     pub async fn content_state(
         &self,

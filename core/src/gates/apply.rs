@@ -19,11 +19,9 @@ use crate::task::transition::Transition;
 /// Where a task goes that waits for no other any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Way {
-    /// To its queue.
     Queue,
     /// To its time.
     Defer,
-    /// To its locks.
     Locks,
 }
 
@@ -45,7 +43,6 @@ struct Group {
 }
 
 impl Way {
-    /// That of a task at this time.
     pub(super) fn of(task: &Blocked, now: DateTime) -> Self {
         match (task.run_at, task.locks.is_empty()) {
             (Some(at), _) if at > now => Self::Defer,
@@ -57,17 +54,11 @@ impl Way {
 
 impl Store {
     /// The time that it is looked at for `run_at`: the server's, if any of the tasks has one.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn time_for(&self, tasks: &[Blocked]) -> Result<DateTime, StoreError> {
         if tasks.iter().any(|task| task.run_at.is_some()) { self.server_time().await } else { Ok(self.now()) }
     }
 
     /// Does with tasks at this gate what follows from the states of those that they wait for.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn apply(
         &self,
         gate: &str,
@@ -127,9 +118,6 @@ impl Store {
     }
 
     /// Moves those of blocked tasks of a queue that `still` matches to another status. Returns how many have moved.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn unblock(
         &self,
         (ids, still): (Vec<Bson>, Document),

@@ -79,7 +79,6 @@ impl Blocked {
     }
 }
 
-/// In which round a task is.
 pub(super) fn round_of(task: &Document) -> i64 {
     task.get("lock_round").and_then(whole_number).unwrap_or(0)
 }
@@ -96,18 +95,12 @@ pub(super) fn waits_for_none() -> Bson {
 
 impl Store {
     /// Blocked tasks that `filter` matches, the oldest first.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn blocked(&self, filter: Document, limit: i64) -> Result<Vec<Blocked>, StoreError> {
         self.blocked_as(filter, limit, ReadConcern::local()).await
     }
 
     /// Those who wait for a lock, as a majority has them: who is given a lock because it waits must be seen to wait by
     /// whoever looks later whether it may have the lock.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn waiting_for_lock(&self, lock: &str, limit: i64) -> Result<Vec<Blocked>, StoreError> {
         self.blocked_as(doc! { "needs_lock": lock }, limit, ReadConcern::majority()).await
     }

@@ -18,7 +18,6 @@ const FIELDS: [&str; 4] = ["queue", "status", "after", "waiting_for"];
 /// A task in the neighbourhood of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Its id.
     pub id: TaskId,
     /// Its queue, if it has one.
     pub queue: Option<QueueId>,
@@ -116,9 +115,6 @@ fn ids_in(task: &Document, field: &str) -> Vec<ObjectId> {
 impl Store {
     /// A task with those that it comes after, those which they come after, and so on, up to `depth` of them; and those that
     /// come after it likewise. At most so many tasks altogether, archived ones among them.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task)]
     pub async fn neighbours(&self, task: TaskId, depth: i32, most: usize) -> Result<Neighbours, StoreError> {
         let mut search = Search { most: most.max(1), ..Search::default() };

@@ -41,9 +41,6 @@ impl Store {
     }
 
     /// Links tasks that nobody has linked yet.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn link_new(&self) -> Result<Passed, StoreError> {
         let mut parts = Parts::default();
         parts.note(self.link(Document::new()).await)?;

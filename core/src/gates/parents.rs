@@ -29,9 +29,6 @@ pub(super) type States = HashMap<ObjectId, Parent>;
 
 impl Store {
     /// Those of `tasks` that there are not, neither in `tasks` nor in the archive, in their order.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(tasks = tasks.len())]
     pub async fn missing_tasks(&self, tasks: &[TaskId]) -> Result<Vec<TaskId>, StoreError> {
         let known = self.queues_of_tasks(tasks).await?;
@@ -39,9 +36,6 @@ impl Store {
     }
 
     /// The queues of those of `tasks` that there are, archived ones among them. `None`: it is of no queue.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(tasks = tasks.len())]
     pub async fn queues_of_tasks(
         &self,
@@ -66,9 +60,6 @@ impl Store {
     }
 
     /// How these tasks are, as a majority has it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn parent_states(&self, ids: &[ObjectId]) -> Result<States, StoreError> {
         let mut states = states_in(self.tasks(), ids, false).await?;
         let rest: Vec<ObjectId> = ids.iter().filter(|id| !states.contains_key(*id)).copied().collect();
@@ -82,9 +73,6 @@ impl Store {
     }
 
     /// Tells those that wait for ended tasks.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn tell_of_ends(&self) -> Result<Passed, StoreError> {
         let ended = self.ended_with_dependents().await?;
         let ids: Vec<ObjectId> = ended.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
@@ -194,9 +182,6 @@ impl Store {
     }
 
     /// Lets those look again that wait for tasks which have left `tasks`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn ask_dependents_again(&self, gone: &[Bson]) -> Result<(), StoreError> {
         if gone.is_empty() {
             return Ok(());

@@ -16,7 +16,6 @@ use crate::store::{Store, StoreError};
 /// So many of those who wait for a lock are told of.
 const WAITING: i64 = 100;
 
-/// Which locks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockFilter {
     /// Those whose names begin so. Without it, those of arrays are left out.
@@ -46,7 +45,6 @@ impl LockFilter {
 /// A lock, with the first of those who hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRow {
-    /// Its name.
     pub name: String,
     /// The first of those who hold it, and how each does.
     pub holders: Vec<(LockMode, Relative)>,
@@ -92,9 +90,6 @@ impl LockDetails {
 
 impl Store {
     /// Locks in the order of their names, at most so many.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn locks_list(&self, filter: &LockFilter, limit: i64) -> Result<Vec<LockRow>, StoreError> {
         let locks = self.locks();
@@ -108,9 +103,6 @@ impl Store {
     }
 
     /// One lock. `None`: nobody holds it or waits for it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn lock(&self, name: &str) -> Result<Option<LockDetails>, StoreError> {
         let Some(lock) = self.locks().find_one(doc! { "_id": name }).await? else { return Ok(None) };
@@ -122,9 +114,6 @@ impl Store {
 
     /// The names of locks that blocked tasks of these queues need, or that their tasks hold, in order; for those who may
     /// see no others.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn locks_of_queues(
         &self,

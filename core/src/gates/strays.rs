@@ -41,9 +41,6 @@ impl Store {
     /// Looks whether the locks of claimed tasks know of them. Between the end of a task and the moment at which it is noted that
     /// its locks were taken back, a program that knows nothing of locks may queue it again as it was. Where no task has locks,
     /// nothing is read.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn look_at_locks(&self, claims: &mut [Claim]) -> Result<(), StoreError> {
         let names: BTreeSet<String> =
             claims.iter().flat_map(Claim::locks).map(|lock| lock.name().to_owned()).collect();
@@ -77,9 +74,6 @@ impl Store {
     }
 
     /// Sends a claimed task to its locks (-1 -> -4). Nothing happens if its runner has started it meanwhile.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %claim.task)]
     pub async fn block_claim(&self, claim: &Claim) -> Result<Unclaimed, StoreError> {
         let mut claimed = doc! { "_id": claim.task };

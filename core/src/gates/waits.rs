@@ -30,7 +30,6 @@ pub struct Relative {
     pub queue: Option<QueueId>,
     /// Its status. `None`: there is no such task, or none that is known.
     pub status: Option<Status>,
-    /// The node that has it.
     pub node: Option<String>,
     /// Since when it holds a lock, if that is what it has to do with.
     pub since: Option<DateTime>,
@@ -63,7 +62,6 @@ impl Relative {
 /// The lock that a task waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWait {
-    /// Its name.
     pub name: String,
     /// How the task wants to hold it.
     pub mode: LockMode,
@@ -86,7 +84,6 @@ pub struct Waits {
     pub parents: Vec<Relative>,
     /// How many are not settled.
     pub parents_left: u64,
-    /// The lock that it waits for.
     pub lock: Option<LockWait>,
 }
 
@@ -102,9 +99,6 @@ impl Waits {
 
 impl Store {
     /// What a task waits for, if it is blocked.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task.id)]
     pub async fn blocked_by(&self, task: &Task) -> Result<Waits, StoreError> {
         if task.status != Status::Blocked {

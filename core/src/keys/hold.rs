@@ -21,7 +21,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) enum Hold {
     /// The key names it, and no other task counts, as long as it is pending or has its mark.
     Held,
-    /// This task has it.
     Taken(TaskId),
 }
 

@@ -86,9 +86,6 @@ impl Store {
     }
 
     /// Removes keys that nobody has: looks at some of them, and notes in `sweep` how far it has come. Returns how many.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation]
     pub async fn sweep_keys(&self, sweep: &mut KeySweep) -> Result<u64, StoreError> {
         let next = sweep.after.take().map_or_else(Document::new, |after| doc! { "_id": { "$gt": after } });

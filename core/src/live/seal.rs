@@ -18,9 +18,6 @@ const READ_AT_ONCE: usize = 2 * 1024 * 1024;
 impl Store {
     /// The live output of an attempt: standard output and standard error. A line says how much is missing where
     /// something is.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task)]
     pub async fn assemble_live(&self, task: TaskId, attempt: i64) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
         let stdout = self.assemble(LiveStream { task, attempt, stream: StreamName::Stdout }).await?;
@@ -50,9 +47,6 @@ impl Store {
     }
 
     /// Removes the files that these values of `stdout` and `stderr` refer to.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn discard_output(&self, values: &[Bson]) -> Result<(), StoreError> {
         for value in values {
             if let Bson::ObjectId(id) = value {

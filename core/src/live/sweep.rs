@@ -28,9 +28,6 @@ pub struct LiveSweep {
 impl Store {
     /// Removes live output of attempts that are over, or whose task is gone: looks at some of it, and notes in `sweep` how far it
     /// has come. Returns of how many attempts.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn sweep_live(&self, sweep: &mut LiveSweep) -> Result<u64, StoreError> {
         let found = match self.chunks_after(sweep.after).await {

@@ -29,7 +29,6 @@ pub struct TaskFiles {
 /// The files that a task gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInput {
-    /// Of which set.
     pub name: SetName,
     /// Of which version. `None`: of the newest at the moment when an attempt begins.
     pub version: Option<i64>,
@@ -82,9 +81,6 @@ impl TaskFiles {
     }
 
     /// The same of the field that has them.
-    ///
-    /// # Errors
-    /// See [`TaskFiles::of`].
     pub fn of_field(field: Option<&Bson>) -> Result<Option<Self>, String> {
         field.map_or(Ok(None), |files| Self::read(files, Unknown::Ignored))
     }
@@ -214,7 +210,6 @@ fn part(name: &SetName, patterns: &[String]) -> Document {
     part
 }
 
-/// What a task has of its own.
 fn own(task: &Task) -> Option<&Bson> {
     let is_of_queue = |files: &Bson| files.as_document().is_some_and(|files| files.contains_key(OF_QUEUE));
     task.rest.get(FILES).filter(|files| **files != Bson::Null && !is_of_queue(files))

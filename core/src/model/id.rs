@@ -156,7 +156,6 @@ impl<'de> Deserialize<'de> for PluginName {
 pub enum Selector {
     /// By `_id`.
     Id(ObjectId),
-    /// By name.
     Name(String),
 }
 

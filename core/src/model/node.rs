@@ -13,7 +13,6 @@ use super::{Count, Labels, Moment, TaskId};
 /// A document of `nodes`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Node {
-    /// Its id.
     #[serde(rename = "_id")]
     pub id: ObjectId,
     /// The node's name, unique.

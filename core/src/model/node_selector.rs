@@ -94,9 +94,6 @@ impl NodeSelector {
 
     /// Reads what a client has given: `labels`, an object, and `names`, a list, or text with commas for either. Single labels
     /// may be given as `labels.NAME`.
-    ///
-    /// # Errors
-    /// It is something else.
     pub fn read(given: &Document) -> Result<Self, SelectorError> {
         let mut labels = Vec::new();
         let mut names = BTreeSet::new();

@@ -9,7 +9,6 @@ use super::{Count, PluginName, PluginNameError, QueueId};
 /// A document of `queues`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Queue {
-    /// Its id.
     #[serde(rename = "_id")]
     pub id: QueueId,
     /// Its name: text, or whatever else a client stored (a number for instance).
@@ -45,7 +44,6 @@ pub enum Sort {
 pub enum Policy {
     /// By their ids.
     Sorted(Sort),
-    /// By their priorities.
     Priority,
     /// Groups take turns. See [`crate::fair`].
     Fair,

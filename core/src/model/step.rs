@@ -34,9 +34,6 @@ impl Step {
     }
 
     /// The same of the field that has them.
-    ///
-    /// # Errors
-    /// See [`Step::of_task`].
     pub fn of_field(field: Option<&Bson>) -> Result<Vec<Self>, String> {
         let steps = match field {
             None | Some(Bson::Null) => return Ok(Vec::new()),

@@ -9,7 +9,6 @@ use super::{Moment, QueueId, Status, TaskId};
 /// A document of `tasks`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Task {
-    /// Its id.
     #[serde(rename = "_id")]
     pub id: TaskId,
     /// The queue that it waits in.

@@ -20,7 +20,6 @@ const RECENT: Duration = Duration::from_secs(15 * 60);
 /// What became of a node that was to be removed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Removed {
-    /// It is gone. What it was.
     Gone(Document),
     /// Its DEN is alive: it would come back at once.
     Alive,
@@ -44,9 +43,6 @@ pub struct Death {
 
 impl Store {
     /// Removes a node whose DEN is not alive. What is its own in the database, as tasks and numbers, stays.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation]
     pub async fn delete_node(&self, selector: &Selector) -> Result<Removed, StoreError> {
         let mut filter = node_filter(selector);
@@ -59,9 +55,6 @@ impl Store {
     }
 
     /// The names of all nodes but those that are gone.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub(crate) async fn nodes_not_gone(&self) -> Result<Vec<Bson>, StoreError> {
         let alive = doc! { "$expr": { "$not": [is_gone()] } };
@@ -72,9 +65,6 @@ impl Store {
 
     /// Deaths of which nobody has said yet that it looks after them. From now on `by` does: one conditional update each
     /// decides between several who ask.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn take_deaths(&self, by: &NodeName) -> Result<Vec<Death>, StoreError> {
         let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
@@ -100,9 +90,6 @@ impl Store {
     }
 
     /// Notes at the node what came of the hook that was run for its death.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn note_hook(&self, death: &Death, outcome: &str) -> Result<(), StoreError> {
         let same = doc! { "_id": death.id, "hook.of": death.seen };

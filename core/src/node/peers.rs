@@ -20,7 +20,6 @@ const SILENT: Duration = Duration::from_secs(5);
 /// A node with a DEN of this release, as far as it matters to the others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Peer {
-    /// Its name.
     pub name: String,
     /// Its last heartbeat, by the server's clock.
     pub seen: Option<DateTime>,
@@ -129,9 +128,6 @@ pub(crate) fn pipeline() -> Vec<Document> {
 
 impl Store {
     /// The nodes whose DENs have been heard of within the last seconds and do not drain.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn peers(&self) -> Result<Vec<Peer>, StoreError> {
         let found: Vec<Document> = self.nodes().aggregate(pipeline()).await?.try_collect().await?;

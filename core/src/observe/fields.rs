@@ -20,7 +20,6 @@ const DIGITS: usize = 32;
 /// Chosen fields of a task at a moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chosen {
-    /// The fields that it has.
     pub fields: Document,
     /// Tells whether they are the same at another moment: it is the same then.
     pub seen: String,
@@ -77,9 +76,6 @@ fn digits(bytes: &[u8]) -> String {
 impl Store {
     /// Chosen fields of a task, also of one in the archive, with the output that comes while it runs. `None`: there is no such
     /// task.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the fields.
     #[operation(task = %id)]
     pub async fn watch_fields(
         &self,

@@ -30,9 +30,6 @@ pub struct OutputEnd {
 
 impl Store {
     /// What there is to know about the file `id`, `None` if it does not exist.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_output(&self, id: ObjectId) -> Result<Option<OutputFile>, StoreError> {
         let Some(file) = self.files().find_one(doc! { "_id": id }).await? else { return Ok(None) };
@@ -56,9 +53,6 @@ impl Store {
 
     /// As [`Store::read_output`], without the bytes before `from`, which are not fetched. `file` is what
     /// [`Store::find_output`] knows of it.
-    ///
-    /// # Errors
-    /// As [`Store::read_output`]; also when `from` is within what is missing.
     #[operation]
     pub async fn read_output_from(
         &self,

@@ -21,7 +21,6 @@ const TRIES: usize = 5;
 /// Days with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
-    /// Its name.
     pub name: String,
     dates: BTreeSet<Date>,
     /// Month and day, of every year.
@@ -86,7 +85,6 @@ impl Calendar {
 }
 
 impl Calendars {
-    /// None.
     pub const fn none() -> Self {
         Self(BTreeMap::new())
     }
@@ -119,27 +117,17 @@ impl Calendars {
 
 impl Store {
     /// All calendars, by name. One that cannot be read is logged and left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_calendars(&self) -> Result<Vec<Calendar>, StoreError> {
         self.calendars_that(doc! {}).await
     }
 
-    /// One calendar.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_calendar(&self, name: &str) -> Result<Option<Calendar>, StoreError> {
         Ok(self.calendars_that(doc! { "_id": name }).await?.pop())
     }
 
     /// The calendars that a schedule goes by, those of them that there are.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn calendars_of(&self, spec: &Spec) -> Result<Calendars, StoreError> {
         if spec.calendars.is_empty() {
             return Ok(Calendars::none());
@@ -150,9 +138,6 @@ impl Store {
 
     /// Stores a calendar in the place of the one with its name, and sets the next times of the schedules that go by it.
     /// Repeating it completes one that was broken off. Returns what the calendar was before.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(calendar = %calendar.name)]
     pub async fn set_calendar(&self, calendar: &Calendar) -> Result<Option<Document>, StoreError> {
         let this = doc! { "_id": &calendar.name };
@@ -164,9 +149,6 @@ impl Store {
     }
 
     /// Deletes a calendar that no schedule goes by.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(calendar = name)]
     pub async fn delete_calendar(&self, name: &str) -> Result<CalendarDeleted, StoreError> {
         let users = self.schedules_by(name).await?;

@@ -57,7 +57,6 @@ pub enum CronError {
     /// It has too few fields, or too many.
     #[error("'{text}' has {fields} fields, a cron expression has 5, or 6 with seconds first")]
     Fields {
-        /// The text.
         text: String,
         /// How many fields it has.
         fields: usize,

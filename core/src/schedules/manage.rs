@@ -15,14 +15,11 @@ use crate::store::{Altered, Store, StoreError, Stored};
 /// How often a change is tried that others change at the same moment.
 const TRIES: usize = 5;
 
-/// Which schedules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleQuery {
     /// Of queues that somebody may do something with.
     pub reach: Reach,
-    /// Of this queue.
     pub queue: Option<QueueId>,
-    /// Of this tenant.
     pub tenant: Option<String>,
     /// Those that are paused, or those that are not.
     pub paused: Option<bool>,
@@ -54,9 +51,6 @@ pub enum Updated {
 
 impl Store {
     /// Schedules by name. One that cannot be read is logged and left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn list_schedules(&self, query: &ScheduleQuery) -> Result<Vec<Schedule>, StoreError> {
         let mut all = Vec::new();
@@ -90,9 +84,6 @@ impl Store {
     }
 
     /// One schedule. One that cannot be read is logged, and is as if it were not there.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_schedule(&self, selector: &Selector) -> Result<Option<Schedule>, StoreError> {
         let found = self.schedules().find_one(selected(selector)).await?;
@@ -100,9 +91,6 @@ impl Store {
     }
 
     /// The queue of a schedule. `None`: there is no such schedule; `Some(None)`: it has none that is one.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn queue_of_schedule(
         &self,
@@ -113,9 +101,6 @@ impl Store {
     }
 
     /// Makes a schedule.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
     #[operation(schedule = %settings.name)]
     pub async fn create_schedule(
         &self,
@@ -151,9 +136,6 @@ impl Store {
 
     /// Changes the settings of a schedule, if they still have the number `rev`. Its next time is set anew if when it
     /// fires has changed.
-    ///
-    /// # Errors
-    /// See [`ScheduleError`].
     #[operation(schedule = %id)]
     pub async fn update_schedule(
         &self,
@@ -201,9 +183,6 @@ impl Store {
     }
 
     /// Has a schedule do nothing until it is resumed. What fires at this moment fires. `None`: there is no such schedule.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(schedule = %id)]
     pub async fn pause_schedule(&self, id: ScheduleId) -> Result<Option<Altered>, StoreError> {
         let works = doc! { "_id": id, "paused": { "$ne": true } };
@@ -216,9 +195,6 @@ impl Store {
     }
 
     /// Lets a schedule go on. What was to fire meanwhile does not. `None`: there is no such schedule.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(schedule = %id)]
     pub async fn resume_schedule(&self, id: ScheduleId) -> Result<Option<Altered>, StoreError> {
         for _ in 0..TRIES {
@@ -240,16 +216,12 @@ impl Store {
 
     /// Deletes a schedule. Its tasks stay, and what has fired and has no task yet gets none. Returns what it was, without
     /// secure parameters; `None`: there is no such schedule.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(schedule = %id)]
     pub async fn delete_schedule(&self, id: ScheduleId) -> Result<Option<Document>, StoreError> {
         let gone = self.schedules().find_one_and_delete(doc! { "_id": id }).await?;
         Ok(gone.map(|schedule| concealed(schedule.into())))
     }
 
-    /// A schedule by its id.
     pub(super) async fn schedule(&self, id: ScheduleId) -> Result<Option<Schedule>, StoreError> {
         self.find_schedule(&Selector::Id(id.0)).await
     }

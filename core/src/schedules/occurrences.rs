@@ -20,7 +20,6 @@ const HORIZON: i64 = 60 * 366 * 86_400;
 /// A time at which a schedule fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occurrence {
-    /// The time.
     pub time: DateTime,
     /// The same with its delay: when the schedule fires.
     pub due: DateTime,

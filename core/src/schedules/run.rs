@@ -57,9 +57,6 @@ impl Store {
     /// Makes a task of a schedule that is for this moment, whether the schedule is paused or not, and whatever other tasks
     /// of it do. As somebody asks for it, it is refused where other new tasks are. `owner`: who wants it. `None`: there is no
     /// such schedule.
-    ///
-    /// # Errors
-    /// See [`SubmitError`].
     #[operation(schedule = %id)]
     pub async fn run_schedule(
         &self,
@@ -174,9 +171,6 @@ impl Store {
     }
 
     /// The next times of a schedule, or of one that somebody thinks of, by the server's clock.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn preview_schedule(
         &self,

@@ -44,7 +44,6 @@ pub struct Spec {
 pub struct CalendarUse {
     /// The name of the calendar.
     pub name: String,
-    /// How.
     pub rule: Rule,
 }
 
@@ -66,7 +65,6 @@ impl Rule {
         }
     }
 
-    /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         [Self::Exclude, Self::Only].into_iter().find(|rule| rule.as_str() == name)
     }
@@ -76,7 +74,6 @@ impl Rule {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct SpecError {
-    /// Which.
     pub field: &'static str,
     /// What is wrong with it.
     pub reason: String,

@@ -131,7 +131,6 @@ impl Settings {
     }
 }
 
-/// A schedule.
 pub(super) fn read(document: Document) -> Result<Schedule, SpecError> {
     let id = document.get_object_id("_id").map_err(|_| SpecError::new("_id", "expected an id"))?;
     let time = |name: &str| document.get_datetime(name).ok().copied();

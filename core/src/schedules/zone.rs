@@ -32,7 +32,6 @@ impl Gap {
         }
     }
 
-    /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|gap| gap.as_str() == name)
     }
@@ -64,7 +63,6 @@ impl Fold {
         }
     }
 
-    /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|fold| fold.as_str() == name)
     }
@@ -106,7 +104,6 @@ impl Default for Zone {
 }
 
 impl Zone {
-    /// UTC.
     pub fn utc() -> Self {
         Self { name: "UTC".to_owned(), rules: TimeZone::UTC }
     }
@@ -140,7 +137,6 @@ impl Zone {
         Some(Self { name: name.to_owned(), rules })
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -34,7 +34,6 @@ pub struct Misfit {
     pub plugin: PluginName,
     /// The step that has it, counted from 0.
     pub step: Option<usize>,
-    /// Why.
     pub why: Wrong,
 }
 
@@ -56,7 +55,6 @@ impl Schemas {
         Self { known: Arc::new(known), unusable }
     }
 
-    /// The schema of a plugin.
     pub fn get(&self, plugin: &PluginName) -> Option<&Schema> {
         self.known.get(plugin)
     }

@@ -34,7 +34,6 @@ const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LIBERA
 pub struct KeyId(String);
 
 impl KeyId {
-    /// One that was stored.
     pub(super) fn stored(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -106,9 +105,6 @@ impl Key {
 }
 
 /// A new key as text, from the system's source of random numbers.
-///
-/// # Errors
-/// It has none.
 pub fn new_key() -> io::Result<Zeroizing<String>> {
     let mut bytes = Zeroizing::new([0_u8; LENGTH]);
     getrandom::fill(bytes.as_mut_slice()).map_err(io::Error::other)?;

@@ -43,7 +43,6 @@ pub enum KeysError {
     Exposed {
         /// The file.
         path: PathBuf,
-        /// Its mode.
         mode: u32,
     },
     /// A line of the file is no key.
@@ -74,9 +73,6 @@ pub enum KeysError {
 impl Keys {
     /// Those of the environment variable [`VARIABLE`], and after these those of the file that the configuration
     /// names. There may be none at all.
-    ///
-    /// # Errors
-    /// See [`KeysError`].
     pub fn load(config: &Config) -> Result<Self, KeysError> {
         let variable = match std::env::var(VARIABLE) {
             Ok(text) => Some(Zeroizing::new(text)),
@@ -89,9 +85,6 @@ impl Keys {
     }
 
     /// Keys from text as the environment has it, and from a file.
-    ///
-    /// # Errors
-    /// See [`KeysError`].
     pub fn of(variable: Option<&str>, file: Option<&Path>) -> Result<Self, KeysError> {
         let words = variable.unwrap_or_default().split_whitespace();
         let mut keys: Vec<Key> =
@@ -124,7 +117,6 @@ impl Keys {
         self.0.first()
     }
 
-    /// The key with this name.
     pub(super) fn named(&self, id: &KeyId) -> Option<&Key> {
         self.0.iter().find(|key| key.id() == id)
     }

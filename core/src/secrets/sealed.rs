@@ -101,9 +101,6 @@ impl fmt::Debug for Sealed {
 
 impl Keys {
     /// Encrypts the parameters of tasks of `queue` with the first key.
-    ///
-    /// # Errors
-    /// See [`SealError`].
     pub fn seal(&self, queue: QueueId, params: &SecureParams) -> Result<Sealed, SealError> {
         let key = self.first().ok_or(SealError::NoKey)?;
         let json = params.json();
@@ -118,9 +115,6 @@ impl Keys {
     }
 
     /// Decrypts the parameters of a task of `queue`, with whichever of the keys it was.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
     pub fn open(&self, queue: QueueId, sealed: &Sealed) -> Result<SecureParams, OpenError> {
         let key = self.named(&sealed.key).ok_or_else(|| OpenError::NoKey(sealed.key.clone()))?;
         let (nonce, written) = sealed.data.split_first_chunk().ok_or(OpenError::Unknown)?;

@@ -28,9 +28,6 @@ pub struct NodePoint {
 impl Store {
     /// What a node was like in each `step` since the one that `since` is in, up to now, in order, with steps as those of
     /// [`Store::series`]. One query, which reads a document for each minute at most.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%node)]
     pub async fn node_series(
         &self,

@@ -33,9 +33,6 @@ impl Store {
     ///
     /// One query, which reads a document for each minute at most: 11,521 of them. They are added up here, as that takes
     /// a tenth of the time that the server would need to add up all their fields.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn series(
         &self,
@@ -58,9 +55,6 @@ impl Store {
 
     /// How many tasks of each queue ended in each of the last 60 minutes, the one that it is included, in one query. A
     /// queue of which none has ended is left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn last_hour(&self) -> Result<HashMap<QueueId, Vec<Ended>>, StoreError> {
         let now = self.now();

@@ -10,7 +10,6 @@ use crate::node::Updated;
 pub struct Altered {
     /// As it was. None: there was none.
     pub before: Option<Document>,
-    /// As it is.
     pub after: Document,
 }
 

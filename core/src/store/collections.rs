@@ -119,7 +119,6 @@ pub const fn of_all(role: Role) -> &'static [&'static str] {
 /// A collection that tasks cannot be made of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// It is one of ours.
     #[error("tasks cannot be made of the collection '{0}', which is Disbatch's own")]
     Ours(String),
     /// MongoDB has no such collections, or keeps them for itself.
@@ -137,9 +136,6 @@ pub struct TaskSource {
 impl TaskSource {
     /// The collection with this name: one of ours if it is declared as a source, and any that is not ours. A name that
     /// goes on with a dot after that of one that is no source is as good as ours.
-    ///
-    /// # Errors
-    /// See [`SourceError`].
     pub fn named(name: &str) -> Result<Self, SourceError> {
         if name.is_empty() || name.contains(['$', '\0']) || name.starts_with("system.") {
             return Err(SourceError::Name(name.to_owned()));
@@ -154,7 +150,6 @@ impl TaskSource {
         }
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -39,7 +39,6 @@ pub enum StoreError {
     /// A document cannot be understood.
     #[error("cannot read document {id} of {collection}: {why}")]
     Document {
-        /// The collection.
         collection: &'static str,
         /// The document's id.
         id: String,

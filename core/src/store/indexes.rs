@@ -92,9 +92,6 @@ impl Index {
 
 impl Store {
     /// Whether the unique indexes of tasks are there that give each slot once. There are none where `tasks` is sharded by `_id`, too.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation]
     pub async fn keeps_slots(&self) -> Result<bool, StoreError> {
         let there = self.unique_indexes().await?;
@@ -102,9 +99,6 @@ impl Store {
     }
 
     /// Whether a unique index over these fields of tasks is there.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn keeps_apart(&self, fields: &[&str]) -> Result<bool, StoreError> {
         Ok(self.unique_indexes().await?.iter().any(|index| index.keys().eq(fields)))
     }
@@ -128,9 +122,6 @@ impl Store {
 
     /// Has the server remove entries of the audit that are so old; `None`: none of them, as long as anybody can tell.
     /// What holds for all is what was said last.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation]
     pub async fn keep_audit(&self, kept: Option<Duration>) -> Result<(), StoreError> {
         let kept = kept.unwrap_or(FOR_EVER).min(FOR_EVER);

@@ -247,7 +247,6 @@ impl Window {
         Reading { past: Some(moved(head, by, self.newest_first)), limit, place: Place::Behind }
     }
 
-    /// What was read.
     pub(super) fn read(
         &mut self,
         search: &mut Search,

@@ -34,7 +34,6 @@ use crate::store::collections;
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 
-/// The collection.
 pub(crate) const COLLECTION: &str = collections::ARCHIVE.name;
 
 /// So many unfinished moves of others are finished at once.
@@ -124,9 +123,6 @@ impl Store {
     }
 
     /// Finishes what movers that were killed have left.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn finish_archiving(&self) -> Result<Archived, StoreError> {
         self.finish(doc! {}, UNFINISHED).await
@@ -169,9 +165,6 @@ impl Store {
 
     /// Deletes those documents of a collection that still have the status, `mtime` and `dependents` that `seen` has.
     /// Returns how many.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn delete_unchanged(
         &self,
         collection: &str,
@@ -216,9 +209,6 @@ impl Store {
     }
 
     /// Those of `ids` that a collection has.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn ids_in(
         &self,
         collection: &str,

@@ -22,7 +22,6 @@ use crate::budget::cut;
 use crate::model::{QueueId, STEPS, Status, TaskId, whole_number};
 use crate::store::{Blame, Store, StoreError};
 
-/// The collection.
 pub(crate) const COLLECTION: &str = crate::store::collections::ASIDE.name;
 
 /// How long a document of it is kept after the task was last met.
@@ -93,7 +92,6 @@ impl Memory {
 /// What became of a task with which an operation cannot be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
-    /// It has ended.
     Ended,
     /// Somebody else has changed it. Nothing has happened.
     Changed,
@@ -169,9 +167,6 @@ impl Store {
     }
 
     /// The same for the run of a claim, whose processes are gone.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn end_run_unfit(&self, claim: &Claim, error: StoreError) -> Result<(), StoreError> {
         let its_run = doc! {
@@ -183,9 +178,6 @@ impl Store {
     }
 
     /// The same for a claim that has not been started.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn end_claim_unfit(&self, claim: &Claim, error: StoreError) -> Result<(), StoreError> {
         self.end_unfit(claim.task, &claim.like(), Status::Terminated, error).await?;
@@ -212,9 +204,6 @@ impl Store {
     }
 
     /// What was done for one task. Where that failed because of what the task is like, it is set aside, and there is nothing.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn unless_unfit<T>(
         &self,
         task: TaskId,
@@ -248,9 +237,6 @@ impl Store {
     }
 
     /// Whether a task is set aside, and why.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%task)]
     pub async fn find_aside(&self, task: TaskId) -> Result<Option<SetAside>, StoreError> {
         let found = self.asides().find_one(doc! { "_id": task }).await.map_err(StoreError::from);

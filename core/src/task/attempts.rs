@@ -12,9 +12,6 @@ use crate::store::{Store, StoreError};
 impl Store {
     /// Keeps the outcome of an attempt. Whoever comes second changes nothing. Returns whether this call
     /// has kept it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn keep_attempt(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
         let only = doc! { "started": 1, STEPS: 1 };
         let stored = self.tasks().find_one(doc! { "_id": run.task }).projection(only).await?;
@@ -40,9 +37,6 @@ impl Store {
     }
 
     /// Keeps the outcome that an ended task holds, before it is tried again by hand.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn keep_outcome(&self, task: &Task) -> Result<bool, StoreError> {
         let mut outcome = doc! { "status": task.status, "ended": task.mtime.as_ref().map(|at| at.0.clone()) };
         let fields = [("node", &task.node), ("stdout", &task.stdout), ("stderr", &task.stderr)];
@@ -84,9 +78,6 @@ impl Store {
 
     /// Removes an attempt that this caller has kept, if its outcome is in the task itself after all. An outcome from
     /// which somebody else has gone on meanwhile stays: there is no other copy.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn forget_attempt(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
         let stored = self.find_task(task).await?;
         // One that was cancelled while it waited for its next attempt has the number of the last one, and nothing of it.
@@ -102,9 +93,6 @@ impl Store {
     }
 
     /// The earlier attempts of a task as stored, the first one first.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task)]
     pub async fn list_attempts(&self, task: TaskId) -> Result<Vec<Document>, StoreError> {
         let found = self.attempts().find(doc! { "task": task }).sort(doc! { "attempt": 1 }).await?;
@@ -112,18 +100,12 @@ impl Store {
     }
 
     /// One earlier attempt of a task as stored.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task, attempt)]
     pub async fn find_attempt(&self, task: TaskId, attempt: i64) -> Result<Option<Document>, StoreError> {
         Ok(self.attempts().find_one(doc! { "task": task, "attempt": attempt }).await?.map(Document::from))
     }
 
     /// The GridFS files that the attempts of a task refer to.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task)]
     pub async fn attempt_files(&self, task: TaskId) -> Result<Vec<bson::oid::ObjectId>, StoreError> {
         let attempts = self.list_attempts(task).await?;

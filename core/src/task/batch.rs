@@ -24,37 +24,31 @@ pub enum RunWrite {
     Take(Take),
     /// Prolong a lease, see [`Store::renew_lease`].
     Renew {
-        /// The run.
         run: Run,
         /// How long from now.
         lease: Duration,
     },
     /// End a task, see [`Store::finish_task`].
     Finish {
-        /// The run.
         run: Run,
         /// What came out.
         finish: Finish,
     },
     /// Record how far a task is, see [`Store::record_progress`].
     Progress {
-        /// The run.
         run: Run,
         /// How far.
         progress: Document,
     },
     /// Keep what a plugin has saved, see [`Store::save_storage`].
     Storage {
-        /// The run.
         run: Run,
-        /// What.
         storage: Bson,
         /// Which of the run's it is.
         number: i64,
     },
     /// Record how far the steps of a task are, see [`Store::record_steps`].
     Steps {
-        /// The run.
         run: Run,
         /// The state of each.
         states: Vec<Document>,

@@ -67,9 +67,6 @@ impl Store {
     /// finds it gone. One that runs gets a request that its runner sees at the latest when it renews its
     /// lease, and at once if the DEN of its node lives. One that a web service works on ends. Asking twice changes
     /// nothing.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn cancel_task(&self, id: TaskId, request: &CancelRequest) -> Result<Cancelled, StoreError> {
         loop {
@@ -177,9 +174,6 @@ impl Store {
     }
 
     /// The running tasks of `node` whose end somebody has asked for.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn cancel_requests(&self, node: &NodeName) -> Result<Vec<TaskId>, StoreError> {
         let asked = doc! {
@@ -192,18 +186,12 @@ impl Store {
 
     /// Tells the DEN of `node` that the end of `task` was asked for. The DEN sees it with its next
     /// heartbeat; nothing depends on it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     async fn call_attention(&self, node: &NodeName, task: TaskId) -> Result<(), StoreError> {
         self.nodes().update_one(doc! { "node": node }, doc! { "$addToSet": { "attention": task } }).await?;
         Ok(())
     }
 
     /// Notes that the DEN of `node` has told the runners of `tasks`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn attention_paid(&self, node: &NodeName, tasks: &[TaskId]) -> Result<(), StoreError> {
         let tasks: Vec<_> = tasks.iter().map(|task| task.0).collect();

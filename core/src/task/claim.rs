@@ -28,7 +28,6 @@ pub(super) const BATCH_READ: u32 = 1_000;
 /// Who claims.
 #[derive(Debug, Clone)]
 pub struct Claimant {
-    /// The node.
     pub node: NodeName,
     /// This start of its DEN: tells it from the one before that had the same name.
     pub instance: String,
@@ -41,9 +40,7 @@ pub struct Claimant {
 #[derive(Debug)]
 #[must_use = "a claimed task must be launched or unclaimed, else it waits for the end of its lease"]
 pub struct Claim {
-    /// The task.
     pub task: TaskId,
-    /// Its queue.
     pub queue: QueueId,
     /// The node in whose name it was claimed.
     pub node: NodeName,
@@ -215,9 +212,6 @@ impl Store {
 
     /// Gives a claimed task back to its queue, of which no runner has been told, or whose runner has gone without beginning it. Nothing
     /// happens if anybody has done something with it meanwhile.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %claim.task)]
     pub async fn unclaim_task(&self, claim: &Claim, why: &str) -> Result<Unclaimed, StoreError> {
         let mut filter = doc! { "_id": claim.task };
@@ -239,9 +233,6 @@ impl Store {
 
     /// Gives back every task that `node` has claimed and no runner has started, save those in `except`; and those that were started for
     /// a runner among `ready` and are not among the tasks beside it, which it has: nobody was told of them. Returns how many.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn unclaim_all(
         &self,
@@ -292,9 +283,6 @@ impl Store {
     }
 
     /// How many tasks `node` has claimed or running, save those in `except` and those that web services work on.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn running_on_node(&self, node: &NodeName, except: &[TaskId]) -> Result<u64, StoreError> {
         let mut filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
@@ -305,9 +293,6 @@ impl Store {
     }
 
     /// One task. `None`: there is none with this id.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation(task = %id)]
     pub async fn find_task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         let found = self.tasks().find_one(doc! { "_id": id }).await?;

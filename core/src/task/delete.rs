@@ -28,7 +28,6 @@ use crate::store::collections;
 use crate::store::collections::{LIVE, TASKS};
 use crate::store::{Store, StoreError};
 
-/// The collection of tombstones.
 pub(crate) const TOMBSTONES: &str = collections::TOMBSTONES.name;
 
 /// A deleter that has not come to its end for so long has died: milliseconds.
@@ -74,9 +73,6 @@ impl Store {
     }
 
     /// Finishes what deleters that were killed have left. Returns how many tasks' output it has deleted.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn finish_deleting(&self) -> Result<u64, StoreError> {
         let long_ago = doc! { "$lt": ["$at", { "$subtract": ["$$NOW", GIVEN_UP_AFTER] }] };

@@ -14,9 +14,6 @@ use crate::store::{Store, StoreError};
 impl Store {
     /// Updates those of the tasks `ids` that `still` matches. One for which the server refuses that because of what it is like
     /// ends, or is set aside, see [`Store::end_unfit`]. Returns how many were changed, without those.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     pub(crate) async fn update_each(
         &self,
         ids: Vec<Bson>,
@@ -70,9 +67,6 @@ impl Store {
 
     /// Updates all tasks that `filter` matches with one command. Where the server refuses that because of what one is like, it sets
     /// that one aside and goes on with the others: these updates end no task. Returns how many were changed.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     pub(crate) async fn update_found(&self, filter: Document, update: Document) -> Result<u64, StoreError> {
         let updated =
             self.tasks().update_many(filter.clone(), update.clone()).await.map_err(StoreError::from);

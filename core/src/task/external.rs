@@ -76,9 +76,6 @@ impl Store {
     /// Notes that the plugin of `run` is about to give its task to a web service: which token that will show (the SHA-256
     /// sum of it in hexadecimal), and for how long nothing may be heard of it where neither the task nor its queue has a timeout.
     /// Returns whether the run has the task. May be repeated with the same values, however late: what a service has said meanwhile stays.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn register_external(
         &self,
@@ -119,9 +116,6 @@ impl Store {
     /// Takes back what [`Store::register_external`] has noted, so that the run may end its task by itself: whatever is called
     /// back from then on comes too late. Returns whether it may. If not, a service has called back before and so works on the
     /// task, which is to be handed over to it; nothing has changed then. May be repeated.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn withdraw_external(&self, run: &Run) -> Result<bool, StoreError> {
         let mut registered = run.filter();
@@ -143,9 +137,6 @@ impl Store {
 
     /// Ends the task of `run` as failed although its web service has called back: it has refused the task since, which is told
     /// by `why`. What it has logged is kept. May be repeated.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn fail_external(&self, run: &Run, why: &str) -> Result<(), StoreError> {
         let mut registered = run.filter();
@@ -160,9 +151,6 @@ impl Store {
 
     /// Hands the task of `run` over to the web service that has taken it: from now on the run cannot change it. May be
     /// repeated. Where somebody has asked for the task's end before, it ends here.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn detach_external(&self, run: &Run) -> Result<Detached, StoreError> {
         let mut registered = run.filter();
@@ -203,9 +191,6 @@ impl Store {
 
     /// Leaves a task whose runner has died to the web service that has called back for it, and so works on it. `still`: what
     /// the task must be like. Returns whether that was so, and it has room for it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn leave_to_service(
         &self,
         task: &Task,

@@ -15,9 +15,6 @@ use crate::store::{Store, StoreError};
 impl Store {
     /// Keeps in the task of `run` which files it takes and which it makes, in place of what was there. Tells whether it is
     /// still this run's; if not, nothing has changed.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn record_files(&self, run: &Run, files: Document) -> Result<bool, StoreError> {
         let update = doc! { "$set": { FILES: files } };

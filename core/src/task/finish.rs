@@ -46,7 +46,6 @@ pub struct Finish {
 /// What became of the end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
-    /// It is stored.
     Stored,
     /// The task is no longer this run's: it was orphaned or changed by hand. Nothing was stored.
     NotRunning,
@@ -180,9 +179,6 @@ impl Store {
 
     /// Ends the task of `run`, or this attempt, if it is to be tried `again` after a pause. Where this user may not
     /// keep attempts, it is the last one. May be repeated like [`Store::finish_task`].
-    ///
-    /// # Errors
-    /// As those of [`Store::finish_task`].
     pub async fn end_attempt(
         &self,
         run: &Run,
@@ -201,9 +197,6 @@ impl Store {
 
     /// Ends an attempt that failed, and lets the task be tried again after `pause`: its outcome is kept
     /// beside the task, which becomes -7. May be repeated like [`Store::finish_task`].
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task, status = %finish.status)]
     pub async fn retry_later(
         &self,

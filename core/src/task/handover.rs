@@ -35,7 +35,6 @@ const NOT_PLAIN: [&str; 6] = ["attempt", "deadline", "external", "holds_locks", 
 /// A queued task that was read ahead.
 #[derive(Debug)]
 pub struct Queued {
-    /// The task.
     pub task: TaskId,
     /// As it was read.
     document: RawDocumentBuf,
@@ -46,15 +45,11 @@ pub struct Queued {
 /// The start of a queued task in a slot that another one frees.
 #[derive(Debug, Clone)]
 pub struct Take {
-    /// The task.
     pub task: TaskId,
-    /// Its queue.
     pub queue: QueueId,
-    /// The node.
     pub node: NodeName,
     /// This start of its DEN.
     pub instance: String,
-    /// The slot.
     pub slot: u64,
     /// The process of the runner that is ready for it.
     pub pid: u32,
@@ -70,9 +65,6 @@ pub struct Take {
 impl Store {
     /// Reads the next tasks of `queue`, so many at most, besides those in `known`. They end before the first that is not to be handed a
     /// slot: that is claimed in its turn.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue.id)]
     pub async fn read_ahead(
         &self,

@@ -19,9 +19,6 @@ const LOOKED_AT: usize = 50;
 
 impl Store {
     /// Since when the task of `queue` waits that has waited longest of those that can be claimed; `None`: none can.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue)]
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
         let of = Selection { queue: Some(queue), statuses: Some(vec![Status::Queued.code()]), node: None };

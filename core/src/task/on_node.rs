@@ -11,9 +11,6 @@ impl Store {
     /// The tasks that are claimed or running on the node with this name, at most `limit` of them, as stored and without what
     /// may be large: `queue`, `status`, `started`, `mtime`, `attempt` and `progress`. Found by an index. Those that web
     /// services work on are on no node.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%node)]
     pub async fn tasks_on_node(&self, node: &str, limit: i64) -> Result<Vec<Document>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1 };

@@ -54,9 +54,6 @@ pub enum Buried {
 impl Store {
     /// Orphans the tasks of `node` that were claimed without a lease more than five minutes ago and never
     /// started. Returns how many. Old documents hold the time as epoch seconds; those count too.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn orphan_stale_claims(&self, node: &NodeName) -> Result<u64, StoreError> {
         let update =
@@ -69,9 +66,6 @@ impl Store {
     ///
     /// The update repeats the evidence: a lease that has been renewed meanwhile keeps the task with its
     /// runner. What a web service works on goes on.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task.id)]
     pub async fn bury(&self, task: &Task, evidence: Evidence, why: &str) -> Result<Buried, StoreError> {
         let rules = self.rules_of(task).await?;
@@ -228,9 +222,6 @@ impl Store {
     }
 
     /// Whether the runner of a run has another task by a lease that is not over: that of a plugin that takes batches.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task.id)]
     pub async fn has_run_beside(&self, task: &Task) -> Result<bool, StoreError> {
         let (Some(pid), Some(instance)) = (task.pid(), task.instance()) else { return Ok(false) };
@@ -243,9 +234,6 @@ impl Store {
     }
 
     /// Running tasks whose lease has run out, by the server's clock.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn expired_runs(&self) -> Result<Vec<Task>, StoreError> {
         let filter = doc! {
@@ -257,9 +245,6 @@ impl Store {
     }
 
     /// Running tasks of `queue` without a lease that have not changed for longer than `limit`.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue)]
     pub async fn unleased_runs(&self, queue: QueueId, limit: DateTime) -> Result<Vec<Task>, StoreError> {
         let filter = doc! {

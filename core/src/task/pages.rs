@@ -51,7 +51,6 @@ pub enum Order {
 /// Where a page is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Position {
-    /// The first one.
     First,
     /// What comes after this task.
     After(TaskId),
@@ -153,9 +152,6 @@ fn among(statuses: &BTreeSet<i64>, which: impl Fn(i64) -> bool) -> Option<Docume
 
 impl Store {
     /// The ids of a page.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn find_page(&self, page: &PageQuery) -> Result<Page, StoreError> {
         let mut found = BTreeSet::new();
@@ -214,9 +210,6 @@ impl Store {
     }
 
     /// The statuses that the tasks of a node have. One look into the index for each.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn statuses_on_node(&self, node: &str) -> Result<Vec<i64>, StoreError> {
         let found = self.tasks().distinct("status", doc! { "node": node }).await?;
@@ -278,9 +271,6 @@ impl Store {
     }
 
     /// How the server finds the ids of a page: one answer for each index that it is asked.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn explain_page(&self, page: &PageQuery) -> Result<Vec<Document>, StoreError> {
         let statuses: BTreeSet<i64> = match (&page.of.statuses, page.of.queue) {
             (Some(statuses), _) => statuses.iter().copied().collect(),

@@ -18,13 +18,9 @@ use crate::store::{Store, StoreError};
 /// task was taken away changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
-    /// The task.
     pub task: TaskId,
-    /// Its queue.
     pub queue: QueueId,
-    /// The node.
     pub node: NodeName,
-    /// The attempt.
     pub attempt: i64,
     /// The start of the DEN that claimed it; none if a program claimed it that does not count attempts, and
     /// whose claim the number alone could not tell from the one before.
@@ -89,9 +85,6 @@ pub enum Renewed {
 
 impl Store {
     /// Prolongs a run's lease, by the server's clock, and tells whether its end was asked for.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn renew_lease(&self, run: &Run, lease: Duration) -> Result<Renewed, StoreError> {
         let (filter, update) = run.renewal(lease).alone();
@@ -107,9 +100,6 @@ impl Store {
 
     /// Records in the task that this run is about to store a file of its output, so that it can be removed
     /// should the runner die before the task refers to it. Nothing happens if this run has ended.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task, %file)]
     pub async fn announce_upload(&self, run: &Run, file: ObjectId) -> Result<(), StoreError> {
         self.tasks().update_one(run.filter(), doc! { "$addToSet": { "uploads": file } }).await?;
@@ -117,9 +107,6 @@ impl Store {
     }
 
     /// Records how far a running task has come. Nothing happens if this run has ended.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn record_progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
         let (filter, update) = run.progress(progress, self.now()).alone();

@@ -9,7 +9,6 @@ use crate::model::TaskId;
 use crate::store::collections;
 use crate::store::{Store, StoreError, Stored};
 
-/// The collection.
 pub(crate) const RESULTS: &str = collections::RESULTS.name;
 
 impl Store {
@@ -18,18 +17,12 @@ impl Store {
     }
 
     /// What the program of a task has answered, if it has.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%task)]
     pub async fn find_result(&self, task: TaskId) -> Result<Option<Document>, StoreError> {
         Ok(self.results().find_one(doc! { "_id": task }).await?.map(Document::from))
     }
 
     /// Removes the answer of an earlier attempt, so that it is not taken for that of the next one.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%task)]
     pub async fn remove_result(&self, task: TaskId) -> Result<(), StoreError> {
         let removed = self.results().delete_one(doc! { "_id": task }).await.map_err(StoreError::from);

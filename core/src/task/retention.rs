@@ -43,9 +43,6 @@ impl Place {
 
 impl Store {
     /// The queues that do not keep their tasks for ever, with their policy.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn queues_with_retention(&self) -> Result<Vec<(Queue, Retention)>, StoreError> {
         let found = self.queues().find(doc! { "retention": { "$type": "object" } }).await?;
@@ -59,9 +56,6 @@ impl Store {
     }
 
     /// Up to `limit` tasks of `queue` in `place` that ended longer than `age` ago, by the server's clock.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue, ?place)]
     pub async fn ended_before(
         &self,
@@ -83,9 +77,6 @@ impl Store {
     }
 
     /// How the server looks for the tasks of [`Store::ended_before`] with one status.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn explain_ended_before(
         &self,
         queue: QueueId,

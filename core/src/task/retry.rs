@@ -74,9 +74,6 @@ impl Store {
     /// schedule is told, too.
     ///
     /// Of two who retry the same task at the same time, one does it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn retry_task(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
         let Some(task) = self.find_task(id).await? else { return Ok(Retried::NoSuchTask) };

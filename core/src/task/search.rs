@@ -41,9 +41,6 @@ pub struct TaskQuery {
 
 impl Store {
     /// The queue and the tenant of a task, also of an archived one. `None`: there is no such task, or it is of no queue.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn queue_of_task(&self, id: TaskId) -> Result<Option<(QueueId, Option<String>)>, StoreError> {
         let only = doc! { "queue": 1, "tenant": 1 };
@@ -57,9 +54,6 @@ impl Store {
     }
 
     /// The tasks that match, as stored.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the filter.
     #[operation]
     pub async fn search_tasks(&self, query: TaskQuery) -> Result<Vec<Document>, StoreError> {
         self.stream_tasks(query).await?.try_collect().await
@@ -98,9 +92,6 @@ impl Store {
     }
 
     /// How many tasks a search is for, without its limits.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the filter.
     pub async fn count_query(&self, query: TaskQuery) -> Result<u64, StoreError> {
         if query.archive {
             self.count_with_archive(query.filter, query.max_time).await
@@ -111,9 +102,6 @@ impl Store {
 
     /// How many tasks match, archived ones among them. One that is on its way to the archive counts once. Each step of it
     /// may take as long as `max_time`.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the filter.
     #[operation]
     pub async fn count_with_archive(
         &self,
@@ -136,17 +124,11 @@ impl Store {
     }
 
     /// One task as stored, from the archive if it is there.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn find_task_anywhere(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
         self.find_task_fields(id, doc! {}).await
     }
 
     /// The same with those of its fields that `projection` leaves.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn find_task_fields(
         &self,
@@ -167,19 +149,12 @@ impl Store {
     }
 
     /// A task that is in the archive and no longer in `tasks`, with all that it was submitted with.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation(task = %id)]
     pub async fn find_archived(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         let found = self.archive().find_one(doc! { "_id": id }).await?;
         found.map(|task| typed(crate::store::collections::ARCHIVE.name, task)).transpose()
     }
 
-    /// One task as stored.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn find_task_document(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
         let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
@@ -188,9 +163,6 @@ impl Store {
 
     /// The fields of each index of `tasks` in order, without repetition; text and other special indexes are
     /// left out, and so are those that hold only some of the tasks. An empty list when the collection does not exist yet.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn task_index_fields(&self) -> Result<BTreeSet<Vec<String>>, StoreError> {
         let indexes: Vec<mongodb::IndexModel> = match self.tasks().list_indexes().await {

@@ -18,7 +18,6 @@ use crate::store::{Store, StoreError};
 /// What a runner says when it starts a task.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The task.
     pub task: TaskId,
     /// What it is before: claimed, or started for this runner, which cannot tell its DEN that it has taken it.
     pub from: Status,
@@ -56,9 +55,6 @@ impl Store {
     /// same values when an answer was lost: a task that this call has started counts as started.
     ///
     /// A claim by a program that does not count attempts (it leaves no `instance`) is counted here.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document cannot be understood.
     #[operation(task = %start.task)]
     pub async fn start_task(&self, start: &Start) -> Result<Started, StoreError> {
         let statement = start.statement();

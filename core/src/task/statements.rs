@@ -37,7 +37,6 @@ const MOST_STATEMENTS: usize = 100_000;
 /// A conditional update of one task.
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
-    /// Its id.
     pub task: ObjectId,
     /// What it must be like.
     pub like: Document,

@@ -11,7 +11,6 @@ use crate::store::{Store, StoreError};
 /// What came of another priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prioritised {
-    /// It has it.
     Set {
         /// Whose task it is.
         queue: QueueId,
@@ -27,9 +26,6 @@ pub enum Prioritised {
 impl Store {
     /// Lets a deferred task go on before its time (-7 -> -2, or -4 if it has locks), with its attempts and failures as they are.
     /// Of this and a DEN that finds it due, one does it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn run_now(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
         for (has_locks, to, outcome) in
@@ -53,9 +49,6 @@ impl Store {
     }
 
     /// Gives a task that waits (-2, -4 or -7) another priority. Queues that do not go by priority keep it, and do not look at it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %id)]
     pub async fn set_priority(&self, id: TaskId, priority: i64) -> Result<Prioritised, StoreError> {
         let mut filter = doc! { "_id": id };

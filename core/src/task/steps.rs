@@ -27,9 +27,6 @@ impl Run {
 impl Store {
     /// Records how far the steps of a running task are: the fields of each besides its name, plugin and params. Nothing
     /// happens if this run has ended, or states with this `number` or a higher one were recorded for it before.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %run.task)]
     pub async fn record_steps(&self, run: &Run, states: &[Document], number: i64) -> Result<(), StoreError> {
         let (filter, update) = run.states_of_steps(states, number).alone();

@@ -56,10 +56,7 @@ impl Submitted {
 pub enum SubmitError {
     /// A task of the queue that has not ended has the same `unique` key.
     #[error("a task of the queue with the same unique key has not ended")]
-    NotUnique {
-        /// That task.
-        task: TaskId,
-    },
+    NotUnique { task: TaskId },
     /// One `unique` key cannot be that of several tasks.
     #[error("a unique key is for one task, and there are several")]
     UniqueForSeveral,
@@ -205,9 +202,6 @@ impl Store {
     }
 
     /// Creates one task in `queue` for each of `params`, each to come after the one before.
-    ///
-    /// # Errors
-    /// See [`SubmitError`].
     pub async fn submit_chain(
         &self,
         queue: QueueId,
@@ -333,9 +327,6 @@ impl Store {
     }
 
     /// A task with this id, as it is born, that was admitted. It is inserted by whoever has asked for it.
-    ///
-    /// # Errors
-    /// See [`SubmitError`].
     pub(crate) async fn new_task(
         &self,
         queue: QueueId,

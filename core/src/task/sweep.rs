@@ -41,9 +41,6 @@ pub(super) fn undeferred(to: Status, now: DateTime, note: &str) -> Transition {
 impl Store {
     /// Queues deferred tasks whose time has come (-7 -> -2, or -4 if they have locks), gives back claims whose lease has
     /// run out (-1 -> -2), and cancels what waits beyond its deadline (-> -5). All times are the server's.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn sweep_tasks(&self) -> Result<Swept, StoreError> {
         let now = self.now();
@@ -74,9 +71,6 @@ impl Store {
     }
 
     /// How the server looks for tasks that wait beyond their deadline.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn explain_overdue(&self) -> Result<Document, StoreError> {
         let find = doc! { "find": TASKS.name, "filter": overdue(), "limit": AT_ONCE };
         Ok(self.database().run_command(doc! { "explain": find, "verbosity": "executionStats" }).await?)
@@ -85,9 +79,6 @@ impl Store {
     /// Moves all tasks that `filter` finds to another status, those of a queue and a status together, so that each
     /// is counted where it belongs. Where there are none, this is one find. One that cannot be moved because of what it is
     /// like ends with `to`, or as -3 if that is no end. Returns how many have moved.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn move_all(
         &self,
         filter: Document,
@@ -122,9 +113,6 @@ impl Store {
     /// Removes the place in a queue from tasks that are not claimed or running: a program that does not know
     /// of places may have ended or requeued them, and its next claim must not meet one that is taken.
     /// Returns how many.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn clear_stale_slots(&self) -> Result<u64, StoreError> {
         let gone = doc! { "slot": "", "group_slot": "", "lease_until": "", "instance": "", "pid": "" };
@@ -140,9 +128,6 @@ impl Store {
 impl Store {
     /// Tasks whose `_id` is no ObjectId: no DEN claims them, and no address leads to them. Returns how many there are, up to
     /// [`AT_ONCE`] of each kind, and one of them.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn tasks_with_odd_ids(&self) -> Result<(usize, Option<Bson>), StoreError> {
         let (first, last) = (ObjectId::from_bytes([0; 12]), ObjectId::from_bytes([u8::MAX; 12]));

@@ -25,7 +25,6 @@ pub(crate) const MOST_ALONE: usize = 4;
 /// A free slot of those that `threads` of a queue allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slot {
-    /// Which.
     pub number: u64,
     /// The process of the runner that is ready for the task that gets the slot. Such a task is started by its claim.
     pub runner: Option<u32>,
@@ -224,9 +223,6 @@ impl Store {
     }
 
     /// Whether other DENs have any of these tasks.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn have_others(&self, lost: &[Try], claimant: &Claimant) -> Result<bool, StoreError> {
         let ids: Vec<ObjectId> = lost.iter().map(|lost| lost.task).collect();
         let theirs = doc! { "_id": { "$in": ids }, "node": { "$nin": [Bson::Null, Bson::Int32(-1), Bson::from(&claimant.node)] } };

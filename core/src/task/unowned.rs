@@ -18,9 +18,6 @@ const AT_ONCE: i64 = 1_000;
 impl Store {
     /// The names in which tasks are claimed or running without a lease, and that no node has: programs of Perl Disbatch write the entry
     /// of their node before they claim, and every second.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn unknown_owners(&self) -> Result<HashSet<String>, StoreError> {
         let mut unleased = taken();
@@ -40,9 +37,6 @@ impl Store {
 
     /// Gives a lease to claims and runs whose lease is no time, and to those without one that are in nobody's name, or in that of
     /// one who is `gone`. Returns how many there were.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn lease_unowned(&self, lease: Duration, gone: &[&str]) -> Result<u64, StoreError> {
         let odd = doc! { "lease_until": { "$exists": true, "$not": { "$type": ["date", "null"] } } };

@@ -32,7 +32,6 @@ const FARTHEST: i64 = 253_402_300_800_000;
 /// What a DEN wants to know.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
-    /// Its node.
     pub node: &'a NodeName,
     /// Its own lease: a node that has been silent for half of it is looked at.
     pub lease: Duration,
@@ -145,9 +144,6 @@ impl Outlook {
 
 impl Store {
     /// Tells what there is to do for the DEN of a node, in one operation.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn look_around(&self, question: &Question<'_>) -> Result<Outlook, StoreError> {
         match self.look(question, |_| true).await {
@@ -166,9 +162,6 @@ impl Store {
     }
 
     /// How the server finds the answer of [`Store::look_around`]: one plan for each of its parts.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn explain_look_around(&self, question: &Question<'_>) -> Result<Vec<Document>, StoreError> {
         let mut plans = Vec::new();
         for part in self.parts(question) {
@@ -180,9 +173,6 @@ impl Store {
     }
 
     /// Those of `tasks` that exist and are neither claimed nor running.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn without_run(&self, tasks: &[TaskId]) -> Result<Vec<Task>, StoreError> {
         if tasks.is_empty() {

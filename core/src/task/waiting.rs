@@ -7,7 +7,6 @@ use crate::model::{QueueId, Status, Task, whole_number};
 /// Where and since when a task has waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
-    /// Its queue.
     pub queue: QueueId,
     /// The time at which it could be claimed: its creation, its `run_at`, or the moment when it was queued again after an
     /// end, whichever came last.

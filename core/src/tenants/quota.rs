@@ -14,7 +14,6 @@ pub enum Quota {
     Queued,
     /// Tasks that are submitted in a day, from midnight UTC on.
     PerDay,
-    /// Schedules.
     Schedules,
 }
 
@@ -84,7 +83,6 @@ impl Limits {
     what = .quota.what(), limit = .quota.as_str()
 )]
 pub struct OverQuota {
-    /// The tenant.
     pub tenant: String,
     /// What there would be too much of.
     pub quota: Quota,

@@ -202,9 +202,6 @@ impl Store {
     }
 
     /// How many tasks a tenant has submitted today, as far as that is counted.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn submitted_today(&self, tenant: &str) -> Result<u64, StoreError> {
         Ok(self.account(tenant).await?.map_or(0, |account| account.today))
     }

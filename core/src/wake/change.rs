@@ -44,7 +44,6 @@ pub(super) struct Change {
     /// A new task that is queued.
     #[serde(default)]
     task: Option<ObjectId>,
-    /// Its queue.
     #[serde(default)]
     queue: Option<ObjectId>,
 }

@@ -23,9 +23,6 @@ static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 impl Store {
     /// All workers that fit, by name. One that is too large, or that is none, is logged and left out; the server does not even
     /// send what is too large.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(super) async fn fitting_workers(&self) -> Result<Vec<Worker>, StoreError> {
         let mut found = self.worker_collection().aggregate(with_sizes()).with_type::<Stored>().await?;
         let (mut workers, mut room) = (Vec::new(), MOST_READ);

@@ -79,9 +79,6 @@ impl Store {
     /// Stores a definition that comes from elsewhere; `replace`: also in the place of another one of its name. Whoever imports
     /// several asks for [`Store::room_for_workers`] before the first of them. Returns what became of it; `None`: there is another one
     /// of its name, which stays.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation(worker = %worker.name)]
     pub async fn import_worker(
         &self,
@@ -104,9 +101,6 @@ impl Store {
 
     /// Removes a worker; with `rev`, only if it still has this number. Tasks that run go on. Returns what it was, without
     /// secrets; `None`: there is no such worker, or it has another number.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user.
     #[operation(worker = %name)]
     pub async fn delete_worker(
         &self,

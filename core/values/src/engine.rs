@@ -17,7 +17,6 @@ pub enum Engine {
     Perl,
     /// As a program of Disbatch 4.4: with `--task`, and with an answer apart from its output.
     Program,
-    /// In a container.
     Container,
     /// As a web service.
     Http,

@@ -37,9 +37,6 @@ impl Default for Bench {
 
 impl Bench {
     /// Does something there, and waits for it.
-    ///
-    /// # Errors
-    /// 503: too many wait already.
     pub async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -22,9 +22,6 @@ use crate::state::State;
 use crate::{allowance, connections};
 
 /// Lets through who may, and refuses all others.
-///
-/// # Errors
-/// Those of the handler.
 pub async fn enforce(
     need: Need,
     mut request: ServiceRequest,
@@ -158,9 +155,6 @@ async fn queue_of_task(
 }
 
 /// Sees to it that somebody has this role on the queue that a bulk job is about, or on all if it is about several.
-///
-/// # Errors
-/// They have not.
 pub async fn may_bulk(who: &Who, role: Role, queue: Option<QueueId>, state: &State) -> Result<(), HttpError> {
     if who.is_everywhere(role) {
         return Ok(());

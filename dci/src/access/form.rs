@@ -26,9 +26,6 @@ pub fn is_reading(method: &Method) -> bool {
 }
 
 /// Sees to it that a request of a session has the session's form token, and takes it out of the form.
-///
-/// # Errors
-/// 403: it has none, or another.
 pub async fn check(request: &mut ServiceRequest, key: &Key) -> Result<(), HttpError> {
     if is_reading(request.method()) {
         return Ok(());

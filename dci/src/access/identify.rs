@@ -19,9 +19,6 @@ enum Shown {
 
 /// Who asks. `None`: nobody who is known. What is shown is believed in this order: a password or token, the word of a
 /// proxy, the cookie of a session.
-///
-/// # Errors
-/// The database cannot be reached, or there were too many wrong attempts.
 pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who>, HttpError> {
     let access = &state.access;
     let proxy = access.proxy.as_ref();

@@ -16,20 +16,12 @@ const LONGEST_AGENT: usize = 200;
 #[derive(Debug)]
 pub enum Login {
     /// The cookie for the browser, and the name as it is stored.
-    Done {
-        /// The cookie.
-        cookie: Cookie<'static>,
-        /// The name.
-        name: String,
-    },
+    Done { cookie: Cookie<'static>, name: String },
     /// There is no such user, or it is not their password.
     Wrong,
 }
 
 /// Begins a session for whoever knows the password.
-///
-/// # Errors
-/// There were too many wrong ones, or the database cannot be reached.
 pub async fn log_in(
     request: &HttpRequest,
     state: &State,

@@ -52,9 +52,6 @@ impl Default for Passwords {
 
 impl Passwords {
     /// The user of this name, if this is their password.
-    ///
-    /// # Errors
-    /// There were too many wrong ones, or the database cannot be reached.
     pub async fn user(
         &self,
         state: &State,
@@ -107,17 +104,11 @@ impl Passwords {
     }
 
     /// The hash of a new password.
-    ///
-    /// # Errors
-    /// It cannot be used, or too many others wait.
     pub async fn hash(&self, password: String) -> Result<Result<PasswordHash, PasswordError>, HttpError> {
         self.bench.work(move || PasswordHash::of(&password)).await
     }
 
     /// Counts a token that is none. Right ones are not held up by that.
-    ///
-    /// # Errors
-    /// There were too many.
     pub fn count_wrong_token(&self, from: Option<IpAddr>) -> Result<(), HttpError> {
         self.throttle.begin_token(from).map_err(HttpError::too_many_attempts)
     }

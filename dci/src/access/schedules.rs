@@ -41,9 +41,6 @@ pub fn no_such_schedule(name: &str) -> HttpError {
 
 /// Sees to it that somebody may change a schedule, pause it or delete it: who may submit tasks to its queue and has made it,
 /// and operators of its queue.
-///
-/// # Errors
-/// They may not, or the database cannot be reached.
 pub async fn may_change_schedule(who: &Who, schedule: &Schedule, state: &State) -> Result<(), HttpError> {
     if who.is_everywhere(Role::Operator) {
         return Ok(());

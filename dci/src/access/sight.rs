@@ -21,9 +21,6 @@ pub enum Sight {
 
 impl Sight {
     /// What they see whose rights reach so far.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn of(store: &Store, reach: &Reach) -> Result<Self, StoreError> {
         let Reach::Some { queues, only, .. } = reach else { return Ok(Self::All) };
         let there = store.queues_within(reach).await?;
@@ -42,9 +39,6 @@ impl Sight {
     }
 
     /// Takes out of a task the ids of others that they may not see. Of which queue one was that is gone is not known.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn conceal(&self, store: &Store, task: &mut Document) -> Result<(), StoreError> {
         let named: Vec<TaskId> = match self {
             Self::All => return Ok(()),

@@ -47,9 +47,6 @@ struct Tables {
 
 impl Throttle {
     /// Begins an attempt. One that has to wait does not count: trying in vain makes the wait no longer.
-    ///
-    /// # Errors
-    /// How long to wait before the next.
     pub fn begin(&self, address: Option<IpAddr>, name: &str) -> Result<(), Duration> {
         let address = address.map(network);
         let mut tables = self.lock();
@@ -84,9 +81,6 @@ impl Throttle {
     }
 
     /// Counts a wrong token, which nobody finds by guessing: this is to keep the log short.
-    ///
-    /// # Errors
-    /// How long to wait before the next.
     pub fn begin_token(&self, address: Option<IpAddr>) -> Result<(), Duration> {
         let Some(address) = address.map(network) else { return Ok(()) };
         let mut tables = self.lock();

@@ -22,10 +22,8 @@ pub enum Via {
     Token {
         /// The token's name.
         name: String,
-        /// Its text.
         text: String,
     },
-    /// By a proxy.
     Proxy,
 }
 
@@ -61,9 +59,6 @@ impl Who {
     }
 
     /// Who sent a request.
-    ///
-    /// # Errors
-    /// Nobody has looked.
     pub fn of(request: &HttpRequest) -> Result<Self, HttpError> {
         let who = request.extensions().get::<Self>().cloned();
         who.ok_or_else(|| HttpError::unauthorized("this needs a login"))
@@ -96,17 +91,11 @@ impl Who {
     }
 
     /// Sees to it that they have at least this role on a queue.
-    ///
-    /// # Errors
-    /// 403: they have a lower one. 404 as if there were no such queue: they have none.
     pub fn check(&self, role: Role, queue: &Queue) -> Result<(), HttpError> {
         self.check_task(role, queue, None)
     }
 
     /// Sees to it that they have at least this role on a task of a queue, which is for a tenant or for nobody in particular.
-    ///
-    /// # Errors
-    /// As [`Who::check`].
     pub fn check_task(&self, role: Role, queue: &Queue, tenant: Option<&str>) -> Result<(), HttpError> {
         match self.rights.on_task((queue.id, queue.tenant()), tenant) {
             Some(own) if own >= role => Ok(()),

@@ -89,9 +89,6 @@ impl Reader {
 
 impl Answers {
     /// Waits until it is one's turn to read a document of a task and to make an answer of it.
-    ///
-    /// # Errors
-    /// 503: it does not come, as those before wait for the database.
     pub async fn turn(&self) -> Result<SemaphorePermit<'_>, HttpError> {
         let turn = timeout(TURN, self.making.acquire()).await;
         turn.ok().and_then(Result::ok).ok_or_else(|| {
@@ -167,9 +164,6 @@ impl Room {
     }
 
     /// Takes more of it, up to `bytes`.
-    ///
-    /// # Errors
-    /// There is none, or this one had to give way.
     pub fn grow(&self, bytes: usize) -> Result<(), HttpError> {
         let mut unread = self.answers.unread();
         let had = unread.readers.get(&self.number).ok_or_else(|| full(0))?.bytes;
@@ -213,9 +207,6 @@ pub fn growing() -> Option<Room> {
 }
 
 /// Takes the room for long answers, and hands them out in pieces: the server copies whatever it gets at once.
-///
-/// # Errors
-/// Those of the request.
 pub async fn bound(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

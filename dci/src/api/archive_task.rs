@@ -13,9 +13,6 @@ use crate::state::State;
 use crate::{changes, json};
 
 /// Moves a task that has ended to the archive. It is read as before; a retry makes a new task like it.
-///
-/// # Errors
-/// There is no such task, it has not ended, others wait to be told of its end, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/{id}/archive", tag = "tasks", operation_id = "archiveTask",
     params(("id" = String, Path, description = "Its id.")),

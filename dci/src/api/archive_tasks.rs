@@ -14,9 +14,6 @@ use crate::{bulk, changes, json};
 
 /// Moves the tasks to the archive that have ended and have not changed for so many seconds, in the background: a bulk job that needs
 /// no filter.
-///
-/// # Errors
-/// A parameter is wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/archive", tag = "tasks", operation_id = "archiveTasks",
     request_body(content((ArchiveOld = "application/json"), (ArchiveOld = "application/x-www-form-urlencoded"))),

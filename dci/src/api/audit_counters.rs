@@ -10,9 +10,6 @@ use crate::state::State;
 use crate::{changes, json};
 
 /// Asks for an audit of all counters, which a DEN makes within seconds. `GET /counters` tells when it has.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     post, path = "/counters/audit", tag = "service", operation_id = "auditCounters",
     responses(

@@ -26,16 +26,12 @@ use crate::{allowance, connections, json};
 /// Which task a web service calls back for.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// The task.
     pub task: TaskId,
     /// What was shown.
     pub token: Token,
 }
 
 /// Finds out which task a web service may call back for, before its body is read, and how the task stands.
-///
-/// # Errors
-/// The token is not that of the task, which need not exist, or the database cannot be reached.
 async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Caller, Heard), HttpError> {
     let (id, token) = match id.split_once('-') {
         // Who shows nothing else must not come from everywhere.
@@ -58,15 +54,11 @@ async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Calle
 }
 
 /// The same, if the task has not ended.
-///
-/// # Errors
-/// As those of [`caller`]; or it has.
 async fn caller_of_running(state: &State, request: &HttpRequest, id: &str) -> Result<Caller, HttpError> {
     let (caller, heard) = caller(state, request, id).await?;
     if heard == Heard::Done { Ok(caller) } else { Err(refusal(heard)) }
 }
 
-/// The answer to what was heard.
 fn answer(heard: Heard, caller: &Caller, outcome: &str) -> Answer {
     match heard {
         Heard::Done => Ok(json::ok(&json!({ "id": caller.task.to_string(), "outcome": outcome }))),
@@ -115,9 +107,6 @@ fn shown(request: &HttpRequest) -> Option<Token> {
 }
 
 /// A body that is JSON, whatever its media type says.
-///
-/// # Errors
-/// It is none.
 fn json_of(body: &[u8]) -> Result<Value, HttpError> {
     allowance::take_for(&Weight::of_json(body))?;
     serde_json::from_slice(body)
@@ -125,9 +114,6 @@ fn json_of(body: &[u8]) -> Result<Value, HttpError> {
 }
 
 /// A value that takes at most so many bytes in a task. `what` it is, for the message.
-///
-/// # Errors
-/// It takes more, which JSON of the same length may.
 fn within<T: Into<Bson> + Clone>(what: &'static str, value: T, limit: usize) -> Result<T, HttpError> {
     let bytes = budget::size_of_field("", &value.clone().into());
     if bytes <= limit {

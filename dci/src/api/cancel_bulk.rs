@@ -12,9 +12,6 @@ use crate::state::State;
 use crate::{accept, bulk, changes, json};
 
 /// Stops a bulk job after the tasks that it is at. What it has done stays done.
-///
-/// # Errors
-/// There is none, it is over, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/bulk/{id}/cancel", tag = "bulk", operation_id = "cancelBulkJob",
     params(("id" = String, Path, description = "Its id.")),

@@ -14,9 +14,6 @@ use crate::{changes, json};
 
 /// Cancels a task. One that has not started never will; one that runs is asked to end, with SIGTERM, and after its
 /// grace with SIGKILL. One that a web service works on ends, and the service is told so when it calls back.
-///
-/// # Errors
-/// There is no such task, it has ended, the reason is no text, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/{id}/cancel", tag = "tasks", operation_id = "cancelTask",
     params(("id" = String, Path, description = "Its id.")),

@@ -19,9 +19,6 @@ const MOST: usize = 1_000;
 /// Submits tasks to several queues with one request, each entry as `POST /tasks` takes it. Each is answered by itself, in the same
 /// order, by the id of its task or by an error; one that is refused keeps no other from being submitted. In `.after`, -1 stands
 /// for the entry before, -2 for the one before that, and so on.
-///
-/// # Errors
-/// There are no entries, or too many.
 #[utoipa::path(
     post, path = "/tasks/batch", tag = "tasks", operation_id = "createTasksOfBatch",
     request_body(content((NewBatch = "application/json"))),

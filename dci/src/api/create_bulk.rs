@@ -14,9 +14,6 @@ use crate::{accept, bulk, changes, json, ui};
 
 /// Does one thing to many tasks, in the background: cancel, retry, archive or delete. Tasks that come later
 /// are left alone. With the option `.preview`, only says how many tasks match; `null` if counting takes too long.
-///
-/// # Errors
-/// A parameter is wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/bulk", tag = "bulk", operation_id = "createBulkJob",
     request_body(content(

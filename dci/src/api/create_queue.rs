@@ -15,9 +15,6 @@ use crate::state::State;
 use crate::{changes, json, legacy, values};
 
 /// Creates a queue from `name` and `plugin`, and perhaps `threads` and `sort`. It runs nothing until its `threads` are set.
-///
-/// # Errors
-/// A parameter is missing or wrong, the name is taken, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/queues", tag = "queues", operation_id = "createQueue",
     request_body(content(

@@ -34,10 +34,6 @@ const AT_ONCE: usize = 1_000;
 /// Creates tasks in `queue` (a name or id): one for each object of `params`, or one for each document of
 /// `collection` that `filter` finds, with `params` as the pattern. Tasks without room for their whole life are refused with 413,
 /// which names the `field` that is too large, its `bytes` and the `limit`.
-///
-/// # Errors
-/// There is no such queue or it accepts no tasks, the parameters are wrong, a key is taken, or the database cannot
-/// be reached.
 #[utoipa::path(
     post, path = "/tasks", tag = "tasks", operation_id = "createTasks",
     request_body = NewTasks,
@@ -85,9 +81,6 @@ async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
 }
 
 /// Creates the tasks that a request asks for. Returns their ids.
-///
-/// # Errors
-/// Those of the request.
 pub async fn create(state: &State, who: &Who, params: Params) -> Result<Vec<TaskId>, HttpError> {
     arrays::refuse(&params)?;
     let Prepared { queue, options, once } = prepared(state, who, &params).await?;
@@ -123,9 +116,6 @@ pub struct Prepared {
 }
 
 /// Sees to it that somebody may submit tasks as `params` says, and reads the options.
-///
-/// # Errors
-/// They may not, an option is wrong, or the queue accepts no tasks.
 pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepared, HttpError> {
     let queue = find_queue(state, params.fields.get("queue")).await?;
     if !who.sees(&queue) {
@@ -152,9 +142,6 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
 }
 
 /// Creates a task of `queue` for each of `tasks`, once if there is a key.
-///
-/// # Errors
-/// Parameters do not fit the schema of the plugin, an option cannot be kept, or the database cannot be reached.
 pub async fn submit(
     state: &State,
     who: &Who,
@@ -180,9 +167,6 @@ pub async fn submit(
 }
 
 /// The answer that tells the ids of new tasks.
-///
-/// # Errors
-/// There are none.
 pub fn answer(ids: Vec<TaskId>) -> Answer {
     if ids.is_empty() {
         let body = legacy::with(legacy::insert_many_result(&ids), "error", NOTHING);
@@ -213,9 +197,6 @@ fn parts(ids: Vec<TaskId>) -> impl Iterator<Item = Result<Bytes, HttpError>> {
 }
 
 /// What was submitted before is answered the same, whatever the queue accepts now.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn is_repetition(state: &State, queue: QueueId, once: Option<&Once>) -> Result<bool, HttpError> {
     match once {
         Some(once) => Ok(state.store.has_submission(queue, once).await?),
@@ -230,17 +211,11 @@ pub fn accepts_nothing(queue: &Queue) -> HttpError {
 }
 
 /// The queue that `value` names, by name or id, if it accepts tasks.
-///
-/// # Errors
-/// There is none, it does not, or the database cannot be reached.
 pub async fn queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpError> {
     open(find_queue(state, value).await?)
 }
 
 /// The queue that an address names, if it accepts tasks.
-///
-/// # Errors
-/// There is none, it does not, or the database cannot be reached.
 pub async fn open_queue(state: &State, selector: &Selector) -> Result<Queue, HttpError> {
     open(state.store.find_queue(selector).await?.ok_or_else(queue_not_found)?)
 }
@@ -250,9 +225,6 @@ fn open(queue: Queue) -> Result<Queue, HttpError> {
 }
 
 /// The queue that `value` names, by name or id.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find_queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpError> {
     let name = match value {
         Some(Value::String(name)) => name.clone(),
@@ -279,9 +251,6 @@ pub fn not_an_array() -> HttpError {
 }
 
 /// The parameters of tasks, from an array of objects or one object.
-///
-/// # Errors
-/// They are something else, an object is empty, or a key cannot be stored.
 pub fn task_params(value: Value) -> Result<Vec<Document>, HttpError> {
     checked_params(value, false)
 }
@@ -328,9 +297,6 @@ fn check_keys(object: &Map<String, Value>) -> Result<(), HttpError> {
 }
 
 /// Sees to it that the keys of all objects in a value can be stored.
-///
-/// # Errors
-/// One cannot.
 pub fn check_value(value: &Value) -> Result<(), HttpError> {
     match value {
         Value::Object(object) => check_keys(object),

@@ -13,9 +13,6 @@ use crate::{changes, json, legacy};
 
 /// Removes a node whose DEN is not alive from the list. Its tasks stay; should a DEN of its name start, it comes back, without
 /// its `maxthreads`.
-///
-/// # Errors
-/// There is no such node, its DEN is alive, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/nodes/{node}", tag = "nodes", operation_id = "deleteNode",
     params((
@@ -35,9 +32,6 @@ pub async fn handle(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 }
 
 /// Removes the node with this name or id.
-///
-/// # Errors
-/// There is none, its DEN is alive, or the database cannot be reached.
 pub async fn delete(state: &State, who: &Who, name: &str) -> Result<(), HttpError> {
     match changes::delete_node(state, who, Selector::parse(name)).await? {
         Removed::Gone(_) => Ok(()),

@@ -12,9 +12,6 @@ use crate::state::State;
 use crate::{changes, json, legacy};
 
 /// Deletes a queue. Its tasks stay.
-///
-/// # Errors
-/// There is no such queue, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/queues/{queue}", tag = "queues", operation_id = "deleteQueue",
     params((
@@ -32,9 +29,6 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
 }
 
 /// Deletes the queue with this name or id. Returns the result as clients see it.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn delete(state: &State, who: &Who, named: &NamedQueue) -> Result<Value, HttpError> {
     let deleted = changes::delete_queue(state, who, named.selector.clone()).await?;
     let result = legacy::delete_result(deleted);

@@ -18,9 +18,6 @@ use crate::state::State;
 
 /// Why a task does not run, how it runs, or how it ended, in sentences for people: what it has to pass, and whether
 /// it may.
-///
-/// # Errors
-/// There is no such task, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/explain", tag = "tasks", operation_id = "explainTask",
     params(("id" = String, Path, description = "Its id.")),
@@ -44,9 +41,6 @@ pub async fn handle(state: Data<State>, who: Who, id: Path<String>) -> Answer {
 }
 
 /// What is to be said of the task to those whose rights reach so far.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, id: &str, reach: &Reach) -> Result<Explanation, HttpError> {
     let task = task_action::id(id)?;
     let facts = match state.store.facts_of_task(task).await {

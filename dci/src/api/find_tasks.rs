@@ -26,9 +26,6 @@ use search::Search;
 ///
 /// Status and node are looked up in indexes. No index knows when tasks changed or what their params contain: for that, up to 5,000
 /// tasks are read, for up to 2 s. `next` is null when all have been looked at; else more may be found `.after` it.
-///
-/// # Errors
-/// A parameter is wrong, there is no such queue, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/find", tag = "tasks", operation_id = "findTasks",
     params(TaskFind),

@@ -13,9 +13,6 @@ use crate::state::State;
 use crate::{accept, ui};
 
 /// The document of `QueueBalance`, its switches, and the names of all queues: JSON for people, or a page.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/balance", tag = "balance", operation_id = "getBalance",
     responses(
@@ -34,9 +31,6 @@ pub async fn handle(request: HttpRequest, state: Data<State>) -> Answer {
 }
 
 /// What there is to show.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn find(state: &State) -> Result<Map<String, Value>, StoreError> {
     let (document, mut known) = futures::try_join!(state.store.stored_balance(), known_queues(state))?;
     known.sort_unstable();
@@ -51,9 +45,6 @@ pub async fn find(state: &State) -> Result<Map<String, Value>, StoreError> {
 }
 
 /// The names of all queues.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn known_queues(state: &State) -> Result<Vec<String>, StoreError> {
     Ok(state.store.list_queues().await?.iter().map(disbatch_core::model::Queue::display_name).collect())
 }

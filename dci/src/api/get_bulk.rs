@@ -9,9 +9,6 @@ use crate::state::State;
 use crate::{accept, bulk, json, ui};
 
 /// One bulk job and how far it is: JSON, or a page.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/bulk/{id}", tag = "bulk", operation_id = "getBulkJob",
     params(("id" = String, Path, description = "Its id.")),

@@ -22,9 +22,6 @@ use crate::state::State;
 ///
 /// When a task is tried again, the events go on with the next attempt. A client that comes back with
 /// `Last-Event-ID`, or the same as the option `.resume`, gets the output from there on.
-///
-/// # Errors
-/// There is no such task, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/events", tag = "tasks", operation_id = "getEvents",
     params(

@@ -11,9 +11,6 @@ use crate::{gates, json};
 
 /// The tasks that a task comes after and those that come after it, and so on: a graph, as nodes and edges. A task of a queue
 /// that the client may not see has no id, and says `hidden`.
-///
-/// # Errors
-/// There is no such task, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/graph", tag = "tasks", operation_id = "getTaskGraph",
     params(("id" = String, Path, description = "Its id."), GraphExtent),

@@ -11,9 +11,6 @@ use crate::{accept, gates, json, ui};
 
 /// A lock: who holds it, and the first 100 of those who wait for it, in the order in which they get it. A task of a queue that
 /// the client may not see has no id, and says `hidden`.
-///
-/// # Errors
-/// Nobody holds it or waits for it, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/locks/{name}", tag = "locks", operation_id = "getLock",
     params(("name" = String, Path, description = "Its name.", example = "db")),

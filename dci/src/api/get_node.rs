@@ -14,9 +14,6 @@ use crate::state::State;
 use crate::{accept, nodes, ui};
 
 /// One node, by name or id. Browsers get a page.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/nodes/{node}", tag = "nodes", operation_id = "getNode",
     params(
@@ -50,9 +47,6 @@ pub async fn handle(
 }
 
 /// The node with this name or id, as stored.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, name: &str) -> Result<Document, HttpError> {
     let node = state.store.find_node(&Selector::parse(name)).await?;
     node.ok_or_else(|| HttpError::not_found(format!("no node '{name}'")))

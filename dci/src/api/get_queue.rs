@@ -17,9 +17,6 @@ use crate::{accept, ui};
 /// One queue with its tasks counted, by name or id. Numbers beyond 10,000 come from counters, as those of `GET /queues`.
 /// With the option `.details` and a rate, `rate_now` is how many tasks it allows to start at once, and in how many seconds
 /// the next one where it allows none. Browsers get a page.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/queues/{queue}", tag = "queues", operation_id = "getQueue",
     params(
@@ -68,9 +65,6 @@ async fn allowed(state: &State, queue: &Queue) -> Result<Option<(String, Value)>
 }
 
 /// The queue with this name or id.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, named: &NamedQueue) -> Result<Queue, HttpError> {
     let queue = state.store.find_queue(&named.selector).await?;
     queue.ok_or_else(|| HttpError::not_found(format!("no queue '{}'", named.name)))

@@ -11,9 +11,6 @@ use crate::raw;
 use crate::state::State;
 
 /// What a task has written to standard error, as `GET /tasks/{id}/stdout` has standard output.
-///
-/// # Errors
-/// There is no such task or attempt, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/stderr", tag = "tasks", operation_id = "getStderr",
     params(

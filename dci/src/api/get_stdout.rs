@@ -17,9 +17,6 @@ use crate::state::State;
 ///
 /// With `.follow`, the answer goes on until the attempt is over. It breaks off if this server stops, and does
 /// not honour `Range`.
-///
-/// # Errors
-/// There is no such task or attempt, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/stdout", tag = "tasks", operation_id = "getStdout",
     params(

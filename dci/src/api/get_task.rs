@@ -17,9 +17,6 @@ use crate::{accept, gates, json, rows, ui};
 
 /// One task, also if it is in the archive: JSON over many lines, or a page. The options `.full`, `.terse` and `.epoch` say how it is written;
 /// with `.details`, JSON has also how it was run.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}", tag = "tasks", operation_id = "getTask",
     params(("id" = String, Path, description = "Its id."), OneTask),
@@ -59,9 +56,6 @@ pub async fn handle(
 }
 
 /// The task, without the ids of others that who asks may not see.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, who: &Who, id: &str) -> Result<Document, HttpError> {
     let mut task = look_up(state, id).await?;
     gates::sight(state, who).await?.conceal(&state.store, &mut task).await?;

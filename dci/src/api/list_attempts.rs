@@ -15,9 +15,6 @@ use crate::state::State;
 
 /// The earlier attempts of a task with what came out of each, the first one first. The last attempt is the task
 /// itself. The options `.full`, `.terse`, `.epoch` and `.pretty` are those of `GET /tasks`.
-///
-/// # Errors
-/// There is no such task, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/attempts", tag = "tasks", operation_id = "listAttempts",
     params(

@@ -15,9 +15,6 @@ const DEFAULT_LIMIT: i64 = 100;
 
 /// Who did what to which object, when and from where, the latest first. Browsers get a page. All that is asked for must be
 /// so. The next entries are those `.after` the `key` of the last one.
-///
-/// # Errors
-/// A parameter is wrong, the search takes too long, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/audit", tag = "service", operation_id = "listAudit",
     params(AuditSearch),

@@ -13,9 +13,6 @@ use crate::{accept, bulk, json, ui};
 pub const DEFAULT_LIMIT: i64 = 20;
 
 /// The bulk jobs, the latest first. A filter by ids has their number in place of the ids.
-///
-/// # Errors
-/// `.limit` is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/bulk", tag = "bulk", operation_id = "listBulkJobs",
     params(BulkLimit),

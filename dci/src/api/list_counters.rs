@@ -13,9 +13,6 @@ use crate::state::State;
 /// The counters of all queues by status, without the statuses -1 and 0, which are always counted; null for a queue that no
 /// audit has come to yet. `audit` tells of the last audit of all queues: when it began, by how many tasks counters had
 /// drifted and were corrected, how many queues it looked at, and for how many milliseconds it counted.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/counters", tag = "service", operation_id = "listCounters",
     responses(

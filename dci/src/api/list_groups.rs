@@ -24,9 +24,6 @@ const MOST: usize = 1_000;
 /// The groups of a queue in the order of their names: what each has waiting, running and got, and when its next turn is.
 /// Groups are those that wait, have tasks running, or had some in the last 90 days. The tasks without a group are one that
 /// has no name. Browsers get a page.
-///
-/// # Errors
-/// There is no such queue, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/queues/{queue}/groups", tag = "queues", operation_id = "listGroups",
     params(
@@ -63,9 +60,6 @@ pub async fn handle(
 }
 
 /// Which groups are asked for.
-///
-/// # Errors
-/// An option is wrong.
 pub fn filter(params: &Params) -> Result<GroupFilter, HttpError> {
     let given = |name: &str| match params.options.get(name) {
         Some(Value::String(text)) => Some(text.clone()),

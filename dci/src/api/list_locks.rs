@@ -12,9 +12,6 @@ use crate::{accept, gates, json, ui};
 
 /// The locks that tasks hold or wait for, in the order of their names, with the first of those who hold them. Who may see
 /// some queues only sees locks of their tasks, and of other tasks that there are some.
-///
-/// # Errors
-/// An option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/locks", tag = "locks", operation_id = "listLocks",
     params(LockSearch),

@@ -14,9 +14,6 @@ use crate::state::State;
 use crate::{accept, fields, nodes, ui};
 
 /// All nodes in order of name. With the option `.details`, also what their DENs say of themselves. Browsers get a page.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/nodes", tag = "nodes", operation_id = "listNodes",
     params(Details),

@@ -11,9 +11,6 @@ use crate::{accept, json, ui};
 
 /// The names of the plugins that queues may be created with, those of workers among them. Browsers get a page that tells more
 /// of them.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/plugins", tag = "queues", operation_id = "listPlugins",
     responses(

@@ -20,9 +20,6 @@ use crate::{accept, fields, ui};
 /// All queues that the client may see, with their tasks counted, in the order of the database. Numbers up to 10,000 are counted (up to 1,000 with
 /// 20 queues and more); larger ones come from counters and may be a few seconds old. With the option `.details`, also what applies to its tasks.
 /// Browsers get the overview.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/queues", tag = "queues", operation_id = "listQueues",
     params(Details),
@@ -47,18 +44,12 @@ pub async fn handle(
 }
 
 /// The answer for programs, whatever they accept.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn programs(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
     let (queues, details) = (counted(&state, &who).await?, wants_details(params));
     Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect()))
 }
 
 /// All queues that somebody may see, and how many tasks each has.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn counted(state: &State, who: &Who) -> Result<Vec<(Queue, Counts)>, StoreError> {
     let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
     let ids = queues.iter().map(|queue| queue.id).collect();

@@ -30,9 +30,6 @@ use crate::{accept, counts, gates, json, ui};
 /// wherever the page is; the headers `Disbatch-After` and `Disbatch-Before` have the ids that the next and the
 /// previous page begin at. Pages are for all tasks, those of a queue, of a queue and statuses, and of a queue, statuses
 /// and a node.
-///
-/// # Errors
-/// The parameters are wrong or not indexed, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks", tag = "tasks", operation_id = "listTasks",
     params(TaskSearch),

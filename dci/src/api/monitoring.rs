@@ -19,9 +19,6 @@ use crate::ui::plain;
 const STALE_SECONDS: i64 = 60;
 
 /// Whether nodes and `QueueBalance` run, in the words of monitoring systems: `OK`, `WARNING`, `CRITICAL`.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/monitoring", tag = "service", operation_id = "monitor",
     responses(
@@ -43,9 +40,6 @@ pub async fn handle(state: Data<State>) -> Answer {
 }
 
 /// The state of both.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn find(state: &State) -> Result<Value, StoreError> {
     if !state.monitoring {
         let disabled = check("OK", "monitoring disabled");

@@ -28,9 +28,6 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// Chosen fields of chosen tasks, in the order of the ids; null for a task that does not exist or is not for whoever asks. Archived
 /// tasks are found too. `seen` is for `GET /tasks/{id}/wait`.
-///
-/// # Errors
-/// An option is wrong, the fields are more than 16 MiB, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/query", tag = "tasks", operation_id = "queryTasks",
     params(ChosenFields),

@@ -17,10 +17,6 @@ use crate::{changes, json};
 
 /// Queues a task again that has ended. What came out of it is kept: see `GET /tasks/{id}/attempts`. A deferred task is queued at
 /// once, before its time. Of an archived task a new one like it is made, whose id is in the answer.
-///
-/// # Errors
-/// There is no such task, it has not ended, another one has its unique key, the reason is no text, or the database
-/// cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/{id}/retry", tag = "tasks", operation_id = "retryTask",
     params(("id" = String, Path, description = "Its id.")),

@@ -14,9 +14,6 @@ use crate::{changes, json, values};
 
 /// Gives a task that waits (queued, blocked or deferred) another priority. Queues that go by priority or are fair look at it, and
 /// DENs within about a second.
-///
-/// # Errors
-/// There is no such task, it does not wait, the priority is wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/{id}/priority", tag = "tasks", operation_id = "setTaskPriority",
     params(("id" = String, Path, description = "Its id.")),

@@ -7,9 +7,6 @@ use crate::params::Params;
 use crate::values;
 
 /// The id in an address.
-///
-/// # Errors
-/// It is none, so there is no such task.
 pub fn id(text: &str) -> Result<TaskId, HttpError> {
     text.parse().map_err(|_| not_found(text))
 }
@@ -25,17 +22,11 @@ pub fn wrong_state(status: Status, what: &str) -> HttpError {
 }
 
 /// Why, if that is said.
-///
-/// # Errors
-/// It is no text, or there are other parameters.
 pub fn reason(params: &Params) -> Result<Option<String>, HttpError> {
     reason_beside(params, &[])
 }
 
 /// The same where there are other parameters, which are known.
-///
-/// # Errors
-/// It is no text, or there are parameters that nobody knows.
 pub fn reason_beside(params: &Params, known: &[&str]) -> Result<Option<String>, HttpError> {
     params.only(&[&["reason"], known].concat())?;
     let given = params.fields.get("reason").filter(|reason| !values::is_unset(reason));

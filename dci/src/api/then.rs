@@ -26,9 +26,6 @@ pub fn number(params: &Params, value: &Value) -> Value {
 }
 
 /// `answer`, or for a page's form the way to the next page.
-///
-/// # Errors
-/// The address is not one of this server.
 pub fn answer(params: &Params, answer: HttpResponse) -> Answer {
     let Some(next) = params.options.get("then") else { return Ok(answer) };
     let path = next.as_str().filter(|path| is_own(path));
@@ -42,17 +39,11 @@ pub fn see(path: &str) -> HttpResponse {
 }
 
 /// The way to the page `next` when something is done, or the error as a page: for forms that have one place to lead to.
-///
-/// # Errors
-/// There are none: a page tells them.
 pub fn lead<T>(done: Result<T, HttpError>, next: &str) -> Answer {
     or_page(true, done.map(|_| see(next)))
 }
 
 /// `answer`, with its error as a page for a page's form.
-///
-/// # Errors
-/// As `answer` has it, for programs.
 pub fn or_page(is_form: bool, answer: Answer) -> Answer {
     match answer {
         Err(error) if is_form => Ok(ui::page(Err(error))),

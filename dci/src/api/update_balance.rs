@@ -18,9 +18,6 @@ use crate::{changes, json, legacy};
 
 /// Sets `max_tasks`, `queues` and, if given, `disabled` of the document of `QueueBalance`: until when it does nothing, in seconds
 /// since 1970.
-///
-/// # Errors
-/// A parameter is missing or wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/balance", tag = "balance", operation_id = "updateBalance",
     request_body = BalanceChange,
@@ -63,9 +60,6 @@ fn failed(message: &str) -> HttpError {
 
 /// The fields as they are stored, with queues of `known` and legal times. Without `known` only their types are checked, for
 /// what has been stored already and may be odd.
-///
-/// # Errors
-/// A field is missing or wrong. The message says which, and in what way.
 pub fn checked(fields: &Map<String, Value>, known: Option<&BTreeSet<String>>) -> Result<Document, String> {
     let unknown = fields.keys().find(|key| !["disabled", "max_tasks", "queues"].contains(&key.as_str()));
     if let Some(key) = unknown {

@@ -15,9 +15,6 @@ use crate::{changes, json, legacy, values};
 
 /// Sets `maxthreads`, how many tasks may run on the node at once (null for no limit), or `draining`, whether it is
 /// to claim nothing more.
-///
-/// # Errors
-/// A parameter is wrong, there is no such node, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/nodes/{node}", tag = "nodes", operation_id = "updateNode",
     params((

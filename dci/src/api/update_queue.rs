@@ -56,9 +56,6 @@ const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", "retention"]
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
 /// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `nodes`, `rate` and
 /// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were.
-///
-/// # Errors
-/// A parameter is wrong, there is no such queue, the new name is taken, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/queues/{queue}", tag = "queues", operation_id = "updateQueue",
     params((
@@ -189,9 +186,6 @@ fn checked(params: &Params) -> Result<Document, HttpError> {
 }
 
 /// A setting as it is stored; null if it is to go.
-///
-/// # Errors
-/// The value makes no sense.
 pub fn setting(params: &Params, name: &str, value: &Value) -> Result<Bson, HttpError> {
     match name {
         "threads" if !legacy::is_non_negative_integer(value) => {

@@ -35,9 +35,6 @@ const LONGEST: i64 = 600;
 ///
 /// The answer comes at the timeout at the latest; `changed` tells whether what was waited for has happened. It may
 /// come earlier if this server stops.
-///
-/// # Errors
-/// There is no such task, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tasks/{id}/wait", tag = "tasks", operation_id = "waitForTask",
     params(("id" = String, Path, description = "The task's id."), WaitOptions),

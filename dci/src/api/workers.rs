@@ -89,25 +89,16 @@ pub fn changed_meanwhile(rev: i64) -> HttpError {
 }
 
 /// The name that an address has.
-///
-/// # Errors
-/// It is none of a plugin, so there is no such worker.
 pub fn named(name: &str) -> Result<PluginName, HttpError> {
     name.parse().map_err(|_| not_found(name))
 }
 
 /// A worker that there is.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn find(state: &State, name: &str) -> Result<Worker, HttpError> {
     state.store.worker(&named(name)?).await?.ok_or_else(|| not_found(name))
 }
 
 /// Sees to it that nobody gets a plugin of a node by defining one of its name: what queues may not have here, but a node has in its files.
-///
-/// # Errors
-/// One of the names is that of such a plugin, or the database cannot be reached.
 pub async fn check_names(state: &State, workers: &[NewWorker]) -> Result<(), HttpError> {
     let unlisted: Vec<&str> =
         workers.iter().map(|worker| worker.name.as_str()).filter(|name| !state.lists(name)).collect();
@@ -138,9 +129,6 @@ fn own_plugins(node: &Document) -> BTreeSet<&str> {
 
 /// The definition that a request has, for the worker `name` if the address has one: its fields, or those of the text in a page's
 /// form.
-///
-/// # Errors
-/// It makes no plugin, or none that may come from the database. The message names what is wrong.
 pub fn read(name: Option<&str>, params: &Params) -> Result<NewWorker, HttpError> {
     allowance::take_for_copies(COPIES, params.fields.values())?;
     let mut name = name.map(str::to_owned);

@@ -17,9 +17,6 @@ use crate::state::State;
 const DAY: u64 = 86_400;
 
 /// Begins a session of somebody who has shown their password, from an address and with a browser that calls itself so.
-///
-/// # Errors
-/// The database cannot be reached, or the system has no random numbers.
 pub async fn begin_session(
     state: &State,
     user: &User,
@@ -39,9 +36,6 @@ pub async fn begin_session(
 }
 
 /// Ends the session that somebody asks with.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn log_out(state: &State, who: &Who, key: &Key) -> Result<(), StoreError> {
     let (store, who, key) = (state.store.clone(), actor(who), key.clone());
     let change = async move {
@@ -54,9 +48,6 @@ pub async fn log_out(state: &State, who: &Who, key: &Key) -> Result<(), StoreErr
 }
 
 /// Ends one of somebody's sessions. Returns false if they have no such session.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn end_session_of(
     state: &State,
     who: &Who,
@@ -76,9 +67,6 @@ pub async fn end_session_of(
 }
 
 /// Gives somebody another password, and ends their sessions. Returns false if there is nobody of that name.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn set_password(
     state: &State,
     who: &Who,
@@ -98,9 +86,6 @@ pub async fn set_password(
 }
 
 /// Makes a token, and returns its text, which nobody can read again.
-///
-/// # Errors
-/// The database cannot be reached, or the system has no random numbers.
 pub async fn create_token(state: &State, who: &Who, new: NewToken) -> Result<String, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -115,9 +100,6 @@ pub async fn create_token(state: &State, who: &Who, new: NewToken) -> Result<Str
 }
 
 /// Revokes one of somebody's tokens. Returns false if they have no such token.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn revoke_token(
     state: &State,
     who: &Who,

@@ -10,9 +10,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Makes a rule, in the place of the one that its scope has, and releases what no rule holds any more.
-///
-/// # Errors
-/// The database cannot be reached, or refuses the user.
 pub async fn set_rule(state: &State, who: &Who, rule: NewRule) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -29,9 +26,6 @@ pub async fn set_rule(state: &State, who: &Who, rule: NewRule) -> Result<(), Sto
 
 /// Lifts the rule of a scope, and releases what no rule holds any more. Returns how many tasks were released; `None`: there
 /// is no such rule.
-///
-/// # Errors
-/// The database cannot be reached, or refuses the user.
 pub async fn lift_rule(state: &State, who: &Who, scope: Scope) -> Result<Option<u64>, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

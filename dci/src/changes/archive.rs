@@ -16,7 +16,6 @@ pub enum ArchivedOne {
     Archived,
     /// It was there before.
     Before,
-    /// It has not ended.
     NotEnded(Status),
     /// Others wait for it, and have not been told yet that it has ended.
     Awaited,
@@ -25,9 +24,6 @@ pub enum ArchivedOne {
 }
 
 /// Moves a task that has ended to the archive.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn archive_task(state: &State, who: &Who, id: TaskId) -> Result<ArchivedOne, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -50,7 +46,6 @@ enum Look {
     Ended(Option<QueueId>),
     /// It has not.
     Live(Status),
-    /// It is in the archive.
     Archived,
     /// There is none.
     Absent,

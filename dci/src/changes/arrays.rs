@@ -14,9 +14,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Submits an array. One that had been submitted before, under the same key, is no change.
-///
-/// # Errors
-/// See [`SubmitError`].
 pub async fn submit_array(
     state: &State,
     who: &Who,
@@ -41,9 +38,6 @@ pub async fn submit_array(
 
 /// Has a bulk job cancel the elements of an array, or try those again that have not succeeded. Returns its id. `None`: there
 /// is no element to do that to.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn act_on_array(
     state: &State,
     who: &Who,

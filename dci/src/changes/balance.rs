@@ -10,9 +10,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Sets fields of the document. The caller has validated them.
-///
-/// # Errors
-/// The database cannot be reached, or refuses the fields.
 pub async fn save_balance(state: &State, who: &Who, fields: Document) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -25,9 +22,6 @@ pub async fn save_balance(state: &State, who: &Who, fields: Document) -> Result<
 
 /// The same if nobody else has changed them since they had the revision `base`. Returns the new revision; `None`:
 /// somebody has.
-///
-/// # Errors
-/// The database cannot be reached, or refuses the fields.
 pub async fn change_balance(
     state: &State,
     who: &Who,
@@ -48,9 +42,6 @@ pub async fn change_balance(
 }
 
 /// Sets until when nothing is balanced, in seconds since 1970.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn pause_balance(state: &State, who: &Who, until: Option<i64>) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

@@ -9,9 +9,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Makes a job, and begins with it. Returns its id.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn create_bulk(state: &State, wanted: BulkRequest) -> Result<ObjectId, StoreError> {
     let (store, worker) = (state.store.clone(), state.bulk.clone());
     let change = async move {
@@ -24,9 +21,6 @@ pub async fn create_bulk(state: &State, wanted: BulkRequest) -> Result<ObjectId,
 }
 
 /// Stops a job. What it has done stays done.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn cancel_bulk(state: &State, who: &Who, id: ObjectId) -> Result<BulkCancelled, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     to_the_end(state, async move { store.cancel_bulk(id, &who).await }).await

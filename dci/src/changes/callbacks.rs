@@ -10,27 +10,18 @@ use crate::api::callbacks::Caller;
 use crate::state::State;
 
 /// Adds to the log of a task.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn log_of_service(state: &State, caller: Caller, bytes: Vec<u8>) -> Result<Heard, StoreError> {
     let store = state.store.clone();
     to_the_end(state, async move { store.callback_log(caller.task, &caller.token, bytes).await }).await
 }
 
 /// Keeps something for the next run.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn storage_of_service(state: &State, caller: Caller, storage: Bson) -> Result<Heard, StoreError> {
     let store = state.store.clone();
     to_the_end(state, async move { store.callback_storage(caller.task, &caller.token, storage).await }).await
 }
 
 /// Ends a task.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn end_by_service(state: &State, caller: Caller, report: Report) -> Result<Heard, StoreError> {
     let store = state.store.clone();
     to_the_end(state, async move { store.callback_status(caller.task, &caller.token, report).await }).await

@@ -24,32 +24,22 @@ pub struct SentChunk {
     pub length: u64,
     /// Which part it is.
     pub n: u64,
-    /// Its bytes.
     pub bytes: Bytes,
 }
 
 /// Opens a version of a set.
-///
-/// # Errors
-/// See [`FilesError`].
 pub async fn open_files(state: &State, name: SetName, new: NewSet) -> Result<FileSet, FilesError> {
     let store = state.store.clone();
     to_the_end(state, async move { store.fileset_open(&name, &new).await }).await
 }
 
 /// Adds files to an open version.
-///
-/// # Errors
-/// See [`FilesError`].
 pub async fn add_files(state: &State, set: FileSetId, entries: Vec<NewEntry>) -> Result<(), FilesError> {
     let store = state.store.clone();
     to_the_end(state, async move { store.fileset_add(set, &entries).await }).await
 }
 
 /// Makes an open version done.
-///
-/// # Errors
-/// See [`FilesError`].
 pub async fn commit_files(state: &State, who: &Who, set: FileSetId) -> Result<Committed, FilesError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -63,9 +53,6 @@ pub async fn commit_files(state: &State, who: &Who, set: FileSetId) -> Result<Co
 }
 
 /// Removes a version of a set, or all of them. Returns how many.
-///
-/// # Errors
-/// See [`FilesError`].
 pub async fn delete_files(
     state: &State,
     who: &Who,
@@ -90,9 +77,6 @@ pub async fn delete_files(
 }
 
 /// Stores a part of a content.
-///
-/// # Errors
-/// See [`FilesError`].
 pub async fn put_chunk(state: &State, who: &Who, sent: SentChunk) -> Result<Put, FilesError> {
     let (store, sender) = (state.store.clone(), sender(who));
     let change = async move {
@@ -104,9 +88,6 @@ pub async fn put_chunk(state: &State, who: &Who, sent: SentChunk) -> Result<Put,
 
 /// Makes a content of what somebody has sent. All of it is read to the end, even if whoever has asked hangs up, and asking again
 /// joins that.
-///
-/// # Errors
-/// See [`FilesError`].
 pub async fn finish_content(state: &State, who: &Who, content: ContentId) -> Result<(), HttpError> {
     let (store, sender) = (state.store.clone(), sender(who));
     let sent = (content, sender.clone());

@@ -10,9 +10,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Sets what an operator may set of a node. The caller has validated it.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn update_node(
     state: &State,
     who: &Who,
@@ -34,9 +31,6 @@ pub async fn update_node(
 }
 
 /// Removes a node whose DEN is not alive.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn delete_node(state: &State, who: &Who, selector: Selector) -> Result<Removed, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

@@ -11,9 +11,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Creates a queue with these fields. They have been validated by the caller.
-///
-/// # Errors
-/// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
 pub async fn create_queue(state: &State, who: &Who, id: QueueId, fields: Document) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -27,9 +24,6 @@ pub async fn create_queue(state: &State, who: &Who, id: QueueId, fields: Documen
 }
 
 /// Sets fields of a queue, and removes those whose new value is null. The caller has validated them.
-///
-/// # Errors
-/// The new name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
 pub async fn update_queue(
     state: &State,
     who: &Who,
@@ -49,9 +43,6 @@ pub async fn update_queue(
 }
 
 /// Deletes a queue, leaving its tasks. Returns how many were deleted: 0 or 1.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn delete_queue(state: &State, who: &Who, selector: Selector) -> Result<u64, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

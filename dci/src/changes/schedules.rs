@@ -32,9 +32,6 @@ const BY_ITSELF: [&str; 10] = [
 ];
 
 /// Makes a schedule. Its settings have been read by the caller.
-///
-/// # Errors
-/// See [`ScheduleError`].
 pub async fn create_schedule(
     state: &State,
     who: &Who,
@@ -51,9 +48,6 @@ pub async fn create_schedule(
 }
 
 /// Changes the settings of a schedule that has this revision.
-///
-/// # Errors
-/// See [`ScheduleError`].
 pub async fn update_schedule(
     state: &State,
     who: &Who,
@@ -73,9 +67,6 @@ pub async fn update_schedule(
 }
 
 /// Has a schedule make no tasks by itself, or go on with it. Returns whether there is such a schedule.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn pause_schedule(
     state: &State,
     who: &Who,
@@ -99,9 +90,6 @@ pub async fn pause_schedule(
 }
 
 /// Deletes a schedule, leaving its tasks. Returns whether there was such a schedule.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn delete_schedule(state: &State, who: &Who, id: ScheduleId) -> Result<bool, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -113,9 +101,6 @@ pub async fn delete_schedule(state: &State, who: &Who, id: ScheduleId) -> Result
 }
 
 /// Has a schedule make a task now. `None`: there is no such schedule.
-///
-/// # Errors
-/// See [`SubmitError`].
 pub async fn run_schedule(
     state: &State,
     who: &Who,
@@ -134,9 +119,6 @@ pub async fn run_schedule(
 }
 
 /// Has a schedule make the tasks of a stretch of time that are missing, at most `limit`. `None`: there is no such schedule.
-///
-/// # Errors
-/// See [`BackfillError`].
 pub async fn backfill_schedule(
     state: &State,
     who: &Who,
@@ -159,9 +141,6 @@ pub async fn backfill_schedule(
 }
 
 /// Stores a calendar in the place of the one with its name.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn set_calendar(state: &State, who: &Who, calendar: Calendar) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -178,9 +157,6 @@ pub async fn set_calendar(state: &State, who: &Who, calendar: Calendar) -> Resul
 }
 
 /// Deletes a calendar that no schedule goes by.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn delete_calendar(state: &State, who: &Who, name: String) -> Result<CalendarDeleted, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

@@ -17,9 +17,6 @@ const FIRST: usize = 10;
 /// Submits tasks to a queue by what `submission` does, and returns their ids. Their parameters are not recorded, but the
 /// collection is that they are made of, if they are. A submission that had been made before, under the same key, is no
 /// change.
-///
-/// # Errors
-/// Those of `submission`.
 pub async fn submit<E: Send + 'static>(
     state: &State,
     who: &Who,
@@ -38,10 +35,6 @@ pub async fn submit<E: Send + 'static>(
     to_the_end(state, change).await
 }
 
-/// Cancels a task.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn cancel_task(
     state: &State,
     who: &Who,
@@ -70,9 +63,6 @@ pub async fn cancel_task(
 }
 
 /// Queues `task` again, or at once if it is deferred, with a note in its history.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn retry_task(
     state: &State,
     who: &Who,
@@ -111,9 +101,6 @@ pub async fn retry_task(
 }
 
 /// Gives a task that waits another priority.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn set_priority(
     state: &State,
     who: &Who,

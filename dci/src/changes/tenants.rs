@@ -9,9 +9,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Sets limits of a tenant, and removes those whose new value is null. The caller has validated them.
-///
-/// # Errors
-/// The database cannot be reached, or refuses the user.
 pub async fn set_tenant(state: &State, who: &Who, name: String, limits: Document) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -27,9 +24,6 @@ pub async fn set_tenant(state: &State, who: &Who, name: String, limits: Document
 }
 
 /// Removes the limits of a tenant. Returns false if it had none.
-///
-/// # Errors
-/// The database cannot be reached, or refuses the user.
 pub async fn delete_tenant(state: &State, who: &Who, name: String) -> Result<bool, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

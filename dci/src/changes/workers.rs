@@ -11,9 +11,6 @@ use crate::access::Who;
 use crate::state::State;
 
 /// Makes a worker. The entry, like all of these, has nothing that is secret.
-///
-/// # Errors
-/// See [`WorkerError`].
 pub async fn create_worker(state: &State, who: &Who, worker: NewWorker) -> Result<(), WorkerError> {
     let (store, by, who) = (state.store.clone(), who.words(), actor(who));
     let change = async move {
@@ -25,9 +22,6 @@ pub async fn create_worker(state: &State, who: &Who, worker: NewWorker) -> Resul
 }
 
 /// Changes a worker that has this revision.
-///
-/// # Errors
-/// See [`WorkerError`].
 pub async fn update_worker(
     state: &State,
     who: &Who,
@@ -47,9 +41,6 @@ pub async fn update_worker(
 }
 
 /// Has a worker be like this, whatever it was before.
-///
-/// # Errors
-/// See [`WorkerError`].
 pub async fn set_worker(state: &State, who: &Who, worker: NewWorker) -> Result<SetWorker, WorkerError> {
     let (store, by, who) = (state.store.clone(), who.words(), actor(who));
     let change = async move {
@@ -64,9 +55,6 @@ pub async fn set_worker(state: &State, who: &Who, worker: NewWorker) -> Result<S
 
 /// Stores definitions one after the other, if there is room for all of them; `replace`: also in the place of others of their names.
 /// Returns what became of each; none: there is another one of its name, which stays. Repeating it completes one that was broken off.
-///
-/// # Errors
-/// See [`WorkerError`]. Those before are stored, each with its entry.
 pub async fn import_workers(
     state: &State,
     who: &Who,
@@ -90,9 +78,6 @@ pub async fn import_workers(
 }
 
 /// Removes a worker. Returns whether there was such a worker.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn delete_worker(state: &State, who: &Who, name: PluginName) -> Result<bool, StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

@@ -46,7 +46,6 @@ pub struct Place {
 pub struct Serving(Arc<Place>);
 
 impl Place {
-    /// That of a new one.
     pub fn new(peer: Option<SocketAddr>, encrypted: bool) -> Self {
         Self {
             peer,
@@ -59,7 +58,6 @@ impl Place {
         }
     }
 
-    /// Whose it is.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.peer
     }
@@ -84,7 +82,6 @@ impl Place {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Closes it.
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.task.wake();

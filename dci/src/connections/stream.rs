@@ -27,12 +27,10 @@ impl Stream {
         Self { stream, entered, timer: None }
     }
 
-    /// Its place.
     pub fn place(&self) -> Arc<Place> {
         Arc::clone(self.entered.place())
     }
 
-    /// Whose it is.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.entered.place().peer()
     }

@@ -15,7 +15,6 @@ pub const HEARTBEAT: &str = ": still here\n\n";
 /// Where a client was interrupted: the header `Last-Event-ID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resume {
-    /// In which attempt.
     pub attempt: Option<i64>,
     /// It has so many bytes of standard output.
     pub stdout: u64,

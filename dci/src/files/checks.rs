@@ -42,9 +42,6 @@ impl Default for Checks {
 impl Checks {
     /// What comes of the check of `key` that is under way, or of this one, which begins if there is none. It goes on to its end if
     /// nobody waits for it any more.
-    ///
-    /// # Errors
-    /// Those of the check.
     pub async fn join(
         self: &Arc<Self>,
         runtime: &Handle,

@@ -20,9 +20,6 @@ const MODE: u32 = 0o644;
 
 /// What a new version of a set is to have. It is of the tenant that the option `.tenant` says; else of that of the set, if
 /// there is one; else of none for those who may make sets of none, and for others of the one tenant that they have.
-///
-/// # Errors
-/// An option is wrong, whoever asks may not make it, or the database cannot be reached.
 pub async fn new_set(state: &State, who: &Who, name: &SetName, params: &Params) -> Result<NewSet, HttpError> {
     if let Some(param) = params.unknown(&[]) {
         return Err(HttpError::bad_param("unknown param", param));
@@ -56,9 +53,6 @@ fn own_tenant(who: &Who) -> Result<Option<String>, HttpError> {
 
 /// The files that a request adds to a version: an array, or an object with `entries`. Those without a time have `now`. There
 /// may be none: the version is touched then.
-///
-/// # Errors
-/// One of them is wrong, or they are too many. The message names it.
 pub fn entries(body: &Value, now: DateTime) -> Result<Vec<NewEntry>, HttpError> {
     let list = match body {
         Value::Array(list) => Some(list),

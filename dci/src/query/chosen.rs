@@ -17,9 +17,6 @@ const MOST: usize = 50;
 
 /// The fields that are asked for, as the database finds them: names with commas between them, or a JSON array of names. `None`:
 /// none are.
-///
-/// # Errors
-/// It is no list of names, or one is that of a field for plugins only.
 pub fn chosen(params: &Params) -> Result<Option<Document>, HttpError> {
     let Some(names) = list(params.options.get("fields")).map_err(|()| wrong())? else { return Ok(None) };
     let names: BTreeSet<String> = names.into_iter().collect();
@@ -37,9 +34,6 @@ pub fn chosen(params: &Params) -> Result<Option<Document>, HttpError> {
 }
 
 /// The same where something has to be told.
-///
-/// # Errors
-/// As above.
 pub fn chosen_or_status(params: &Params) -> Result<Document, HttpError> {
     Ok(chosen(params)?.unwrap_or_else(|| Document::from_iter([(DEFAULT.to_owned(), Bson::Int32(1))])))
 }

@@ -48,9 +48,6 @@ const FORBIDDEN: [&str; 9] = [
 ];
 
 /// The filter of a search over tasks: field and value, where an array means any of its values.
-///
-/// # Errors
-/// An id is none, an operator is not let through, or a field is for nobody.
 pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
     let mut filter = Document::new();
     for (name, value) in fields {
@@ -69,9 +66,6 @@ pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
 }
 
 /// The filter of a search over another collection.
-///
-/// # Errors
-/// An operator is not let through, or not used as it must be.
 pub fn collection_filter(filter: &Map<String, Value>) -> Result<Document, HttpError> {
     let mut checked = Document::new();
     for (key, value) in filter {
@@ -103,9 +97,6 @@ pub fn collection_filter(filter: &Map<String, Value>) -> Result<Document, HttpEr
 }
 
 /// Refuses a filter that has an operator anywhere in it that is known and not wanted, whatever else is wrong with it.
-///
-/// # Errors
-/// It has one. The message names it.
 pub fn check_forbidden(filter: &Map<String, Value>) -> Result<(), HttpError> {
     let within = |(key, value): (&String, &Value)| {
         if FORBIDDEN.contains(&key.as_str()) { Err(not_allowed(key)) } else { check_forbidden_value(value) }

@@ -10,18 +10,12 @@ use crate::legacy::integer;
 
 /// The filter of a search over tasks in which text stands for an id, and milliseconds for a time, where the
 /// field has one.
-///
-/// # Errors
-/// A queue is no id, an operator is not let through, or a field is for nobody.
 pub fn search_filter(filter: &Map<String, Value>) -> Result<Document, HttpError> {
     check_concealed(filter)?;
     typed_document(collection_filter(filter)?)
 }
 
 /// Refuses a filter that looks for what nobody but the plugin may see, also where filters are combined.
-///
-/// # Errors
-/// It does.
 pub fn check_concealed(filter: &Map<String, Value>) -> Result<(), HttpError> {
     for (key, value) in filter {
         refuse_concealed(key)?;
@@ -35,9 +29,6 @@ pub fn check_concealed(filter: &Map<String, Value>) -> Result<(), HttpError> {
 }
 
 /// An order: an object of fields and 1 or -1.
-///
-/// # Errors
-/// It is something else, or a field is for nobody.
 pub fn sort(value: Option<&Value>) -> Result<Option<Document>, HttpError> {
     let wrong = || HttpError::bad_request("'sort' must be an object of fields and 1 or -1");
     let fields = match value {
@@ -56,9 +47,6 @@ pub fn sort(value: Option<&Value>) -> Result<Option<Document>, HttpError> {
 }
 
 /// An id that a client gave as text.
-///
-/// # Errors
-/// It is none.
 pub fn id(text: &str) -> Result<TaskId, HttpError> {
     text.parse().map_err(|error| HttpError::bad_request(format!("Bad OID passed: {error}")))
 }

@@ -16,9 +16,6 @@ const DEFAULT_LIMIT: usize = 100;
 const MOST: usize = 10_000;
 
 /// The page that the options ask for; none if they ask for none.
-///
-/// # Errors
-/// An option is wrong, or there are no pages of such a search.
 pub fn page(params: &Params, query: &TaskQuery) -> Result<Option<PageQuery>, HttpError> {
     let option = |name: &str| params.options.get(name).filter(|value| !value.is_null() && *value != "");
     let order = match option("order").map(Value::as_str) {

@@ -11,9 +11,6 @@ use futures::{StreamExt, TryStreamExt, stream};
 const QUEUES_AT_ONCE: usize = 8;
 
 /// A page of the tasks of all selections together.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn find_page(store: &Store, page: &PageQuery, of: &[Selection]) -> Result<Page, StoreError> {
     let one = async |of: Selection| store.find_page(&PageQuery { of, ..page.clone() }).await;
     if let [of] = of {

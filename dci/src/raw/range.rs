@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-/// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// From a byte to a byte, or to the end.

@@ -18,7 +18,6 @@ use crate::{arrays, json as js, legacy, values};
 /// The fields that say when a schedule makes tasks.
 const TIMES: [&str; 8] = ["cron", "zone", "gap", "fold", "jitter", "start", "end", "calendars"];
 
-/// The others.
 const OTHERS: [&str; 8] =
     ["name", "description", "queue", "params", "overlap", "catch_up", "tenant", "paused"];
 
@@ -36,9 +35,6 @@ pub struct Given {
 impl Given {
     /// Reads it. Options may be an object, or be given one by one, as `options.timeout`; calendars may be a list, or be
     /// given by their names as `calendars.exclude` and `calendars.only`. An empty field of a form is null.
-    ///
-    /// # Errors
-    /// There is no such field, or an array is asked for.
     pub fn read(params: &Params) -> Result<Self, HttpError> {
         arrays::refuse(params)?;
         let mut given = Self::default();
@@ -73,9 +69,6 @@ impl Given {
     }
 
     /// Whether the schedule is to be paused, or not, if that is said.
-    ///
-    /// # Errors
-    /// It is neither true nor false.
     pub fn paused(&self) -> Result<Option<bool>, HttpError> {
         self.field("paused").map(|value| values::flag("paused", value)).transpose()
     }
@@ -87,9 +80,6 @@ impl Given {
     }
 
     /// When it makes tasks: as it did before, with what is given.
-    ///
-    /// # Errors
-    /// A field is wrong. The message names it.
     pub fn spec(&self, before: Option<&Spec>) -> Result<Spec, HttpError> {
         let mut fields = before.map(Spec::document).unwrap_or_default();
         for name in TIMES {
@@ -112,9 +102,6 @@ impl Given {
 
     /// The options of its tasks: as they were before, with what is given, for tasks of `queue`. Secure parameters come as
     /// the option `.secure_params` of the request: null takes them away, and an empty field of a form leaves them.
-    ///
-    /// # Errors
-    /// An option is wrong, or there is no key to encrypt secure parameters.
     pub fn options(
         &self,
         params: &Params,
@@ -149,9 +136,6 @@ impl Given {
     }
 
     /// All settings: as they were before, with what is given, for tasks of `queue`. `owner` is that of a new schedule.
-    ///
-    /// # Errors
-    /// A field is wrong, or is missing. The message names it.
     pub fn settings(
         &self,
         before: Option<&Settings>,
@@ -236,9 +220,6 @@ impl Given {
 }
 
 /// A point in time as [`values::time`] has it. A day alone is its beginning, and seconds may be left out.
-///
-/// # Errors
-/// It is none.
 pub fn moment(name: &str, value: &Value) -> Result<DateTime, HttpError> {
     let completed = value.as_str().map(|text| match text.trim() {
         day if day.len() == 10 && is_day(day) => format!("{day}T00:00:00"),

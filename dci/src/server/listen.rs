@@ -49,9 +49,6 @@ const GOODBYE: Duration = Duration::from_secs(5);
 type Taken<T> = (T, Protocol, Option<SocketAddr>);
 
 /// Listens at `address`. With `tls`, connections are encrypted.
-///
-/// # Errors
-/// The address cannot be used.
 pub fn listen<F, I, S, B>(
     application: F,
     address: SocketAddr,

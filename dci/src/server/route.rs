@@ -33,7 +33,6 @@ impl Verb {
         }
     }
 
-    /// Its name.
     #[cfg(test)]
     pub const fn name(self) -> &'static str {
         match self {

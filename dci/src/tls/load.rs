@@ -17,9 +17,6 @@ const READABLE_BY_ALL: u32 = 0o004;
 const ENCRYPTED: &[u8] = b"ENCRYPTED";
 
 /// The certificate in the files, with those between it and its authority.
-///
-/// # Errors
-/// One line that names the file and what is wrong with it.
 pub fn load(files: &Tls) -> anyhow::Result<CertifiedKey> {
     let chain = certificates(&files.certificate)?;
     let key = private_key(&files.key)?;

@@ -29,9 +29,6 @@ use page::{Notes, said};
 
 /// Who asks, what they may do, and their sessions and tokens. What a token may do is told to whoever comes with it, but
 /// not which sessions and tokens its owner has. Browsers get a page.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/account", tag = "accounts", operation_id = "getAccount",
     responses(
@@ -56,9 +53,6 @@ pub async fn handle(
 }
 
 /// Whose account it is that is to be changed.
-///
-/// # Errors
-/// Nobody is asked who they are, or it is a token that asks.
 fn owner(who: &Who) -> Result<UserName, HttpError> {
     if let Via::Token { .. } = who.via {
         return Err(HttpError::forbidden(

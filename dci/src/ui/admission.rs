@@ -41,9 +41,6 @@ struct Row {
 }
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State, who: &Who) -> Rendered {
     let rules = admission::shown(state, who).await?;
     let page = AdmissionPage {
@@ -86,9 +83,6 @@ impl Row {
 }
 
 /// Lifts a rule, and leads to the list of rules. HTML forms know no `DELETE`.
-///
-/// # Errors
-/// A parameter is wrong, there is no such rule, whoever asks may not, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/ui/admission/lift", tag = "service", operation_id = "liftAdmissionRuleByForm",
     request_body(content((AdmissionLift = "application/x-www-form-urlencoded"))),

@@ -99,10 +99,6 @@ struct Line {
     status: Option<StatusView>,
 }
 
-/// The list.
-///
-/// # Errors
-/// A parameter is wrong, or the database cannot be reached.
 pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
     let (filter, limit) = arrays::filter(state, who, params).await?;
     let reach = who.reach(Role::Viewer);
@@ -113,9 +109,6 @@ pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
 }
 
 /// One array.
-///
-/// # Errors
-/// There is none, an option is wrong, or the database cannot be reached.
 pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
     let (from, limit) = arrays::extent(params)?;
     let array = arrays::find(state, id).await?;

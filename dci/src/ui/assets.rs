@@ -102,9 +102,6 @@ pub fn digest(bytes: &[u8]) -> u64 {
 }
 
 /// A style sheet, a script or a picture of the pages. With the version that the pages ask for, it may be kept for good.
-///
-/// # Errors
-/// There is none with this name.
 #[utoipa::path(
     get, path = "/assets/{asset}", tag = "service", operation_id = "getAsset",
     params(("asset" = String, Path, description = "Its name.", example = "app.css")),

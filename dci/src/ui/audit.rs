@@ -64,9 +64,6 @@ impl Form {
 }
 
 /// The page.
-///
-/// # Errors
-/// What is looked for makes no sense, or the database cannot be reached.
 pub async fn render(state: &State, params: &Params) -> Rendered {
     let query = audit::query(params, LIMIT)?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;

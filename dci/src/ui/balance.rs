@@ -113,9 +113,6 @@ struct Item {
 impl HtmlSafe for Item {}
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State) -> Rendered {
     let (stored, known) = futures::try_join!(state.store.stored_balance(), get_balance::known_queues(state))?;
     ui::render(StatusCode::OK, &page(stored, &known, state.balance, state.store.now()))

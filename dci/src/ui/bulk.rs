@@ -82,17 +82,11 @@ struct Jobs {
 impl HtmlSafe for Jobs {}
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State, params: &Params) -> Rendered {
     page(state, params, None).await
 }
 
 /// The page with what is wrong with the form.
-///
-/// # Errors
-/// The error is not the client's, or the database cannot be reached.
 pub async fn refused(state: &State, who: &Who, params: &Params, error: &HttpError) -> Rendered {
     // The page has all queues and jobs.
     if error.status() == StatusCode::BAD_REQUEST && who.is_everywhere(Role::Viewer) {
@@ -154,9 +148,6 @@ impl Jobs {
 }
 
 /// The page that asks whether these tasks are meant.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn confirm(state: &State, params: &Params, wanted: &BulkRequest, count: Option<i64>) -> Rendered {
     let names = names(&state.store.list_queues().await?);
     ui::render(StatusCode::OK, &confirmation(params, wanted, count, &names))

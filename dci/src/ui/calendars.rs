@@ -36,9 +36,6 @@ struct Shown {
 }
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State) -> Rendered {
     let calendars = state.store.list_calendars().await?;
     let page = CalendarsPage {

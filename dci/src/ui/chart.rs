@@ -2,7 +2,6 @@
 
 use crate::ui::parts::Spark;
 
-/// One chart.
 #[derive(Debug)]
 pub struct Chart {
     /// What it is of, as addresses have it.

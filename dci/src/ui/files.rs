@@ -46,9 +46,6 @@ pub fn place(name: &str) -> String {
 }
 
 /// The page.
-///
-/// # Errors
-/// An option is wrong, or the database cannot be reached.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let query = files::query(who, params)?;
     let sets = state.store.filesets(&query).await?;

@@ -23,9 +23,6 @@ impl<T> Default for Kept<T> {
 impl<T> Kept<T> {
     /// The value as it was found out last, unless that was more than `least` ago, or longer if it takes long. Whoever comes
     /// while it is found out waits for the same.
-    ///
-    /// # Errors
-    /// As `find` has it. Nothing is kept then.
     pub async fn get<E>(
         &self,
         least: Duration,

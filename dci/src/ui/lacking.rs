@@ -5,7 +5,6 @@ use disbatch_core::model::{PluginName, Queue};
 
 use crate::ui::node_state::NodeState;
 
-/// What is lacking.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lacking {
     /// It has no plugin.

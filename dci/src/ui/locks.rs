@@ -59,10 +59,6 @@ struct Task {
     since: When,
 }
 
-/// The list.
-///
-/// # Errors
-/// An option is wrong, or the database cannot be reached.
 pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
     let (sight, names) = seen(state, who).await?;
     let asked = gates::filter(params)?;
@@ -71,9 +67,6 @@ pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
 }
 
 /// One lock.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn one(state: &State, who: &Who, name: &str) -> Rendered {
     let (sight, names) = seen(state, who).await?;
     let lock = gates::lock(state, &sight, name).await?;

@@ -43,9 +43,6 @@ enum Known {
 }
 
 /// The page to log in. Whoever is known already is told so.
-///
-/// # Errors
-/// The database cannot be reached. The error is a page.
 #[utoipa::path(
     get, path = "/login", tag = "accounts", operation_id = "showLogin",
     params(("then" = Option<String>, Query, description = "The address on this server that is next.")),
@@ -73,9 +70,6 @@ pub async fn handle(
 
 /// Begins a session for whoever knows the password of a user: the cookie of the answer is its key. Programs had better send
 /// the password, or a token, with each request.
-///
-/// # Errors
-/// There is no such user or it is not their password, there were too many wrong ones, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/login", tag = "accounts", operation_id = "logIn",
     request_body(content(
@@ -110,9 +104,6 @@ pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) ->
 }
 
 /// Ends the session, and leads to the page to log in. Whoever has no session is only led there.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     post, path = "/logout", tag = "accounts", operation_id = "logOut",
     responses((status = 303, description = "Ended; the page to log in is next."), OfWrite),

@@ -40,9 +40,6 @@ struct NodePage {
 }
 
 /// The page.
-///
-/// # Errors
-/// There is no such node, or the database cannot be reached.
 pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
     let node = get_node::find(state, name).await?;
     let span = Span::of(params);
@@ -87,9 +84,6 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
 }
 
 /// Removes a node that is not alive, and leads to the list: for browsers that run no script.
-///
-/// # Errors
-/// There are none: a page tells them.
 #[utoipa::path(
     post, path = "/ui/nodes/{id}/delete", tag = "service", operation_id = "deleteNodeByForm",
     params(("id" = String, Path, description = "The node's id.", example = "6b0003b956635706337b691a")),
@@ -112,9 +106,6 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
 
 /// What a node was like over time: `of` is `running`, how many runners lived there, `load`, or `memory`, how much of it
 /// was available.
-///
-/// # Errors
-/// There is no such node, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/ui/nodes/{id}/chart", tag = "service", operation_id = "showNodeChart",
     params(

@@ -13,7 +13,6 @@ const STALE_SECONDS: i64 = 60;
 pub struct Now {
     /// That of the database.
     pub server: DateTime,
-    /// That of this host.
     pub host: DateTime,
 }
 

@@ -39,9 +39,6 @@ impl HtmlSafe for Table {}
 impl HtmlSafe for Row {}
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State) -> Rendered {
     ui::render(StatusCode::OK, &NodesPage { table: table(state).await? })
 }

@@ -100,9 +100,6 @@ pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
 }
 
 /// How many tasks ended, and how many of these failed, in the steps of a stretch of time up to now.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/ui/throughput", tag = "service", operation_id = "showThroughput",
     params(("span" = Option<String>, Query, description = "1h, 24h or 7d.")),
@@ -115,9 +112,6 @@ pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -
 }
 
 /// The page, or what there is instead.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let span = Span::of(params);
     let (mut facts, mut points, plugins) = futures::try_join!(

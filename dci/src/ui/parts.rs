@@ -27,7 +27,6 @@ impl When {
         at.map_or_else(|| Self { iso: None, text: plain(value) }, Self::at)
     }
 
-    /// A time.
     pub fn at(at: DateTime) -> Self {
         let Some(text) = date_text(at) else { return Self { iso: None, text: at.to_string() } };
         Self { iso: Some(format!("{text}Z")), text: text.replace('T', " ") }

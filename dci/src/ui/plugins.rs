@@ -61,9 +61,6 @@ struct Place {
 }
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State, who: &Who) -> Rendered {
     let (store, reach) = (&state.store, who.reach(Role::Viewer));
     let (queues, mut nodes, server, plugins) = futures::try_join!(

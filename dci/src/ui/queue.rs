@@ -80,9 +80,6 @@ impl QueuePage {
 }
 
 /// The page.
-///
-/// # Errors
-/// There is no such queue, or the database cannot be reached.
 pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Rendered {
     let queue = get_queue::find(state, named).await?;
     let span = Span::of(params);
@@ -183,9 +180,6 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
 
 /// What happened in a queue over time: `of` is `ended`, how many tasks ended, `waited`, how long those had waited that
 /// were started, or `ran`, how long those took that ended.
-///
-/// # Errors
-/// There is no such queue, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/ui/queues/{id}/chart", tag = "service", operation_id = "showQueueChart",
     params(

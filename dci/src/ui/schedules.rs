@@ -100,9 +100,6 @@ impl HtmlSafe for Table {}
 impl HtmlSafe for Row {}
 
 /// The page.
-///
-/// # Errors
-/// A parameter makes no sense, or the database cannot be reached.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let query = shown(schedules::query(state, reach.clone(), params).await?);

@@ -24,7 +24,6 @@ pub struct Form {
 pub struct Field {
     /// Where it is, as a JSON Pointer: also the name of its control.
     pub pointer: String,
-    /// Its key.
     key: String,
     /// What it means.
     description: String,
@@ -53,13 +52,11 @@ enum Kind {
     Choice(Vec<Choice>),
     /// Any of them.
     Several(Vec<Choice>),
-    /// One to a line.
     Lines(Lines),
     Group(Vec<Field>),
     Json(Json),
 }
 
-/// Text.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Text {
     /// The type of its control.
@@ -71,7 +68,6 @@ struct Text {
     pattern: Option<String>,
 }
 
-/// A number.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Number {
     integer: bool,
@@ -153,9 +149,6 @@ impl Form {
 
     /// What a filled form says: the names of its controls are the pointers of its fields. A control that is left empty is
     /// no parameter.
-    ///
-    /// # Errors
-    /// What is wrong with which fields.
     pub fn read(&self, filled: &Map<String, Value>) -> Result<Map<String, Value>, Vec<Problem>> {
         let (params, problems) = read::all(&self.fields, filled);
         if problems.is_empty() { Ok(params) } else { Err(problems) }

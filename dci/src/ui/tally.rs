@@ -100,9 +100,6 @@ impl Question {
     }
 
     /// Answers all of them: counts up to bounds, beyond which the counters say how many there are, if there are any.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn answers(store: &Store, questions: Vec<Self>) -> Result<Vec<Tally>, StoreError> {
         let count =
             |of: &Self| (doc! { "queue": of.queue, "status": { "$in": of.statuses.clone() } }, of.bound);

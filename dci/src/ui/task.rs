@@ -82,9 +82,6 @@ struct Again {
 }
 
 /// All that a page shows of the task itself, one part after the other.
-///
-/// # Errors
-/// A part cannot be rendered.
 pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
     let id = task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let queue = QueueLink { name: plain(task.get("queue")), ..QueueLink::default() };
@@ -101,9 +98,6 @@ pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
 }
 
 /// What a page shows of the end of a stream.
-///
-/// # Errors
-/// It cannot be rendered.
 pub fn html_of_output(id: &str, stream: StreamName, end: OutputEnd, live: bool) -> Result<String, HttpError> {
     ui::html(&Output::of(id, stream, end, None, live))
 }

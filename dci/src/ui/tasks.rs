@@ -94,18 +94,12 @@ struct Newer {
 impl HtmlSafe for Newer {}
 
 /// A table of one task, with all columns that there are.
-///
-/// # Errors
-/// It cannot be rendered.
 pub fn html_of(task: &Document) -> Result<String, HttpError> {
     let row = Row::of(task, &Column::ALL, &HashMap::new());
     ui::html(&Table::of(vec![row], &Column::ALL))
 }
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let (queues, indexes) =

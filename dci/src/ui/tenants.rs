@@ -42,9 +42,6 @@ struct Field {
 }
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State) -> Rendered {
     let tenants = list::all(state).await?;
     ui::render(StatusCode::OK, &TenantsPage { rows: tenants.iter().map(Row::of).collect() })
@@ -75,9 +72,6 @@ impl Row {
 }
 
 /// Removes the limits of a tenant, and leads to the list of tenants. HTML forms know no `DELETE`.
-///
-/// # Errors
-/// It has none, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/ui/tenants/{tenant}/delete", tag = "service", operation_id = "deleteTenantByForm",
     params(("tenant" = String, Path, description = "Its name.", example = "acme")),

@@ -47,9 +47,6 @@ struct Facts {
 
 /// Who may log in, what they may do, whether they have a password, and how many tokens. Users are added and changed with
 /// `disbatch user`. Browsers get a page.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/users", tag = "accounts", operation_id = "listUsers",
     responses(

@@ -65,9 +65,6 @@ pub fn place(name: &PluginName) -> String {
 }
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn render(state: &State, who: &Who) -> Rendered {
     let store = &state.store;
     let (workers, nodes, server) =

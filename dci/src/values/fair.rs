@@ -17,9 +17,6 @@ const PRIORITIES: RangeInclusive<i64> = -1_000..=1_000;
 const MOST_WEIGHTS: usize = 1_000;
 
 /// The name of a group of tasks.
-///
-/// # Errors
-/// It is something else.
 pub fn group(name: &str, value: &Value) -> Result<String, HttpError> {
     let given = match value {
         Value::String(text) => text.clone(),
@@ -31,9 +28,6 @@ pub fn group(name: &str, value: &Value) -> Result<String, HttpError> {
 }
 
 /// The priority of a task.
-///
-/// # Errors
-/// It is none.
 pub fn priority(name: &str, value: &Value) -> Result<i64, HttpError> {
     let given = legacy::integer(value).filter(|n| !value.is_boolean() && PRIORITIES.contains(n));
     let expected = || format!("an integer from {} to {}", PRIORITIES.start(), PRIORITIES.end());
@@ -41,9 +35,6 @@ pub fn priority(name: &str, value: &Value) -> Result<i64, HttpError> {
 }
 
 /// How often each class of priorities is preferred: a list of numbers, or in a form these with commas between them.
-///
-/// # Errors
-/// It is something else.
 pub fn scheme(name: &str, value: &Value) -> Result<Scheme, HttpError> {
     let numbers: Vec<Value> = match value {
         Value::Array(numbers) => numbers.clone(),
@@ -60,9 +51,6 @@ pub fn scheme(name: &str, value: &Value) -> Result<Scheme, HttpError> {
 }
 
 /// How much more than others groups get: an object of their names, or its JSON as text.
-///
-/// # Errors
-/// It is something else.
 pub fn weights(name: &str, value: &Value) -> Result<Document, HttpError> {
     let what =
         format!("an object of at most {MOST_WEIGHTS} groups, each with an integer from 1 to {MOST_WEIGHT}");

@@ -49,7 +49,6 @@ impl World {
         self.database.database.collection("tasks")
     }
 
-    /// A task with these fields.
     async fn task(&self, fields: Document) -> anyhow::Result<TaskId> {
         let id = ObjectId::new();
         let mut task = doc! {

@@ -12,13 +12,11 @@ pub struct Exchange {
     pub name: String,
     /// The configuration of the server.
     pub server: String,
-    /// The request.
     pub request: Request,
     /// The answer; nothing if it is not told.
     pub response: Option<Response>,
 }
 
-/// A request.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Request {
     /// GET, POST ..
@@ -27,14 +25,12 @@ pub struct Request {
     pub path: String,
     /// Header fields.
     pub headers: BTreeMap<String, String>,
-    /// The body.
     pub body: Option<String>,
 }
 
 /// An answer.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Response {
-    /// The status.
     pub status: u16,
     /// The media type.
     pub content_type: String,

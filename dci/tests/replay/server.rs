@@ -50,7 +50,6 @@ impl Server {
         Ok(Self { _child: child, _folder: folder, url, http })
     }
 
-    /// A request to it.
     pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url))
     }

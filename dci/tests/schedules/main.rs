@@ -141,7 +141,6 @@ fn next(answer: &Response) -> anyhow::Result<String> {
     Ok(location.to_str()?.to_owned())
 }
 
-/// The id in an answer.
 fn id_of(answer: &Value) -> anyhow::Result<ObjectId> {
     let id = answer["id"].as_str().with_context(|| format!("no id in {answer}"))?;
     Ok(ObjectId::parse_str(id)?)

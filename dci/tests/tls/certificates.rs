@@ -13,7 +13,6 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one.
     pub fn new(name: &str) -> anyhow::Result<Self> {
         let mut parameters = CertificateParams::new(Vec::<String>::new())?;
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

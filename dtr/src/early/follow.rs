@@ -21,7 +21,6 @@ const READ_BYTES: u64 = 1024 * 1024;
 pub struct Growth {
     /// What there is of it.
     pub so_far: Shape,
-    /// That is all.
     pub complete: bool,
 }
 

@@ -19,9 +19,6 @@ const AHEAD: usize = 2;
 
 impl Exchange<'_> {
     /// Brings the files, and tells the task of which version they are.
-    ///
-    /// # Errors
-    /// There is no such version, or not all of it can be brought. Some files may be there.
     pub async fn bring(&self, relay: &Relay) -> Result<(), Trouble> {
         let Some(input) = &self.wanted.input else { return self.record(None).await };
         let patterns = Patterns::new(input.patterns.iter().map(String::as_str))?;

@@ -35,10 +35,6 @@ const PASSES: usize = 3;
 
 impl Exchange<'_> {
     /// Stores the files, and makes the version done that has them. Returns lines about what was left out.
-    ///
-    /// # Errors
-    /// They cannot be read or stored, or the task is not this run's any more. What there is of the version is then to be
-    /// taken back: see [`Exchange::give_up`].
     pub async fn leave(&self, relay: &Relay) -> Result<Vec<String>, Trouble> {
         let Some(output) = &self.wanted.output else { return Ok(Vec::new()) };
         let meter = Meter::new(relay, "storing output files");

@@ -46,9 +46,6 @@ pub struct Owner {
 
 impl Root {
     /// Opens the folder. What is put into it is to belong to `owner`, if that is another than this process's user.
-    ///
-    /// # Errors
-    /// It is not there, or is a link.
     pub fn open(folder: &Path, owner: Option<&Identity>) -> io::Result<Self> {
         let at = open(folder, FOLDER, Mode::empty())?;
         let owner = owner.map(|owner| Owner { uid: owner.uid, gid: owner.gid });
@@ -66,9 +63,6 @@ impl Root {
     }
 
     /// Makes a file, and the folders that it is in as far as they are missing.
-    ///
-    /// # Errors
-    /// There is something under that name, or no room, or something in the way is no folder.
     pub fn create(&self, path: &EntryPath) -> io::Result<Writer> {
         let (folders, name) = path.folders_and_name();
         let mut below: Option<OwnedFd> = None;
@@ -105,9 +99,6 @@ pub struct Writer {
 
 impl Writer {
     /// Appends bytes.
-    ///
-    /// # Errors
-    /// There is no room.
     pub fn write(mut self, bytes: &[u8]) -> io::Result<Self> {
         self.file.write_all(bytes)?;
         self.hasher.update(bytes);
@@ -115,9 +106,6 @@ impl Writer {
     }
 
     /// Gives the file away as it is to be. Returns what was written.
-    ///
-    /// # Errors
-    /// The file system does not know of owners or modes.
     pub fn finish(self, mode: u32, mtime: DateTime) -> io::Result<ContentId> {
         if let Err(error) = self.file.set_modified(mtime.to_system_time()) {
             tracing::debug!(%error, "the file keeps the time when it was placed");

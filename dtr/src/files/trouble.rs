@@ -19,12 +19,7 @@ pub enum Trouble {
     NoSet(SetName),
     /// There is no such version that is done.
     #[error("there is no version {version} of the file set {name}")]
-    NoVersion {
-        /// The set.
-        name: SetName,
-        /// The version.
-        version: i64,
-    },
+    NoVersion { name: SetName, version: i64 },
     /// The set is not for this task.
     #[error("the file set {0} does not belong to the tenant of the task")]
     OtherTenant(SetName),

@@ -30,9 +30,7 @@ const MOST_NAMES: usize = 500_000;
 pub struct Found {
     /// Where it is.
     pub path: EntryPath,
-    /// The file.
     pub file: File,
-    /// Its mode.
     pub mode: u32,
     /// When it was changed.
     pub mtime: DateTime,
@@ -49,9 +47,6 @@ pub enum Item {
 
 /// Tells all files below `root` that match, in the order of their names, folder by folder. `is_own` says which names at the
 /// top are left out. Ends when nobody wants to be told any more.
-///
-/// # Errors
-/// A folder or a file cannot be read, or there are too many.
 pub fn walk(
     root: &Root,
     patterns: &Patterns,

@@ -31,7 +31,6 @@ pub enum Exceeded {
 /// How a plugin has ended that nobody has told to.
 #[derive(Debug, Clone, Copy)]
 pub struct End {
-    /// Its exit status.
     pub status: ExitStatus,
     /// The processor time of it and of those descendants that were waited for.
     pub cpu: Duration,

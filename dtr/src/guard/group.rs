@@ -12,9 +12,6 @@ pub struct Group(PathBuf);
 
 impl Group {
     /// Makes one in `parent`, with the limits that are set there.
-    ///
-    /// # Errors
-    /// It cannot be made, or lacks a controller.
     pub fn make(parent: &Path, name: &str, limits: &Limits) -> io::Result<Self> {
         let group = Self(parent.join(name));
         let made = fs::create_dir(&group.0).and_then(|()| group.set(limits));

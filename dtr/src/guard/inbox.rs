@@ -32,9 +32,6 @@ impl Inbox {
     }
 
     /// Takes what there is, and waits if there is nothing. False: nothing will come any more.
-    ///
-    /// # Errors
-    /// The socket cannot be read.
     pub fn receive(&mut self) -> io::Result<bool> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
         let mut along = RecvAncillaryBuffer::new(&mut space);
@@ -58,17 +55,11 @@ impl Inbox {
     }
 
     /// The next order that has arrived completely.
-    ///
-    /// # Errors
-    /// It makes no sense.
     pub fn next(&mut self) -> io::Result<Option<ToGuard>> {
         ToGuard::take(&mut self.arrived)
     }
 
     /// The descriptors that belong to the order that was taken last.
-    ///
-    /// # Errors
-    /// So many have not come.
     pub fn descriptors(&mut self, number: usize) -> io::Result<Vec<OwnedFd>> {
         if self.descriptors.len() < number {
             return Err(io::Error::other("a plugin's descriptors have not come with it"));

@@ -59,9 +59,7 @@ pub enum Order {
 pub struct Spawn {
     /// Until when it may live at first, by [`crate::boot_time`]. After that it is not started.
     pub until: Duration,
-    /// The program.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Its environment. It has nothing else.
     pub environment: Environment,
@@ -142,9 +140,6 @@ impl ToGuard {
     }
 
     /// Takes the first order off what has arrived. `None`: it is not complete yet.
-    ///
-    /// # Errors
-    /// It makes no sense.
     pub fn take(arrived: &mut Wiped) -> io::Result<Option<Self>> {
         let Some(length) = arrived.first_chunk().copied().map(u32::from_le_bytes) else { return Ok(None) };
         let senseless = || io::Error::new(io::ErrorKind::InvalidData, "an order makes no sense");
@@ -251,18 +246,12 @@ pub struct FromGuard(pub Number, pub Report);
 
 impl FromGuard {
     /// As it is sent.
-    ///
-    /// # Errors
-    /// None that is known of.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
         Ok([&length_of(&json)[..], &json].concat())
     }
 
     /// What a frame without its length says.
-    ///
-    /// # Errors
-    /// It makes no sense.
     pub fn parse(frame: &[u8]) -> io::Result<Self> {
         Ok(serde_json::from_slice(frame)?)
     }

@@ -43,9 +43,6 @@ pub struct Low {
 
 impl Low {
     /// Takes them, before anything else has.
-    ///
-    /// # Errors
-    /// There is no `/dev/null`, or the numbers are taken.
     pub fn new() -> io::Result<Self> {
         let take = |number| {
             // Someone may have left it open.
@@ -188,9 +185,6 @@ pub struct Ward {
 impl Ward {
     /// Starts it with these descriptors, in the order of their numbers, in the control group `group` if there is one:
     /// that is to be its [`Ward::group`] then.
-    ///
-    /// # Errors
-    /// It cannot be started, or not be watched. Of the latter nothing is left running, except in its control group.
     pub fn start(
         number: u64,
         spawn: &Spawn,
@@ -249,9 +243,6 @@ impl Ward {
     }
 
     /// Notes its end if it has ended.
-    ///
-    /// # Errors
-    /// It is no child of this process.
     pub fn look(&mut self) -> io::Result<()> {
         let look = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         if self.ended.is_none() && waitid(Id::Pid(self.pid), look)? != WaitStatus::StillAlive {
@@ -261,9 +252,6 @@ impl Ward {
     }
 
     /// Notes its end, and waits for it if need be.
-    ///
-    /// # Errors
-    /// It is no child of this process.
     pub fn collect(&mut self) -> io::Result<()> {
         self.ended = Some(self.child.wait4()?);
         self.duration = self.started.elapsed();

@@ -14,9 +14,6 @@ impl Ledger {
     /// Notes that the plugin of `run` is about to give the task to a web service, which will show a token with this
     /// `fingerprint`, and of which nothing may be heard for so long. Tells whether the run still has the task. Keeps trying
     /// for a while.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn register(
         &self,
         run: &Run,
@@ -43,9 +40,6 @@ impl Ledger {
 
     /// Takes the task of `run` back from its web service, so that it can be ended here. Tells whether that is so: a service that
     /// has called back keeps it. Keeps trying.
-    ///
-    /// # Errors
-    /// The database refuses it, or the process is told to end while the database is away.
     pub async fn withdraw(&self, run: &Run) -> Result<bool, StoreError> {
         retry("taking the task back from its web service", Patience::Endless, &self.0.lifecycle, |_| async {
             self.store().await?.withdraw_external(run).await
@@ -55,9 +49,6 @@ impl Ledger {
 
     /// Ends the task of `run` as failed, with what its web service has logged: it has called back, and has refused the task
     /// since. Keeps trying.
-    ///
-    /// # Errors
-    /// The database refuses it, or the process is told to end while the database is away.
     pub async fn fail_external(&self, run: &Run, why: &str) -> Result<(), StoreError> {
         retry("ending a task that was refused", Patience::Endless, &self.0.lifecycle, |_| async {
             self.store().await?.fail_external(run, why).await
@@ -67,9 +58,6 @@ impl Ledger {
 
     /// Hands the task of `run` over to the web service that has taken it. Tells whether it is the service's, or over. Keeps
     /// trying.
-    ///
-    /// # Errors
-    /// The database refuses it, or the process is told to end while the database is away.
     pub async fn detach(&self, run: &Run) -> Result<bool, StoreError> {
         if self.is_linked() {
             match self.ask(Ask::Detach, ANSWER_TAKES).await {
@@ -91,9 +79,6 @@ impl Ledger {
     }
 
     /// What a program has answered in the database. Keeps trying.
-    ///
-    /// # Errors
-    /// The database refuses it, or the process is told to end while the database is away.
     pub async fn answer(&self, run: &Run) -> Result<Option<Document>, StoreError> {
         retry("reading the answer", Patience::Endless, &self.0.lifecycle, |_| async {
             self.store().await?.find_result(run.task).await
@@ -102,9 +87,6 @@ impl Ledger {
     }
 
     /// Removes what the program of an earlier attempt has answered there. Keeps trying for a while.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses it.
     pub async fn forget_answer(&self, run: &Run) -> Result<(), StoreError> {
         retry("removing an earlier answer", START_PATIENCE, &self.0.lifecycle, |_| async {
             self.store().await?.remove_result(run.task).await

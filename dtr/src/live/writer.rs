@@ -21,9 +21,6 @@ impl Writer {
     }
 
     /// Writes what the tap holds.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the write. The tap holds it still, as far as there is room.
     pub async fn write(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         let Some(new) = self.tap.peek() else { return Ok(()) };
         let end = new.end();

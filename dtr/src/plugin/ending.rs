@@ -44,7 +44,6 @@ impl Ending {
         }
     }
 
-    /// KILL.
     pub fn kill(&mut self, guard: &Guarded) {
         self.kill_at = None;
         if !std::mem::replace(&mut self.killed, true) {

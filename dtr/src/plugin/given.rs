@@ -19,19 +19,14 @@ use configuration::of_plugins;
 /// The variable in which what runs Perl modules finds the configuration.
 const PERL_CONFIG: &str = "DISBATCH_PERL_CONFIG";
 
-/// It.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The arguments.
     pub arguments: Vec<OsString>,
     /// Further variables.
     pub environment: Vec<(OsString, OsString)>,
 }
 
 /// Makes what a plugin is given for a job, and the files that it needs in the private folder.
-///
-/// # Errors
-/// There is no room for them, or the configuration cannot be read.
 pub fn prepare(plugin: &Plugin, job: &Job<'_>, isolation: &Isolation) -> io::Result<Given> {
     if plugin.answers && !job.is_first() {
         // What an earlier plugin has put there is not this one's.

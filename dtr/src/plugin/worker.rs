@@ -17,7 +17,6 @@ use super::variables::{WORK_DIR, secret_variable, variables};
 /// What is known of an adapter's work before there is a task.
 #[derive(Clone)]
 pub struct Adapter {
-    /// The engine.
     pub engine: Engine,
     /// What the manifest says.
     pub settings: Value,

@@ -153,9 +153,6 @@ enum Fate {
 impl Batches {
     /// Has the task done by the plugin's process, together with others. What it writes comes into `captures`, and after it the runner's
     /// notes.
-    ///
-    /// # Errors
-    /// No process can be started, or not before the task is to end.
     pub async fn execute(
         &self,
         (plugin, limits): (&Plugin, Warm),

@@ -12,9 +12,6 @@ const START: &[u8] = b"{\"task\":";
 
 /// The line, with its line break. It has no other one. It is overwritten when it is dropped, and its buffer never grows. So
 /// is all that it is made of.
-///
-/// # Errors
-/// The task cannot be written as JSON.
 pub fn of(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
     let task = task_json(job.task, job.secure_params)?;
     let rest = rest(job)?;

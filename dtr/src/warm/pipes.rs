@@ -39,11 +39,9 @@ pub struct Pipes {
 /// What a task has said so far, and what it has not been told yet.
 #[derive(Debug)]
 pub struct Intake<'a> {
-    /// Its line.
     pub line: &'a [u8],
     /// How much of it the pipe has taken.
     pub sent: usize,
-    /// What it has said.
     pub said: Said<'a>,
 }
 
@@ -92,9 +90,6 @@ enum Came {
 
 impl Pipes {
     /// The other ends of a plugin's descriptors.
-    ///
-    /// # Errors
-    /// The system has no more.
     pub fn new(streams: Streams) -> io::Result<Self> {
         Ok(Self {
             stdin: streams.stdin.map(PipeSink::followed).transpose()?,
@@ -112,18 +107,12 @@ impl Pipes {
     }
 
     /// Sends as much of the task's line as the pipe takes.
-    ///
-    /// # Errors
-    /// Nobody will ever read it.
     pub fn send(&mut self, intake: &mut Intake<'_>) -> io::Result<()> {
         intake.sent += self.write(&intake.line[intake.sent..])?;
         Ok(())
     }
 
     /// Sends as much of `bytes` as the pipe takes. Returns how much that is.
-    ///
-    /// # Errors
-    /// Nobody will ever read it.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Some(stdin) = &self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
         match write(stdin.get_ref(), bytes) {

@@ -51,7 +51,6 @@ pub struct Bounds {
 /// What became of a task.
 #[derive(Debug)]
 pub enum Fate {
-    /// It is done.
     Done {
         /// What would be its exit status.
         code: u8,
@@ -86,9 +85,6 @@ pub struct Say<'a> {
 impl Process {
     /// For a process that `guard` has begun to start, and lets live until that time. That may take a while, in which
     /// `until` may be put off.
-    ///
-    /// # Errors
-    /// It cannot be started, or not before it is to end.
     pub async fn begin(
         mut guard: Guarded,
         bounds: Bounds,

@@ -19,7 +19,6 @@ use crate::steps::OfStep;
 pub struct Part {
     /// Its name, as the queue or the step gives it.
     pub name: PluginName,
-    /// The plugin.
     pub plugin: Arc<Plugin>,
     /// The step that it is to do, if the task has several.
     pub step: Option<Step>,
@@ -43,9 +42,6 @@ impl From<String> for Refused {
 }
 
 /// The queue of a task.
-///
-/// # Errors
-/// It is gone, or cannot be read.
 pub fn queue_of(begun: &Begun) -> Result<&Queue, String> {
     let queue = begun.queue.as_ref();
     let queue = queue.map_err(|error| format!("cannot read queue {}: {error}", begun.task.queue))?;
@@ -62,9 +58,6 @@ pub fn needs_folder(assignment: &Assignment, plugins: &Installed) -> bool {
 }
 
 /// All plugins that a task needs. None of them is started if one is missing: what the others did would be in vain.
-///
-/// # Errors
-/// One is missing, or something that it needs cannot be read.
 pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<Vec<Part>, Refused> {
     let queue = queue_of(begun)?;
     let steps = Step::of_task(&begun.task).map_err(|why| format!("the task cannot be understood: {why}"))?;

@@ -66,7 +66,6 @@ impl Console {
         !self.bars.is_hidden()
     }
 
-    /// The text in a colour.
     pub fn paint(&self, colour: Colour, text: &str) -> String {
         if self.colour { format!("\x1b[{}m{text}\x1b[0m", colour.code()) } else { text.to_owned() }
     }

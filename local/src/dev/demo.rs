@@ -21,9 +21,6 @@ const DEADLINE: Duration = Duration::from_secs(120);
 const THREADS: u32 = 4;
 
 /// Runs the demo; true if everything went as expected.
-///
-/// # Errors
-/// The DCI refuses something, or the tasks are not done within two minutes.
 pub async fn run(console: &Console, client: &Client, url: &str) -> anyhow::Result<bool> {
     create_queues(client).await?;
     let mut demos = submit(client).await?;

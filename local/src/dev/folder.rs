@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde_json::json;
 
-/// The database.
 pub const DATABASE: &str = "disbatch";
 
 /// A folder that nobody else uses while this value lives.
@@ -18,9 +17,6 @@ pub struct Folder {
 
 impl Folder {
     /// Takes the folder at `told`, or the default one; creates it if it is missing.
-    ///
-    /// # Errors
-    /// It cannot be written to, or another process has it.
     pub fn open(told: Option<&Path>) -> anyhow::Result<Self> {
         let root = match told {
             Some(path) => std::path::absolute(path)?,
@@ -59,9 +55,6 @@ impl Folder {
     }
 
     /// Writes the configuration. Every plugin that is found is allowed.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub fn write_config(&self, mongodb: &str) -> anyhow::Result<()> {
         let config = json!({ "mongohost": mongodb, "database": DATABASE });
         fs::write(self.config(), format!("{config:#}\n"))

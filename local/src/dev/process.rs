@@ -37,9 +37,6 @@ pub struct Process {
 impl Process {
     /// Starts the program `name` with `--config CONFIG` and `arguments`; its output goes to `log` and, with
     /// its name in front, to the console.
-    ///
-    /// # Errors
-    /// The program is not installed or cannot be started, or the log cannot be written.
     pub fn start(
         name: &'static str,
         (config, arguments): (&Path, &[&str]),

@@ -16,9 +16,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 pub struct Heartbeats(HashMap<String, Value>);
 
 /// Waits until the DCI answers. The heartbeats that it knows are those of before.
-///
-/// # Errors
-/// It does not answer within 30 seconds, or it wants to know who asks.
 pub async fn dci(client: &Client) -> anyhow::Result<Heartbeats> {
     let mut interval = tokio::time::interval(INTERVAL);
     let start = Instant::now();
@@ -37,9 +34,6 @@ pub async fn dci(client: &Client) -> anyhow::Result<Heartbeats> {
 }
 
 /// Waits until some node has a heartbeat that is not among those of before.
-///
-/// # Errors
-/// There is none within 30 seconds, or the DCI does not answer any more.
 pub async fn den(client: &Client, before: &Heartbeats) -> anyhow::Result<()> {
     let mut interval = tokio::time::interval(INTERVAL);
     let start = Instant::now();

@@ -27,9 +27,6 @@ pub struct Stack {
 
 impl Stack {
     /// Nothing yet; the DCI is to be at `port`. `connection` says who asks it, for a database that has users.
-    ///
-    /// # Errors
-    /// The client cannot be set up.
     pub fn new(console: Console, port: u16, connection: ConnectionOptions) -> anyhow::Result<Self> {
         let address = format!("127.0.0.1:{port}");
         let url = format!("http://{address}");
@@ -54,9 +51,6 @@ impl Stack {
 
     /// Starts everything and waits until it works. After an error or when this is broken off, what has been
     /// started is there to be stopped.
-    ///
-    /// # Errors
-    /// One of them does not start; the message says which and why.
     pub async fn start(&mut self, folder: &Folder, mongo_port: Option<u16>) -> anyhow::Result<()> {
         let port = self.address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| {

@@ -24,7 +24,6 @@ const ELF: &[u8] = b"\x7fELF";
 /// What was found in a folder.
 #[derive(Debug, Default)]
 struct Findings {
-    /// What is right.
     right: Vec<String>,
     /// What is odd, and need not be wrong.
     odd: Vec<String>,
@@ -33,9 +32,6 @@ struct Findings {
 }
 
 /// Says what is right and what is wrong with a plugin.
-///
-/// # Errors
-/// The folder cannot be found, or the output cannot be written.
 pub fn run(folder: &Path) -> anyhow::Result<ExitCode> {
     let found = look(folder)?;
     for line in &found.right {
@@ -60,9 +56,6 @@ pub fn configuration(folder: &Path) -> String {
 }
 
 /// A folder by a path that holds wherever somebody goes.
-///
-/// # Errors
-/// It is not there.
 pub fn absolute(folder: &Path) -> anyhow::Result<PathBuf> {
     folder.canonicalize().with_context(|| format!("cannot find {}", folder.display()))
 }

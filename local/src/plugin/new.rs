@@ -27,7 +27,6 @@ const HTTP: &str = include_str!("templates/http.json");
 const SERVICE: &str = include_str!("templates/service.py");
 const KUBERNETES: &str = include_str!("templates/kubernetes.json");
 
-/// What a manifest is in.
 const MANIFEST: &str = "plugin.json";
 
 /// A file of a new plugin.
@@ -40,9 +39,6 @@ struct NewFile {
 }
 
 /// Makes a folder with a plugin that works.
-///
-/// # Errors
-/// There is no such plugin to begin with, the folder has something in it, or it cannot be written to.
 pub fn run(new: &NewPlugin) -> anyhow::Result<()> {
     let name: PluginName = new.name.parse()?;
     let slug = slug(&name);

@@ -19,9 +19,6 @@ use tempfile::TempDir;
 use super::check;
 
 /// Runs a plugin as a runner does, shows what it says, and tells what would come of its task.
-///
-/// # Errors
-/// There is no such plugin, it needs more than there is here, or its parameters are no object.
 pub async fn run(options: &RunOnce, config: Option<&Path>) -> anyhow::Result<ExitCode> {
     let folder = check::absolute(&options.folder)?;
     let manifest = manifest(&folder)?;

@@ -17,9 +17,6 @@ use crate::direct::Direct;
 const DAY: u64 = 86_400;
 
 /// Makes a token, and prints it alone on standard output.
-///
-/// # Errors
-/// There is no such user or queue, or they may not do there what the token is for.
 pub async fn run(direct: &Direct, options: TokenOptions) -> anyhow::Result<()> {
     let owner = direct.user(&options.user).await?;
     let role = role(&owner, options.role)?;

@@ -22,9 +22,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the tokens of somebody, or of everybody.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn run(direct: &Direct, user: Option<&UserName>, options: &ListingOptions) -> anyhow::Result<()> {
     let names = QueueNames::read(&direct.store).await?;
     let tokens = direct.store.list_tokens(user).await?;

@@ -9,9 +9,6 @@ use disbatch_core::audit::{Object, ObjectKind, Verb};
 use crate::direct::Direct;
 
 /// Makes a token useless.
-///
-/// # Errors
-/// There is no token with this id.
 pub async fn run(direct: &Direct, id: ObjectId) -> anyhow::Result<()> {
     // For the words; whether it is there is decided when it is removed.
     let token = direct.store.list_tokens(None).await?.into_iter().find(|token| token.id == id);

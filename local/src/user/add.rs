@@ -10,9 +10,6 @@ use super::{grants, new_password, remark, words};
 use crate::direct::{Direct, QueueNames, user_document};
 
 /// Adds somebody.
-///
-/// # Errors
-/// There is somebody of that name, nothing says what they may do, or there is no password.
 pub async fn run(direct: &Direct, new: NewUser) -> anyhow::Result<()> {
     let NewUser { name, rights, no_password } = new;
     ensure!(

@@ -11,9 +11,6 @@ use super::{grants, put, remark, words};
 use crate::direct::{Direct, QueueNames, nobody, user_document};
 
 /// Changes what somebody may do. What is not named stays as it is, also where others change it at the same moment.
-///
-/// # Errors
-/// There is nobody of that name, nothing is to be changed, or there is no such queue or grant.
 pub async fn run(direct: &Direct, changes: Changes) -> anyhow::Result<()> {
     let name = &changes.name;
     ensure!(

@@ -20,9 +20,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints everybody, with what they may do, and how many tokens of theirs are valid.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn run(direct: &Direct, options: &ListingOptions) -> anyhow::Result<()> {
     let names = QueueNames::read(&direct.store).await?;
     let users = direct.store.list_users().await?;

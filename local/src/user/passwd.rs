@@ -10,9 +10,6 @@ use super::new_password;
 use crate::direct::{Direct, nobody};
 
 /// Gives somebody another password. Their tokens stay.
-///
-/// # Errors
-/// There is nobody of that name, or no password.
 pub async fn run(direct: &Direct, name: &UserName) -> anyhow::Result<()> {
     direct.user(name).await?;
     let password = new_password(name.as_str())?;

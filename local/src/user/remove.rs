@@ -9,9 +9,6 @@ use super::remark;
 use crate::direct::{Direct, nobody, user_document};
 
 /// Removes somebody, with their sessions and tokens.
-///
-/// # Errors
-/// There is nobody of that name.
 pub async fn run(direct: &Direct, name: &UserName) -> anyhow::Result<()> {
     let user = direct.user(name).await?;
     ensure!(direct.store.remove_user(name).await?, nobody(name));

@@ -29,7 +29,6 @@ pub enum Age {
 pub struct Running {
     /// Its slot; none: another program runs it.
     pub slot: Option<u8>,
-    /// Whose it is.
     pub den: usize,
     /// A runner has been told of it.
     pub begun: bool,
@@ -50,14 +49,12 @@ pub struct Den {
     pub others: bool,
     /// It has not said for long that it is there.
     pub silent: bool,
-    /// What it starts.
     pub start: Option<Start>,
 }
 
 /// A start on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Start {
-    /// In this slot.
     pub slot: u8,
     /// Which another task of this DEN has, that ends.
     pub handed: bool,
@@ -74,7 +71,6 @@ pub struct Start {
 /// How far a start is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
-    /// It is decided.
     Decided,
     /// The task before has ended in its slot. The same command goes on, but others may look in between.
     SlotFree,

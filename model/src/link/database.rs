@@ -6,7 +6,6 @@ use super::{Action, Linked, Recognition};
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was made.
     Made,
     /// It had been made before.
     Recognised,

@@ -16,7 +16,6 @@ pub const APART: &str = "a write for one assignment changes no other";
 pub const STORED: &str = "a result that was said is stored";
 /// Nobody loses a task through no fault of a process that had it: its runner, or its DEN until that has told the runner of it.
 pub const GROUNDS: &str = "a task is orphaned only if a process that had it was killed or stood still";
-/// Only a confirmed claim is started.
 pub const CONFIRMED: &str = "only a confirmed claim is started";
 /// No plugin is begun twice for a task that nobody has lost.
 pub const AGAIN: &str = "what was begun is not given back";

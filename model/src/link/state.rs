@@ -7,7 +7,6 @@ use super::{Faults, Linked};
 pub struct State {
     /// The tasks of the queue.
     pub tasks: Vec<Task>,
-    /// The DEN.
     pub den: Den,
     /// Places for runners, sorted, since their order means nothing.
     pub runners: Vec<Runner>,
@@ -91,7 +90,6 @@ pub struct Task {
     pub promised: bool,
 }
 
-/// A DEN.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Den {
     /// Its process runs.
@@ -107,7 +105,6 @@ pub struct Den {
 /// A claim, as the DEN remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
-    /// Which task.
     pub task: usize,
     /// What the claim made of `attempt`.
     pub attempt: u8,
@@ -120,7 +117,6 @@ pub struct Claim {
 /// One assignment of a claimed task to a runner; the only one with this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Run {
-    /// The claim.
     pub claim: Claim,
     /// The runner's process and the time of the start, in one number.
     pub at: u8,
@@ -131,7 +127,6 @@ pub struct Run {
 /// The task that a runner is to have next, started in one write with its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Next {
-    /// Its run.
     pub run: Run,
     /// It is started: until when the plugin may live, counted from before that was asked for. None: there is no answer yet.
     pub time: Option<Time>,
@@ -200,9 +195,7 @@ pub enum Kind {
 /// One conditional update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Write {
-    /// What.
     pub kind: Kind,
-    /// For which run.
     pub run: Run,
     /// Not in the database: about which assignment it was asked for.
     pub about: u8,
@@ -213,7 +206,6 @@ pub struct Write {
 pub struct Attendant {
     /// The task that the runner has.
     pub current: Option<Run>,
-    /// The one that it is to have.
     pub next: Option<Next>,
     /// The runner has taken it.
     pub taken: bool,
@@ -256,7 +248,6 @@ pub enum Phase {
 /// A place for a runner, with its guard, its plugin, and its link.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Runner {
-    /// The process.
     pub process: Process,
     /// It has not given its link up.
     pub linked: bool,

@@ -111,9 +111,6 @@ impl<'a, S: Default + DeserializeOwned, C: DeserializeOwned> Line<'a, S, C> {
     }
 
     /// The task as every plugin gets it, with its end of line. Secure parameters are in it.
-    ///
-    /// # Errors
-    /// There are none.
     pub fn task(&self) -> Result<Zeroizing<String>, String> {
         // Written with room for all of it: what grows leaves copies behind.
         let length =

@@ -10,7 +10,6 @@ const MARKS: (&str, &str) = ("{{secret:", "}}");
 /// A value with the secrets that it names.
 #[derive(Debug)]
 pub struct Filled {
-    /// It.
     pub text: Zeroizing<String>,
     /// Whether there is a secret in it.
     pub is_secret: bool,

@@ -86,9 +86,7 @@ pub struct Engine {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Listed {
-    /// Its id.
     pub id: String,
-    /// Its labels.
     #[serde(default, deserialize_with = "or_default")]
     pub labels: BTreeMap<String, String>,
 }
@@ -184,9 +182,6 @@ impl Engine {
 
     /// Whether it is an ordinary user's, so that root in a container is that user outside. One that does not want to tell is
     /// taken for root's: those that stand before the socket of such an engine allow little.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn is_rootless(&self) -> Result<bool, Error> {
         match self.read::<About>(Method::GET, "/info").await {
             Ok(about) => Ok(about.is_rootless()),
@@ -196,18 +191,12 @@ impl Engine {
     }
 
     /// The containers, whatever they do, that have the label.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, Error> {
         let filters = json!({ "label": [label] }).to_string();
         self.read(Method::GET, &format!("/containers/json?all=true&filters={}", escaped(&filters, ""))).await
     }
 
     /// Creates a container, and returns its id.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn create(&self, name: &str, body: &Value) -> Result<String, Error> {
         let path = format!("/containers/create?name={}", escaped(name, ""));
         let sent = Sent { body: body.to_string().into(), ..self.sent(Method::POST, &path) };
@@ -226,17 +215,11 @@ impl Engine {
     }
 
     /// Starts a container.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn start(&self, id: &str) -> Result<(), Error> {
         self.tell(Method::POST, &format!("/containers/{}/start", escaped(id, "")), PATIENCE).await
     }
 
     /// Waits for the end of a container that was started, and returns its exit code.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn wait(&self, id: &str) -> Result<i64, Error> {
         let sent = self.sent(Method::POST, &format!("/containers/{}/wait", escaped(id, "")));
         let waited: Waited = parsed(&wire::send(&self.address, sent, FOR_EVER).await?.bytes().await?)?;
@@ -244,9 +227,6 @@ impl Engine {
     }
 
     /// Asks a container to end, and kills it when it has not after `grace`, in whole seconds.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn stop(&self, id: &str, grace: Duration) -> Result<(), Error> {
         let path = format!("/containers/{}/stop?t={}", escaped(id, ""), grace.as_secs());
         self.tell(Method::POST, &path, grace.saturating_add(PATIENCE)).await
@@ -265,25 +245,16 @@ impl Engine {
     }
 
     /// What is known of a container.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn inspect(&self, id: &str) -> Result<Inspected, Error> {
         self.read(Method::GET, &format!("/containers/{}/json", escaped(id, ""))).await
     }
 
     /// What is known of an image.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn image(&self, name: &str) -> Result<Image, Error> {
         self.read(Method::GET, &format!("/images/{}/json", escaped(name, "/:@"))).await
     }
 
     /// Fetches an image from its registry.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn pull(&self, name: &str, credentials: Option<&str>) -> Result<(), Error> {
         let path = format!("/images/create?fromImage={}", escaped(name, ""));
         let sent = Sent { registry_auth: credentials.map(str::to_owned), ..self.sent(Method::POST, &path) };

@@ -57,7 +57,6 @@ fn host(name: &str) -> &str {
     if ALSO_DOCKER_HUB.contains(&host) { DOCKER_HUB } else { host }
 }
 
-/// Who one is.
 enum Account {
     Password { user: String, password: Zeroizing<String> },
     Token(Zeroizing<String>),

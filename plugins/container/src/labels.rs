@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use crate::process::{Process, namespace};
 use crate::told::Told;
 
-/// The task.
 pub const TASK: &str = "disbatch.task";
 /// The number of the attempt.
 pub const ATTEMPT: &str = "disbatch.attempt";

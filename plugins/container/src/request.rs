@@ -47,7 +47,6 @@ const OF_NOBODY: [&str; 12] = [
 pub struct Create {
     /// The container's name.
     pub name: String,
-    /// The image.
     pub image: String,
     /// All of it, for Docker's interface.
     pub body: Value,

@@ -122,7 +122,6 @@ struct Container<'a> {
     create: &'a Create,
 }
 
-/// How it ended.
 struct Ended {
     code: i64,
     /// Whether it was made to.

@@ -20,7 +20,6 @@ pub struct Settings {
     pub env: BTreeMap<String, String>,
     /// What the container sees of the host besides the private folder.
     pub mounts: Vec<Mount>,
-    /// The network.
     pub network: Option<String>,
     /// The user in the container.
     pub user: Option<String>,
@@ -61,7 +60,6 @@ pub enum Pull {
     /// When the host does not have it.
     #[default]
     Missing,
-    /// Never.
     Never,
 }
 

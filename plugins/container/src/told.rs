@@ -26,7 +26,6 @@ pub struct Told {
     pub task_id: String,
     /// The number of the attempt.
     pub attempt: u64,
-    /// The node.
     pub node: String,
     /// What the task brings, where the manifest allows it to.
     pub brought: Option<Map<String, Value>>,
@@ -38,7 +37,6 @@ pub struct Told {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct EngineConfig {
-    /// Its socket.
     pub socket: Option<String>,
 }
 
@@ -87,7 +85,6 @@ pub mod tests {
 
     use super::*;
 
-    /// What is told with these settings.
     pub fn told(settings: &Value, params: &Value) -> Told {
         let variables = json!({ "DISBATCH_TASK_ID": "0a", "DISBATCH_ATTEMPT": "3", "DISBATCH_NODE": "n1", "JOB_ID": "j" });
         let worker = json!({

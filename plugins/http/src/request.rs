@@ -17,11 +17,9 @@ const HEADERS: &str = "httpHeaders";
 const NOT_TO_BE_SET: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "expect"];
 
-/// One request.
 pub struct Request {
     /// Where.
     pub url: Url,
-    /// With which headers.
     pub headers: HeaderMap,
     /// JSON.
     pub body: String,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// All of it.
 #[derive(Deserialize)]
 pub struct Told {
     #[serde(rename = "_id", default)]

@@ -118,6 +118,8 @@
 //! # Ok::<(), Error>(())
 //! ```
 
+#![warn(missing_docs)]
+
 mod control;
 mod error;
 mod secure;

@@ -40,9 +40,6 @@ impl<'a> Part<'a> {
     }
 
     /// Its text as people see it.
-    ///
-    /// # Errors
-    /// There is no such part.
     pub async fn text(&self) -> anyhow::Result<String> {
         let script = format!("const part = {}; return part ? part.innerText : null", self.root);
         let text = self.browser.script(&script, json!([])).await?;
@@ -50,18 +47,12 @@ impl<'a> Part<'a> {
     }
 
     /// Waits until it shows `text`.
-    ///
-    /// # Errors
-    /// It never does.
     pub async fn until_text(&self, text: &str) -> anyhow::Result<()> {
         let what = format!("'{text}' in {}", self.name);
         self.until_its_text(&what, |shown| shown.contains(text)).await
     }
 
     /// Waits until it does not show `text` any more, while it is there.
-    ///
-    /// # Errors
-    /// It always does.
     pub async fn until_no_text(&self, text: &str) -> anyhow::Result<()> {
         let what = format!("no '{text}' in {}", self.name);
         self.until_its_text(&what, |shown| !shown.contains(text)).await
@@ -69,26 +60,17 @@ impl<'a> Part<'a> {
 
     /// The names of all that has a role, as Chromium's accessibility tree has them: `button`, `link`, `heading`,
     /// `DisclosureTriangle` for a summary.
-    ///
-    /// # Errors
-    /// There is no such part.
     pub async fn names(&self, role: &str) -> anyhow::Result<Vec<String>> {
         Ok(self.nodes(&[role]).await?.into_iter().map(|node| node.name).collect())
     }
 
     /// Waits until there is something of this role and name.
-    ///
-    /// # Errors
-    /// There never is.
     pub async fn until_there(&self, role: &str, name: &str) -> anyhow::Result<()> {
         let what = format!("{role} '{name}' in {}", self.name);
         self.browser.retry(&what, async || self.find(&[role], name).await.map(drop)).await
     }
 
     /// Clicks what has this role and name as soon as that is possible.
-    ///
-    /// # Errors
-    /// It never is.
     pub async fn click(&self, role: &str, name: &str) -> anyhow::Result<()> {
         let what = format!("a click on {role} '{name}' in {}", self.name);
         self.browser
@@ -103,9 +85,6 @@ impl<'a> Part<'a> {
     }
 
     /// Replaces what is in the field of this label.
-    ///
-    /// # Errors
-    /// There is no such field, or nothing can be written into it.
     pub async fn fill(&self, label: &str, text: &str) -> anyhow::Result<()> {
         let what = format!("'{text}' for the field '{label}' in {}", self.name);
         self.browser
@@ -121,9 +100,6 @@ impl<'a> Part<'a> {
     }
 
     /// Takes an option of the choice of this label.
-    ///
-    /// # Errors
-    /// There is no such choice or option.
     pub async fn choose(&self, label: &str, option: &str) -> anyhow::Result<()> {
         let what = format!("the option '{option}' of '{label}' in {}", self.name);
         let find = "const [select, label] = arguments;

@@ -71,7 +71,6 @@ impl Element {
         json!({ ELEMENT: self.0 })
     }
 
-    /// The path of a command for it.
     pub fn path(&self, command: &str) -> String {
         format!("/element/{}/{command}", self.0)
     }

@@ -19,9 +19,6 @@ pub const ARTIFACTS: &str = "DISBATCH_TEST_ARTIFACTS";
 type Outcome = Result<anyhow::Result<()>, Box<dyn Any + Send>>;
 
 /// Runs `test` with a browser of its own. Where it fails, the folder that [`ARTIFACTS`] names gets the evidence.
-///
-/// # Errors
-/// The test fails, there is no browser, or the browser's console has errors at the end.
 pub async fn visit(test: impl AsyncFnOnce(&Browser) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let name = test_name();
     let browser = Browser::start().await?;

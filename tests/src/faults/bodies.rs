@@ -24,9 +24,6 @@ static BODY: LazyLock<String> = LazyLock::new(|| {
 });
 
 /// Sends some to the DCI, which others may kill meanwhile.
-///
-/// # Errors
-/// It has taken one, or too much memory.
 pub async fn send(world: Arc<World>) -> anyhow::Result<()> {
     let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20)).build()?;
     let one = async |path: &'static str| {

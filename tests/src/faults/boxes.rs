@@ -42,9 +42,6 @@ pub fn section(records: &Path) -> Value {
 }
 
 /// Containers that are there.
-///
-/// # Errors
-/// Podman fails.
 pub async fn left(podman: Option<&Podman>) -> anyhow::Result<Vec<String>> {
     let Some(podman) = podman else { return Ok(Vec::new()) };
     let containers = podman.containers().await?;

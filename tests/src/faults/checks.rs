@@ -48,7 +48,6 @@ pub struct Verdict {
 }
 
 impl Evidence<'_> {
-    /// The status of a task.
     pub fn status(task: &Document) -> i64 {
         match task.get("status") {
             Some(Bson::Int32(status)) => i64::from(*status),
@@ -66,7 +65,6 @@ impl Evidence<'_> {
         }
     }
 
-    /// The queue of a task.
     pub fn queue_of(&self, task: TaskId) -> Option<&Queue> {
         let id = self.tasks.get(&task)?.get_object_id("queue").ok()?;
         self.world.queues.iter().find(|queue| queue.id == QueueId(id))
@@ -186,9 +184,6 @@ pub fn left_processes(world: &World) -> Vec<String> {
 }
 
 /// Private folders of tasks that are still there.
-///
-/// # Errors
-/// The folder cannot be read.
 pub fn left_folders(world: &World) -> anyhow::Result<Vec<String>> {
     let mut left = Vec::new();
     for entry in std::fs::read_dir(world.folder.join("tmp"))? {
@@ -198,9 +193,6 @@ pub fn left_folders(world: &World) -> anyhow::Result<Vec<String>> {
 }
 
 /// Locks that somebody still holds or waits for.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn left_locks(world: &World) -> anyhow::Result<Vec<String>> {
     let locks = world.database.collection::<Document>("locks");
     let left: Vec<Document> = locks.find(Document::new()).await?.try_collect().await?;
@@ -208,18 +200,12 @@ pub async fn left_locks(world: &World) -> anyhow::Result<Vec<String>> {
 }
 
 /// Whether schedules and locks know of all ends of tasks.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn all_is_told(world: &World) -> anyhow::Result<bool> {
     let untold = [doc! { "unsettled": true }, doc! { "holds_locks": true }].to_vec();
     Ok(world.tasks().count_documents(doc! { "$or": untold }).await? == 0)
 }
 
 /// Output of running tasks that is still there.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn left_live(world: &World) -> anyhow::Result<Vec<String>> {
     let live = world.database.collection::<Document>("tasks.live");
     let mut found = live.find(Document::new()).projection(doc! { "data": 0, "_id": 0 }).await?;

@@ -58,9 +58,6 @@ impl Injector {
     }
 
     /// Injects until `end`, then waits until everything is mended.
-    ///
-    /// # Errors
-    /// Something could not be broken or mended.
     pub async fn work(mut self, end: Instant, count: &Mutex<u64>) -> anyhow::Result<Injected> {
         while Instant::now() < end {
             sleep(self.random.between(SHORTEST, LONGEST)).await;

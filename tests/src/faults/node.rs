@@ -28,7 +28,6 @@ pub struct Daemon {
 /// Where a daemon logs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Log {
-    /// A file.
     File,
     /// A device that is full.
     Full,
@@ -36,17 +35,11 @@ pub enum Log {
 
 impl Daemon {
     /// A DEN, not started yet.
-    ///
-    /// # Errors
-    /// It has not been built.
     pub fn den(folder: &Path, name: &str, config: &Path) -> anyhow::Result<Self> {
         Self::new("den", name, folder, vec!["--config".into(), shown(config), "--node".into(), name.into()])
     }
 
     /// A DCI, not started yet, and where it will be.
-    ///
-    /// # Errors
-    /// It has not been built, or there is no free port.
     pub fn web(folder: &Path, config: &Path) -> anyhow::Result<(Self, String)> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
         let arguments = vec!["--config".into(), shown(config), "--listen".into(), address.clone()];
@@ -65,9 +58,6 @@ impl Daemon {
     }
 
     /// Starts it, if it does not run.
-    ///
-    /// # Errors
-    /// It cannot be started.
     pub fn start(&mut self, log: Log) -> anyhow::Result<()> {
         if self.child.is_some() {
             return Ok(());
@@ -106,9 +96,6 @@ impl Daemon {
     }
 
     /// Kills it without a word.
-    ///
-    /// # Errors
-    /// It cannot be waited for.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill().await?;
@@ -130,9 +117,6 @@ impl Daemon {
     }
 
     /// Ends it in order.
-    ///
-    /// # Errors
-    /// It does not end, or with a failure.
     pub async fn end(&mut self) -> anyhow::Result<()> {
         self.go_on();
         self.signal(Signal::SIGTERM);

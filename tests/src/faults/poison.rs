@@ -104,9 +104,6 @@ fn task(kind: u64, queue: QueueId, random: &mut Random) -> anyhow::Result<RawDoc
 }
 
 /// Puts one into the database. Returns whether it is there: it is not while the database is away, or cannot have such.
-///
-/// # Errors
-/// It cannot be made.
 pub async fn one(world: &World, kind: u64, random: &mut Random) -> anyhow::Result<bool> {
     let task = task(kind, world.poison, random)?;
     let tasks = world.tasks().clone_with_type::<RawDocumentBuf>();
@@ -120,9 +117,6 @@ pub fn any(random: &mut Random) -> u64 {
 
 /// When nothing else is broken, one of each kind is put beside ordinary tasks, which must have ended soon. Returns these, and what
 /// they had to wait for.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn beside_ordinary_tasks(
     world: &World,
     random: &mut Random,
@@ -148,9 +142,6 @@ pub async fn beside_ordinary_tasks(
 }
 
 /// What is left of it that is neither over nor set aside, although something is to be done with it.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn left(world: &World) -> anyhow::Result<Vec<String>> {
     let due = doc! { MARK: true, "queue": world.poison, "status": -2, "node": Bson::Null };
     let only = doc! { "status": 1 };

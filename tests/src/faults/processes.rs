@@ -11,7 +11,6 @@ pub const MARK: &str = "DISBATCH_FAULTS";
 /// What a process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A DEN.
     Den,
     /// A DCI.
     Web,
@@ -19,7 +18,6 @@ pub enum Kind {
     Runner,
     /// A runner's guard.
     Guard,
-    /// The plugin.
     Plugin,
     /// What runs a plugin with other means.
     Adapter,
@@ -32,7 +30,6 @@ pub enum Kind {
 pub struct Process {
     /// Its number.
     pub pid: Pid,
-    /// What it is.
     pub kind: Kind,
     /// Its command line.
     pub line: Vec<String>,

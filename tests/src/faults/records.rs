@@ -13,7 +13,6 @@ use super::work::{BEAT, END, START};
 /// One process of the plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// Its task.
     pub task: TaskId,
     /// Which claim of it.
     pub attempt: i64,
@@ -44,9 +43,6 @@ impl Run {
 }
 
 /// Reads all records, in order of the start.
-///
-/// # Errors
-/// The folder cannot be read.
 pub fn read(folder: &Path) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     for entry in fs::read_dir(folder).context("cannot read the records")? {

@@ -26,7 +26,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// So long it is waited for the answer to a callback.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// The service.
 #[derive(Debug)]
 pub struct Service {
     /// Where it is asked.
@@ -58,9 +57,7 @@ enum Manner {
 /// What it was asked, and what became of its callbacks. What it has begun to count it until its end.
 #[derive(Debug, Clone)]
 pub struct Served {
-    /// The task.
     pub task: TaskId,
-    /// Which attempt.
     pub attempt: i64,
     /// When the first callback that was taken had been: since the machine was started, and by the time of day.
     first: Option<(Duration, Duration)>,
@@ -92,10 +89,6 @@ enum Heard {
 }
 
 impl Service {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// There is no free port.
     pub async fn start(random: Random) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("http://{}/work", listener.local_addr()?);

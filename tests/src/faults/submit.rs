@@ -29,7 +29,6 @@ const MOST_FAILURES: u32 = 3;
 const LOCKS: [&[&str]; 5] =
     [&["one"], &["one/shared", "two"], &["one/shared"], &["places/2"], &["one", "two"]];
 
-/// What was submitted.
 #[derive(Debug, Default)]
 pub struct Submitted {
     /// Tasks whose submission was acknowledged: these must not be lost.
@@ -65,9 +64,6 @@ fn any_queue<'a>(world: &'a World, random: &mut Random) -> Option<&'a Queue> {
 }
 
 /// Submits `count` tasks directly.
-///
-/// # Errors
-/// The database refuses them.
 pub async fn at_once(world: &World, count: usize, random: &mut Random) -> anyhow::Result<Submitted> {
     let mut submitted = Submitted::default();
     for number in 0..count.div_ceil(BATCH) {
@@ -87,9 +83,6 @@ fn a_while(random: &mut Random, fails: u32) -> Document {
 
 /// Submits tasks that come after others: a chain that goes on however its tasks end, one that needs each to succeed, and a
 /// task after several. Of the latter some fail at first and are tried again.
-///
-/// # Errors
-/// The database refuses them.
 pub async fn with_dependencies(world: &World, random: &mut Random) -> anyhow::Result<Vec<TaskId>> {
     let mut ids = Vec::new();
     // Where a plugin does not outlive its task.
@@ -109,9 +102,6 @@ pub async fn with_dependencies(world: &World, random: &mut Random) -> anyhow::Re
 }
 
 /// Submits `count` tasks with locks, spread over `time`. A submission that fails is repeated.
-///
-/// # Errors
-/// The database refuses them.
 pub async fn with_locks(
     world: Arc<World>,
     count: u32,
@@ -132,9 +122,6 @@ pub async fn with_locks(
 }
 
 /// Submits `count` tasks that run in containers, spread over `time`, if there are any. A submission that fails is repeated.
-///
-/// # Errors
-/// The database refuses them.
 pub async fn in_containers(
     world: Arc<World>,
     count: u32,
@@ -178,9 +165,6 @@ async fn once(
 
 /// Submits `count` tasks through the DCI, spread over `time`, whatever happens to it. A submission without an
 /// answer is repeated with its key until there is one.
-///
-/// # Errors
-/// It refuses them.
 pub async fn little_by_little(
     world: Arc<World>,
     count: usize,

@@ -23,9 +23,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct Ticking {
-    /// Its id.
     pub id: ScheduleId,
-    /// Its first time.
     first: DateTime,
     /// No time is later.
     end: DateTime,
@@ -33,9 +31,6 @@ pub struct Ticking {
 
 impl Ticking {
     /// Makes it. It has the last of its times when so long has passed.
-    ///
-    /// # Errors
-    /// The database refuses it.
     pub async fn begin(world: &World, time: Duration) -> anyhow::Result<Self> {
         let queue = world.queues.iter().find(|queue| queue.requeues).context("no queue requeues")?;
         let end = world.store.server_time().await?.saturating_add_duration(time);
@@ -82,9 +77,6 @@ impl Ticking {
     }
 
     /// Whether it has no more times, and nothing is left to be made.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn is_over(&self, world: &World) -> anyhow::Result<bool> {
         let schedules = world.database.collection::<Document>("schedules");
         let over = doc! { "_id": self.id, "next": { "$exists": false }, "firing.0": { "$exists": false } };

@@ -46,9 +46,6 @@ pub async fn show_progress(world: &World, faults: &Mutex<u64>) -> Infallible {
 
 /// Waits until every task has ended. Gives up when nothing has changed for long; a check says then which
 /// tasks are stuck.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn until_all_ended(world: &World) -> anyhow::Result<()> {
     let begin = Instant::now();
     let (mut last_change, mut before) = (Instant::now(), BTreeMap::new());
@@ -76,9 +73,6 @@ pub async fn until_all_ended(world: &World) -> anyhow::Result<()> {
 }
 
 /// Waits until the schedule has made all of its tasks. Gives up after long; a check says then which are missing.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn until_all_fired(world: &World, ticking: &Ticking) -> anyhow::Result<()> {
     let deadline = Instant::now() + STANDSTILL;
     let mut looks = interval(Duration::from_millis(250));
@@ -89,9 +83,6 @@ pub async fn until_all_fired(world: &World, ticking: &Ticking) -> anyhow::Result
 }
 
 /// Waits until all poison is over, or set aside. Gives up after long; returns what is left of it.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn until_poison_is_over(world: &World) -> anyhow::Result<Vec<String>> {
     let deadline = Instant::now() + STANDSTILL;
     let mut looks = interval(Duration::from_millis(250));
@@ -105,9 +96,6 @@ pub async fn until_poison_is_over(world: &World) -> anyhow::Result<Vec<String>> 
 }
 
 /// Gives the DENs time to tidy up after dead runners.
-///
-/// # Errors
-/// The folder or the database cannot be read.
 pub async fn until_tidy(world: &World) -> anyhow::Result<()> {
     let deadline = Instant::now() + TIDYING;
     let mut looks = interval(Duration::from_millis(100));
@@ -134,9 +122,6 @@ pub async fn until_nothing_is_said(world: &World) {
 }
 
 /// Waits until all containers are gone; returns those that are not.
-///
-/// # Errors
-/// Podman fails.
 pub async fn until_no_containers(world: &World) -> anyhow::Result<Vec<String>> {
     let deadline = Instant::now() + STANDSTILL;
     let mut looks = interval(Duration::from_secs(1));
@@ -162,10 +147,6 @@ pub async fn until_nothing_is_left(world: &World) -> Vec<String> {
     }
 }
 
-/// All tasks.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn read_tasks(world: &World) -> anyhow::Result<HashMap<TaskId, Document>> {
     let mut found = world.tasks().find(poison::none()).await?;
     let mut tasks = HashMap::new();

@@ -58,7 +58,6 @@ pub enum How {
     Program,
     /// By a web service.
     Service,
-    /// In a container.
     Container,
 }
 
@@ -75,9 +74,7 @@ impl How {
 /// A queue, and what was done to it.
 #[derive(Debug)]
 pub struct Queue {
-    /// Its id.
     pub id: QueueId,
-    /// Its name.
     pub name: String,
     /// How its tasks are run.
     pub how: How,
@@ -112,7 +109,6 @@ impl Queue {
     }
 }
 
-/// The world.
 #[derive(Debug)]
 pub struct World {
     /// Everything on disk.
@@ -125,7 +121,6 @@ pub struct World {
     pub store: Store,
     /// Everything else.
     pub database: Database,
-    /// The DENs.
     pub dens: Vec<Mutex<Daemon>>,
     /// The DCI.
     pub web: Mutex<Daemon>,
@@ -135,17 +130,12 @@ pub struct World {
     pub service: Service,
     /// What containers run on, where there can be any.
     pub podman: Option<Podman>,
-    /// The queues.
     pub queues: Vec<Queue>,
-    /// The queue of poison.
     pub poison: QueueId,
 }
 
 impl World {
     /// Starts everything in `folder`.
-    ///
-    /// # Errors
-    /// Something does not start.
     pub async fn start(folder: &Path, random: Random) -> anyhow::Result<Self> {
         for name in ["tmp", "logs", "records", "plugins"] {
             fs::create_dir_all(folder.join(name))?;
@@ -243,7 +233,6 @@ impl World {
         .await
     }
 
-    /// The tasks.
     pub fn tasks(&self) -> Collection<Document> {
         self.database.collection("tasks")
     }
@@ -254,9 +243,6 @@ impl World {
     }
 
     /// Changes a queue, however long the database is away.
-    ///
-    /// # Errors
-    /// The database refuses the change.
     pub async fn change(&self, queue: &Queue, change: Change) -> anyhow::Result<()> {
         let mut state = queue.state.lock().await;
         let field = match change {
@@ -280,9 +266,6 @@ impl World {
     }
 
     /// Brings everything back that was killed, stopped or changed.
-    ///
-    /// # Errors
-    /// Something does not start.
     pub async fn heal(&self) -> anyhow::Result<()> {
         {
             let mut set = self.set.lock().await;

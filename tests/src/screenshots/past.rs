@@ -20,7 +20,6 @@ const HOURS: i64 = 7 * 24;
 
 /// What goes on in a queue.
 pub(super) struct Habit {
-    /// The queue.
     pub queue: QueueId,
     /// How many tasks end in an hour of work.
     pub hourly: u64,

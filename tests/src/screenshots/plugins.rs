@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::Script;
 
-/// Their manifests.
 const MANIFESTS: &str = include_str!("plugins.json");
 
 /// The program of all of them.

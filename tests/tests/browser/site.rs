@@ -15,17 +15,11 @@ pub struct Site {
 
 impl Site {
     /// A site where nothing has happened yet.
-    ///
-    /// # Errors
-    /// MongoDB or the DCI does not start.
     pub async fn new() -> anyhow::Result<Self> {
         Self::with(|_| Ok(())).await
     }
 
     /// A site whose DCI starts when `prepare` has been there: it reads descriptions of plugins when it starts.
-    ///
-    /// # Errors
-    /// As [`Self::new`], and those of `prepare`.
     pub async fn with(prepare: impl FnOnce(&World) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let world = World::new().await?;
         prepare(&world)?;
@@ -35,9 +29,6 @@ impl Site {
     }
 
     /// A running task of a queue for `script`, on a DEN that works as long as it is kept.
-    ///
-    /// # Errors
-    /// The DEN does not start it.
     pub async fn running(&self, script: Script<'_>, params: Document) -> anyhow::Result<(TaskId, Den)> {
         let queue = self.world.script_queue(script, 1).await?;
         let id = self.world.submit(queue, vec![params]).await?[0];
@@ -52,9 +43,6 @@ impl Site {
     }
 
     /// Posts JSON, as programs do.
-    ///
-    /// # Errors
-    /// The DCI refuses it.
     pub async fn post(&self, path: &str, body: &serde_json::Value) -> anyhow::Result<()> {
         let request = self.dci.request(reqwest::Method::POST, path).json(body);
         request.send().await?.error_for_status()?;
@@ -62,18 +50,12 @@ impl Site {
     }
 
     /// Removes the database. A test that fails leaves it for a look.
-    ///
-    /// # Errors
-    /// MongoDB is gone.
     pub async fn end(self) -> anyhow::Result<()> {
         self.world.end().await
     }
 }
 
 /// Checks that the server has refused something, as it was meant to, and nothing worse was in the console.
-///
-/// # Errors
-/// Nothing was refused, or there were other errors.
 pub async fn was_refused(browser: &Browser) -> anyhow::Result<()> {
     let complaints = browser.complaints().await?;
     let others =

@@ -98,7 +98,6 @@ impl Scene {
         Ok(times)
     }
 
-    /// The task for a time.
     async fn task_for(&self, time: DateTime) -> anyhow::Result<TaskId> {
         let task = self.world.tasks().find_one(doc! { "scheduled_for": time }).await?;
         Ok(TaskId(task.context("the time has no task")?.get_object_id("_id")?))

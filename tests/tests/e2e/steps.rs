@@ -38,7 +38,6 @@ fn step(name: &str, what: &str) -> Step {
     Step { name: name.to_owned(), plugin: None, params: doc! { "do": what } }
 }
 
-/// Submits a task with these steps.
 async fn submit(world: &World, queue: QueueId, params: Document, steps: Vec<Step>) -> anyhow::Result<TaskId> {
     let options = TaskOptions { steps, ..TaskOptions::default() };
     Ok(world.store().submit_tasks(queue, vec![params], &options).await?.ids[0])

@@ -22,9 +22,6 @@ const STALLED_AFTER: Duration = Duration::from_secs(120);
 
 /// The milliseconds that each of `count` tasks took. One more comes first, which is not counted: whatever it is that runs it
 /// has connections to make then.
-///
-/// # Errors
-/// A task does not succeed, or does not end.
 pub async fn waits(
     node: &Node,
     (plugin, params): (&str, &Document),

@@ -28,7 +28,6 @@ pub enum Way {
     BareProgram,
     /// A program of Disbatch 4.4.
     Program,
-    /// A container.
     Container,
     /// A web service.
     Http,
@@ -123,9 +122,6 @@ impl Way {
     }
 
     /// The command of a bare process. `folder` is that of the benchmark.
-    ///
-    /// # Errors
-    /// There is none, or the path of the folder is no text.
     pub fn command(self, folder: &Path) -> anyhow::Result<Vec<String>> {
         let text = |path: &Path| {
             let text = path.to_str().context("the path of the folder for temporary files is no text")?;
@@ -144,7 +140,6 @@ impl Way {
         }
     }
 
-    /// Its speed at one width.
     pub fn speed(self, width: u32) -> Series {
         self.series(&format!("{width}_wide_per_second"), &format!("{width} wide, per second"))
     }

@@ -33,7 +33,6 @@ impl Order {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Fifo, Self::Turns, Self::Use];
 
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",

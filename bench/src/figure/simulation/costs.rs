@@ -65,7 +65,6 @@ static FRUITLESS: Series =
 /// What is known.
 #[derive(Debug)]
 pub struct Costs {
-    /// All of it.
     pub assumptions: Assumptions,
     /// The names of what was measured.
     pub measured: Vec<&'static str>,
@@ -73,9 +72,6 @@ pub struct Costs {
 
 impl Costs {
     /// Takes what other figures have found, and measures the rest.
-    ///
-    /// # Errors
-    /// Something did not work.
     pub async fn measure(turn: Turn<'_>) -> anyhow::Result<(Self, Vec<Sample>)> {
         let mut costs = Self::of_others(turn.results);
         let alone = Arena::new(turn, 0).await?;

@@ -19,9 +19,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the arrays that there are.
-///
-/// # Errors
-/// The DCI refuses it, or cannot be reached.
 pub async fn run(client: &Client, filter: &ArrayFilter, options: &ListingOptions) -> anyhow::Result<()> {
     let arrays = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
     print(&list(&arrays, options, |arrays| TABLE.render(arrays, Screen::of_stdout()))?)

@@ -21,9 +21,6 @@ const ELEMENTS: Table = Table {
 };
 
 /// Prints what a person wants to know of an array, and its tasks if that is asked for.
-///
-/// # Errors
-/// There is no such array, or the DCI cannot be reached.
 pub async fn run(client: &Client, shown: &ShownArray, options: &ListingOptions) -> anyhow::Result<()> {
     let array = client.get(&address(shown, options.limit), None).await.map_err(advise)?;
     let text = |array: &Value| {

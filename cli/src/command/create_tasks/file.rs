@@ -21,9 +21,6 @@ use crate::status::INTERRUPTED;
 /// Creates a task for each line of a file, batch by batch.
 ///
 /// ^C lets the request in flight end; a second one does not. What was accepted is told on standard error.
-///
-/// # Errors
-/// The file cannot be opened. What goes wrong later is printed here, since it comes with advice.
 pub async fn run(
     client: &Client,
     queue: &str,

@@ -18,9 +18,6 @@ pub struct Progress {
 
 impl Progress {
     /// Begins; `bytes` is the size of the input if that is known.
-    ///
-    /// # Errors
-    /// The bar's template is wrong, which it is not.
     pub fn start(bytes: Option<u64>) -> anyhow::Result<Self> {
         let bar = std::io::stderr().is_terminal().then(|| bar(bytes)).transpose()?;
         Ok(Self { bar, started: Instant::now(), last_line: Instant::now() })

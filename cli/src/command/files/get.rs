@@ -29,9 +29,6 @@ const FILES_AT_ONCE: usize = 4;
 const MOST_EMPTY: usize = 20;
 
 /// Brings the files of a set into a folder.
-///
-/// # Errors
-/// There is no such version, a file cannot be written, or the DCI could not be reached at all so far.
 pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let connection = Connection::new(client);

@@ -37,9 +37,6 @@ const VERSIONS: Table = Table {
 };
 
 /// Prints the sets, the files of one, or its versions.
-///
-/// # Errors
-/// There is no such set, the DCI cannot be reached, or the output cannot be written.
 pub async fn run(client: &Client, options: &ListFiles, listing: &ListingOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name else {
         let all = Value::Array(sets(client).await?);

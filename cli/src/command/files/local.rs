@@ -25,7 +25,6 @@ const OWN: u32 = 0o600;
 pub struct Entry {
     /// Where it is in the set: whatever the DCI says.
     pub path: String,
-    /// What is in it.
     pub sha256: ContentId,
     /// How many bytes that has.
     pub size: u64,
@@ -51,9 +50,6 @@ impl Entry {
 
 /// The place of a file below `top`, with the folders that it is in. A link that is there is not gone through: it may lead
 /// anywhere.
-///
-/// # Errors
-/// A folder cannot be made, or something else is in its place.
 pub fn place(top: &Path, path: &EntryPath) -> io::Result<PathBuf> {
     let (folders, name) = path.folders_and_name();
     let mut place = top.to_path_buf();
@@ -77,9 +73,6 @@ pub fn place(top: &Path, path: &EntryPath) -> io::Result<PathBuf> {
 }
 
 /// Whether a file with this content is there.
-///
-/// # Errors
-/// What is there cannot be read.
 pub fn is_there(place: &Path, entry: &Entry) -> io::Result<bool> {
     match fs::symlink_metadata(place) {
         Ok(metadata) if metadata.is_file() && metadata.len() == entry.size => {
@@ -105,9 +98,6 @@ pub struct Part {
 
 impl Part {
     /// Begins a file, or goes on with one.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn open(place: PathBuf, entry: Entry) -> io::Result<Self> {
         // By the path, too: two files of the same content may come at once.
         let name = ContentId::of(format!("{}\0{}", entry.path, entry.sha256).as_bytes());
@@ -140,9 +130,6 @@ impl Part {
     }
 
     /// Adds what comes next.
-    ///
-    /// # Errors
-    /// It cannot be written, or there is more than there should be.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = self.length().saturating_add(bytes.len() as u64);
         if length > self.entry.size {
@@ -154,9 +141,6 @@ impl Part {
     }
 
     /// Begins anew.
-    ///
-    /// # Errors
-    /// It cannot be written.
     pub fn restart(self) -> io::Result<Self> {
         let Self { place, beside, entry, .. } = self;
         fs::remove_file(&beside)?;
@@ -175,9 +159,6 @@ impl Part {
     }
 
     /// Puts the file in its place, whatever was there.
-    ///
-    /// # Errors
-    /// It cannot be put there.
     pub fn finish(self) -> io::Result<()> {
         // As the umask has left it, without what the file itself forbids.
         let mode = self.file.metadata()?.mode() & self.entry.mode();

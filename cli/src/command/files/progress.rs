@@ -22,9 +22,6 @@ pub struct Progress {
 
 impl Progress {
     /// Begins with so many bytes to be done.
-    ///
-    /// # Errors
-    /// The bar's template is wrong, which it is not.
     pub fn start(word: &'static str, total: u64) -> anyhow::Result<Self> {
         let bar = std::io::stderr().is_terminal().then(|| bar(total)).transpose()?;
         let now = Cell::new(Instant::now());

@@ -50,9 +50,6 @@ const TRIES: usize = 3;
 const GO_AWAY: &str = "contents of the files go away while they are sent: try it again";
 
 /// Stores files as a new version of a set.
-///
-/// # Errors
-/// There are none, one cannot be read, the DCI refuses them, or it could not be reached at all so far.
 pub async fn run(client: &Client, options: &PutFiles) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let patterns = Patterns::new(options.matching.iter().map(String::as_str))?;

@@ -42,9 +42,6 @@ pub struct Scan {
 
 impl Scan {
     /// Looks through folders, and at single files.
-    ///
-    /// # Errors
-    /// One cannot be read, has a name that no file in a set has, or two would be the same file in the set.
     pub fn of(paths: &[PathBuf], patterns: &Patterns) -> anyhow::Result<Self> {
         let mut scan = Self::default();
         for path in paths {
@@ -146,10 +143,6 @@ fn not_text(path: &Path) -> String {
 }
 
 impl Found {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// It cannot be read, or is no file any more.
     pub fn open(&self) -> io::Result<File> {
         // What was a file may be something else by now.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
@@ -158,9 +151,6 @@ impl Found {
     }
 
     /// What its content is known by, and how many bytes it has.
-    ///
-    /// # Errors
-    /// It cannot be read.
     pub async fn content(&self) -> anyhow::Result<(ContentId, u64)> {
         let found = self.clone();
         let read = tokio::task::spawn_blocking(move || hash(found.open()?).map(finished)).await?;
@@ -174,9 +164,6 @@ fn finished(hasher: ContentHasher) -> (ContentId, u64) {
 }
 
 /// Reads from where a file is to its end.
-///
-/// # Errors
-/// It cannot be read.
 pub fn hash(mut file: impl Read) -> io::Result<ContentHasher> {
     let mut hasher = ContentHasher::default();
     let mut buffer = vec![0; READ_AT_ONCE];
@@ -191,9 +178,6 @@ pub fn hash(mut file: impl Read) -> io::Result<ContentHasher> {
 }
 
 /// The chunk `n` of a file, which has `size` bytes. `None`: the file is shorter than it was.
-///
-/// # Errors
-/// It cannot be read.
 pub async fn chunk(file: Arc<File>, n: u64, size: u64) -> anyhow::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; usize::try_from(size)?];
     let read = tokio::task::spawn_blocking(move || {

@@ -21,9 +21,6 @@ pub enum Act {
 
 impl Act {
     /// Asks for it.
-    ///
-    /// # Errors
-    /// The DCI refuses it, or cannot be reached.
     pub async fn send(self, client: &Client, id: &str, reason: Option<&str>) -> Result<Value, ApiError> {
         let action = self.of_array().name();
         client.post(&format!("/tasks/{id}/{action}"), &Value::Object(with_reason(reason))).await
@@ -56,9 +53,6 @@ impl Act {
 }
 
 /// Does it with one task or array after the other. One that refuses does not keep the others from it.
-///
-/// # Errors
-/// The DCI cannot be reached.
 pub async fn run(client: &Client, act: Act, tasks: &Tasks) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for id in &tasks.ids {
@@ -83,9 +77,6 @@ pub async fn run(client: &Client, act: Act, tasks: &Tasks) -> anyhow::Result<Exi
 }
 
 /// Moves one task after the other to the archive.
-///
-/// # Errors
-/// The DCI cannot be reached.
 pub async fn archive(client: &Client, ids: &[String]) -> anyhow::Result<ExitCode> {
     each(ids, async |id| {
         let answer = client.post(&format!("/tasks/{id}/archive"), &serde_json::json!({})).await?;
@@ -95,9 +86,6 @@ pub async fn archive(client: &Client, ids: &[String]) -> anyhow::Result<ExitCode
 }
 
 /// Does something with one task after the other, and says what came of it.
-///
-/// # Errors
-/// The DCI cannot be reached.
 pub async fn each(
     ids: &[String],
     act: impl AsyncFn(&str) -> Result<String, ApiError>,

@@ -22,9 +22,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the attempts of a task: those that are over, and the one that the task is in or ended with.
-///
-/// # Errors
-/// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let mut attempts = client.get(&format!("/tasks/{id}/attempts"), None).await.map_err(advise)?;
     let task = details(client, id).await.map_err(advise)?;

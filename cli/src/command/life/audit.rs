@@ -23,9 +23,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints who has changed what, the latest first.
-///
-/// # Errors
-/// The DCI refuses the search, or cannot be reached.
 pub async fn run(client: &Client, which: &AuditOptions, options: &ListingOptions) -> anyhow::Result<()> {
     let entries = client.get(&address(which, options.limit), None).await.map_err(advise)?;
     print(&list(&entries, options, |entries| TABLE.render(entries, Screen::of_stdout()))?)?;

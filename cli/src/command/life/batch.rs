@@ -17,9 +17,6 @@ use crate::output::{document, plain, print};
 const MOST: usize = 1_000;
 
 /// Submits tasks to several queues with one request.
-///
-/// # Errors
-/// The file has no entries or too many, or the DCI cannot be reached.
 pub async fn run(client: &Client, file: &Path, options: &ListingOptions) -> anyhow::Result<ExitCode> {
     let body = request(&read(file)?).with_context(|| file.display().to_string())?;
     let answer = client.post_json("/tasks/batch", body).await.map_err(advise)?;

@@ -21,9 +21,6 @@ use crate::status;
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// Does something with many tasks: counts them, asks, starts a job and shows how far it is.
-///
-/// # Errors
-/// Nobody agreed, the DCI refuses it or cannot be reached.
 pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyhow::Result<ExitCode> {
     if which.queue.is_none() && which.id.is_empty() {
         eprintln!("disbatch: which tasks? Give --queue QUEUE, --queue '*' for all queues, or --id ID");
@@ -61,9 +58,6 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
 }
 
 /// Has a request begin a bulk job, and shows how far that is until it ends. With `detach`, only its id.
-///
-/// # Errors
-/// The DCI refuses it or cannot be reached.
 pub(in crate::command) async fn carry_out(
     client: &Client,
     (path, body): (&str, Map<String, Value>),

@@ -20,9 +20,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the bulk jobs, or cancels one.
-///
-/// # Errors
-/// There is no such job, it has ended, or the DCI cannot be reached.
 pub async fn run(client: &Client, cancel: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
     if let Some(id) = cancel {
         client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await.map_err(advise)?;

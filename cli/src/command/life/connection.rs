@@ -11,7 +11,6 @@ use crate::output::say;
 /// The pause after the first failure. Each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
-/// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// How much later than it was asked to, the DCI may answer.
@@ -51,9 +50,6 @@ impl<'a> Connection<'a> {
     }
 
     /// Sends a request until it is answered.
-    ///
-    /// # Errors
-    /// The DCI refuses it, or could not be reached at all so far.
     pub async fn persist<T>(&self, request: impl AsyncFn() -> Result<T, ApiError>) -> Result<T, ApiError> {
         let mut pause = Pause::default();
         loop {
@@ -76,9 +72,6 @@ impl<'a> Connection<'a> {
     }
 
     /// Waits until it is time to try again.
-    ///
-    /// # Errors
-    /// `error`, if there is no use in trying again.
     pub async fn pause(&self, error: ApiError, pause: &mut Pause) -> Result<(), ApiError> {
         let reached = self.reached.get() || (self.patient && error.has_reached());
         if !reached || !error.is_transient() {
@@ -94,9 +87,6 @@ impl<'a> Connection<'a> {
 
     /// Where the task stands when its status is another one than `since`, or after `time`. Without `since`: when it has
     /// ended.
-    ///
-    /// # Errors
-    /// The DCI refuses it, or could not be reached at all so far.
     pub async fn state(&self, id: &str, since: Option<i64>, time: Duration) -> Result<Value, ApiError> {
         let seconds = time.as_millis().div_ceil(1_000);
         let since = since.map(|status| format!("&.since={status}")).unwrap_or_default();

@@ -8,9 +8,6 @@ use crate::command::life::advise;
 use crate::output::{document, plain, print, shows_marks, visible};
 
 /// Prints why a task does not run: each gate that it has to pass, and whether it is open.
-///
-/// # Errors
-/// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let answer = client.get(&format!("/tasks/{id}/explain"), None).await.map_err(advise)?;
     let marks = if shows_marks() { ["✓", "✗"] } else { ["ok ", "NO "] };

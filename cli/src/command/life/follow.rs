@@ -38,9 +38,6 @@ pub const STDERR: Stream = Stream { name: "stderr", to_stderr: true, raw: false 
 
 /// Copies a stream: of this attempt, or of the latest one. Goes on where it was if the connection is lost.
 /// With `follow` it ends with the attempt. Returns how many bytes there were.
-///
-/// # Errors
-/// There is no such task or attempt, the DCI cannot be reached, or the output cannot be written.
 pub async fn copy(
     connection: &Connection<'_>,
     id: &str,
@@ -135,9 +132,6 @@ impl<'a> Follower<'a> {
     }
 
     /// Goes on until the task has ended. Returns its status.
-    ///
-    /// # Errors
-    /// The task is gone, the DCI refuses a request, or the output cannot be written.
     pub async fn until_the_end(&mut self) -> anyhow::Result<i64> {
         loop {
             let task = self.connection.persist(async || details(self.connection.client, self.id).await).await;

@@ -20,9 +20,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the tasks that a task comes after, and those that come after it.
-///
-/// # Errors
-/// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, which: &GraphOptions, options: &ListingOptions) -> anyhow::Result<()> {
     let pairs = [
         (".depth", which.depth.map(|depth| depth.to_string())),

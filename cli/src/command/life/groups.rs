@@ -21,9 +21,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints groups of a queue in the order of their names.
-///
-/// # Errors
-/// There is no such queue, or the DCI cannot be reached.
 pub async fn run(client: &Client, which: &GroupsOptions, options: &ListingOptions) -> anyhow::Result<()> {
     let path = format!("/queues/{}/groups", segment(&which.queue));
     let page = client.get(&path, Some(&asked(which, options))).await.map_err(advise)?;

@@ -20,9 +20,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the statuses that a task has been in, as far as they are kept.
-///
-/// # Errors
-/// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let task = details(client, id).await.map_err(advise)?;
     let history: Value = task.get("history").cloned().unwrap_or_else(|| json!([]));

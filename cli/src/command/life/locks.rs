@@ -31,9 +31,6 @@ const TASKS: [Column; 5] = [
 ];
 
 /// Prints the locks that tasks hold or wait for, or one of them.
-///
-/// # Errors
-/// Nobody holds the lock or waits for it, or the DCI cannot be reached.
 pub async fn run(client: &Client, which: &LocksOptions, options: &ListingOptions) -> anyhow::Result<()> {
     let screen = Screen::of_stdout();
     if let Some(name) = &which.name {

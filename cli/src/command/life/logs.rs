@@ -14,9 +14,6 @@ use crate::output::{plain, say, visible};
 use crate::status;
 
 /// Prints a task's output: what there is, or all until its end.
-///
-/// # Errors
-/// There is no such task or attempt, or the DCI cannot be reached.
 pub async fn run(client: &Client, options: &LogsOptions) -> anyhow::Result<()> {
     let streams = match (options.both, options.stderr) {
         (true, _) => vec![STDOUT, STDERR],

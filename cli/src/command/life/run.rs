@@ -16,9 +16,6 @@ use crate::signals::Signals;
 use crate::status;
 
 /// Creates a task, shows its output and ends as it ends.
-///
-/// # Errors
-/// The parameters make no sense, the file of secure parameters has none, the DCI refuses the task or cannot be reached.
 pub async fn run(client: &Client, options: RunOptions) -> anyhow::Result<ExitCode> {
     ensure!(options.task.array.is_none(), "run follows one task: --array is for create-task");
     let params = params(&options.params)?;

@@ -23,9 +23,6 @@ const TIMES: &[&str] = &[
 ];
 
 /// Sets fields of a queue to JSON values.
-///
-/// # Errors
-/// A word is no field with a value, the DCI refuses a field, or cannot be reached.
 pub async fn run(client: &Client, queue: &str, words: &[String]) -> anyhow::Result<()> {
     let fields = Value::Object(fields(words)?);
     steer::set(client, queue, &fields).await?;

@@ -8,9 +8,6 @@ use crate::command::life::act::each;
 use crate::command::life::with_reason;
 
 /// Gives tasks that wait another priority, one after the other.
-///
-/// # Errors
-/// The DCI cannot be reached.
 pub async fn run(client: &Client, options: &SetTaskOptions) -> anyhow::Result<ExitCode> {
     let mut body = with_reason(options.reason.as_deref());
     body.insert("priority".to_owned(), options.priority.into());

@@ -14,9 +14,6 @@ use crate::output::{document, plain, print, visible};
 use crate::status;
 
 /// Prints what a person wants to know of a task.
-///
-/// # Errors
-/// There is no such task, or the DCI cannot be reached.
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let mut task = match details(client, id).await {
         Ok(task) => task,

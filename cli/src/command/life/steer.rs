@@ -8,9 +8,6 @@ use crate::command::life::advise;
 use crate::output::print;
 
 /// Lets none of a queue's tasks start.
-///
-/// # Errors
-/// There is no such queue, or the DCI cannot be reached.
 pub async fn pause(client: &Client, which: &QueueAndReason) -> anyhow::Result<()> {
     // Without a reason, the one of an earlier time is taken away.
     set(client, &which.queue, &json!({ "paused": true, "reason": which.reason })).await?;
@@ -18,36 +15,24 @@ pub async fn pause(client: &Client, which: &QueueAndReason) -> anyhow::Result<()
 }
 
 /// Lets a queue's tasks start again.
-///
-/// # Errors
-/// There is no such queue, or the DCI cannot be reached.
 pub async fn resume(client: &Client, queue: &str) -> anyhow::Result<()> {
     set(client, queue, &json!({ "paused": false })).await?;
     print(&format!("Resumed queue {queue}\n"))
 }
 
 /// Lets a queue accept no new tasks.
-///
-/// # Errors
-/// There is no such queue, or the DCI cannot be reached.
 pub async fn close(client: &Client, which: &QueueAndReason) -> anyhow::Result<()> {
     set(client, &which.queue, &json!({ "accepting": false, "reason": which.reason })).await?;
     print(&format!("Closed queue {}: it accepts no new tasks; those that it has are run\n", which.queue))
 }
 
 /// Lets a queue accept new tasks again.
-///
-/// # Errors
-/// There is no such queue, or the DCI cannot be reached.
 pub async fn open(client: &Client, queue: &str) -> anyhow::Result<()> {
     set(client, queue, &json!({ "accepting": true })).await?;
     print(&format!("Opened queue {queue}\n"))
 }
 
 /// Lets a node claim no more tasks, or claim them again.
-///
-/// # Errors
-/// There is no such node, or the DCI cannot be reached.
 pub async fn drain(client: &Client, node: &str, on: bool) -> anyhow::Result<()> {
     client.post(&format!("/nodes/{}", segment(node)), &json!({ "draining": on })).await.map_err(advise)?;
     print(&match on {
@@ -56,10 +41,6 @@ pub async fn drain(client: &Client, node: &str, on: bool) -> anyhow::Result<()> 
     })
 }
 
-/// Sets fields of a queue.
-///
-/// # Errors
-/// There is no such queue, a value is wrong, or the DCI cannot be reached.
 pub async fn set(client: &Client, queue: &str, fields: &Value) -> anyhow::Result<()> {
     client.post(&format!("/queues/{}", segment(queue)), fields).await.map_err(advise)?;
     Ok(())

@@ -27,9 +27,6 @@ const LONG_POLL: Duration = Duration::from_secs(50);
 const SHORT_POLL: Duration = Duration::from_secs(2);
 
 /// Waits until all tasks have ended, or one. Exits as they end.
-///
-/// # Errors
-/// There is no such task, the DCI refuses to say, or could not be reached at all.
 pub async fn run(client: &Client, options: &WaitOptions) -> anyhow::Result<ExitCode> {
     let mut ids = options.ids.clone();
     let mut seen = std::collections::HashSet::new();

@@ -12,9 +12,6 @@ use crate::command::life::{advise, agreed};
 use crate::output::{Screen, document, plain, print};
 
 /// Makes the tasks that are missing between two times: shows which, asks, and prints their ids.
-///
-/// # Errors
-/// Nobody agreed, the DCI refuses it or cannot be reached.
 pub async fn run(
     client: &Client,
     options: &BackfillOptions,

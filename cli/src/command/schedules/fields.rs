@@ -29,9 +29,6 @@ const TOLD: [&str; 14] = [
 ];
 
 /// The fields that are to be sent: those of the file, and those of the command line in place of them.
-///
-/// # Errors
-/// The file cannot be read or has no object, or the parameters are none.
 pub fn of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
     let mut body = settings.file.as_deref().map(read).transpose()?.unwrap_or_default();
     let text = |text: &Option<String>| text.clone().map(Value::from);
@@ -65,9 +62,6 @@ pub fn of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
 }
 
 /// Sets fields to null, which takes them back to the default. A dot leads into the options.
-///
-/// # Errors
-/// A field is set as well.
 pub fn unset(body: &mut Map<String, Value>, names: &[String]) -> anyhow::Result<()> {
     for name in names {
         let object = match name.strip_prefix("options.") {

@@ -55,9 +55,6 @@ struct Outcome<'a> {
 
 /// Makes a schedule of each job. If one of them makes no sense, nothing is made. All are paused until the last of them is there; if
 /// one is refused, the others are taken back before they have made a task. Those without their secure parameters stay paused.
-///
-/// # Errors
-/// The file cannot be read, a job is wrong or there is no queue for it, or the DCI refuses it or cannot be reached.
 pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> {
     let jobs = documents::list(documents::parse(&documents::read(&options.file)?)?)?;
     let queues = client.get("/queues?.details=true", None).await.map_err(advise)?;

@@ -22,9 +22,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the schedules that there are.
-///
-/// # Errors
-/// The DCI refuses it, or cannot be reached.
 pub async fn run(client: &Client, filter: &ScheduleFilter, options: &ListingOptions) -> anyhow::Result<()> {
     let schedules = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
     print(&list(&schedules, options, |schedules| TABLE.render(schedules, Screen::of_stdout()))?)

@@ -19,9 +19,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints when a schedule makes its next tasks, or when one of these times would.
-///
-/// # Errors
-/// The DCI refuses it, or cannot be reached.
 pub async fn run(client: &Client, options: &PreviewOptions, listing: &ListingOptions) -> anyhow::Result<()> {
     let after = options.after.as_deref().map(point);
     let answer = match &options.schedule {

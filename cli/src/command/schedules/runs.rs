@@ -21,9 +21,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints the runs of a schedule, the latest first.
-///
-/// # Errors
-/// There is no such schedule, the DCI refuses it, or it cannot be reached.
 pub async fn run(client: &Client, options: &RunsOptions, listing: &ListingOptions) -> anyhow::Result<()> {
     let pairs =
         [(".limit", listing.limit.map(|limit| limit.to_string())), (".before", options.before.clone())];

@@ -9,9 +9,6 @@ use crate::command::life::advise;
 use crate::output::{document, plain, print, visible};
 
 /// Prints what a person wants to know of a schedule.
-///
-/// # Errors
-/// There is no such schedule, or the DCI cannot be reached.
 pub async fn run(client: &Client, schedule: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let found = client.get(&path(schedule)?, None).await.map_err(advise)?;
     print(&document(&found, options, text)?)

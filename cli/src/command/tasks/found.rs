@@ -24,9 +24,6 @@ const TABLE: Table = Table {
 };
 
 /// Prints tasks of one queue or all, the newest first.
-///
-/// # Errors
-/// An option does not go with others, the DCI refuses the search, or cannot be reached.
 pub async fn run(client: &Client, which: &TaskFilter, options: &ListingOptions) -> anyhow::Result<()> {
     check(options)?;
     let answer = client.get(&address(which, options.limit), None).await.map_err(advise)?;
@@ -45,9 +42,6 @@ pub async fn run(client: &Client, which: &TaskFilter, options: &ListingOptions) 
 }
 
 /// Tasks in the format that was asked for.
-///
-/// # Errors
-/// A value cannot be written as JSON, which does not happen.
 pub fn table(tasks: &Value, options: &ListingOptions) -> anyhow::Result<String> {
     list(tasks, options, |tasks| TABLE.render(tasks, Screen::of_stdout()))
 }

@@ -50,7 +50,6 @@ pub(super) enum Unknown {
     Silent(String),
 }
 
-/// What is known of one.
 #[derive(Debug)]
 enum Known {
     /// It is being asked, since then.

@@ -27,9 +27,6 @@ impl Store {
     /// Notes the end of the task that `filter` matches, which must be running and without a noted end. From then on it is
     /// nobody else's. Returns whether this call has noted it. `cancel`: who wants the end, if somebody does. Where the task has
     /// no room for all of that, how it ends is noted alone.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(crate) async fn note_end(
         &self,
         mut filter: Document,
@@ -57,9 +54,6 @@ impl Store {
 
     /// Ends a task that a web service has, because somebody wants that. Where another end was noted before and is not made yet,
     /// that one stays, but the task is not tried again after it. Returns what came of it, or `None` if no service has the task.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub(in crate::task) async fn cancel_external(
         &self,
         id: TaskId,
@@ -84,9 +78,6 @@ impl Store {
 
     /// Ends a task of [`Store::expired_runs`] that no runner has: nothing was heard of its service in time, or whoever has
     /// noted its end has died since. Returns whether this call has ended it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %task.id)]
     pub async fn end_lapsed_external(&self, task: &Task) -> Result<bool, StoreError> {
         let Ok(external) = task.rest.get_document(EXTERNAL) else { return Ok(false) };
@@ -144,7 +135,6 @@ impl Store {
     }
 }
 
-/// What is noted of an end.
 pub(super) fn noted(ending: &Ending) -> Document {
     doc! { "$mergeObjects": [{ "$literal": ending.document() }, { "at": "$$NOW" }] }
 }

@@ -48,7 +48,6 @@ impl Reason {
 /// How a task is to end.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ending {
-    /// With which status.
     pub status: Status,
     /// Why.
     pub reason: Reason,

@@ -18,7 +18,6 @@ use crate::store::{Store, StoreError, Stored};
 /// What became of the submission of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SubmittedArray {
-    /// The array.
     pub array: Array,
     /// Whether all of it had been done before, as its key tells.
     pub is_repetition: bool,
@@ -27,9 +26,6 @@ pub struct SubmittedArray {
 impl Store {
     /// Creates an array of tasks in `queue`, with a key once. Its document is there before its tasks are: should this process
     /// die in between, a DEN inserts the rest.
-    ///
-    /// # Errors
-    /// See [`SubmitError`].
     #[operation(queue = %queue, elements = array.items.count())]
     pub async fn submit_array(
         &self,

@@ -78,9 +78,6 @@ impl Note {
 
 impl Store {
     /// [`Store::submit_tasks`], once for each key.
-    ///
-    /// # Errors
-    /// See [`SubmitError`].
     #[operation(queue = %queue, tasks = params.len())]
     pub async fn submit_tasks_once(
         &self,
@@ -120,9 +117,6 @@ impl Store {
 
     /// [`Store::submit_tasks_for`], once for each key. A document that is gone when a half-done submission is
     /// completed has no task.
-    ///
-    /// # Errors
-    /// See [`SubmitError`].
     #[operation(queue = %queue, collection = source.name())]
     pub async fn submit_tasks_for_once(
         &self,
@@ -197,9 +191,6 @@ impl Store {
 
     /// Whether this request was submitted to `queue` before, as far as that is remembered. Another one with the same key was
     /// not.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue)]
     pub async fn has_submission(&self, queue: QueueId, once: &Once) -> Result<bool, StoreError> {
         let note = noted(queue, &once.key);

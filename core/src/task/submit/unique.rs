@@ -66,9 +66,6 @@ impl Store {
     }
 
     /// The task of `queue` that has the key `unique` and has not ended.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue)]
     pub async fn find_unique(&self, queue: QueueId, unique: &str) -> Result<Option<TaskId>, StoreError> {
         let found =

@@ -27,7 +27,6 @@ pub struct ContentIdError {
 }
 
 impl ContentId {
-    /// That of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
         let mut hasher = ContentHasher::default();
         hasher.update(bytes);

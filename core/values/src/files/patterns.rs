@@ -19,10 +19,8 @@ pub enum PatternError {
     /// There are too many.
     #[error("at most {most} patterns can be given", most = MOST)]
     TooMany,
-    /// One is wrong.
     #[error("the pattern '{pattern}' cannot be understood: {why}")]
     Wrong {
-        /// The pattern.
         pattern: String,
         /// What is wrong with it.
         why: String,

@@ -12,9 +12,6 @@ use crate::state::State;
 use crate::{admission, changes, json};
 
 /// Lifts the rule for a scope. Tasks that it held go on, unless another rule holds them too.
-///
-/// # Errors
-/// A parameter is wrong, there is no such rule, whoever asks may not, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/admission", tag = "admission", operation_id = "liftAdmissionRule",
     params(AdmissionScope),
@@ -31,9 +28,6 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 }
 
 /// Lifts the rule that a request names. Returns how many tasks were released.
-///
-/// # Errors
-/// A parameter is wrong, there is no such rule, whoever asks may not, or the database cannot be reached.
 pub async fn lift(state: &State, who: &Who, params: &Params) -> Result<u64, HttpError> {
     params.only(&["scope", "value"])?;
     let scope = admission::scope(state, who, params).await?;

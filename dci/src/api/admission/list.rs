@@ -14,9 +14,6 @@ use crate::{accept, json, ui};
 /// The rules that say whose new tasks are taken at the moment, and what each has come to: how many tasks of those that it is about
 /// wait, are held or run, and whether it is safe to upgrade what works on them. Who may not see everything sees the rules for
 /// all, and those for what they may see.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/admission", tag = "admission", operation_id = "listAdmission",
     responses(

@@ -17,9 +17,6 @@ use crate::{admission, changes, json};
 ///
 /// The rule for the owner of a task decides; if there is none, the stricter one of those for its queue and its tenant; if there
 /// is none either, the one for all.
-///
-/// # Errors
-/// A parameter is wrong, whoever asks may not, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/admission", tag = "admission", operation_id = "setAdmissionRule",
     request_body(content(

@@ -13,9 +13,6 @@ use crate::state::State;
 
 /// Cancels an array, in the background: elements that wait are cancelled, those that run are asked to end. The task that
 /// comes after them is cancelled, too, unless it was to start however they end.
-///
-/// # Errors
-/// There is no such array, nothing is to be done, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/arrays/{id}/cancel", tag = "arrays", operation_id = "cancelArray",
     params(("id" = String, Path, description = "Its id.")),

@@ -13,9 +13,6 @@ use crate::state::State;
 use crate::{accept, arrays, json, ui};
 
 /// One array: how many of its elements are in which status, the task that comes after them, and some of its elements.
-///
-/// # Errors
-/// There is none, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/arrays/{id}", tag = "arrays", operation_id = "getArray",
     params(("id" = String, Path, description = "Its id."), ElementRange),

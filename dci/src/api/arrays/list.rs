@@ -11,9 +11,6 @@ use crate::state::State;
 use crate::{accept, arrays, json, ui};
 
 /// The arrays of all queues that the client may see, the latest first.
-///
-/// # Errors
-/// A parameter is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/arrays", tag = "arrays", operation_id = "listArrays",
     params(ArraySearch),

@@ -13,9 +13,6 @@ use crate::state::State;
 
 /// Tries those elements of an array again, in the background, that have ended without success. The array is open
 /// again. A task that was cancelled because they had failed comes after them once more.
-///
-/// # Errors
-/// There is no such array, nothing is to be done, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/arrays/{id}/retry", tag = "arrays", operation_id = "retryArray",
     params(("id" = String, Path, description = "Its id.")),

@@ -13,9 +13,6 @@ use crate::state::State;
 use crate::{changes, json as js};
 
 /// Deletes a calendar that no schedule goes by.
-///
-/// # Errors
-/// There is none, schedules go by it, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/calendars/{name}", tag = "schedules", operation_id = "deleteCalendar",
     params(("name" = String, Path, description = "Its name.", example = "holidays")),
@@ -34,9 +31,6 @@ pub async fn handle(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 }
 
 /// Deletes the calendar with this name. Returns the result as clients see it.
-///
-/// # Errors
-/// There is none, schedules go by it, or the database cannot be reached.
 pub async fn delete(state: &State, who: &Who, name: &str) -> Result<Value, HttpError> {
     match changes::delete_calendar(state, who, name.to_owned()).await? {
         CalendarDeleted::Deleted(_) => Ok(json!({ "name": name, "deleted": true })),

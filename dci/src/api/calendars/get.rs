@@ -8,9 +8,6 @@ use crate::openapi::{self, ErrorBody, OfRead};
 use crate::state::State;
 
 /// One calendar.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/calendars/{name}", tag = "schedules", operation_id = "getCalendar",
     params(("name" = String, Path, description = "Its name.", example = "holidays")),

@@ -9,9 +9,6 @@ use crate::state::State;
 use crate::{accept, json, ui};
 
 /// The calendars, by name. Browsers get a page.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/calendars", tag = "schedules", operation_id = "listCalendars",
     responses(

@@ -14,9 +14,6 @@ use crate::ui::bulk::encoded;
 use crate::{changes, json, values};
 
 /// Makes a calendar.
-///
-/// # Errors
-/// A field is wrong, there is a calendar with this name, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/calendars", tag = "schedules", operation_id = "createCalendar",
     request_body(content(
@@ -36,9 +33,6 @@ pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
 
 /// Gives a calendar these days and no others; makes it if there is none. The next times of all schedules that go by it are
 /// found anew.
-///
-/// # Errors
-/// A field is wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/calendars/{name}", tag = "schedules", operation_id = "setCalendar",
     params(("name" = String, Path, description = "Its name.", example = "holidays")),

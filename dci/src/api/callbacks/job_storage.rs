@@ -14,9 +14,6 @@ use crate::{changes, json};
 
 /// Keeps any JSON of at most 1 MiB for the next run of the task's schedule, or for the next attempt, in place of what was
 /// kept before.
-///
-/// # Errors
-/// The token is not the task's, the task has ended, the body is no JSON or too long, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "storageOfService",
     params(("id" = String, Path, description = "The task's id.")),
@@ -32,9 +29,6 @@ pub async fn handle(state: Data<State>, request: HttpRequest, id: Path<String>, 
 }
 
 /// The same as `POST`, for services that can do nothing else.
-///
-/// # Errors
-/// As those of `POST`.
 #[utoipa::path(
     put, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "putStorageOfService",
     params(("id" = String, Path, description = "The task's id.")),

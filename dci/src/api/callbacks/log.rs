@@ -13,9 +13,6 @@ use crate::state::State;
 
 /// Adds the body to the standard output of a task that a web service works on, byte by byte: at most 1 MiB with a call, and
 /// 256 MiB in all, in a million calls. An empty body only tells that the service is still at work.
-///
-/// # Errors
-/// The token is not the task's, the task has ended, there is too much of it, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "logOfService",
     params(("id" = String, Path, description = "The task's id.")),
@@ -30,9 +27,6 @@ pub async fn handle(state: Data<State>, request: HttpRequest, id: Path<String>, 
 }
 
 /// The same as `POST`, for services that can do nothing else.
-///
-/// # Errors
-/// As those of `POST`.
 #[utoipa::path(
     put, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "putLogOfService",
     params(("id" = String, Path, description = "The task's id.")),

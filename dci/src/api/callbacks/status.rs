@@ -20,10 +20,6 @@ const LONGEST_MESSAGE: usize = budget::SAID;
 
 /// Ends a task that a web service works on. `FINISHED` is the status 1, `FAILED` is 2 and may be tried again as its queue
 /// wants it, `ABORTED` is -3; other positive numbers are the service's own. May be repeated when there was no answer.
-///
-/// # Errors
-/// The token is not the task's, the task has ended in another way, the body makes no sense, or the database cannot be
-/// reached.
 #[utoipa::path(
     post, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "endOfService",
     params(("id" = String, Path, description = "The task's id.")),
@@ -38,9 +34,6 @@ pub async fn handle(state: Data<State>, request: HttpRequest, id: Path<String>, 
 }
 
 /// The same as `POST`, for services that can do nothing else.
-///
-/// # Errors
-/// As those of `POST`.
 #[utoipa::path(
     put, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "putEndOfService",
     params(("id" = String, Path, description = "The task's id.")),

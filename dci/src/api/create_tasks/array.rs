@@ -12,9 +12,6 @@ use crate::state::State;
 use crate::{arrays, changes, json};
 
 /// Creates an array in a queue.
-///
-/// # Errors
-/// An option is wrong, the queue accepts no tasks, or the database cannot be reached.
 pub async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     if let Some(param) = params.unknown(&["queue", "params"]) {
         let message = "with .array there are only 'queue' and 'params'";

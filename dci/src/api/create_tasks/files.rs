@@ -14,9 +14,6 @@ use crate::state::State;
 use crate::{files, json, values};
 
 /// The file sets of a submission; none if it says nothing of them.
-///
-/// # Errors
-/// They are wrong. The message names what is.
 pub fn parse(params: &Params) -> Result<Option<TaskFiles>, HttpError> {
     match params.options.get(FILES).filter(|value| !values::is_unset(value)) {
         Some(given) => read(".files", given),
@@ -25,18 +22,12 @@ pub fn parse(params: &Params) -> Result<Option<TaskFiles>, HttpError> {
 }
 
 /// The same of a value that is called `name`: an object, or its JSON as text, as forms have it.
-///
-/// # Errors
-/// It is wrong. The message names what is.
 pub fn read(name: &str, given: &Value) -> Result<Option<TaskFiles>, HttpError> {
     let parsed = TaskFiles::parse(&object(name, given)?);
     parsed.map_err(|why| HttpError::bad_request(format!("{name}.{why}")))
 }
 
 /// What a queue says of the file sets of its tasks, as it is stored: theirs, or that they have them in their parameters.
-///
-/// # Errors
-/// It is wrong. The message names what is.
 pub fn read_of_queue(name: &str, given: &Value) -> Result<Bson, HttpError> {
     let object = object(name, given)?;
     if TaskFiles::are_from_params(&object) {
@@ -60,9 +51,6 @@ fn object(name: &str, given: &Value) -> Result<Bson, HttpError> {
 
 /// Sees to it that nobody has a task read or make file sets who may not read or make them without it. `tenant` is that of the
 /// tasks: they take and make sets of no other.
-///
-/// # Errors
-/// Whoever asks may not.
 pub fn check(who: &Who, wanted: Option<&TaskFiles>, tenant: Option<&str>) -> Result<(), HttpError> {
     let Some(wanted) = wanted else { return Ok(()) };
     if wanted.input.is_some() {
@@ -75,9 +63,6 @@ pub fn check(who: &Who, wanted: Option<&TaskFiles>, tenant: Option<&str>) -> Res
 }
 
 /// Sees to it that the files are there that new tasks are to get. Those of tasks that start later may still come.
-///
-/// # Errors
-/// There is no such set or version, or not for whoever asks, or the database cannot be reached.
 pub async fn check_input(state: &State, who: &Who, options: &TaskOptions) -> Result<(), HttpError> {
     let starts_later = !options.after.is_empty() || options.chain || options.start.is_some();
     let input = options.files.as_ref().and_then(|files| files.input.as_ref());
@@ -90,9 +75,6 @@ pub async fn check_input(state: &State, who: &Who, options: &TaskOptions) -> Res
 }
 
 /// The same of what a queue says. Where its tasks may say what they like, whoever decides that must be allowed all of it.
-///
-/// # Errors
-/// Whoever asks may not, or it is wrong.
 pub fn check_of_queue(who: &Who, wanted: Option<&Bson>, tenant: Option<&str>) -> Result<(), HttpError> {
     if wanted.is_some_and(TaskFiles::are_from_params) {
         files::check(who, Role::Viewer, tenant)?;

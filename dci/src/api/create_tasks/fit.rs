@@ -31,9 +31,6 @@ pub struct Fit {
 }
 
 /// What the parameters of tasks of `queue` with these steps are checked by. `None`: no schema is known for them.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn of(state: &State, queue: &Queue, steps: &[Step]) -> Result<Option<Fit>, HttpError> {
     let plugin = queue.plugin_name().ok().flatten();
     let named: Vec<&PluginName> = match steps {
@@ -49,9 +46,6 @@ pub async fn of(state: &State, queue: &Queue, steps: &[Step]) -> Result<Option<F
 }
 
 /// Whether tasks of `queue` may have these parameters, which are given back.
-///
-/// # Errors
-/// That cannot be told, as the database cannot be reached.
 pub async fn check(
     state: &State,
     queue: &Queue,
@@ -71,9 +65,6 @@ pub async fn check(
 }
 
 /// Whether the elements of an array, and its final task, may have their parameters. It is given back.
-///
-/// # Errors
-/// That cannot be told, as the database cannot be reached.
 pub async fn check_array(
     state: &State,
     queue: &Queue,
@@ -97,9 +88,6 @@ pub async fn check_array(
 }
 
 /// Sees to it that the tasks of a schedule with these settings may have their parameters.
-///
-/// # Errors
-/// They may not, or the database cannot be reached.
 pub async fn check_schedule(state: &State, queue: &Queue, settings: &Settings) -> Result<(), HttpError> {
     let tasks = vec![settings.params.clone()];
     check(state, queue, &settings.options.steps, tasks).await?.1
@@ -120,9 +108,6 @@ impl Stream {
     }
 
     /// Whether a task may have these parameters.
-    ///
-    /// # Errors
-    /// It may not.
     pub fn check(&mut self, params: &Document) -> Result<(), HttpError> {
         let began = Instant::now();
         let of = Some(Of::Document(self.seen));

@@ -18,9 +18,6 @@ use crate::{changes, json};
 const PLACEHOLDER: &str = "document.";
 
 /// Creates the tasks.
-///
-/// # Errors
-/// The parameters are wrong, the collection is one that nobody may read so, or the database cannot be reached.
 pub async fn submit(
     state: &State,
     who: &Who,

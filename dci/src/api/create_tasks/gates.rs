@@ -29,9 +29,6 @@ pub struct Gates {
 }
 
 /// What a submission says of it.
-///
-/// # Errors
-/// An option is wrong. The message names it.
 pub fn parse(params: &Params) -> Result<Gates, HttpError> {
     let given = |name: &str| params.options.get(name).filter(|value| !values::is_unset(value));
     let when = AfterWhen::ALL.map(AfterWhen::as_str);
@@ -50,9 +47,6 @@ pub fn parse(params: &Params) -> Result<Gates, HttpError> {
 
 /// Sees to it that there are all tasks that new ones are to come after, and that who asks may see them: those of other
 /// queues are as if there were none.
-///
-/// # Errors
-/// They are not, or the database cannot be reached.
 pub async fn check(state: &State, who: &Who, options: &TaskOptions) -> Result<(), HttpError> {
     if options.after.is_empty() {
         return Ok(());

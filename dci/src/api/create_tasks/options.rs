@@ -19,17 +19,11 @@ use crate::values;
 const KEY: &str = "idempotency_key";
 
 /// What is asked for besides the tasks themselves, for tasks of `queue`.
-///
-/// # Errors
-/// An option is wrong, which the message names; or there are secure parameters, and no key to encrypt them.
 pub fn of(params: &Params, queue: QueueId, keys: &Keys) -> Result<TaskOptions, HttpError> {
     Ok(TaskOptions { secure_params: secure::seal(params, queue, keys)?, ..parse(params)? })
 }
 
 /// The same without the secure parameters.
-///
-/// # Errors
-/// An option is wrong. The message names it.
 pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
     let options = &params.options;
     let given = |name: &str| options.get(name).filter(|value| !values::is_unset(value));
@@ -66,9 +60,6 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
 }
 
 /// What makes the submission one that may be repeated, if the client wants that.
-///
-/// # Errors
-/// The key is no text, or the secure parameters are no object.
 pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>, HttpError> {
     let Some(key) = key(params)? else { return Ok(None) };
     // A name and an id of the same queue are the same request.
@@ -124,9 +115,6 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
 }
 
 /// The idempotency key, if there is one.
-///
-/// # Errors
-/// It is no text.
 pub fn key(params: &Params) -> Result<Option<String>, HttpError> {
     let given = params.options.get(KEY).filter(|value| !values::is_unset(value));
     given.map(|value| values::text(".idempotency_key", value)).transpose()

@@ -16,9 +16,6 @@ const NO_KEY: &str = "this server has no key for secure parameters: 'disbatch se
     them again";
 
 /// The secure parameters of a submission, encrypted for tasks of `queue`. `None`: it has none.
-///
-/// # Errors
-/// They are no object or too long, or there is no key.
 pub fn seal(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Sealed>, HttpError> {
     let Some(given) = given(params)? else { return Ok(None) };
     keys.seal(queue, &given).map(Some).map_err(|error| match error {
@@ -29,9 +26,6 @@ pub fn seal(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Seale
 }
 
 /// What tells them from others, as each of the keys has it, the first one first.
-///
-/// # Errors
-/// They are no object.
 pub fn fingerprints(params: &Params, queue: QueueId, keys: &Keys) -> Result<Vec<String>, HttpError> {
     Ok(given(params)?.map(|given| keys.fingerprints(queue, &given)).unwrap_or_default())
 }

@@ -19,9 +19,6 @@ use crate::{allowance, values};
 const COPIES: usize = 4;
 
 /// The steps of a submission; none if its tasks are ordinary ones.
-///
-/// # Errors
-/// They are wrong. The message names what is.
 pub fn parse(params: &Params) -> Result<Vec<Step>, HttpError> {
     let Some(given) = params.options.get("steps").filter(|value| !values::is_unset(value)) else {
         return Ok(Vec::new());
@@ -40,10 +37,6 @@ pub fn parse(params: &Params) -> Result<Vec<Step>, HttpError> {
 }
 
 /// Sees to it that nobody runs a plugin by way of a step whom no queue lets run it.
-///
-/// # Errors
-/// A plugin is none that queues may be created with, or one that whoever asks may not have run; or the database cannot be
-/// reached.
 pub async fn check(state: &State, who: &Who, queue: &Queue, steps: &[Step]) -> Result<(), HttpError> {
     let of_queue = queue.plugin_name().ok().flatten();
     let named: BTreeSet<&PluginName> = steps.iter().filter_map(|step| step.plugin.as_ref()).collect();

@@ -11,9 +11,6 @@ use crate::values;
 
 /// The options of tasks of `queue` with whose they are. Tasks of a tenant's queue are that tenant's. Of a queue that is
 /// nobody's they are for whom `.tenant` says, if whoever asks may submit tasks there.
-///
-/// # Errors
-/// The queue is that of another tenant, or whoever asks has no such role there.
 pub fn of(options: TaskOptions, params: &Params, who: &Who, queue: &Queue) -> Result<TaskOptions, HttpError> {
     let given = params.options.get("tenant").filter(|value| !values::is_unset(value));
     let given = given.map(|value| values::text(".tenant", value)).transpose()?;
@@ -32,9 +29,6 @@ pub fn of(options: TaskOptions, params: &Params, who: &Who, queue: &Queue) -> Re
 }
 
 /// Sees to it that somebody may submit tasks for a tenant.
-///
-/// # Errors
-/// They have no such role.
 pub fn check(who: &Who, tenant: &str) -> Result<(), HttpError> {
     if who.rights.on_tenant(tenant) < Some(Role::Submitter) {
         let message = format!("this needs the role {} on the tenant {tenant}", Role::Submitter);

@@ -19,10 +19,6 @@ const NAMED: usize = 100;
 /// Adds files to a version that whoever asks has opened: up to 1,000 at once. Their contents must have been sent by the same
 /// user, or be in a version that this user may read. A file that is there already, with the same content, size and mode, counts
 /// as added, so that the same request may be repeated. Without any, the version is kept from being given up, as by each request.
-///
-/// # Errors
-/// There is no such version, it is not open any more, a file is wrong, there is another file at its path, a content is not there
-/// for whoever asks, or the database cannot be reached. None of the files was added then.
 #[utoipa::path(
     post, path = "/files/versions/{id}/entries", tag = "files", operation_id = "addFiles",
     params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),

@@ -13,9 +13,6 @@ use crate::state::State;
 use crate::{changes, files, json as js};
 
 /// Makes a version done that whoever asks has opened: it is shown from then on, and does not change any more. May be repeated.
-///
-/// # Errors
-/// There is no such version, contents of its files are missing, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/files/versions/{id}/commit", tag = "files", operation_id = "commitFileSetVersion",
     params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),

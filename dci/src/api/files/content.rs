@@ -15,9 +15,6 @@ use crate::state::State;
 
 /// A file of a version, the newest unless `.version` says another: all of it, or the bytes that the header `Range` asks for. Its
 /// `ETag` is the SHA-256 of the file.
-///
-/// # Errors
-/// There is no such file, the range is not there, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/files/{name}/content/{path}", tag = "files", operation_id = "getFile",
     params(

@@ -9,9 +9,6 @@ use disbatch_core::files::ContentId;
 use crate::error::HttpError;
 
 /// The content that an address names.
-///
-/// # Errors
-/// It is no SHA-256.
 fn named(id: &str) -> Result<ContentId, HttpError> {
     id.parse::<ContentId>().map_err(|error| HttpError::not_found(error.to_string()))
 }

@@ -13,9 +13,6 @@ use crate::state::State;
 use crate::{changes, files, json as js};
 
 /// Removes a file set with all of its versions, or the version that `.version` says. Tasks that have taken its files keep them.
-///
-/// # Errors
-/// There is none, whoever asks may not remove it, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/files/{name}", tag = "files", operation_id = "deleteFileSet",
     params(("name" = String, Path, description = "The name of the set.", example = "data"), FileVersion),
@@ -31,9 +28,6 @@ pub async fn handle(state: Data<State>, who: Who, name: Path<String>, params: Pa
 }
 
 /// Removes what a request says. Returns the result as clients see it.
-///
-/// # Errors
-/// There is none, whoever asks may not remove it, or the database cannot be reached.
 pub async fn delete(state: &State, who: &Who, name: &str, params: &Params) -> Result<Value, HttpError> {
     if let Some(param) = params.unknown(&[]) {
         return Err(HttpError::bad_param("unknown param", param));

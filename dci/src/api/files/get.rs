@@ -12,9 +12,6 @@ use crate::{accept, files, json, ui};
 
 /// A version of a file set, the newest unless `.version` says another, with its files page by page in the order of the bytes of
 /// their paths, and the versions that there are. Browsers get a page.
-///
-/// # Errors
-/// There is no such version, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/files/{name}", tag = "files", operation_id = "getFileSet",
     params(("name" = String, Path, description = "The name of the set.", example = "data"), FileSearch),

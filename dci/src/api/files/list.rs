@@ -12,9 +12,6 @@ use crate::{accept, files, json, ui};
 
 /// The file sets in the order of their names, each as its newest version. Browsers get a page. Only those of tenants that whoever
 /// asks may see; those of no tenant are for viewers of everything.
-///
-/// # Errors
-/// An option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/files", tag = "files", operation_id = "listFileSets",
     params(FileSetSearch),

@@ -15,9 +15,6 @@ use crate::{changes, files, json};
 
 /// Opens a new version of a file set; the first one makes the set. Nobody sees it before it is committed, only who has opened it
 /// adds files, and a day after that was last done it is given up.
-///
-/// # Errors
-/// The name is none, whoever asks may not make it, the set belongs to another tenant, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/files/{name}", tag = "files", operation_id = "openFileSetVersion",
     params((

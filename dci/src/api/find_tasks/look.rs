@@ -24,7 +24,6 @@ const AT_ONCE: usize = 500;
 /// Looking at them takes about so long at most.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The tasks, the newest first.
@@ -36,9 +35,6 @@ pub struct Found {
 }
 
 /// Finds them.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn find(store: &Store, search: &Search) -> Result<Found, HttpError> {
     let mut found = Found::default();
     if search.of.is_empty() {

@@ -62,9 +62,6 @@ struct Changed {
 
 impl Search {
     /// As the parameters have it, for those who may see some queues only within these.
-    ///
-    /// # Errors
-    /// A parameter is wrong, there is no such queue, or the database cannot be reached.
     pub async fn of(state: &State, who: &Who, params: &Params) -> Result<Self, HttpError> {
         params.only(&FIELDS)?;
         let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));

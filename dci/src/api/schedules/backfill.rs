@@ -45,9 +45,6 @@ struct Wanted {
 
 /// Has a schedule make the tasks for the times between `from` and `to` that have none yet, the earliest first. Times to come
 /// are not among them. With the option `.preview`, only says which times these are.
-///
-/// # Errors
-/// There is no such schedule, a parameter is wrong, its queue accepts no tasks, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/schedules/{id}/backfill", tag = "schedules", operation_id = "backfillSchedule",
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),

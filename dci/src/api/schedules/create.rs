@@ -15,9 +15,6 @@ use crate::state::State;
 use crate::{changes, json, schedules, ui};
 
 /// Makes a schedule. It needs `name` and `queue`; without `cron` it makes tasks only when somebody asks for one. Its secure parameters come as `.secure_params`, as those of tasks.
-///
-/// # Errors
-/// A parameter is missing or wrong, the name is taken, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/schedules", tag = "schedules", operation_id = "createSchedule",
     request_body(content(

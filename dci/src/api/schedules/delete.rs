@@ -13,9 +13,6 @@ use crate::{changes, json as js, schedules};
 /// Deletes a schedule, with what its plugin has saved. The tasks that it has made stay.
 ///
 /// For operators of the queue, and for submitters who have made the schedule.
-///
-/// # Errors
-/// There is no such schedule, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/schedules/{id}", tag = "schedules", operation_id = "deleteSchedule",
     params((
@@ -33,9 +30,6 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedSchedule) -> Answe
 }
 
 /// Deletes the schedule with this name or id. Returns the result as clients see it.
-///
-/// # Errors
-/// There is none, it is not for whoever asks, or the database cannot be reached.
 pub async fn delete(state: &State, who: &Who, named: &NamedSchedule) -> Result<Value, HttpError> {
     let schedule = schedules::find(state, named).await?;
     may_change_schedule(who, &schedule, state).await?;

@@ -14,9 +14,6 @@ use crate::state::State;
 use crate::{accept, json, schedules, ui};
 
 /// One schedule, by name or id. Browsers get a page.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/schedules/{id}", tag = "schedules", operation_id = "getSchedule",
     params((
@@ -41,9 +38,6 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, named: N
 }
 
 /// A schedule as clients see it, with the name of its queue.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn told(state: &State, schedule: &Schedule) -> Result<Value, HttpError> {
     let queue = state.store.find_queue(&Selector::Id(schedule.settings.queue.0)).await?;
     Ok(schedules::view(schedule, queue.as_ref()))

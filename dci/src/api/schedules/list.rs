@@ -13,9 +13,6 @@ use crate::state::State;
 use crate::{accept, json, schedules, ui};
 
 /// The schedules of all queues that the client may see, by name.
-///
-/// # Errors
-/// A parameter makes no sense, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/schedules", tag = "schedules", operation_id = "listSchedules",
     params(ScheduleSearch),

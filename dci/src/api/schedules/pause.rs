@@ -14,9 +14,6 @@ use crate::{changes, json, schedules};
 /// Has a schedule make no tasks by itself. Those that it has made go on, and it can be told to make one.
 ///
 /// For operators of the queue, and for submitters who have made the schedule.
-///
-/// # Errors
-/// There is no such schedule, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/schedules/{id}/pause", tag = "schedules", operation_id = "pauseSchedule",
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
@@ -33,9 +30,6 @@ pub async fn pause(state: Data<State>, who: Who, named: NamedSchedule, params: P
 /// Has a schedule make tasks by itself again. The times that have passed meanwhile are not made up for.
 ///
 /// For operators of the queue, and for submitters who have made the schedule.
-///
-/// # Errors
-/// There is no such schedule, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/schedules/{id}/resume", tag = "schedules", operation_id = "resumeSchedule",
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),

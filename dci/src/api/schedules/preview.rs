@@ -16,9 +16,6 @@ use crate::ui::schedules::form::{self, Preview};
 use crate::{accept, json as js, ui};
 
 /// When a schedule makes its next tasks, also if it is paused, and when the clock is changed meanwhile.
-///
-/// # Errors
-/// There is no such schedule, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/schedules/{id}/preview", tag = "schedules", operation_id = "previewSchedule",
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly"), PreviewOptions),
@@ -39,9 +36,6 @@ pub async fn handle(state: Data<State>, named: NamedSchedule, params: Params) ->
 
 /// When a schedule would make its tasks that has these fields. Nothing is stored, and only the fields about times are looked
 /// at. With the option `.html`, the answer has the picture of the pages, or what is wrong, as `html`.
-///
-/// # Errors
-/// A field is wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/schedules/preview", tag = "schedules", operation_id = "previewNewSchedule",
     params(

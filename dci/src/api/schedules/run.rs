@@ -12,9 +12,6 @@ use crate::state::State;
 use crate::{changes, json as js, schedules};
 
 /// Has a schedule make a task now: whether it is paused or not, and whatever other tasks of it do.
-///
-/// # Errors
-/// There is no such schedule, its queue accepts no tasks, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/schedules/{id}/run", tag = "schedules", operation_id = "runSchedule",
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),

@@ -19,9 +19,6 @@ const USUAL: i64 = 50;
 
 /// The runs of a schedule, the latest first, archived ones among them: its tasks, for which time each is, and what became of it. `.before` goes
 /// on behind the last one of an answer, which `next` names.
-///
-/// # Errors
-/// There is no such schedule, an option is wrong, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/schedules/{id}/runs", tag = "schedules", operation_id = "runsOfSchedule",
     params(

@@ -20,10 +20,6 @@ const TRIES: usize = 5;
 /// of `options` are set one by one. With the option `.rev`, only if the schedule still has this revision.
 ///
 /// For operators of the queue, and for submitters who have made the schedule.
-///
-/// # Errors
-/// A parameter is wrong, there is no such schedule, somebody else has changed it, the new name is taken, or the database
-/// cannot be reached.
 #[utoipa::path(
     post, path = "/schedules/{id}", tag = "schedules", operation_id = "updateSchedule",
     params((

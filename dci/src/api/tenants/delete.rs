@@ -12,9 +12,6 @@ use crate::state::State;
 use crate::{changes, json};
 
 /// Removes all limits of a tenant. Its queues, tasks and schedules stay.
-///
-/// # Errors
-/// It has none, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/tenants/{tenant}", tag = "admission", operation_id = "deleteTenant",
     params(("tenant" = String, Path, description = "Its name.", example = "acme")),
@@ -30,9 +27,6 @@ pub async fn handle(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 }
 
 /// Removes the limits of the tenant with this name.
-///
-/// # Errors
-/// It has none, or the database cannot be reached.
 pub async fn delete(state: &State, who: &Who, name: &str) -> Result<(), HttpError> {
     let deleted = changes::delete_tenant(state, who, name.to_owned()).await?;
     if deleted { Ok(()) } else { Err(not_found(name)) }

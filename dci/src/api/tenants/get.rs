@@ -9,9 +9,6 @@ use crate::state::State;
 use crate::{json, tenants};
 
 /// What a tenant may take, and what it takes now. Numbers above 10,000 are told as 10,001.
-///
-/// # Errors
-/// Nobody knows such a tenant, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/tenants/{tenant}", tag = "admission", operation_id = "getTenant",
     params(("tenant" = String, Path, description = "Its name.", example = "acme")),

@@ -15,9 +15,6 @@ use crate::{accept, json, ui};
 const AT_ONCE: usize = 4;
 
 /// For whom there are tasks: all tenants that have a queue or limits, by name, with what each may take and what it takes.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/tenants", tag = "admission", operation_id = "listTenants",
     responses(
@@ -36,9 +33,6 @@ pub async fn handle(request: HttpRequest, state: Data<State>) -> Answer {
 }
 
 /// All of them, with what they take.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn all(state: &State) -> Result<Vec<Shown>, HttpError> {
     let names = state.store.list_tenants().await?.into_iter().map(|tenant| tenant.name);
     let shown = futures::stream::iter(names).map(|name| tenants::one(state, name)).buffered(AT_ONCE);

@@ -12,9 +12,6 @@ use crate::{changes, json, tenants};
 /// Sets what a tenant may take at most; null, or an empty field of a form, is no limit. What is not named stays as it is. Submissions
 /// beyond a limit are refused with 429, and of any number at once exactly those get through that fit. What there is already
 /// stays.
-///
-/// # Errors
-/// A parameter is wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/tenants/{tenant}", tag = "admission", operation_id = "setTenant",
     params(("tenant" = String, Path, description = "Its name. It need not be known yet.", example = "acme")),

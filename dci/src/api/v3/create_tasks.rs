@@ -16,9 +16,6 @@ use crate::state::State;
 use crate::{json, legacy};
 
 /// Creates one task in the queue `queueid` (a name or id) for each object of the array `object`.
-///
-/// # Errors
-/// A parameter is missing or wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/queue-create-tasks-json", tag = "Disbatch::Web::V3", operation_id = "queueCreateTasksJson",
     request_body(content(
@@ -54,9 +51,6 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 
 /// The queue of that name, or of that id, which need not exist: tasks may be created for a queue that is
 /// gone, but not for one that accepts none.
-///
-/// # Errors
-/// It accepts no tasks, or the database cannot be reached.
 pub async fn find_queue(state: &State, value: &Value) -> Result<Option<Queue>, HttpError> {
     let name = match value {
         Value::String(name) => name.clone(),

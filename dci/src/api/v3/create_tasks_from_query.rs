@@ -16,9 +16,6 @@ use crate::state::State;
 
 /// Creates one task in the queue `queueid` (a name or id) for each document of `collection` that `jsonfilter`
 /// finds, with `params` as the pattern.
-///
-/// # Errors
-/// A parameter is missing or wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/queue-create-tasks-from-query-json", tag = "Disbatch::Web::V3",
     operation_id = "queueCreateTasksFromQueryJson",

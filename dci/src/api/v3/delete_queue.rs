@@ -15,9 +15,6 @@ use crate::state::State;
 use crate::{changes, json, legacy};
 
 /// Deletes the queue `id`. Its tasks stay.
-///
-/// # Errors
-/// There is no such queue, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/delete-queue-json", tag = "Disbatch::Web::V3", operation_id = "deleteQueueJson",
     request_body(content(

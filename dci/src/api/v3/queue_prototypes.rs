@@ -9,9 +9,6 @@ use crate::openapi::OfRead;
 use crate::state::State;
 
 /// The names of the plugins that queues may be created with, as keys and as values.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/queue-prototypes-json", tag = "Disbatch::Web::V3", operation_id = "queuePrototypesJson",
     responses((status = 200, description = "The names.", body = Value), OfRead),

@@ -25,10 +25,6 @@ use crate::state::State;
 
 /// Tasks of `queue` (an id) that `filter` finds, also by fields without an index; `id` in it is the task's id.
 /// `limit` and `skip` say which of them, `count` asks for their number, `terse` leaves output out.
-///
-/// # Errors
-/// An id or a number is wrong, the filter has an operator that is not allowed, or the database cannot be reached. A
-/// filter that MongoDB would refuse finds nothing, as Perl has it.
 #[utoipa::path(
     post, path = "/search-tasks-json", tag = "Disbatch::Web::V3", operation_id = "searchTasksJson",
     request_body(content(
@@ -113,9 +109,6 @@ fn number(params: &Params, name: &str) -> Result<u64, HttpError> {
 }
 
 /// The filter, or within the result what is wrong with its operators.
-///
-/// # Errors
-/// An id is none, an operator would run code or is not wanted for another reason, or a field is for nobody.
 fn task_filter(
     mut filter: Map<String, Value>,
     queue: Option<&Value>,

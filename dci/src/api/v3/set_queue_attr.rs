@@ -16,9 +16,6 @@ use crate::state::State;
 use crate::{changes, json, legacy};
 
 /// Sets the attribute `attr`, which can only be `threads`, of the queue `queueid` to `value`.
-///
-/// # Errors
-/// A parameter is missing or wrong, there is no such queue, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/set-queue-attr-json", tag = "Disbatch::Web::V3", operation_id = "setQueueAttrJson",
     request_body(content(

@@ -16,9 +16,6 @@ use crate::state::State;
 use crate::{changes, json, legacy, values};
 
 /// Creates a queue from `type` (its plugin) and `name`.
-///
-/// # Errors
-/// A parameter is missing or wrong, the name is taken, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/start-queue-json", tag = "Disbatch::Web::V3", operation_id = "startQueueJson",
     request_body(content(

@@ -10,9 +10,6 @@ use crate::params::AnyJson;
 use crate::state::State;
 
 /// Creates one task in the queue for each object of the array that is the body.
-///
-/// # Errors
-/// There is no such queue, the body is no such array, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/{queue}", tag = "Disbatch::Web::Tasks", operation_id = "createTasksInQueue",
     params((

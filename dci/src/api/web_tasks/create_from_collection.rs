@@ -12,9 +12,6 @@ use crate::state::State;
 
 /// Creates one task in the queue for each document of the collection that `filter` finds, with `params` as
 /// the pattern.
-///
-/// # Errors
-/// There is no such queue, the parameters are wrong, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/{queue}/{collection}", tag = "Disbatch::Web::Tasks",
     operation_id = "createTasksFromCollection",

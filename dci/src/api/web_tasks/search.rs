@@ -24,9 +24,6 @@ const MOST: i64 = 100;
 
 /// Tasks that `filter` finds, also by fields without an index. `options` has `limit`, `skip` and `sort`;
 /// `count`, `pretty` and `terse` are switches, and so is the option `.archive`: archived tasks too. Output is left out unless `terse` is off.
-///
-/// # Errors
-/// The parameters are wrong, the database works on it for longer than a minute, or it cannot be reached.
 #[utoipa::path(
     post, path = "/tasks/search", tag = "Disbatch::Web::Tasks", operation_id = "searchTasks",
     request_body = Search,

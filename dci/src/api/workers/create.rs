@@ -14,9 +14,6 @@ use crate::{changes, json, ui};
 /// Makes a worker: its name is `_id` or `name`, and all else is the manifest of a plugin, with an engine whose work is done
 /// elsewhere. What runs a program of a node, or sees of a node more than its container engine, is refused. In place of a manifest
 /// there may be `worker`, as the lex jobs-scheduler has it.
-///
-/// # Errors
-/// The definition is wrong, there is a worker of this name, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/workers", tag = "workers", operation_id = "createWorker",
     request_body(content(

@@ -13,9 +13,6 @@ use crate::{changes, json as js};
 
 /// Removes a worker. Queues of this plugin stay, and their tasks wait until it is there again; `queues` names them. Tasks that run go
 /// on.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     delete, path = "/workers/{name}", tag = "workers", operation_id = "deleteWorker",
     params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
@@ -30,9 +27,6 @@ pub async fn handle(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 }
 
 /// Removes the worker with this name. Returns the result as clients see it.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn delete(state: &State, who: &Who, name: &str) -> Result<Value, HttpError> {
     let plugin = workers::named(name)?;
     if !changes::delete_worker(state, who, plugin.clone()).await? {
@@ -42,9 +36,6 @@ pub async fn delete(state: &State, who: &Who, name: &str) -> Result<Value, HttpE
 }
 
 /// The names of the queues that have this plugin.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn queues_of(state: &State, plugin: &PluginName) -> Result<Vec<String>, HttpError> {
     let queues = state.store.list_queues().await?;
     let has_it = |queue: &&Queue| queue.plugin_name().ok().flatten().as_ref() == Some(plugin);

@@ -10,9 +10,6 @@ use crate::state::State;
 use crate::{accept, json, ui};
 
 /// One worker. Browsers get a page. Values of headers and variables are for administrators alone.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/workers/{name}", tag = "workers", operation_id = "getWorker",
     params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),

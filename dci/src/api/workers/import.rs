@@ -23,9 +23,6 @@ const MOST: usize = 1_000;
 /// Stores definitions that come from elsewhere: a list of documents, or an object with `documents`, or with `rows` or `docs` as
 /// CouchDB exports and takes them. If one of them is wrong, nothing is stored. One whose name another worker has is left
 /// alone, unless `replace` is true.
-///
-/// # Errors
-/// A definition is wrong, or the database cannot be reached. What was stored before that stays, and the same request completes it.
 #[utoipa::path(
     post, path = "/workers/import", tag = "workers", operation_id = "importWorkers",
     request_body(content = WorkersImport, content_type = "application/json"),

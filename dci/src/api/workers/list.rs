@@ -11,9 +11,6 @@ use crate::{accept, json, ui};
 
 /// The plugins that the database defines, by name. Browsers get a page. Values of headers and variables are for administrators
 /// alone.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/workers", tag = "workers", operation_id = "listWorkers",
     responses(

@@ -16,9 +16,6 @@ use crate::{changes, json, ui};
 
 /// Gives a worker this definition, and nothing of the one that it had; makes it if there is none. With the option `.rev`, only
 /// if there is one that still has this revision. Tasks that run go on as they began.
-///
-/// # Errors
-/// The definition is wrong, the worker has another revision, or the database cannot be reached.
 #[utoipa::path(
     put, path = "/workers/{name}", tag = "workers", operation_id = "putWorker",
     params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
@@ -43,9 +40,6 @@ pub async fn handle(state: Data<State>, who: Who, name: Path<String>, params: Pa
 }
 
 /// Stores the definition that the request has.
-///
-/// # Errors
-/// The definition is wrong, the worker has another revision, or the database cannot be reached.
 pub async fn put(state: &State, who: &Who, name: &str, params: &Params) -> Answer {
     let new = workers::read(Some(name), params)?;
     workers::check_names(state, std::slice::from_ref(&new)).await?;

@@ -15,23 +15,15 @@ use crate::json::date_text;
 use crate::state::State;
 use crate::ui::names::names;
 
-/// All of it.
 pub struct Facts {
-    /// Who it is.
     pub who: Who,
     /// The queues that they may see.
     pub queues: Vec<Queue>,
-    /// Their sessions.
     pub sessions: Vec<Session>,
-    /// Their tokens.
     pub tokens: Vec<Token>,
 }
 
 impl Facts {
-    /// Gathers it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn gather(state: &State, who: &Who) -> Result<Self, StoreError> {
         let store = &state.store;
         let name: Option<UserName> = match who.via {

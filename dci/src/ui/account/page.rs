@@ -98,16 +98,13 @@ pub(super) struct Refused {
 pub(super) enum Form {
     /// For another password.
     Password,
-    /// For a token.
     Token,
 }
 
 /// A token that was made. Nobody can read it again.
 #[derive(Debug)]
 pub(super) struct Made {
-    /// What it is for.
     pub name: String,
-    /// Its text.
     pub text: String,
     /// The address of this server.
     pub server: String,
@@ -124,9 +121,6 @@ pub(super) fn said(params: &Params) -> Option<&'static str> {
 }
 
 /// The page.
-///
-/// # Errors
-/// The database cannot be reached.
 pub(super) async fn render(state: &State, who: &Who, status: StatusCode, notes: Notes) -> Rendered {
     ui::render(status, &page(&Facts::gather(state, who).await?, notes))
 }

@@ -17,9 +17,6 @@ use crate::{changes, json};
 
 /// Changes the password of whoever asks, and ends all their sessions. One who asks with a session gets another one: the
 /// cookie of the answer is its key. Tokens stay as they are.
-///
-/// # Errors
-/// The old password is wrong or the new one cannot be used, a token asks, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/account/password", tag = "accounts", operation_id = "changePassword",
     request_body(content(

@@ -14,9 +14,6 @@ use crate::state::State;
 use crate::{changes, json};
 
 /// Ends one of the sessions of whoever asks: its browser has to log in again.
-///
-/// # Errors
-/// They have no such session, a token asks, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/account/sessions/{id}/end", tag = "accounts", operation_id = "endSession",
     params(("id" = String, Path, description = "The session's id.", example = "6b0003bb686c8275d8016666")),

@@ -37,9 +37,6 @@ const MOST: usize = 100;
 
 /// Makes a token for a program that is to act for whoever asks, with the role `role` at most, on these queues only if some are
 /// named, for so many days: 90 unless told otherwise, null for ever. Its text is told once. It is revoked with its owner.
-///
-/// # Errors
-/// A parameter is wrong or the role is above one's own, a token asks, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/account/tokens", tag = "accounts", operation_id = "createToken",
     request_body(content(
@@ -73,9 +70,6 @@ pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, pa
 }
 
 /// Revokes one of the tokens of whoever asks: it lets in nobody any more.
-///
-/// # Errors
-/// They have no such token, a token asks, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/account/tokens/{id}/revoke", tag = "accounts", operation_id = "revokeToken",
     params(("id" = String, Path, description = "The token's id.", example = "6b0003bb686c8275d8017777")),

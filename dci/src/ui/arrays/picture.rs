@@ -12,7 +12,6 @@ const IN_A_ROW: u32 = 40;
 /// A square is so large, with the gap to the next one.
 const SIZE: u32 = 16;
 
-/// The picture.
 pub(super) struct Picture {
     pub width: u32,
     pub height: u32,

@@ -36,9 +36,6 @@ struct Checked {
 /// Checks `times`, an array of objects with `day`, `time` and `most`, `tiers`, arrays of names of queues in the order in which
 /// they get their part, and `default`, those that get the rest. Answers the problems, the document for `POST /balance`,
 /// and the picture of the week. Nothing is changed.
-///
-/// # Errors
-/// The body is no JSON object, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/ui/balance/check", tag = "service", operation_id = "checkBalance",
     request_body(

@@ -15,9 +15,6 @@ use crate::{changes, json, ui, values};
 
 /// Disables `QueueBalance` for so many `hours`, or `until` a time: UTC unless it has a zone, or seconds since 1970. With
 /// `enable` it works again.
-///
-/// # Errors
-/// None of them is given, the time has passed, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/ui/balance/disable", tag = "service", operation_id = "disableBalance",
     request_body(

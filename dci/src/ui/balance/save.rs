@@ -18,9 +18,6 @@ const STALE: &str = "Other settings have been saved meanwhile. Load the page aga
 
 /// Sets `max_tasks` and `queues` as `POST /balance` does, if the settings still have the revision `.base`, which the page has as
 /// `data-revision`. With `.undo` they are what was there before, and may name queues that are gone. Answers the new revision.
-///
-/// # Errors
-/// A parameter is missing or wrong, other settings have been saved meanwhile, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/ui/balance", tag = "service", operation_id = "saveBalance",
     request_body(

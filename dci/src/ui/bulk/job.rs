@@ -91,9 +91,6 @@ impl Row {
 }
 
 /// The page of a job.
-///
-/// # Errors
-/// There is none, or the database cannot be reached.
 pub async fn render(state: &State, id: &str) -> Rendered {
     let view = read(state, id).await?;
     let page = JobPage {

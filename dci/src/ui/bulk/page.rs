@@ -17,7 +17,6 @@ pub struct Page {
     limit: i64,
 }
 
-/// What is on it.
 #[derive(Debug)]
 pub struct Found {
     /// The latest first.
@@ -30,9 +29,6 @@ pub struct Found {
 
 impl Page {
     /// The one that is asked for.
-    ///
-    /// # Errors
-    /// An option makes no sense.
     pub fn of(params: &Params) -> Result<Self, HttpError> {
         let job = |name: &str| {
             let given = text(params.options.get(name));
@@ -47,10 +43,6 @@ impl Page {
         Ok(Self { from, limit: bulk::limit(params, DEFAULT_LIMIT)? })
     }
 
-    /// What is on it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn find(self, store: &Store) -> Result<Found, StoreError> {
         // One more tells whether there are more.
         Ok(self.cut(store.list_bulk_from(self.from, self.limit + 1).await?))

@@ -60,9 +60,6 @@ struct Version {
 }
 
 /// The page.
-///
-/// # Errors
-/// There is no such version, an option is wrong, or the database cannot be reached.
 pub async fn render(state: &State, who: &Who, name: &str, params: &Params) -> Rendered {
     let page = files::page(state, who, name, params).await?;
     let stores = files::role_on(who, page.set.tenant.as_deref()) >= Some(Role::Submitter);

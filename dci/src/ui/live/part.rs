@@ -18,18 +18,12 @@ pub struct Part {
 
 impl Part {
     /// The element with this id, sent whenever it has changed.
-    ///
-    /// # Errors
-    /// It cannot be rendered.
     pub fn new(id: impl Into<String>, template: &impl Template) -> Result<Self, HttpError> {
         let html = ui::html(template)?;
         Ok(Self { id: id.into(), stamp: assets::digest(html.as_bytes()), html, within: None })
     }
 
     /// A table, which is sent when there are other rows in it, and each of its rows, of which `key` tells the id.
-    ///
-    /// # Errors
-    /// They cannot be rendered.
     pub fn table<R: Template>(
         id: &'static str,
         table: &impl Template,

@@ -35,7 +35,6 @@ impl Of {
         }
     }
 
-    /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|of| of.name() == name)
     }
@@ -93,9 +92,6 @@ fn whole(value: f64) -> u64 {
 }
 
 /// What a node was like within a stretch of time up to now. Nothing of one without a name.
-///
-/// # Errors
-/// The database cannot be reached.
 pub(super) async fn points(store: &Store, node: &Document, span: Span) -> Result<Vec<NodePoint>, StoreError> {
     let Ok(name) = node.get_str("node") else { return Ok(Vec::new()) };
     store.node_series(&NodeName::new(name), span.since(store.now()), span.step()).await

@@ -121,10 +121,6 @@ impl HtmlSafe for Notices {}
 impl HtmlSafe for TaskTable {}
 
 impl Facts {
-    /// Gathers it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
         let store = &state.store;
         let node = nodes::as_it_is(state, node).await?;
@@ -190,9 +186,6 @@ impl Shown {
     }
 
     /// The same, to be sent.
-    ///
-    /// # Errors
-    /// They cannot be rendered.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
         let mut parts = vec![
             Part::new("node-head", &self.head)?,

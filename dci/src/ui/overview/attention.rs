@@ -21,7 +21,6 @@ const MANY: u64 = 10;
 /// So many of a kind are told one by one.
 const TOLD: usize = 5;
 
-/// All of it.
 #[derive(Debug, Template)]
 #[template(path = "overview/attention.html")]
 pub struct Attention {

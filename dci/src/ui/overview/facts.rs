@@ -45,7 +45,6 @@ pub struct Memory {
     throughput: [Kept<Vec<Point>>; Span::ALL.len()],
 }
 
-/// All of it.
 #[derive(Debug)]
 pub struct Facts {
     /// In order of name.
@@ -92,10 +91,6 @@ impl Facts {
         self.nodes.clear();
     }
 
-    /// Gathers it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn gather(state: &State) -> Result<Self, StoreError> {
         let store = &state.store;
         let memory = &state.overview;
@@ -136,9 +131,6 @@ impl Facts {
 
 impl Memory {
     /// What happened in all queues together.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn throughput(
         &self,
         store: &Store,

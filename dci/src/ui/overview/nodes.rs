@@ -34,9 +34,6 @@ impl NodeTable {
     }
 
     /// The table, whenever there are others, and each of them.
-    ///
-    /// # Errors
-    /// They cannot be rendered.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Part::table("nodes", self, &self.rows, |row| row.node.key.clone())
     }

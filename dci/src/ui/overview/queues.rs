@@ -57,9 +57,6 @@ impl QueueTable {
     }
 
     /// The table, whenever there are others, and each of them.
-    ///
-    /// # Errors
-    /// They cannot be rendered.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Part::table("queues", self, &self.rows, |row| format!("queue-{}", row.id))
     }

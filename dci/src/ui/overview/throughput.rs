@@ -13,11 +13,8 @@ use crate::ui::text;
 /// A stretch of time up to now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
-    /// An hour.
     Hour,
-    /// A day.
     Day,
-    /// A week.
     Week,
 }
 
@@ -34,7 +31,6 @@ impl Span {
         }
     }
 
-    /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|span| span.name() == name)
     }
@@ -44,7 +40,6 @@ impl Span {
         Self::named(&text(params.fields.get("span"))).unwrap_or(Self::Hour)
     }
 
-    /// In words.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Hour => "the last hour",

@@ -46,7 +46,6 @@ impl Of {
         }
     }
 
-    /// The one with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|of| of.name() == name)
     }
@@ -77,9 +76,6 @@ pub(super) fn first(of: Of, span: Span, points: &[Point]) -> Chart {
 }
 
 /// What happened in a queue within a stretch of time up to now.
-///
-/// # Errors
-/// The database cannot be reached.
 pub(super) async fn points(store: &Store, queue: QueueId, span: Span) -> Result<Vec<Point>, StoreError> {
     store.series(Some(queue), span.since(store.now()), span.step()).await
 }

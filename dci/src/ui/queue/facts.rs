@@ -47,7 +47,6 @@ pub(super) enum Statuses {
     Finished,
 }
 
-/// All of it.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub queue: Queue,
@@ -94,10 +93,6 @@ impl Statuses {
 }
 
 impl Facts {
-    /// Gathers it.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn gather(state: &State, queue: Queue) -> Result<Self, StoreError> {
         let (store, id) = (&state.store, queue.id);
         let (tallies, nodes, server, points, oldest) = futures::try_join!(

@@ -88,9 +88,6 @@ impl GroupsPage {
 }
 
 /// The page.
-///
-/// # Errors
-/// There is no such queue, an option is wrong, or the database cannot be reached.
 pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rendered {
     let queue = get_queue::find(state, named).await?;
     let filter = list_groups::filter(params)?;

@@ -39,7 +39,6 @@ struct Setting {
     /// As the API has it.
     name: &'static str,
     label: &'static str,
-    /// What it means.
     meaning: String,
     control: Control,
 }

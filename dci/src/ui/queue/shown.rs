@@ -96,9 +96,6 @@ impl Shown {
     }
 
     /// The same, to be sent.
-    ///
-    /// # Errors
-    /// They cannot be rendered.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Ok(vec![
             Part::new("queue-head", &self.head)?,

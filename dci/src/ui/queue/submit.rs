@@ -20,9 +20,6 @@ use crate::{arrays, changes, json};
 /// else a field for each parameter of the plugin, named by its JSON Pointer. Options are those of `POST /tasks`, so that
 /// `.array` makes one array. With `.preview` nothing is submitted, and the parameters are answered. With `.then` the task's
 /// page is next.
-///
-/// # Errors
-/// A field is wrong (`fields` says which), the queue accepts no tasks, or the database cannot be reached.
 #[utoipa::path(
     post, path = "/ui/queues/{id}/tasks", tag = "service", operation_id = "createTasksByForm",
     params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),

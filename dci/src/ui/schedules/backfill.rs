@@ -31,9 +31,6 @@ impl ConfirmPage {
 }
 
 /// The page for the times from one time to another that have no task yet.
-///
-/// # Errors
-/// It cannot be rendered.
 pub fn confirm(
     schedule: &Schedule,
     (from, to): (DateTime, DateTime),

@@ -90,9 +90,6 @@ impl FormPage {
 }
 
 /// The form for a new schedule: of `queue` and with what the author of its plugin has forms begin with.
-///
-/// # Errors
-/// The database cannot be reached.
 #[utoipa::path(
     get, path = "/schedules/new", tag = "schedules", operation_id = "newSchedule",
     params(("queue" = Option<String>, Query, description = "The id of the queue that is chosen at first.")),
@@ -111,9 +108,6 @@ pub async fn new(state: Data<State>, who: Who, params: Result<Params, HttpError>
 }
 
 /// The form for changes of a schedule.
-///
-/// # Errors
-/// There is no such schedule, whoever asks may not change it, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/schedules/{id}/edit", tag = "schedules", operation_id = "editSchedule",
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
@@ -140,9 +134,6 @@ pub async fn edit(state: Data<State>, who: Who, named: NamedSchedule) -> HttpRes
 }
 
 /// The form as it was filled in, with what is wrong with it, if something is.
-///
-/// # Errors
-/// The error is not the client's, or the database cannot be reached.
 pub async fn again(
     state: &State,
     who: &Who,

@@ -141,9 +141,6 @@ impl SchedulePage {
 }
 
 /// The page.
-///
-/// # Errors
-/// There is no such schedule, or the database cannot be reached.
 pub async fn render(state: &State, who: &Who, named: &NamedSchedule) -> Rendered {
     let facts = Facts::gather(state, named).await?;
     let page = SchedulePage {

@@ -17,11 +17,9 @@ const BAR: usize = 8;
 /// A task of a schedule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// Its id.
     pub task: ObjectId,
     /// Its status, if it is a number.
     pub code: Option<i64>,
-    /// The time that it is for.
     pub time: Option<DateTime>,
     /// When it started.
     pub started: Option<DateTime>,
@@ -131,9 +129,6 @@ fn words(runs: &[Run]) -> String {
 }
 
 /// The last runs of a schedule whose tasks are still there, the latest first.
-///
-/// # Errors
-/// The database cannot be reached.
 pub async fn find(store: &Store, schedule: ScheduleId, limit: i64) -> Result<Vec<Run>, StoreError> {
     let fields = doc! { "status": 1, "scheduled_for": 1, "started": 1, "mtime": 1, "node": 1 };
     let query = TaskQuery {

@@ -77,9 +77,7 @@ const KNOWN: [&str; 56] = [
 /// The queue's name, and its id if it has one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueLink {
-    /// Its id.
     pub id: Option<String>,
-    /// Its name.
     pub name: String,
     /// Whether it is still there.
     pub there: bool,

@@ -43,9 +43,6 @@ impl Feed {
     }
 
     /// The parts of the page that change.
-    ///
-    /// # Errors
-    /// There is no such task, or the database cannot be reached.
     pub async fn look(&self, state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
         if self.last.borrow().is_some() {
             let now = read(state, id, only(&STAMP, 1)).await?;

@@ -11,7 +11,6 @@ use crate::ui::plain;
 pub struct FileLink {
     /// Which of the two.
     pub title: &'static str,
-    /// Its name.
     pub name: String,
     /// Its page; that of the version, if that is known.
     pub address: String,

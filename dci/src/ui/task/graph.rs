@@ -89,9 +89,6 @@ struct Edge {
 
 impl Graph {
     /// That of a task, for those whose rights reach so far.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn find(state: &State, id: TaskId, task: &Document, reach: &Reach) -> Result<Self, HttpError> {
         // What is after no other, and what nobody has ever waited for, is alone.
         if !task.contains_key("after") && !task.contains_key("dependents") {

@@ -38,9 +38,6 @@ impl HtmlSafe for Output {}
 
 impl Output {
     /// Reads it. `attempt` is that which runs, if one does.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn read(
         store: &Store,
         (id, task): (TaskId, &Document),

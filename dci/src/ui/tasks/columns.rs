@@ -24,12 +24,9 @@ pub const TOO_LARGE: &str = "(more than 16 KiB: see the task)";
 /// Fields of tasks that may be large.
 const LARGE: [&str; 4] = ["params", "parameters", "progress", "result"];
 
-/// A column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
-    /// Its queue.
     Queue,
-    /// Its status.
     Status,
     /// Where it runs.
     Node,
@@ -49,7 +46,6 @@ pub enum Column {
     Attempt,
     /// When it is to start.
     Due,
-    /// Its result.
     Result,
     /// Its parameters.
     Params,
@@ -60,11 +56,8 @@ pub enum Column {
 pub enum Cell {
     /// A queue, and its id if it has one.
     Queue(Option<String>, String),
-    /// A status.
     Status(StatusView),
-    /// A node.
     Node(String),
-    /// A time.
     Time(When),
     /// A number, or nothing.
     Number(String),
@@ -179,7 +172,6 @@ impl Column {
         })
     }
 
-    /// The cell of a task.
     pub fn cell(self, task: &Document, names: &HashMap<ObjectId, String>) -> Cell {
         match self {
             Self::Queue => queue(task.get("queue"), names),

@@ -32,7 +32,6 @@ use crate::ui::names::names;
 /// The most queues that are asked for tasks of a status.
 const MOST_QUEUES: usize = 200;
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Found {
     /// What is shown of the tasks.
@@ -65,9 +64,6 @@ pub struct Plan {
 
 impl Plan {
     /// How to find what `search` is for. `params` are those that it was read from.
-    ///
-    /// # Errors
-    /// No index is for that, or a value makes no sense.
     pub fn of(
         search: &Search,
         params: &Params,
@@ -132,9 +128,6 @@ impl Plan {
     }
 
     /// Finds it.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the search.
     pub async fn find(&self, store: &Store) -> Result<Found, HttpError> {
         if !self.text.is_empty() {
             return self.look(store).await;
@@ -198,9 +191,6 @@ impl Plan {
     }
 
     /// Whether there are tasks that would come before `first`, the first one of the newest page.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn has_newer(&self, store: &Store, first: Option<TaskId>) -> Result<bool, StoreError> {
         let Some((page, of)) = &self.page else { return Ok(false) };
         let newest = PageQuery { position: Position::First, order: Order::Newest, limit: 1, ..page.clone() };

@@ -22,9 +22,7 @@ pub const MOST: i64 = 1_000;
 pub struct Search {
     /// A queue's id.
     pub queue: String,
-    /// Statuses.
     pub statuses: Vec<String>,
-    /// A node.
     pub node: String,
     /// A task's id.
     pub id: String,

@@ -9,7 +9,6 @@ use bson::oid::ObjectId;
 
 use super::columns::{Cell, Column};
 
-/// The table.
 #[derive(Debug, Template)]
 #[template(path = "tasks/table.html")]
 pub struct Table {
@@ -19,7 +18,6 @@ pub struct Table {
 
 impl HtmlSafe for Table {}
 
-/// A row of it.
 #[derive(Debug, Template)]
 #[template(path = "tasks/row.html")]
 pub struct Row {

@@ -39,9 +39,6 @@ struct WorkerPage {
 }
 
 /// The page.
-///
-/// # Errors
-/// There is no such worker, or the database cannot be reached.
 pub async fn render(state: &State, who: &Who, name: &str) -> Rendered {
     let (worker, store) = (find(state, name).await?, &state.store);
     let (nodes, server) = futures::try_join!(store.list_nodes(), store.server_time())?;

@@ -56,9 +56,6 @@ const OPTIONS: [&str; 34] = [
 const OF_TLS: [&str; 2] = ["SSL_ca_file", "SSL_verify_mode"];
 
 /// What of the configuration `path` is for plugins, as JSON.
-///
-/// # Errors
-/// It cannot be read.
 pub fn of_plugins(path: &Path) -> io::Result<String> {
     let config: Value = serde_json::from_str(&relaxed::to_strict(&fs::read_to_string(path)?))?;
     let mut given = Map::new();

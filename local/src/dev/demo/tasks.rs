@@ -20,7 +20,6 @@ const FAILED: i64 = 2;
 /// A task of the demo and what is known of it.
 #[derive(Debug)]
 pub struct Demo {
-    /// Its queue.
     pub queue: &'static str,
     /// What it does, for people.
     pub what: String,

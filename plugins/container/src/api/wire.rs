@@ -74,7 +74,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Its status.
     pub fn status(&self) -> StatusCode {
         self.response.status()
     }
@@ -125,9 +124,6 @@ impl Answer {
 }
 
 /// Sends a request and waits for the head of the answer.
-///
-/// # Errors
-/// See [`Error`].
 pub async fn send(address: &Address, sent: Sent, patience: Duration) -> Result<Answer, Error> {
     let request = sent.request()?;
     let asked = async {

@@ -40,11 +40,9 @@ type Answers = dyn Fn(&str, usize) -> Answer + Send + Sync;
 pub struct Asked {
     /// The method and the path, without the version and what is asked for with it.
     pub what: String,
-    /// The body.
     pub body: String,
 }
 
-/// An engine.
 pub struct Engine {
     folder: TempDir,
     asked: Sender<Vec<Asked>>,
@@ -88,7 +86,6 @@ impl Engine {
         Self { folder, asked }
     }
 
-    /// All that was asked for.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.borrow().clone()
     }

@@ -40,7 +40,6 @@ pub enum Change<K> {
 pub enum Selection {
     /// Those that have these labels.
     Labels(String),
-    /// The one with this name.
     Name(String),
 }
 

@@ -35,7 +35,6 @@ const GOING: Duration = Duration::from_secs(60);
 /// The job of the task.
 #[derive(Debug)]
 pub struct Claimed {
-    /// It.
     pub job: Known,
     /// The number of the attempt that has made it, if it was made by an earlier one.
     pub adopted: Option<String>,

@@ -38,11 +38,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// One namespace of a cluster.
 pub struct Cluster {
     client: Client,
-    /// The namespace.
     pub namespace: String,
-    /// Its jobs.
     pub jobs: Api<Job>,
-    /// Its pods.
     pub pods: Api<Pod>,
     secrets: Api<Secret>,
 }
@@ -68,35 +65,23 @@ impl Cluster {
     }
 
     /// The jobs that a selector finds.
-    ///
-    /// # Errors
-    /// As the client has them.
     pub async fn jobs_of(&self, selector: &str) -> Result<Vec<Job>, Error> {
         let params = ListParams::default().labels(selector);
         Ok(in_time(self.jobs.list(&params)).await?.items)
     }
 
     /// The job of that name, whoever has made it.
-    ///
-    /// # Errors
-    /// As the client has them.
     pub async fn job_named(&self, name: &str) -> Result<Option<Job>, Error> {
         let params = ListParams::default().fields(&format!("metadata.name={name}"));
         Ok(in_time(self.jobs.list(&params)).await?.items.pop())
     }
 
     /// Makes a job.
-    ///
-    /// # Errors
-    /// As the client has them.
     pub async fn create_job(&self, job: &Value) -> Result<Job, Error> {
         self.create(self.jobs.resource_url(), job).await
     }
 
     /// Makes a secret, in place of one of the same name.
-    ///
-    /// # Errors
-    /// As the client has them.
     pub async fn create_secret(&self, name: &str, secret: &Value) -> Result<(), Error> {
         let url = self.secrets.resource_url();
         let created: Result<Secret, Error> = self.create(url, secret).await;
@@ -125,9 +110,6 @@ impl Cluster {
     }
 
     /// Changes a job.
-    ///
-    /// # Errors
-    /// As the client has them.
     pub async fn patch_job(&self, name: &str, patch: &Value) -> Result<Job, Error> {
         in_time(self.jobs.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await
     }
@@ -157,7 +139,6 @@ impl Cluster {
 /// One certain job.
 #[derive(Debug, Clone)]
 pub struct Known {
-    /// Its name.
     pub name: String,
     /// Its id.
     pub uid: String,

@@ -27,7 +27,6 @@ const LARGEST: usize = 1000 * 1024;
 pub struct Environment {
     /// The variables, as a container of Kubernetes has them.
     pub variables: Vec<Value>,
-    /// What is in the secret.
     pub secret: BTreeMap<String, String>,
 }
 

@@ -40,7 +40,6 @@ const DELETED: &str = "Deleted";
 pub struct Following<'a> {
     /// Where it is.
     pub cluster: &'a Cluster,
-    /// It.
     pub job: &'a Known,
     /// What finds pods of the task.
     pub selector: &'a str,
@@ -53,7 +52,6 @@ pub struct Following<'a> {
 pub struct Outcome {
     /// The pod as it was seen last, if there was one.
     pub seen: Option<Seen>,
-    /// How it ended.
     pub ended: Ended,
     /// Whether it was made to.
     pub stopped: bool,

@@ -36,7 +36,6 @@ pub struct Wanted {
     pub step: Option<u64>,
     /// The job, which does not begin yet.
     pub job: Value,
-    /// What is in the secret.
     secret: BTreeMap<String, String>,
     labels: BTreeMap<&'static str, String>,
 }

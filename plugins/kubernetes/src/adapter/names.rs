@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::settings::TenantNamespaces;
 use super::told::Told;
 
-/// The task.
 pub const TASK: &str = "disbatch.task";
 /// The number of the attempt.
 pub const ATTEMPT: &str = "disbatch.attempt";
@@ -15,7 +14,6 @@ pub const STEP: &str = "disbatch.step";
 pub const NODE: &str = "disbatch.node";
 /// The database of the task, if that is known.
 pub const DATABASE: &str = "disbatch.database";
-/// The plugin.
 pub const PLUGIN: &str = "disbatch.plugin";
 /// Who makes such objects.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

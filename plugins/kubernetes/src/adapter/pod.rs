@@ -56,7 +56,6 @@ pub fn main_container(template: &Value) -> String {
     name.to_owned()
 }
 
-/// The containers of a template.
 pub fn containers(template: &Value) -> &[Value] {
     template.pointer("/spec/containers").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }

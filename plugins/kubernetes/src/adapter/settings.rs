@@ -19,7 +19,6 @@ pub struct Settings {
     pub args: Option<Vec<String>>,
     /// Further variables.
     pub env: BTreeMap<String, String>,
-    /// The namespace.
     pub namespace: Option<String>,
     /// What is merged over the pod that is made.
     pub pod: Option<Map<String, Value>>,
@@ -41,7 +40,6 @@ pub struct EngineConfig {
     pub kubeconfig: Option<PathBuf>,
     /// The namespace of tasks whose plugin and tenant have none.
     pub namespace: Option<String>,
-    /// The namespaces of tenants.
     pub tenant_namespaces: Option<TenantNamespaces>,
 }
 

@@ -231,7 +231,6 @@ pub fn of_job(job: &Job) -> Option<Result<(), Ended>> {
     Some(Err(Ended::without_code(&reason, why)))
 }
 
-/// A reason with its message.
 fn said(reason: &str, message: Option<&str>) -> String {
     let message = message.map(str::trim).filter(|message| !message.is_empty());
     match (reason, message) {

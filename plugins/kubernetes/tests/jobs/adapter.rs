@@ -18,7 +18,6 @@ const CONTROL: i32 = 10;
 /// The task of all tests.
 pub const TASK: &str = "6b0004f4686c827f5a609575";
 
-/// Its database.
 pub const DATABASE: &str = "main";
 
 /// What it has written so far: standard output, standard error and the control channel.

@@ -28,7 +28,6 @@ pub const LONGEST: Duration = Duration::from_secs(100);
 /// The namespace that the node is configured with.
 pub const NAMESPACE: &str = "work";
 
-/// A cluster.
 pub struct Cluster {
     shared: Arc<Shared>,
     folder: TempDir,
@@ -146,7 +145,6 @@ impl Cluster {
         self.with(|world| world.asked.iter().filter(is_it).count())
     }
 
-    /// An object.
     pub fn object(&self, kind: Kind, namespace: &str, name: &str) -> Value {
         self.with(|world| world.objects[&(kind, namespace.to_owned(), name.to_owned())].clone())
     }
@@ -160,7 +158,6 @@ impl Cluster {
     }
 }
 
-/// A pod.
 pub struct Pod<'a> {
     cluster: &'a Cluster,
     key: Key,
@@ -182,7 +179,6 @@ impl Pod<'_> {
         self.cluster.object(Kind::Pod, &self.key.1, &self.key.2)
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.key.2
     }

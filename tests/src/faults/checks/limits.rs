@@ -8,7 +8,6 @@ use crate::faults::world::Queue;
 /// How many plugins of a queue were alive at once at most.
 #[derive(Debug)]
 pub struct Concurrency {
-    /// The queue.
     pub queue: String,
     /// So many at most.
     pub most: usize,

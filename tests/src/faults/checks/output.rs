@@ -13,9 +13,6 @@ use crate::faults::records;
 use crate::faults::work::Work;
 
 /// Where stored output differs from what was printed, and files that no task refers to.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn outputs(evidence: &Evidence<'_>) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let mut wrong = Vec::new();
     let mut referred: HashSet<ObjectId> = HashSet::new();

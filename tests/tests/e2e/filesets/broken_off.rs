@@ -58,7 +58,6 @@ async fn kill_runner_of(world: &World, task: TaskId) -> anyhow::Result<()> {
     Ok(kill(Pid::from_raw(pid.try_into()?), Signal::SIGKILL)?)
 }
 
-/// The ids of all chunks.
 async fn chunk_ids(world: &World) -> anyhow::Result<BTreeSet<ObjectId>> {
     let chunks = world.database().collection::<Document>("filesets.chunks");
     let found: Vec<Document> =

@@ -16,7 +16,6 @@ use tokio::net::TcpSocket;
 use super::service::{Manner, Service, install};
 use super::{Scene, configure, external, note, pieces, processes_of, shown_of, until_detached};
 
-/// Kills the runner of a task.
 async fn kill_runner(world: &World, task: TaskId) -> anyhow::Result<()> {
     let pid = eventually("the runner", || async { Ok(world.task(task).await?.get_i64("pid").ok()) }).await?;
     Ok(kill(Pid::from_raw(pid.try_into()?), Signal::SIGKILL)?)

@@ -125,7 +125,6 @@ async fn take(
 }
 
 impl Order {
-    /// The task.
     pub fn task(&self) -> anyhow::Result<TaskId> {
         let id = self.body["runId"].as_str().context("no runId")?;
         Ok(TaskId(ObjectId::parse_str(id)?))

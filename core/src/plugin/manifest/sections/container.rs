@@ -17,7 +17,6 @@ const LEAST_CPUS: f64 = 0.001;
 /// The most processors that anybody has.
 const MOST_CPUS: f64 = 4096.0;
 
-/// A container.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Container {

@@ -12,9 +12,6 @@ use crate::{changes, files, json as js};
 
 /// Makes a content of what whoever asks has sent: all of it is read back, and its SHA-256 is compared. May be repeated. Without a
 /// version that has it, it goes away after a day.
-///
-/// # Errors
-/// Chunks are missing, or what was sent is something else, and is thrown away; nothing was sent; or the database cannot be reached.
 #[utoipa::path(
     post, path = "/files/contents/{sha256}/finish", tag = "files", operation_id = "finishContent",
     params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),

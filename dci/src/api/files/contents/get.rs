@@ -11,9 +11,6 @@ use crate::{files, json};
 
 /// Which chunks of a content whoever asks still has to send. A content that this user may not name, as others have it, is as if
 /// nobody had it. Asking for an upload keeps it from being given up, which is done a day after it was last touched.
-///
-/// # Errors
-/// Whoever asks may store no files, or the database cannot be reached.
 #[utoipa::path(
     get, path = "/files/contents/{sha256}", tag = "files", operation_id = "getContent",
     params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),

@@ -17,10 +17,6 @@ use crate::{files, json as js, legacy};
 
 /// Stores a chunk of a content: 1 MiB, or what is left of it for the last one. Chunks may come in any order, several at once, and
 /// again. An upload belongs to who sends it.
-///
-/// # Errors
-/// Whoever asks may store no files, there is no such chunk in a content of that length, it has the wrong size, or the database
-/// cannot be reached.
 #[utoipa::path(
     put, path = "/files/contents/{sha256}/{n}", tag = "files", operation_id = "putChunk",
     params(

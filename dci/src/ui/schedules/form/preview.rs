@@ -35,9 +35,6 @@ impl Preview {
     }
 
     /// Of what a request says, for a schedule that there is or for a new one.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     pub async fn of_request(
         state: &State,
         params: &Params,
@@ -52,17 +49,11 @@ impl Preview {
     }
 
     /// As an element of a page.
-    ///
-    /// # Errors
-    /// It cannot be rendered.
     pub fn html(&self) -> Result<String, HttpError> {
         ui::html(self)
     }
 
     /// Of times that are understood, or are not.
-    ///
-    /// # Errors
-    /// What is wrong is not with the times, or the database cannot be reached.
     pub async fn gather(
         state: &State,
         spec: Result<Spec, HttpError>,

@@ -37,9 +37,6 @@ struct Look<'a> {
 
 impl Plan {
     /// Looks at so many tasks for what their params contain.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the search.
     pub(super) async fn look(&self, store: &Store) -> Result<Found, HttpError> {
         let mut look = Look { plan: self, began: Instant::now(), rows: Vec::new(), looked_at: 0 };
         let next = match &self.page {

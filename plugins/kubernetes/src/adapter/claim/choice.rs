@@ -12,7 +12,6 @@ use super::super::verdict;
 pub enum Choice {
     /// Somebody else has the task.
     GiveWay,
-    /// To remove this one.
     Remove(Known, Removal),
     /// To wait until one is gone.
     Wait,
@@ -20,11 +19,9 @@ pub enum Choice {
     Adopt(Known, String),
     /// To let this one begin, which is ours.
     Begin(Known),
-    /// To make one.
     Make,
 }
 
-/// Chooses.
 pub fn choose(jobs: &[Job], wanted: &Wanted) -> Choice {
     if jobs.iter().any(|job| attempt(job) > wanted.attempt) {
         return Choice::GiveWay;
@@ -109,7 +106,6 @@ mod tests {
         Wanted::new(&told).unwrap()
     }
 
-    /// A job of an attempt.
     fn job(attempt: u64, status: Value, more: Value) -> Job {
         let mut job = json!({
             "metadata": {

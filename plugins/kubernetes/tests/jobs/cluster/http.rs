@@ -48,7 +48,6 @@ impl Asked {
     }
 }
 
-/// Answers a request.
 pub async fn answer(request: HttpRequest, body: Bytes, shared: Data<Shared>) -> HttpResponse {
     let shared = shared.into_inner();
     let (method, path) = (request.method().as_str().to_owned(), request.path().to_owned());
@@ -232,7 +231,6 @@ fn next_event(world: &World, position: &mut Position<Asked>) -> Next {
     }
 }
 
-/// Which log.
 struct OfLog {
     key: Key,
     follow: bool,

@@ -74,7 +74,6 @@ pub enum Trouble {
     Silent,
 }
 
-/// All of it.
 #[derive(Default)]
 pub struct World {
     pub version: u64,
