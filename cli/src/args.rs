@@ -32,7 +32,8 @@ pub use connection::ConnectionOptions;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
 pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFilter, When};
 pub use life::{
-    BulkAction, BulkWhich, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions,
+    BulkAction, BulkWhich, DrainOptions, Drained, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason,
+    RunOptions, WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
@@ -41,7 +42,7 @@ pub use schedules::{
     ScheduleChange, ScheduleCommand, ScheduleFilter, ScheduleSettings,
 };
 pub use task::{TaskOptions, Tasks};
-pub use tenants::{DrainOptions, Drained, Limit, Limits, TenantCommand};
+pub use tenants::TenantCommand;
 pub use workers::{
     CheckedFile, ImportFile, Language, NewPlugin, PluginCommand, RunOnce, WorkerFile, WorkersCommand,
 };

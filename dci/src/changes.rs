@@ -17,11 +17,11 @@ mod queues;
 mod refusals;
 mod schedules;
 mod tasks;
-mod tenants;
 mod workers;
 
+use bson::Document;
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
-use disbatch_core::store::StoreError;
+use disbatch_core::store::{Altered, Store, StoreError};
 
 use crate::access::{self, Who};
 use crate::allowance;
@@ -43,7 +43,6 @@ pub use schedules::{
     set_calendar, update_schedule,
 };
 pub use tasks::{cancel_task, retry_task, set_priority, submit};
-pub use tenants::{delete_tenant, set_tenant};
 pub use workers::{create_worker, delete_worker, import_workers, set_worker, update_worker};
 
 /// Somebody who asks, for the audit.
@@ -66,6 +65,50 @@ pub async fn audit_counters(state: &State, who: &Who) -> Result<(), StoreError> 
         let object = Object::new(ObjectKind::Counters);
         store.note_audit(&AuditEntry::new(who, Verb::CountersAudit, object)).await;
         Ok::<(), StoreError>(())
+    };
+    to_the_end(state, change).await
+}
+
+/// Changes one object, and notes in the audit what it is like then, if it is different.
+pub async fn alter<C, F>(
+    state: &State,
+    who: &Who,
+    (verb, object): (Verb, Object),
+    change: C,
+) -> Result<(), StoreError>
+where
+    C: FnOnce(Store) -> F + Send + 'static,
+    F: Future<Output = Result<Altered, StoreError>> + Send,
+{
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let altered = change(store.clone()).await?;
+        if altered.is_different() {
+            let Altered { before, after } = altered;
+            let entry = AuditEntry::new(who, verb, object);
+            store.note_audit(&AuditEntry { before, after: Some(after), ..entry }).await;
+        }
+        Ok(())
+    };
+    to_the_end(state, change).await
+}
+
+/// Removes one object, and notes in the audit what it was like. Returns false if there was none.
+pub async fn remove<C, F>(
+    state: &State,
+    who: &Who,
+    (verb, object): (Verb, Object),
+    removal: C,
+) -> Result<bool, StoreError>
+where
+    C: FnOnce(Store) -> F + Send + 'static,
+    F: Future<Output = Result<Option<Document>, StoreError>> + Send,
+{
+    let (store, who) = (state.store.clone(), actor(who));
+    let change = async move {
+        let Some(gone) = removal(store.clone()).await? else { return Ok(false) };
+        store.note_audit(&AuditEntry { before: Some(gone), ..AuditEntry::new(who, verb, object) }).await;
+        Ok(true)
     };
     to_the_end(state, change).await
 }

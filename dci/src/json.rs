@@ -9,7 +9,10 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::LOCATION;
 use bson::{Bson, DateTime, Document};
 pub use disbatch_core::model::{into_document, to_bson, to_document};
+use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::error::HttpError;
 
 /// Its media type. JSON is UTF-8 without saying so.
 pub const CONTENT_TYPE: &str = "application/json";
@@ -28,6 +31,20 @@ pub enum Dates {
 /// A successful answer.
 pub fn ok(value: &Value) -> HttpResponse {
     HttpResponse::Ok().content_type(CONTENT_TYPE).body(compact(value))
+}
+
+/// A successful answer that is a type of the wire.
+pub fn of<T: Serialize>(answer: &T) -> Result<HttpResponse, HttpError> {
+    Ok(ok(&value_of(answer)?))
+}
+
+/// A request as fields of a document.
+pub fn document<T: Serialize>(request: &T) -> Result<Document, HttpError> {
+    Ok(value_of(request)?.as_object().map(to_document).unwrap_or_default())
+}
+
+fn value_of<T: Serialize>(wire: &T) -> Result<Value, HttpError> {
+    serde_json::to_value(wire).map_err(|error| HttpError::internal(&error.to_string()))
 }
 
 /// A successful answer for people.

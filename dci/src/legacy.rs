@@ -5,6 +5,7 @@ use bson::oid::ObjectId;
 use disbatch_core::model::TaskId;
 use disbatch_core::node::Updated;
 use disbatch_core::store::WriteFailure;
+pub use disbatch_wire::liberal::integer;
 use serde_json::{Value, json};
 
 use crate::json::oid;
@@ -111,18 +112,6 @@ pub fn is_non_negative_integer(value: &Value) -> bool {
     }
 }
 
-/// The integer that `value` is or says, as Perl's driver would take it.
-pub fn integer(value: &Value) -> Option<i64> {
-    #[expect(clippy::cast_possible_truncation, reason = "checked: no fraction, within 2^53")]
-    let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9_007_199_254_740_992.0).then_some(n as i64);
-    match value {
-        Value::Number(number) => number.as_i64().or_else(|| number.as_f64().and_then(whole)),
-        Value::String(text) => text.trim().parse().ok().or_else(|| text.trim().parse().ok().and_then(whole)),
-        Value::Bool(flag) => Some(i64::from(*flag)),
-        Value::Null | Value::Array(_) | Value::Object(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,14 +137,5 @@ mod tests {
         for no in [json!(-1), json!(1.5), json!(""), json!("abc"), json!([1]), json!(null), json!("1\n\n")] {
             assert!(!is_non_negative_integer(&no), "{no}");
         }
-    }
-
-    #[test]
-    fn integers_may_be_text() {
-        assert_eq!(integer(&json!("-2")), Some(-2));
-        assert_eq!(integer(&json!("-2.0")), Some(-2));
-        assert_eq!(integer(&json!(3.0)), Some(3));
-        assert_eq!(integer(&json!("abc")), None);
-        assert_eq!(integer(&json!("1.5")), None);
     }
 }

@@ -41,7 +41,6 @@ mod server;
 mod state;
 mod static_files;
 mod tail;
-mod tenants;
 mod tls;
 mod ui;
 mod values;

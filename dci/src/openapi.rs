@@ -44,8 +44,7 @@ use utoipa::OpenApi;
 pub use accounts::{Account, CreatedToken, Credentials, NewToken, PasswordChange, User};
 pub use admission::{
     Admission, AdmissionChange, AdmissionLift, AdmissionLifted, AdmissionRule, AdmissionScope, ArchiveOld,
-    ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks, NewBatch, Tenant, TenantDeleted, TenantLimits,
-    WaitAnswer,
+    ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks, NewBatch, WaitAnswer,
 };
 pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
@@ -164,12 +163,12 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::admission::list::handle,
         api::admission::set::handle,
         api::admission::lift::handle,
-        api::tenants::list::handle,
-        api::tenants::get::handle,
-        api::tenants::set::handle,
-        api::tenants::delete::handle,
+        api::tenants::list,
+        api::tenants::get,
+        api::tenants::set,
+        api::tenants::delete,
         ui::admission::lift,
-        ui::tenants::delete,
+        api::tenants::delete_by_form,
         api::files::list::handle,
         api::files::open::handle,
         api::files::get::handle,

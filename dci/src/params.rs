@@ -10,7 +10,9 @@ use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{FromRequest, HttpRequest, dev, web};
 use disbatch_core::secrets;
+use disbatch_wire::fields;
 use futures::StreamExt;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::allowance::weight::Weight;
@@ -54,6 +56,17 @@ impl Params {
     /// Refuses parameters that are none of `known`.
     pub fn only(&self, known: &[&str]) -> Result<(), HttpError> {
         self.unknown(known).map_or(Ok(()), |param| Err(HttpError::bad_param("unknown param", param)))
+    }
+
+    /// The parameters as a change, in which at least one thing is given.
+    pub fn change<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
+        let known = fields::of::<T>();
+        self.only(known)?;
+        if self.fields.is_empty() {
+            return Err(HttpError::bad_request(format!("give at least one of {}", known.join(", "))));
+        }
+        serde_path_to_error::deserialize(Value::Object(self.fields.clone()))
+            .map_err(|error| HttpError::bad_request(format!("{} {}", error.path(), error.inner())))
     }
 
     /// The first parameter that is none of `known`.

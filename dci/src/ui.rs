@@ -34,7 +34,6 @@ pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
-pub mod tenants;
 pub mod users;
 pub mod workers;
 
@@ -86,7 +85,7 @@ pub fn page(rendered: Rendered) -> HttpResponse {
     response.content_type("text/html").body(html)
 }
 
-fn render(status: StatusCode, template: &impl Template) -> Rendered {
+pub fn render(status: StatusCode, template: &impl Template) -> Rendered {
     html(template).map(|html| (status, html))
 }
 

@@ -11,6 +11,7 @@ use disbatch_core::rate::limit;
 use disbatch_core::text as odd;
 use serde_json::{Map, Value};
 
+pub use disbatch_wire::liberal::is_unset;
 pub use fair::{group, priority, scheme, weights};
 
 use crate::error::HttpError;
@@ -28,11 +29,6 @@ const LONGEST_TEXT: usize = 200;
 
 fn wrong(name: &str, expected: &str) -> HttpError {
     HttpError::bad_request(format!("{name} must be {expected}"))
-}
-
-/// Whether `value` says nothing: null, or a field that a form left empty.
-pub fn is_unset(value: &Value) -> bool {
-    value.is_null() || value.as_str() == Some("")
 }
 
 /// True or false.

@@ -7,7 +7,6 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions};
 use crate::args::task::{OneTask, TaskOptions, Tasks};
-use crate::args::tenants::{DrainOptions, Drained};
 use crate::args::{id, seconds};
 
 /// The commands.
@@ -268,4 +267,44 @@ pub(in crate::args) fn status(text: &str) -> Result<i64, String> {
     crate::status::from_text(text).ok_or_else(|| {
         format!("no status '{text}': give a number, or one of {}", crate::status::words().join(", "))
     })
+}
+
+/// Options of `drain`.
+#[derive(Debug, Args)]
+pub struct DrainOptions {
+    /// What is drained.
+    #[command(flatten)]
+    pub what: Drained,
+    /// Take new tasks, and hold them until `undrain`
+    #[arg(long, conflicts_with_all = ["accept", "node"])]
+    pub pause: bool,
+    /// Take new tasks although a wider rule says otherwise
+    #[arg(long, conflicts_with = "node")]
+    pub accept: bool,
+    /// Why, for those who are refused
+    #[arg(long, value_name = "TEXT", conflicts_with = "node")]
+    pub reason: Option<String>,
+    /// Wait until nothing of it waits or runs any more
+    #[arg(long, conflicts_with_all = ["accept", "node"])]
+    pub wait: bool,
+}
+
+/// What is drained: a node, or new tasks.
+#[derive(Debug, Clone, Args)]
+#[group(required = true, multiple = false)]
+pub struct Drained {
+    /// Claim nothing more on this node, by its name or id; what runs goes on
+    pub node: Option<String>,
+    /// Take no new tasks of this queue, by its name or id
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Take no new tasks for this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Take no new tasks of this user
+    #[arg(long, value_name = "USER")]
+    pub owner: Option<String>,
+    /// Take no new tasks at all
+    #[arg(long)]
+    pub all: bool,
 }

@@ -51,6 +51,13 @@ impl Table {
         format!("{}\n{} {} of more.\n", self.lines(items, screen), items.len(), self.noun)
     }
 
+    /// An item for people: a line for each column.
+    pub fn facts(&self, item: &Value) -> String {
+        let width = self.columns.iter().map(|column| column.title.len() + 2).max().unwrap_or(0).max(12);
+        let fact = |column: &Column| format!("{:<width$}{}\n", column.title, visible(&(column.cell)(item)));
+        self.columns.iter().map(fact).collect()
+    }
+
     fn lines(&self, items: &[Value], screen: Screen) -> String {
         let titles: Vec<String> = self.columns.iter().map(|column| column.title.to_owned()).collect();
         let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item, screen)).collect();

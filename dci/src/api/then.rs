@@ -2,12 +2,13 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::header::LOCATION;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::params::Params;
-use crate::ui;
+use crate::{json, ui};
 
 /// Whether the client is a page's form.
 pub fn is_form(params: &Params) -> bool {
@@ -41,6 +42,11 @@ pub fn see(path: &str) -> HttpResponse {
 /// The way to the page `next` when something is done, or the error as a page: for forms that have one place to lead to.
 pub fn lead<T>(done: Result<T, HttpError>, next: &str) -> Answer {
     or_page(true, done.map(|_| see(next)))
+}
+
+/// What was done, for programs; for a page's form, the way to the next page, or the error as one.
+pub fn reply<T: Serialize>(params: &Params, done: Result<T, HttpError>) -> Answer {
+    or_page(is_form(params), done.and_then(|done| answer(params, json::of(&done)?)))
 }
 
 /// `answer`, with its error as a page for a page's form.

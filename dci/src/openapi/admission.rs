@@ -1,4 +1,4 @@
-//! What rules of admission and tenants look like, and chosen fields of tasks. These types are never made: they only describe.
+//! What rules of admission look like, and chosen fields of tasks. These types are never made: they only describe.
 
 use std::collections::BTreeMap;
 
@@ -115,51 +115,6 @@ pub struct AdmissionLifted {
     lifted: bool,
     /// How many held tasks go on.
     released: u64,
-}
-
-/// What a tenant may take at most. Null is no limit.
-#[derive(ToSchema)]
-#[schema(example = json!({"max_queued": 1000, "max_per_day": null}))]
-pub struct TenantLimits {
-    /// How many of its tasks may wait.
-    #[schema(maximum = 1_000_000_000)]
-    max_queued: Option<u32>,
-    /// How many tasks may be submitted for it from midnight UTC on.
-    #[schema(maximum = 1_000_000_000)]
-    max_per_day: Option<u32>,
-    /// How many schedules it may have.
-    #[schema(maximum = 1_000_000_000)]
-    max_schedules: Option<u32>,
-}
-
-/// What a tenant may take, and what it takes now.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "tenant": "acme", "max_queued": 1000, "max_per_day": null, "max_schedules": 10, "waiting": 17, "running": 4,
-    "submitted_today": 0, "schedules": 2, "queues": 1,
-}))]
-pub struct Tenant {
-    /// Its name.
-    tenant: String,
-    max_queued: Option<u64>,
-    max_per_day: Option<u64>,
-    max_schedules: Option<u64>,
-    /// Its tasks that wait.
-    waiting: u64,
-    /// Its tasks that are claimed or run.
-    running: u64,
-    /// How many tasks were submitted for it today, while it has a limit for tasks.
-    submitted_today: u64,
-    schedules: u64,
-    /// How many queues are its own.
-    queues: u64,
-}
-
-/// What came of removing limits.
-#[derive(ToSchema)]
-#[schema(example = json!({"deleted": 1}))]
-pub struct TenantDeleted {
-    deleted: u64,
 }
 
 /// Submissions, each as `POST /tasks` takes it, but for tasks of a collection and arrays.

@@ -27,14 +27,14 @@ pub fn add(routes: &mut Routes<'_>) {
                 .delete(Somewhere(Operator), api::admission::lift::handle)
                 .by_accept(),
         )
-        .add(at("/tenants").get(Everywhere(Admin), api::tenants::list::handle).by_accept())
+        .add(at("/tenants").get(Everywhere(Admin), api::tenants::list).by_accept())
         .add(
             at("/tenants/{tenant:.+}")
-                .get(Everywhere(Admin), api::tenants::get::handle)
-                .post(Everywhere(Admin), api::tenants::set::handle)
-                .delete(Everywhere(Admin), api::tenants::delete::handle),
+                .get(Everywhere(Admin), api::tenants::get)
+                .post(Everywhere(Admin), api::tenants::set)
+                .delete(Everywhere(Admin), api::tenants::delete),
         )
         // What only forms of pages send.
         .add(at("/ui/admission/lift").post(Somewhere(Operator), ui::admission::lift))
-        .add(at("/ui/tenants/{tenant:.+}/delete").post(Everywhere(Admin), ui::tenants::delete));
+        .add(at("/ui/tenants/{tenant:.+}/delete").post(Everywhere(Admin), api::tenants::delete_by_form));
 }

@@ -1,0 +1,108 @@
+//! Values as clients send them: numbers as text, as forms and Perl's clients do, and nothing as null or as an empty field.
+
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+/// A higher limit is a mistake.
+const MOST: i64 = 1_000_000_000;
+
+/// The integer that `value` is or says, as Perl's driver would take it.
+pub fn integer(value: &Value) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "checked: no fraction, within 2^53")]
+    let whole = |n: f64| (n.fract() == 0.0 && n.abs() < 9_007_199_254_740_992.0).then_some(n as i64);
+    match value {
+        Value::Number(number) => number.as_i64().or_else(|| number.as_f64().and_then(whole)),
+        Value::String(text) => text.trim().parse().ok().or_else(|| text.trim().parse().ok().and_then(whole)),
+        Value::Bool(flag) => Some(i64::from(*flag)),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Whether `value` says nothing: null, or a field that a form left empty.
+pub fn is_unset(value: &Value) -> bool {
+    value.is_null() || value.as_str() == Some("")
+}
+
+/// Reads a field that was given, whatever it says. With `default`, one that was not is `None`.
+///
+/// # Errors
+/// Those of `T`.
+pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
+}
+
+/// How much there may be at most. `None`: any number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Limit(pub Option<u32>);
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(value)?;
+        if is_unset(&value) {
+            return Ok(Self(None));
+        }
+        let most = integer(&value).filter(|most| !value.is_boolean() && (0..=MOST).contains(most));
+        match most.and_then(|most| u32::try_from(most).ok()) {
+            Some(most) => Ok(Self(Some(most))),
+            None => Err(D::Error::custom(format!("must be an integer from 0 to {MOST}, or null"))),
+        }
+    }
+}
+
+/// On a command line, `none` is no limit.
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        text.parse().map(|most| Self(Some(most))).map_err(|_| "expected a number or none".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn integers_may_be_text() {
+        for (value, number) in [
+            (json!("-2"), Some(-2)),
+            (json!("-2.0"), Some(-2)),
+            (json!(3.0), Some(3)),
+            (json!(true), Some(1)),
+            (json!("abc"), None),
+            (json!("1.5"), None),
+            (json!(null), None),
+            (json!([1]), None),
+        ] {
+            assert_eq!(integer(&value), number, "{value}");
+        }
+    }
+
+    #[test]
+    fn limits_are_whole_numbers_or_none() {
+        let read = |value: Value| Limit::deserialize(value).map_err(|error| error.to_string());
+        for (value, limit) in [
+            (json!(5), Some(5)),
+            (json!("100"), Some(100)),
+            (json!(0), Some(0)),
+            (json!(null), None),
+            (json!(""), None),
+        ] {
+            assert_eq!(read(value), Ok(Limit(limit)));
+        }
+        for wrong in [json!(-1), json!(1.5), json!("many"), json!(true), json!(1_000_000_001), json!([])] {
+            assert_eq!(read(wrong).unwrap_err(), "must be an integer from 0 to 1000000000, or null");
+        }
+        assert_eq!(("5".parse(), "none".parse()), (Ok(Limit(Some(5))), Ok(Limit(None))));
+        assert!("-1".parse::<Limit>().is_err() && "".parse::<Limit>().is_err());
+    }
+}
