@@ -186,7 +186,6 @@ impl Node {
     /// Remembers what others have of queues, as asked for at `seen`. `batch`: claims of ours that no runner has yet.
     fn note(&mut self, looks: &HashMap<QueueId, Look>, batch: &[Claim], seen: Instant) {
         for (id, look) in looks {
-            self.limits.seen(look, seen);
             let of_batch = batch.iter().filter(|claim| claim.queue == *id).filter_map(Claim::slot);
             let own = self.launcher.places(*id).1.into_iter().chain(of_batch).collect();
             self.others.insert(*id, Others::of(look, &own, &self.name, seen));

@@ -5,8 +5,7 @@
 //! claimed or running is counted. Whether it is there is looked at now and then. With it, there are two
 //! things that slots do not keep. A program that knows nothing of slots takes tasks beside them, so as long as one may be there, all that is
 //! claimed or running is counted. And when the limit is lowered, tasks run in slots above it, so for a while after that the tasks of the queue
-//! are counted as well: until every node has heard of it, and has seen what the others started before they did. Whoever looks when all have
-//! heard of it, and sees no task that slots below the limit do not keep, has seen that.
+//! are counted as well: until every node has heard of it, and has seen what the others started before they did.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use disbatch_core::fair::Settings;
 use disbatch_core::model::{Policy, Queue, QueueId};
-use disbatch_core::queue::Look;
 
 /// How old may be what is known of a queue's settings, when a task of it is started.
 pub const HEARD_WITHIN: Duration = Duration::from_secs(1);
@@ -41,19 +39,19 @@ pub struct Limits {
     queues: HashMap<QueueId, Known>,
 }
 
-/// The limits of a queue, and when they were found lower than before, or found first. None: nothing is left of that.
+/// The limits of a queue, and when they were found lower than before, or found first.
 #[derive(Debug)]
 struct Known {
     threads: u64,
     group_threads: u64,
-    lowered: Option<Instant>,
+    lowered: Instant,
 }
 
 impl Known {
     fn of(queue: &Queue, now: Instant) -> Self {
         let of_groups = if queue.policy() == Policy::Fair { Settings::of(queue).group_threads } else { None };
         let group_threads = of_groups.unwrap_or(u64::MAX);
-        Self { threads: queue.claim_limit(), group_threads, lowered: Some(now) }
+        Self { threads: queue.claim_limit(), group_threads, lowered: now }
     }
 
     fn change(&mut self, new: Self) {
@@ -106,7 +104,7 @@ impl Limits {
 
     /// A queue has changed, whatever it is like when it is read.
     pub fn changed(&mut self, now: Instant) {
-        self.queues.values_mut().for_each(|known| known.lowered = Some(now));
+        self.queues.values_mut().for_each(|known| known.lowered = now);
     }
 
     /// These are the queues now. Returns whether a limit is lower than before, or new.
@@ -119,30 +117,17 @@ impl Limits {
                 Entry::Vacant(vacant) => drop(vacant.insert(new)),
             }
         }
-        self.queues.values().any(|known| known.lowered == Some(now))
-    }
-
-    /// It was looked what runs of a queue, which began then. What others start by older settings than those of a second before, they count.
-    pub fn seen(&mut self, look: &Look, began: Instant) {
-        let Some(known) = self.queues.get_mut(&look.queue.id) else { return };
-        let all_have_heard = known.lowered.is_some_and(|lowered| began >= lowered + HEARD_WITHIN);
-        let slots_keep_all = look.running == look.slots.len() as u64
-            && look.slots.iter().all(|slot| *slot < known.threads)
-            && known.group_threads == u64::MAX;
-        if all_have_heard && slots_keep_all {
-            known.lowered = None;
-        }
+        self.queues.values().any(|known| known.lowered == now)
     }
 
     /// Whether tasks of a queue that were claimed have to be counted.
     pub fn must_count(&self, queue: QueueId, seen: Seen, now: Instant) -> bool {
         let Seen { read, has_others, alone } = seen;
+        let lowered = self.queues.get(&queue).map(|known| known.lowered);
         // A DEN that came later has said that it is there before it read the queue.
         let nobody_else = |lowered: Instant| alone.is_some_and(|alone| alone > lowered);
-        let is_new = self.queues.get(&queue).is_none_or(|known| {
-            known.lowered.is_some_and(|lowered| {
-                now.saturating_duration_since(lowered) < SETTLES_IN && !nobody_else(lowered)
-            })
+        let is_new = lowered.is_none_or(|lowered| {
+            now.saturating_duration_since(lowered) < SETTLES_IN && !nobody_else(lowered)
         });
         let is_old = read.is_none_or(|read| now.saturating_duration_since(read) >= HEARD_WITHIN);
         !self.are_ours() || has_others || is_new || is_old
@@ -182,41 +167,6 @@ mod tests {
         assert!(!count(&limits, later + second + SETTLES_IN));
         limits.changed(later + SETTLES_IN * 2);
         assert!(count(&limits, later + SETTLES_IN * 2 + second), "it may have been lower for a moment");
-    }
-
-    #[test]
-    fn who_has_seen_nothing_above_the_limit_since_all_have_heard_of_it_need_not_count() {
-        let (begun, second) = (Instant::now(), Duration::from_secs(1));
-        let mut limits = Limits::default();
-        limits.met(false);
-        limits.looked(true, begun);
-        limits.heard(&[queue(5)], begun);
-        let count = |limits: &Limits, at: Instant| {
-            limits.must_count(queue(5).id, Seen { read: Some(at), ..Seen::default() }, at)
-        };
-        let look = |running, slots: &[u64]| Look {
-            running,
-            slots: slots.to_vec(),
-            nodes: HashMap::new(),
-            groups: HashMap::new(),
-            queue: queue(5),
-        };
-        limits.seen(&look(2, &[0, 4]), begun + second / 2);
-        assert!(count(&limits, begun + second), "others may not have heard of it when they started those");
-        limits.seen(&look(2, &[0, 5]), begun + second);
-        assert!(count(&limits, begun + second), "one is above the limit");
-        limits.seen(&look(2, &[0]), begun + second);
-        assert!(count(&limits, begun + second), "one has no slot");
-        limits.seen(&look(2, &[0, 4]), begun + second);
-        assert!(!count(&limits, begun + second));
-        limits.heard(&[queue(5)], begun + second * 2);
-        assert!(!count(&limits, begun + second * 2), "it is the same");
-        limits.heard(&[queue(4)], begun + second * 3);
-        assert!(count(&limits, begun + second * 3));
-        limits.seen(&look(0, &[]), begun + second * 4);
-        assert!(!count(&limits, begun + second * 4));
-        limits.changed(begun + second * 5);
-        assert!(count(&limits, begun + second * 5));
     }
 
     #[test]

@@ -21,8 +21,7 @@
 //!
 //! A change is new for as long as what was read before it may be used without counting: a second. When that is over, all have heard of
 //! it ([`Action::Second`]). When what was seen before that is too old as well, nobody counts because of it any more
-//! ([`Action::Settled`]). Who has looked after all had heard of it, and has seen nothing that the slots below the limit do not keep, need not wait
-//! for that ([`Action::See`]). A process may stand still at any time until all that it knows is too old ([`Action::StandStill`]). Nothing says
+//! ([`Action::Settled`]). A process may stand still at any time until all that it knows is too old ([`Action::StandStill`]). Nothing says
 //! how long that takes; it is for the implementation that its times are in this order.
 //!
 //! # What is left out
@@ -62,10 +61,6 @@ pub struct Rules {
     pub hands_over_by_new_settings: bool,
     /// It is counted until a change is settled.
     pub counts_after_change: bool,
-    /// Who has seen nothing above the limit need not count because of a change: if it looked when all had heard of that.
-    pub looks_after_all_heard: bool,
-    /// And if it looked at the slots, not only at how many tasks run.
-    pub looks_at_slots: bool,
     /// A DEN that is alone, and need not count because of a change, knows that others stand still.
     pub alone_is_silence: bool,
     /// A DEN hears that there was a change, also if the limit is by then what it was before.
@@ -102,8 +97,6 @@ impl Rules {
             keeps_lowest: true,
             hands_over_by_new_settings: true,
             counts_after_change: true,
-            looks_after_all_heard: true,
-            looks_at_slots: true,
             alone_is_silence: true,
             hears_each_change: true,
             counts_beside_others: true,
@@ -147,8 +140,6 @@ pub enum Action {
     FallSilent(usize),
     /// A DEN finds that it is alone.
     Alone(usize),
-    /// A DEN sees that nothing runs but what slots below the limit keep.
-    See(usize),
     /// A DEN reads `threads`, and who is there.
     Read(usize),
     /// A DEN looks what runs, and means to start a task in this slot by a claim.
@@ -187,19 +178,13 @@ impl Model for Limits {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         use Action::{
             Alone, Answer, Claim, ClaimIf, End, FallSilent, HandOver, HandOverIf, OtherClaims, OtherComes,
-            OtherCounts, Read, Second, See, SetLimit, Settled, StandStill, Write,
+            OtherCounts, Read, Second, SetLimit, Settled, StandStill, Write,
         };
         actions.extend(self.limits.get(state.changes + 1).map(|limit| SetLimit(*limit)));
         actions.extend([OtherComes, OtherCounts, OtherClaims, Second, Settled]);
         actions.extend((0..state.running.len()).map(End));
         for (number, den) in state.dens.iter().enumerate() {
-            actions.extend([
-                Read(number),
-                StandStill(number),
-                FallSilent(number),
-                Alone(number),
-                See(number),
-            ]);
+            actions.extend([Read(number), StandStill(number), FallSilent(number), Alone(number)]);
             if let Some(start) = den.start {
                 actions.push(if start.step == Step::Written { Answer(number) } else { Write(number) });
                 continue;
@@ -254,7 +239,6 @@ impl Model for Limits {
                 state.dens[den] != last.dens[den]
             }
             Action::Alone(den) => self.find_alone(&mut state, den),
-            Action::See(den) => self.see(&mut state, den),
             Action::Read(den) => self.read(&mut state, den),
             Action::Claim(den, slot) => self.claim(&mut state, den, slot, None),
             Action::ClaimIf(den, slot, limit) => self.claim(&mut state, den, slot, Some(limit)),
@@ -325,17 +309,6 @@ impl Limits {
         let mut others = state.dens.iter().enumerate().filter(|(other, _)| *other != number);
         let is_alone = !self.rules.alone_is_silence || others.all(|(_, den)| den.silent);
         is_alone && std::mem::take(&mut state.dens[number].is_new)
-    }
-
-    /// It looks what runs.
-    fn see(&self, state: &mut State, number: usize) -> bool {
-        let all_have_heard = state.phase != Phase::New || !self.rules.looks_after_all_heard;
-        let Some((limit, _)) = state.dens[number].read.filter(|_| all_have_heard) else { return false };
-        let is_kept = match self.rules.looks_at_slots {
-            true => state.running.iter().all(|task| task.slot.is_some_and(|slot| slot < limit)),
-            false => state.running.len() <= usize::from(limit),
-        };
-        is_kept && std::mem::take(&mut state.dens[number].is_new)
     }
 
     /// Whether it is counted whatever has been read when.
