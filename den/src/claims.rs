@@ -372,6 +372,17 @@ impl Node {
         Ok(false)
     }
 
+    /// Sends a task to its locks that was queued without them, by a program that knows nothing of locks.
+    async fn block(&mut self, claim: Claim) -> Result<(), StoreError> {
+        // Should this fail, the claim is one that nobody launches.
+        self.uncertain = true;
+        tracing::warn!(task = %claim.task, "the task was queued without its locks: it waits for them");
+        self.store.block_claim(&claim).await?;
+        self.uncertain = false;
+        self.not_started(claim.task).await;
+        Ok(())
+    }
+
     pub(crate) async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
         self.uncertain = true;

@@ -2,20 +2,15 @@
 
 mod addresses;
 mod args;
-mod arrays;
-mod auditor;
 mod backoff;
-mod balance;
 mod boot_time;
+mod chores;
 mod claims;
-mod clockwork;
 mod deaths;
 mod external;
 mod folders;
-mod gates;
 mod handover;
 mod isolation;
-mod janitor;
 mod launch;
 mod limits;
 mod node;

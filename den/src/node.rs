@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
 use crate::claims::Others;
-use crate::clockwork::Clockwork;
+use crate::chores::Clockwork;
 use crate::launch::Launcher;
 use crate::limits::Limits;
 use crate::pace::{INTERVAL, Pace};

@@ -11,20 +11,17 @@ use disbatch_core::model::NodeName;
 use disbatch_core::secrets::{Keys, KeysError};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::telemetry;
-use disbatch_core::wake::{self, Hints};
-use tokio_util::sync::CancellationToken;
+use disbatch_core::wake::Hints;
 
 use crate::args::Args;
-use crate::arrays;
-use crate::auditor;
 use crate::backoff::Backoff;
-use crate::balance;
-use crate::clockwork;
-use crate::gates;
+use crate::chores::Chores;
 use crate::isolation;
-use crate::janitor;
 use crate::launch::Launcher;
 use crate::node::Node;
+
+/// How long the end of the node waits until its last notes are written.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// Why a DEN cannot even begin. One line each.
 #[derive(Debug, thiserror::Error)]
@@ -80,38 +77,12 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         tracing::warn!(%error, "entries of the audit are not kept as long as audit.keep_days says");
     }
     let hints = Arc::new(Hints::default());
-    let stop = CancellationToken::new();
-    let follower = tokio::spawn(wake::follow_changes(store.clone(), hints.clone(), stop.clone()));
-    let balancer = args.balance.then(|| balance::start(&config, &name, &stop)).flatten();
-    let gatekeeper = gates::start(&store, &hints, &name, &stop);
-    let fires = config.schedules.0;
-    if !fires {
-        tracing::info!("schedules do not fire from here: others have to see to that");
-    }
-    let (clockwork, of_schedules) = clockwork::start(&store, fires, &stop);
-    let of_arrays = arrays::start(&store, &clockwork, &name, &stop);
-    let janitor = janitor::start(config.janitor, &store, &name, &stop);
-    let auditor = auditor::start(config.auditor, &store, &name, &stop);
+    let chores = Chores::start(&config, &store, &hints, (&name, args.balance));
     let notes = store.clone();
     let node = Node::new(config, ours, store, name, hints, launcher).staying_for_its_tasks(args.drain);
-    Box::pin(node.with_clockwork(clockwork).run(&lifecycle)).await;
-    stop.cancel();
-    if let Some(balancer) = balancer {
-        // It gives its lease back first, which may take a moment.
-        let _ended = tokio::time::timeout(balance::LAST_MOMENT, balancer).await;
-    }
-    let _ended = tokio::time::timeout(gates::LAST_MOMENT, gatekeeper).await;
-    let _ended = tokio::time::timeout(clockwork::LAST_MOMENT, of_schedules).await;
-    let _ended = tokio::time::timeout(arrays::LAST_MOMENT, of_arrays).await;
-    if let Some(janitor) = janitor {
-        let _ended = tokio::time::timeout(janitor::LAST_MOMENT, janitor).await;
-    }
-    if let Some(auditor) = auditor {
-        let _ended = tokio::time::timeout(auditor::LAST_MOMENT, auditor).await;
-    }
-    let _written = tokio::time::timeout(auditor::LAST_MOMENT, notes.flush()).await;
-    // It ends at once; how it ends does not matter any more.
-    let _ended = follower.await;
+    Box::pin(node.with_clockwork(chores.clockwork().clone()).run(&lifecycle)).await;
+    chores.end().await;
+    let _written = tokio::time::timeout(LAST_MOMENT, notes.flush()).await;
     Ok(())
 }
 

@@ -8,17 +8,15 @@ use disbatch_core::config::Auditor;
 use disbatch_core::counters::AuditNote;
 use disbatch_core::counters::audit::{Due, Window};
 use disbatch_core::lease::LeaseName;
-use disbatch_core::model::{NodeName, QueueId};
-use disbatch_core::store::{Store, StoreError};
-use tokio::task::JoinHandle;
+use disbatch_core::model::QueueId;
+use disbatch_core::store::StoreError;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// How long the end of the node waits for it.
-pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+use super::leader::Leader;
 
 /// Prolonged with each window, which takes some seconds, and longer only where many millions of tasks are counted.
-const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));
+pub const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));
 
 /// It looks so many times for what is to be done in the time after which all is to be done again.
 const LOOKS: u32 = 10;
@@ -30,28 +28,24 @@ const LONGEST: Duration = Duration::from_secs(30);
 const SHARE: u32 = 50;
 
 struct Worker {
-    store: Store,
-    instance: String,
+    leader: Leader,
     every: Duration,
     stop: CancellationToken,
 }
 
-/// Starts it, unless the configuration has it switched off.
-pub fn start(
-    config: Auditor,
-    store: &Store,
-    node: &NodeName,
-    stop: &CancellationToken,
-) -> Option<JoinHandle<()>> {
+/// Whether the configuration has it switched on.
+pub fn is_enabled(config: Auditor) -> bool {
     if !config.enabled.0 {
         tracing::info!("auditor.enabled is off: counters are not audited from here");
-        return None;
     }
+    config.enabled.0
+}
+
+/// Audits counters until `stop`.
+pub async fn run(leader: Leader, config: Auditor, stop: CancellationToken) {
     // The DEN before this may have been killed, and what it had not written is lost.
-    store.doubt_counters();
-    let instance = format!("{node}:{}", std::process::id());
-    let worker = Worker { store: store.clone(), instance, every: config.every.0, stop: stop.clone() };
-    Some(tokio::spawn(worker.run()))
+    leader.store.doubt_counters();
+    Worker { leader, every: config.every.0, stop }.run().await;
 }
 
 impl Worker {
@@ -76,16 +70,14 @@ impl Worker {
                 Err(error) => tracing::warn!(%error, "the auditor could not work"),
             }
         }
-        if let Err(error) = self.store.release_lease(LEASE, &self.instance).await {
-            tracing::debug!(%error, "cannot give the auditor's lease back: it will run out");
-        }
+        self.leader.resign().await;
     }
 
     async fn look(&self) -> Result<(), StoreError> {
-        if !self.store.take_lease(LEASE, &self.instance).await? {
+        if !self.leader.leads().await? {
             return Ok(());
         }
-        match self.store.audit_due(self.every).await? {
+        match self.leader.store.audit_due(self.every).await? {
             Due::Nothing => Ok(()),
             Due::New(queues) => self.audit(&queues).await.map(|_| ()),
             Due::All { queues, at } => self.audit_all(&queues, at).await,
@@ -100,7 +92,7 @@ impl Worker {
             queues: queues.len() as u64,
             counting_ms: u64::try_from(counting.as_millis()).unwrap_or(u64::MAX),
         };
-        self.store.audited(&note).await?;
+        self.leader.store.audited(&note).await?;
         tracing::debug!(
             queues = queues.len(),
             corrected,
@@ -115,10 +107,10 @@ impl Worker {
     async fn audit(&self, mut queues: &[QueueId]) -> Result<Option<(u64, Duration)>, StoreError> {
         let (mut corrected, mut counting) = (0, Duration::ZERO);
         while !queues.is_empty() {
-            if !self.store.take_lease(LEASE, &self.instance).await? {
+            if !self.leader.leads().await? {
                 return Ok(None);
             }
-            let window = self.store.audit_window(queues).await?;
+            let window = self.leader.store.audit_window(queues).await?;
             corrected += report(&window);
             counting += window.counting;
             queues = queues.get(window.queues..).unwrap_or_default();

@@ -9,20 +9,15 @@ use std::time::Duration;
 
 use disbatch_core::gates::Passed;
 use disbatch_core::lease::LeaseName;
-use disbatch_core::model::{NodeName, TaskId};
-use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::Claim;
+use disbatch_core::model::TaskId;
+use disbatch_core::store::StoreError;
 use disbatch_core::wake::Hints;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::node::Node;
+use super::leader::Leader;
 
-/// How long the end of the node waits for it.
-pub const LAST_MOMENT: Duration = Duration::from_secs(2);
-
-const LEASE: LeaseName = LeaseName::new("gates", Duration::from_secs(90));
+pub const LEASE: LeaseName = LeaseName::new("gates", Duration::from_secs(90));
 
 /// How often the lease is taken or prolonged.
 const PROLONGED: Duration = Duration::from_secs(30);
@@ -33,23 +28,9 @@ const RECHECKED: Duration = Duration::from_secs(60);
 /// How long it waits when the database is away.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl Node {
-    /// Sends a task to its locks that was queued without them, by a program that knows nothing of locks.
-    pub(crate) async fn block(&mut self, claim: Claim) -> Result<(), StoreError> {
-        // Should this fail, the claim is one that nobody launches.
-        self.uncertain = true;
-        tracing::warn!(task = %claim.task, "the task was queued without its locks: it waits for them");
-        self.store.block_claim(&claim).await?;
-        self.uncertain = false;
-        self.not_started(claim.task).await;
-        Ok(())
-    }
-}
-
 struct Worker {
-    store: Store,
+    leader: Leader,
     hints: Arc<Hints>,
-    instance: String,
     stop: CancellationToken,
     leads: bool,
     rechecked: Option<Instant>,
@@ -59,18 +40,11 @@ struct Worker {
     complained: bool,
 }
 
-pub fn start(store: &Store, hints: &Arc<Hints>, node: &NodeName, stop: &CancellationToken) -> JoinHandle<()> {
-    let worker = Worker {
-        store: store.clone(),
-        hints: Arc::clone(hints),
-        instance: format!("{node}:{}", std::process::id()),
-        stop: stop.clone(),
-        leads: false,
-        rechecked: None,
-        last: None,
-        complained: false,
-    };
-    tokio::spawn(worker.run())
+/// Lets blocked tasks go on until `stop`.
+pub async fn run(leader: Leader, hints: Arc<Hints>, stop: CancellationToken) {
+    let worker =
+        Worker { leader, hints, stop, leads: false, rechecked: None, last: None, complained: false };
+    worker.run().await;
 }
 
 impl Worker {
@@ -98,19 +72,17 @@ impl Worker {
                 () = tokio::time::sleep(PAUSE) => {}
             }
         }
-        if let Err(error) = self.store.release_lease(LEASE, &self.instance).await {
-            tracing::debug!(%error, "cannot give the gatekeeper's lease back: it will run out");
-        }
+        self.leader.resign().await;
     }
 
     /// Takes or prolongs the lease; whoever has it looks at some of the blocked tasks again.
     async fn turn(&mut self) -> Result<(), StoreError> {
-        self.leads = self.store.take_lease(LEASE, &self.instance).await?;
+        self.leads = self.leader.leads().await?;
         if !self.leads || self.rechecked.is_some_and(|at| at.elapsed() < RECHECKED) {
             return Ok(());
         }
         self.rechecked = Some(Instant::now());
-        self.last = self.store.recheck_gates(self.last).await?;
+        self.last = self.leader.store.recheck_gates(self.last).await?;
         Ok(())
     }
 
@@ -122,7 +94,7 @@ impl Worker {
     async fn pass(&mut self) -> Result<(), StoreError> {
         let mut more = true;
         while more && !self.stop.is_cancelled() {
-            let passed = self.store.pass_gates().await?;
+            let passed = self.leader.store.pass_gates().await?;
             self.report(&passed);
             more = passed.more;
         }

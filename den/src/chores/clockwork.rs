@@ -4,17 +4,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use disbatch_core::schedules::Fired;
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-
-/// How long the end of the node waits for it.
-pub const LAST_MOMENT: Duration = Duration::from_secs(2);
 
 /// The hold on it.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +24,14 @@ pub struct Clockwork {
 }
 
 impl Clockwork {
+    /// `fires`: whether schedules fire from here. They are told of the ends of tasks in any case.
+    pub fn new(fires: bool) -> Self {
+        if !fires {
+            tracing::info!("schedules do not fire from here: others have to see to that");
+        }
+        Self { fires_not: !fires, ..Self::default() }
+    }
+
     /// Has it look what there is to do. Returns whether it does.
     pub fn look(&self) -> bool {
         self.wake.notify_one();
@@ -44,7 +47,7 @@ impl Clockwork {
         self.schemas.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has it looked what there is to do about arrays, which is done by [`crate::arrays`].
+    /// Has it looked what there is to do about arrays, which is done by [`super::arrays`].
     pub fn look_at_arrays(&self) {
         self.arrays.notify_one();
     }
@@ -55,16 +58,8 @@ impl Clockwork {
     }
 }
 
-/// Starts it.
-///
-/// `fires`: whether schedules fire from here. They are told of the ends of tasks in any case.
-pub fn start(store: &Store, fires: bool, stop: &CancellationToken) -> (Clockwork, JoinHandle<()>) {
-    let clockwork = Clockwork { fires_not: !fires, ..Clockwork::default() };
-    let worker = run(clockwork.clone(), store.clone(), stop.clone());
-    (clockwork, tokio::spawn(worker))
-}
-
-async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
+/// Fires schedules, and tells them of the ends of their tasks, until `stop`.
+pub async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

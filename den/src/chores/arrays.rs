@@ -5,19 +5,15 @@
 use std::time::Duration;
 
 use disbatch_core::lease::LeaseName;
-use disbatch_core::model::NodeName;
-use disbatch_core::store::{Store, StoreError};
-use tokio::task::JoinHandle;
+use disbatch_core::store::StoreError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::clockwork::Clockwork;
-
-/// How long the end of the node waits for it.
-pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+use super::Clockwork;
+use super::leader::Leader;
 
 /// Who looks after arrays.
-const LEASE: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));
+pub const LEASE: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));
 
 /// How often the lease is taken or prolonged.
 const PROLONGED: Duration = Duration::from_secs(5);
@@ -29,28 +25,16 @@ const PAUSE: Duration = Duration::from_millis(500);
 const SHARE: u32 = 20;
 
 struct Worker {
-    store: Store,
+    leader: Leader,
     clockwork: Clockwork,
-    instance: String,
     stop: CancellationToken,
     /// When it was last found out who has the lease, and whether it was this one.
     lease: Option<(Instant, bool)>,
 }
 
-pub fn start(
-    store: &Store,
-    clockwork: &Clockwork,
-    node: &NodeName,
-    stop: &CancellationToken,
-) -> JoinHandle<()> {
-    let worker = Worker {
-        store: store.clone(),
-        clockwork: clockwork.clone(),
-        instance: format!("{node}:{}", std::process::id()),
-        stop: stop.clone(),
-        lease: None,
-    };
-    tokio::spawn(worker.run())
+/// Looks after arrays, whenever the clockwork says that there is something to do, until `stop`.
+pub async fn run(leader: Leader, clockwork: Clockwork, stop: CancellationToken) {
+    Worker { leader, clockwork, stop, lease: None }.run().await;
 }
 
 impl Worker {
@@ -76,10 +60,8 @@ impl Worker {
                 () = tokio::time::sleep(PAUSE.max(began.elapsed() * SHARE)) => {}
             }
         }
-        if self.lease.is_some_and(|(_, leads)| leads)
-            && let Err(error) = self.store.release_lease(LEASE, &self.instance).await
-        {
-            tracing::debug!(%error, "cannot give the lease of arrays back: it will run out");
+        if self.lease.is_some_and(|(_, leads)| leads) {
+            self.leader.resign().await;
         }
     }
 
@@ -87,7 +69,7 @@ impl Worker {
         if !self.leads().await? {
             return Ok(());
         }
-        let passed = self.store.pass_arrays().await?;
+        let passed = self.leader.store.pass_arrays().await?;
         if passed.filled + passed.closed > 0 {
             tracing::info!(filled = passed.filled, done = passed.closed, "looked after arrays");
         }
@@ -101,7 +83,7 @@ impl Worker {
         {
             return Ok(leads);
         }
-        let leads = self.store.take_lease(LEASE, &self.instance).await?;
+        let leads = self.leader.leads().await?;
         self.lease = Some((Instant::now(), leads));
         Ok(leads)
     }

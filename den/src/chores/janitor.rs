@@ -9,18 +9,16 @@ use disbatch_core::files::SweptFiles;
 use disbatch_core::keys::KeySweep;
 use disbatch_core::lease::LeaseName;
 use disbatch_core::live::LiveSweep;
-use disbatch_core::model::{NodeName, QueueId, Retention};
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::model::{QueueId, Retention};
+use disbatch_core::store::StoreError;
 use disbatch_core::task::Place;
-use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-/// How long the end of the node waits for it.
-pub const LAST_MOMENT: Duration = Duration::from_secs(2);
+use super::leader::Leader;
 
 /// Prolonged with each batch, which takes a small part of it.
-const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));
+pub const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));
 
 /// So many tasks at once.
 const BATCH: usize = 500;
@@ -45,8 +43,7 @@ struct Round {
 }
 
 struct Worker {
-    store: Store,
-    instance: String,
+    leader: Leader,
     stop: CancellationToken,
     /// How far it has looked through what web services have logged.
     logs: LogSweep,
@@ -58,21 +55,18 @@ struct Worker {
     odd_ids: usize,
 }
 
-/// Starts it, unless the configuration has it switched off.
-pub fn start(
-    config: Janitor,
-    store: &Store,
-    node: &NodeName,
-    stop: &CancellationToken,
-) -> Option<JoinHandle<()>> {
+/// Whether the configuration has it switched on.
+pub fn is_enabled(config: Janitor) -> bool {
     if !config.enabled.0 {
         tracing::info!("janitor.enabled is off: nothing is archived or deleted from here");
-        return None;
     }
-    let instance = format!("{node}:{}", std::process::id());
+    config.enabled.0
+}
+
+/// Archives and deletes until `stop`.
+pub async fn run(leader: Leader, config: Janitor, stop: CancellationToken) {
     let (logs, live, keys) = (LogSweep::default(), LiveSweep::default(), KeySweep::default());
-    let worker = Worker { store: store.clone(), instance, stop: stop.clone(), logs, live, keys, odd_ids: 0 };
-    Some(tokio::spawn(worker.run(config.every.0)))
+    Worker { leader, stop, logs, live, keys, odd_ids: 0 }.run(config.every.0).await;
 }
 
 impl Worker {
@@ -98,22 +92,20 @@ impl Worker {
                 Err(error) => tracing::warn!(%error, "the janitor could not work"),
             }
         }
-        if let Err(error) = self.store.release_lease(LEASE, &self.instance).await {
-            tracing::debug!(%error, "cannot give the janitor's lease back: it will run out");
-        }
+        self.leader.resign().await;
     }
 
     async fn round(&mut self) -> Result<Round, StoreError> {
         let mut round = Round::default();
-        if !self.store.take_lease(LEASE, &self.instance).await? {
+        if !self.leader.leads().await? {
             return Ok(round);
         }
-        let moves = self.store.finish_archiving().await?;
-        round.finished = moves.moved + moves.stayed + self.store.finish_deleting().await?;
-        for (queue, retention) in self.store.queues_with_retention().await? {
+        let moves = self.leader.store.finish_archiving().await?;
+        round.finished = moves.moved + moves.stayed + self.leader.store.finish_deleting().await?;
+        for (queue, retention) in self.leader.store.queues_with_retention().await? {
             self.tidy(queue.id, retention, &mut round).await?;
         }
-        let swept = match self.store.sweep_callback_logs(&mut self.logs).await {
+        let swept = match self.leader.store.sweep_callback_logs(&mut self.logs).await {
             // A user that an older release made may not look there.
             Err(error) if error.is_forbidden() => 0,
             swept => swept?,
@@ -121,12 +113,12 @@ impl Worker {
         if swept > 0 {
             tracing::info!(attempts = swept, "what web services had logged was left behind: removed");
         }
-        let arrays = self.store.note_empty_arrays().await?;
+        let arrays = self.leader.store.note_empty_arrays().await?;
         if arrays > 0 {
             tracing::info!(arrays, "all tasks of arrays were deleted: the arrays go away, too");
         }
         self.sweep_files().await?;
-        let swept = self.store.sweep_live(&mut self.live).await?;
+        let swept = self.leader.store.sweep_live(&mut self.live).await?;
         if swept > 0 {
             tracing::info!(
                 attempts = swept,
@@ -142,7 +134,7 @@ impl Worker {
     async fn sweep_keys(&mut self) -> Result<(), StoreError> {
         let begun = Instant::now();
         loop {
-            let swept = match self.store.sweep_keys(&mut self.keys).await {
+            let swept = match self.leader.store.sweep_keys(&mut self.keys).await {
                 // A user that an older release made may not.
                 Err(error) if error.is_forbidden() => return Ok(()),
                 swept => swept?,
@@ -158,7 +150,7 @@ impl Worker {
 
     /// Tasks that other programs have written and nobody can run.
     async fn look_for_odd_ids(&mut self) -> Result<(), StoreError> {
-        let (tasks, one) = self.store.tasks_with_odd_ids().await?;
+        let (tasks, one) = self.leader.store.tasks_with_odd_ids().await?;
         if let Some(one) = one.filter(|_| tasks != self.odd_ids) {
             tracing::warn!(tasks, %one, "tasks whose _id is no ObjectId are never run, and cannot be addressed");
         }
@@ -168,7 +160,7 @@ impl Worker {
 
     /// What of file sets nobody needs any more.
     async fn sweep_files(&self) -> Result<(), StoreError> {
-        let swept = match self.store.sweep_files().await {
+        let swept = match self.leader.store.sweep_files().await {
             // A user that an older release made may not.
             Err(error) if error.is_forbidden() => return Ok(()),
             swept => swept?,
@@ -190,8 +182,8 @@ impl Worker {
         if let Some(age) = retention.delete_after {
             for place in [Place::Tasks, Place::Archive] {
                 while let Some(began) = self.may_go_on(round).await? {
-                    let old = self.store.ended_before(queue, place, age, BATCH).await?;
-                    let deleted = self.store.delete_tasks(&old).await?;
+                    let old = self.leader.store.ended_before(queue, place, age, BATCH).await?;
+                    let deleted = self.leader.store.delete_tasks(&old).await?;
                     round.deleted += deleted;
                     if !self.is_more(old.len(), deleted, began, round).await {
                         break;
@@ -201,8 +193,8 @@ impl Worker {
         }
         if let Some(age) = retention.archive_after {
             while let Some(began) = self.may_go_on(round).await? {
-                let old = self.store.ended_before(queue, Place::Tasks, age, BATCH).await?;
-                let moved = self.store.archive_tasks(&old).await?.moved;
+                let old = self.leader.store.ended_before(queue, Place::Tasks, age, BATCH).await?;
+                let moved = self.leader.store.archive_tasks(&old).await?.moved;
                 round.archived += moved;
                 if !self.is_more(old.len(), moved, began, round).await {
                     break;
@@ -218,7 +210,7 @@ impl Worker {
             return Ok(None);
         }
         let began = Instant::now();
-        Ok(self.store.take_lease(LEASE, &self.instance).await?.then_some(began))
+        Ok(self.leader.leads().await?.then_some(began))
     }
 
     /// Whether a batch was full, and something came of it; if so, pauses.
