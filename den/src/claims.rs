@@ -4,8 +4,7 @@
 //! (`limits.rs`), the claims are confirmed before their tasks are launched: the queue's limit is read again and what is claimed or running
 //! is counted. So of all tasks that run together, the one claimed last has seen all others.
 //!
-//! What is known of the slots of others comes from the last look and may be a second old. That costs time at most: a slot that is taken
-//! after all is not given twice, and what is too much is given back.
+//! What is known of the slots of others comes from the last look (`capacity.rs`).
 //!
 //! How many tasks may be started at all is looked at before a claim (`starts.rs`), and so is how many of them other nodes
 //! should have (`sharing.rs`).
@@ -16,68 +15,20 @@ use std::time::{Duration, Instant};
 use bson::RawDocumentBuf;
 use disbatch_core::fair::Stay;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, Queue, QueueId};
+use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::queue::Look;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Batch, Claim, Claimant, Slot};
 
 use crate::boot_time::boot_time;
 use crate::launch::{Known, Promised};
-use crate::limits::{HEARD_WITHIN, Seen, TOO_OLD};
+use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
 use crate::scheduled::OfSchedule;
-use crate::sharing::View;
 
 /// So many claims are confirmed together.
 const BATCH: usize = 64;
-
-/// How old may be what is known of the places of others, where they have some.
-const FRESH: Duration = Duration::from_secs(1);
-
-/// What others have of a queue: other DENs, and runners that an earlier DEN of this node has started.
-#[derive(Debug)]
-pub struct Others {
-    seen: Instant,
-    running: u64,
-    /// How many each node has.
-    nodes: HashMap<String, u64>,
-    slots: Vec<u64>,
-}
-
-impl Others {
-    /// What is seen of a queue, without what is our own.
-    fn of(look: &Look, own: &BTreeSet<u64>, node: &NodeName, seen: Instant) -> Self {
-        // Where no index keeps them apart, others may have the same.
-        let mut own = own.clone();
-        let (ours, slots): (Vec<u64>, Vec<u64>) = look.slots.iter().partition(|slot| own.remove(slot));
-        let ours = ours.len() as u64;
-        let mut nodes = look.nodes.clone();
-        if let Some(here) = nodes.get_mut(node.as_str()) {
-            *here = here.saturating_sub(ours);
-        }
-        Self { seen, running: look.running.saturating_sub(ours), nodes, slots }
-    }
-
-    fn is_fresh(&self) -> bool {
-        self.seen.elapsed() < FRESH
-    }
-
-    /// How many tasks they have.
-    pub fn running(&self) -> u64 {
-        self.running
-    }
-
-    /// The slots of these, as far as they have some.
-    pub fn slots(&self) -> &[u64] {
-        &self.slots
-    }
-
-    /// Whether some of their tasks have no slot.
-    fn have_no_slots(&self) -> bool {
-        self.running > self.slots.len() as u64
-    }
-}
 
 impl Node {
     /// Claims as many tasks as the limits allow and has runners execute them.
@@ -86,13 +37,15 @@ impl Node {
         let mut queues = self.served().await?;
         let now = Instant::now();
         self.revive_queues(now);
-        queues.retain(|queue| !self.dry.contains(&queue.id) && self.starts.room_of(queue.id, now) > 0);
-        self.sharing.keep_only(|id| queues.iter().any(|queue| queue.id == id), now);
-        if queues.is_empty() || self.maxthreads == Some(0) || self.starts.room(now) == 0 {
+        queues
+            .retain(|queue| !self.dry.contains(&queue.id) && self.capacity.starts.room_of(queue.id, now) > 0);
+        self.capacity.sharing.keep_only(|id| queues.iter().any(|queue| queue.id == id), now);
+        if queues.is_empty() || self.capacity.maxthreads == Some(0) || self.capacity.starts.room(now) == 0 {
             return Ok(());
         }
         self.forget_grants();
-        let mut round = self.round(&queues).await?;
+        self.look_at_others(queues.iter().map(|queue| queue.id).collect()).await?;
+        let mut round = self.capacity.round(&queues, &self.runners.launcher);
         let mut more = true;
         while more && !lifecycle.is_draining() {
             let asked = boot_time();
@@ -107,7 +60,7 @@ impl Node {
                 }
                 let schedule = schedules.remove(&claim.task).unwrap_or(Ok(None));
                 // A node that cannot start one runner does not try the others.
-                if self.launches.left(Instant::now()).is_some() {
+                if self.runners.launches.left(Instant::now()).is_some() {
                     self.give_back(claim, "no runner could be started").await?;
                     more = false;
                 } else {
@@ -125,7 +78,7 @@ impl Node {
             return Ok(());
         }
         let waiting = self.queues.known().iter().map(|queue| queue.id).filter(|id| !self.dry.contains(id));
-        let unknown: Vec<QueueId> = waiting.filter(|id| !self.is_known(*id, now)).collect();
+        let unknown: Vec<QueueId> = waiting.filter(|id| !self.capacity.is_known(*id, now)).collect();
         let looked = async {
             match unknown.as_slice() {
                 [] => Ok(HashMap::new()),
@@ -134,62 +87,13 @@ impl Node {
         };
         let (queues, looks) = futures::try_join!(self.store.list_queues(), looked)?;
         self.queues.set(queues, now);
-        self.note(&looks, &[], now);
+        self.capacity.note(&looks, (&self.runners.launcher, &[]), now);
         Ok(())
-    }
-
-    /// Whether it is known well enough what others have of a queue.
-    pub(crate) fn is_known(&self, queue: QueueId, now: Instant) -> bool {
-        let Some(others) = self.others.get(&queue) else { return false };
-        let is_alone =
-            self.limits.are_ours() && self.sharing.alone(&self.name).is_some() && others.running == 0;
-        is_alone || (others.is_fresh() && !self.sharing.must_look(queue, others.seen, now))
     }
 
     /// Looks what others have of these queues, where that is not known well enough.
-    pub(crate) async fn look_at_others(&mut self, mut queues: Vec<QueueId>) -> Result<(), StoreError> {
-        let now = Instant::now();
-        queues.retain(|id| !self.is_known(*id, now));
-        if !queues.is_empty() {
-            let looks = self.store.look_at_queues(&queues).await?;
-            self.note(&looks, &[], now);
-        }
-        Ok(())
-    }
-
-    /// What may be claimed, as far as it is known now.
-    async fn round(&mut self, queues: &[Queue]) -> Result<Round, StoreError> {
-        let now = Instant::now();
-        self.look_at_others(queues.iter().map(|queue| queue.id).collect()).await?;
-        let on_node = self.launcher.running() as u64 + self.inherited;
-        let demands: Vec<Demand> = queues.iter().map(|queue| self.demand(queue, on_node)).collect();
-        self.turn = self.turn.wrapping_add(1);
-        let round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
-        Ok(round.of_at_most(self.starts.room(now)))
-    }
-
-    /// What may be claimed of a queue. `on_node`: how many tasks this node has.
-    fn demand(&mut self, queue: &Queue, on_node: u64) -> Demand {
-        let now = Instant::now();
-        let (mut running, mut taken) = self.launcher.places(queue.id);
-        let mut starts = self.starts.room_of(queue.id, now);
-        if let Some(others) = self.others.get(&queue.id) {
-            let mine = running + others.nodes.get(self.name.as_str()).copied().unwrap_or(0);
-            running += others.running;
-            taken.extend(&others.slots);
-            let view = View { seen: others.seen, mine, on_node, running, nodes: &others.nodes };
-            starts = starts.min(self.sharing.allowance(&self.name, queue, &view, now));
-        }
-        Demand { queue: queue.id, threads: queue.claim_limit(), running, taken, starts }
-    }
-
-    /// Remembers what others have of queues, as asked for at `seen`. `batch`: claims of ours that no runner has yet.
-    fn note(&mut self, looks: &HashMap<QueueId, Look>, batch: &[Claim], seen: Instant) {
-        for (id, look) in looks {
-            let of_batch = batch.iter().filter(|claim| claim.queue == *id).filter_map(Claim::slot);
-            let own = self.launcher.places(*id).1.into_iter().chain(of_batch).collect();
-            self.others.insert(*id, Others::of(look, &own, &self.name, seen));
-        }
+    pub(crate) async fn look_at_others(&mut self, queues: Vec<QueueId>) -> Result<(), StoreError> {
+        self.capacity.look_at_others(&self.store, queues, &self.runners.launcher).await
     }
 
     /// Claims up to a batch of tasks. All of them come back, to be confirmed.
@@ -201,7 +105,7 @@ impl Node {
         {
             let Some(queue) = queues.iter().find(|queue| queue.id == id) else { break };
             let granted = self.granted(queue, slots.len()).await;
-            let granted = granted.inspect_err(|_| self.uncertain = true)?;
+            let granted = granted.inspect_err(|_| self.runners.uncertain = true)?;
             if let Some(granted) = &granted {
                 slots.truncate(usize::try_from(granted.starts).unwrap_or(usize::MAX));
             }
@@ -212,17 +116,17 @@ impl Node {
             }
             let claimant = self.claimant(queue);
             let lanes = self.availability.lanes_of(queue);
-            let ready = self.launcher.ready(lanes.as_ref(), &promised);
+            let ready = self.runners.launcher.ready(lanes.as_ref(), &promised);
             let (mut slots, rest) = with_runners(slots, &ready, claimant.lease.is_some());
             round.put_back(&rest);
             let asked = slots.len();
             let started = self.start_ahead(id, &claimant, &mut slots).await;
-            let started = started.inspect_err(|_| self.uncertain = true)?;
+            let started = started.inspect_err(|_| self.runners.uncertain = true)?;
             let mut claimed = Batch::default();
             if !slots.is_empty() {
                 self.end_handover(|of| of == id);
                 let taken = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;
-                claimed = taken.inspect_err(|_| self.uncertain = true)?;
+                claimed = taken.inspect_err(|_| self.runners.uncertain = true)?;
             }
             claimed.claims.splice(..0, started);
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
@@ -231,10 +135,10 @@ impl Node {
             }
             if !claimed.taken.is_empty() {
                 // Others have more than was known; so do tasks of ours that web services work on.
-                self.others.remove(&id);
+                self.capacity.others.remove(&id);
             }
-            self.starts.comes(id, claimed.next, Instant::now());
-            self.starts.by_groups(claimed.grants);
+            self.capacity.starts.comes(id, claimed.next, Instant::now());
+            self.capacity.starts.by_groups(claimed.grants);
             claimed.claims.iter().for_each(|claim| promised.add(claim, lanes.as_ref()));
             let fruitless = claimed.claims.is_empty() && claimed.taken.is_empty();
             let tasks = claimed.claims.len();
@@ -251,7 +155,8 @@ impl Node {
 
     /// Who claims tasks of `queue`. A runner that knows of no leases would be taken for dead when that of the claim is over.
     fn claimant(&self, queue: &Queue) -> Claimant {
-        let knows_leases = self.launcher.knows_leases() && self.availability.runner_of(queue).is_none();
+        let knows_leases =
+            self.runners.launcher.knows_leases() && self.availability.runner_of(queue).is_none();
         Claimant {
             node: self.name.clone(),
             instance: self.instance.clone(),
@@ -265,15 +170,15 @@ impl Node {
         let mut ids: Vec<QueueId> = batch.iter().map(|claim| claim.queue).collect();
         ids.sort_unstable_by_key(|id| id.0);
         ids.dedup();
-        ids.retain(|id| self.must_count(*id));
+        ids.retain(|id| self.capacity.must_count(*id, &self.queues));
         if ids.is_empty() {
             return Ok(batch);
         }
         // Whatever fails from here on, these claims are given back with the next look.
-        self.uncertain = true;
+        self.runners.uncertain = true;
         let asked = Instant::now();
         let looks = self.store.look_at_queues(&ids).await?;
-        self.note(&looks, &batch, asked);
+        self.capacity.note(&looks, (&self.runners.launcher, &batch), asked);
         let is_late = self.queues.read_at().is_none_or(|read| read.elapsed() >= TOO_OLD);
         for id in ids {
             let look = looks.get(&id).filter(|_| !is_late);
@@ -305,14 +210,8 @@ impl Node {
             self.queues.changed();
             self.reduce(&mut batch, over, |claim| claim.queue == id).await?;
         }
-        self.uncertain = false;
+        self.runners.uncertain = false;
         Ok(batch)
-    }
-
-    pub(crate) fn must_count(&self, queue: QueueId) -> bool {
-        let has_others = self.others.get(&queue).is_none_or(Others::have_no_slots);
-        let (read, alone) = (self.queues.read_at(), self.sharing.alone(&self.name));
-        self.limits.must_count(queue, Seen { read, has_others, alone }, Instant::now())
     }
 
     /// Gives back the newest of those claims, so many if there are as many. Returns how many these were.
@@ -349,23 +248,23 @@ impl Node {
         let document = document.unwrap_or_default();
         let (task, stay) = (claim.task, queue.and_then(|queue| Stay::begin(&claim, queue)));
         let launched = match queue.and_then(|queue| self.availability.runner_of(queue)) {
-            Some(plugin) => self.launcher.hand_off(claim, plugin),
+            Some(plugin) => self.runners.launcher.hand_off(claim, plugin),
             None => {
                 let workers = queue.map(|queue| self.workers.of_task(queue, &claim.document));
                 let lanes = queue.and_then(|queue| self.availability.lanes_of(queue));
                 let workers = workers.unwrap_or_default();
                 let known = Known { queue: document, schedule, workers, lanes };
-                self.launcher.launch(claim, known, asked)
+                self.runners.launcher.launch(claim, known, asked)
             }
         };
         let Err(refused) = launched else {
-            self.launcher.stays(task, stay);
+            self.runners.launcher.stays(task, stay);
             return Ok(true);
         };
         let (claim, error) = *refused;
-        let pause = self.launches.failed(Instant::now());
+        let pause = self.runners.launches.failed(Instant::now());
         tracing::error!(
-            %error, task = %claim.task, program = %self.launcher.program(), retry_in_s = pause.as_secs(),
+            %error, task = %claim.task, program = %self.runners.launcher.program(), retry_in_s = pause.as_secs(),
             "cannot start a runner; the task is given back"
         );
         self.give_back(claim, "no runner could be started").await?;
@@ -375,24 +274,24 @@ impl Node {
     /// Sends a task to its locks that was queued without them, by a program that knows nothing of locks.
     async fn block(&mut self, claim: Claim) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
-        self.uncertain = true;
+        self.runners.uncertain = true;
         tracing::warn!(task = %claim.task, "the task was queued without its locks: it waits for them");
         self.store.block_claim(&claim).await?;
-        self.uncertain = false;
+        self.runners.uncertain = false;
         self.not_started(claim.task).await;
         Ok(())
     }
 
     pub(crate) async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
-        self.uncertain = true;
+        self.runners.uncertain = true;
         if let Err(error) = self.store.unclaim_task(&claim, why).await {
             // If it is started, nothing else tells by then that its runner does not have it.
-            self.untold.push(claim);
+            self.runners.untold.push(claim);
             return Err(error);
         }
         self.put_back(claim.queue);
-        self.uncertain = false;
+        self.runners.uncertain = false;
         self.not_started(claim.task).await;
         Ok(())
     }

@@ -28,7 +28,7 @@ impl Node {
     /// A task that this database does not know may be another's: its folder is left alone.
     pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
         cgroup::remove_left(&self.config);
-        let living = self.launcher.tasks();
+        let living = self.runners.launcher.tasks();
         let mut left = Vec::new();
         for (task, folder) in private_folders(&self.config.temp_folder(), &self.ours) {
             match task {

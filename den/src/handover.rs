@@ -194,8 +194,10 @@ impl Handover {
 impl Node {
     /// Sees to it that tasks of this node can hand their slots over, as far as they may.
     pub(crate) async fn prepare_handover(&mut self) -> Result<(), StoreError> {
-        let running = self.launcher.running_by_queue();
-        if running.is_empty() || !self.may_hand_over() {
+        let running = self.runners.launcher.running_by_queue();
+        let may_hand_over = self.runners.launcher.knows_leases()
+            && self.capacity.may_keep_slots(self.runners.launcher.running());
+        if running.is_empty() || !may_hand_over {
             self.end_handover(|_| true);
             return Ok(());
         }
@@ -216,7 +218,7 @@ impl Node {
             let Some(running) = running.get(&queue.id) else { continue };
             let target = (running * EACH).clamp(FEWEST, MOST);
             let low = target - target / 4;
-            let Stand { known, met, rests } = self.launcher.handover().stand(queue, (until, low));
+            let Stand { known, met, rests } = self.runners.launcher.handover().stand(queue, (until, low));
             if met.1 > 0 {
                 self.ahead.met_others(queue.id, met);
             }
@@ -235,7 +237,7 @@ impl Node {
                 Next { queued, known: Known { queue: document.clone(), schedule: Ok(None), workers, lanes } }
             };
             let tasks = tasks.into_iter().map(next).collect();
-            self.launcher.handover().add(queue, tasks, (until, low));
+            self.runners.launcher.handover().add(queue, tasks, (until, low));
         }
         Ok(())
     }
@@ -250,7 +252,7 @@ impl Node {
     ) -> Result<Vec<Claim>, StoreError> {
         let (mut tasks, mut guards, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for slot in slots.drain(..) {
-            let next = slot.runner.and_then(|_| self.launcher.handover().take(queue, slot.number));
+            let next = slot.runner.and_then(|_| self.runners.launcher.handover().take(queue, slot.number));
             match next {
                 Some((Next { queued, .. }, under_way)) => {
                     tasks.push((queued, slot));
@@ -264,32 +266,24 @@ impl Node {
             return Ok(Vec::new());
         }
         let (claims, lost) = self.store.start_ahead(queue, claimant, tasks).await?;
-        lost.iter().for_each(|_| self.launcher.handover().lost(queue));
+        lost.iter().for_each(|_| self.runners.launcher.handover().lost(queue));
         if !lost.is_empty() {
             // Others may have these slots, or be faster.
-            self.others.remove(&queue);
+            self.capacity.others.remove(&queue);
             self.ahead.put_back(queue, lost.into_iter().map(|(task, _)| task).collect());
         }
         if guards.iter().all(UnderWay::is_in_time) {
             return Ok(claims);
         }
-        self.untold.extend(claims);
+        self.runners.untold.extend(claims);
         Ok(Vec::new())
     }
 
     /// Hands nothing of these queues over any more: their tasks are claimed, each in its turn.
     pub(crate) fn end_handover(&mut self, which: impl Fn(QueueId) -> bool) {
-        for (queue, tasks) in self.launcher.handover().clear(which) {
+        for (queue, tasks) in self.runners.launcher.handover().clear(which) {
             self.ahead.put_back(queue, tasks);
         }
-    }
-
-    /// Whether the node may keep the slots that it has.
-    fn may_hand_over(&self) -> bool {
-        let running = self.launcher.running() as u64 + self.inherited;
-        self.launcher.knows_leases()
-            && self.starts.are_unlimited()
-            && self.maxthreads.is_none_or(|limit| running <= limit)
     }
 
     /// Whether slots of the queue may go from task to task without a claim.
@@ -297,21 +291,11 @@ impl Node {
         let is_plain = matches!(queue.policy(), Policy::Sorted(Sort::Fifo | Sort::Default))
             && Rate::of_queue(queue).is_none()
             && self.availability.runner_of(queue).is_none();
-        let others_wait = self.maxthreads.is_some()
+        let others_wait = self.capacity.maxthreads.is_some()
             && served.iter().any(|other| other.id != queue.id && !self.dry.contains(&other.id));
-        is_plain && !others_wait && self.sharing.may_keep(queue.id) && self.is_within_limit(queue)
-    }
-
-    /// Whether no more tasks of the queue run than may, as far as slots do not see to that.
-    fn is_within_limit(&self, queue: &Queue) -> bool {
-        let Some(others) = self.others.get(&queue.id) else { return false };
-        let (running, slots) = self.launcher.places(queue.id);
-        let limit = queue.claim_limit();
-        // A slot that is handed over is free for a moment. Who looks then must not have seen a task above the limit leave it.
-        let none_above = slots.iter().chain(others.slots()).all(|slot| *slot < limit);
-        self.is_known(queue.id, Instant::now())
-            && !self.must_count(queue.id)
-            && running + others.running() <= limit
-            && none_above
+        is_plain && !others_wait && self.capacity.sharing.may_keep(queue.id) && {
+            let ours = self.runners.launcher.places(queue.id);
+            self.capacity.is_within_limit(queue, ours, &self.queues)
+        }
     }
 }

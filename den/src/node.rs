@@ -5,7 +5,7 @@
 
 mod leaving;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,27 +13,25 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::{Config, QueueIds};
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, QueueId, TaskId};
+use disbatch_core::model::{NodeName, QueueId};
 use disbatch_core::node::Beat;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Ahead, Claim};
+use disbatch_core::task::Ahead;
 use disbatch_core::wake::{Hints, News};
 use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
-use crate::claims::Others;
+use crate::capacity::Capacity;
 use crate::chores::Clockwork;
 use crate::launch::Launcher;
-use crate::limits::Limits;
 use crate::pace::{INTERVAL, Pace};
 use crate::plugins::Availability;
 use crate::processes::Ours;
 use crate::queues::Queues;
 use crate::rivals::Rivals;
 use crate::runner::{Event, Exit};
-use crate::sharing::Sharing;
-use crate::starts::Starts;
-use crate::supervise::Continuity;
+use crate::runners::Runners;
+use crate::supervise::Supervision;
 use crate::tidy::Tidier;
 use crate::workers::Workers;
 
@@ -51,71 +49,32 @@ pub struct Node {
     news: News,
     pub(crate) pace: Pace,
     pub(crate) queues: Queues,
-    pub(crate) launcher: Launcher,
-    events: mpsc::UnboundedReceiver<Event>,
+    /// The runners, and what is to be settled about them.
+    pub(crate) runners: Runners,
+    /// How many further tasks may be started, and in which slots.
+    pub(crate) capacity: Capacity,
+    /// When it may judge others, and what it has seen of them.
+    pub(crate) supervision: Supervision,
+    /// Which plugins this node has.
     pub(crate) availability: Availability,
     /// The plugins that the database defines.
     pub(crate) workers: Workers,
     /// What removes containers that adapters have left.
     pub(crate) tidier: Tidier,
-    /// The operator's limit as of the last heartbeat.
-    pub(crate) maxthreads: Option<u64>,
     /// An operator wants it to claim nothing more.
     draining: bool,
     /// Whether to wait for running tasks at the end.
     stay: bool,
-    /// What others have of each queue.
-    pub(crate) others: HashMap<QueueId, Others>,
     /// Which tasks come next.
     pub(crate) ahead: Ahead,
-    /// How many tasks of this node earlier DENs have started that still run.
-    pub(crate) inherited: u64,
     /// Queues that had nothing to claim when it was last looked.
     pub(crate) dry: HashSet<QueueId>,
-    /// A runner has become free.
-    freed: bool,
-    /// Whose turn it is first in the next round.
-    pub(crate) turn: usize,
-    /// Where to begin among the free places of a queue: another number for each DEN.
-    pub(crate) spread: u64,
-    /// What is left to other nodes.
-    pub(crate) sharing: Sharing,
-    /// Whether limits are kept by slots alone.
-    pub(crate) limits: Limits,
     /// Other DENs with its name.
     rivals: Rivals,
-    /// What was started lately, and what rates allow.
-    pub(crate) starts: Starts,
     /// What looks after schedules.
     pub(crate) clockwork: Clockwork,
-    /// Launches fail: claim nothing for a while.
-    pub(crate) launches: Backoff,
     /// The database is away: leave it alone for a while.
     database: Backoff,
-    /// Ends of runners that could not be looked into because the database was away.
-    unsettled: Vec<Exit>,
-    /// Claims that a runner on its way out has not taken.
-    refused: Vec<Claim>,
-    /// Tasks that were started, or may have been, and that no runner was told of.
-    pub(crate) untold: Vec<Claim>,
-    /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
-    pub(crate) unstarted: HashSet<TaskId>,
-    /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
-    pub(crate) uncertain: bool,
-    /// Since when the database has been there without a gap.
-    pub(crate) continuity: Continuity,
-    /// When it was last looked for what other programs and dead runners have left.
-    pub(crate) inspected: Instant,
-    /// Names that no node has, in which something is claimed or running without a lease, and since when that is seen.
-    pub(crate) unknown: HashMap<String, Instant>,
-    /// When they were asked for last.
-    pub(crate) asked_for_owners: Option<Instant>,
-}
-
-/// What differs between any two ids, on different hosts and in different processes.
-fn random_part(id: ObjectId) -> u64 {
-    let [_, _, _, _, rest @ ..] = id.bytes();
-    u64::from_be_bytes(rest)
 }
 
 impl Node {
@@ -126,11 +85,12 @@ impl Node {
         store: Store,
         name: NodeName,
         hints: Arc<Hints>,
-        (launcher, events): (Launcher, mpsc::UnboundedReceiver<Event>),
+        launcher: (Launcher, mpsc::UnboundedReceiver<Event>),
     ) -> Self {
         let availability = Availability::look(&config);
         let instance = ObjectId::new();
-        let (pace, starts) = (Pace::new(config.lease()), Starts::new(&config));
+        let supervision = Supervision::new(config.lease());
+        let (pace, capacity) = (Pace::new(config.lease()), Capacity::new(&config, &name, instance));
         let tidier = Tidier::start(&config, &name, store.database_name(), ours.plugins_user());
         Self {
             config,
@@ -142,37 +102,19 @@ impl Node {
             news: News::all(),
             pace,
             queues: Queues::default(),
-            launcher,
-            events,
+            runners: Runners::new(launcher),
+            capacity,
+            supervision,
             availability,
             workers: Workers::default(),
             tidier,
-            maxthreads: None,
             draining: false,
             stay: false,
-            others: HashMap::new(),
             ahead: Ahead::default(),
-            inherited: 0,
             dry: HashSet::new(),
-            freed: false,
-            turn: 0,
-            spread: random_part(instance),
-            sharing: Sharing::default(),
-            limits: Limits::default(),
             rivals: Rivals::default(),
-            starts,
             clockwork: Clockwork::default(),
-            launches: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
-            unsettled: Vec::new(),
-            refused: Vec::new(),
-            untold: Vec::new(),
-            unstarted: HashSet::new(),
-            uncertain: false,
-            continuity: Continuity::default(),
-            inspected: Instant::now(),
-            unknown: HashMap::new(),
-            asked_for_owners: None,
         }
     }
 
@@ -222,43 +164,16 @@ impl Node {
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            event = self.events.recv() => self.take(event),
+            () = self.runners.listen() => {}
             () = self.hints.noticed() => {}
         }
-        self.take_all();
-    }
-
-    /// Notes what has become of a runner.
-    fn take(&mut self, event: Option<Event>) {
-        match event {
-            Some(Event::Free { serial, task }) => {
-                self.launcher.freed(serial, task);
-                self.launches.worked();
-                self.freed = true;
-            }
-            Some(Event::Refused { serial, claim }) => {
-                self.launcher.refused(serial, claim.task);
-                self.refused.push(claim);
-            }
-            Some(Event::Untold(claim)) => self.untold.push(claim),
-            Some(Event::FewAhead) => {}
-            Some(Event::Exit(exit)) => {
-                self.launcher.gone(exit.process.serial);
-                self.unsettled.push(*exit);
-            }
-            None => {}
-        }
+        self.runners.take_all();
     }
 
     /// One pass of the loop. Whatever woke it, the heartbeat comes first: however many runners end, it must not
     /// starve.
     async fn look(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
-        let mut claim = std::mem::take(&mut self.freed)
-            || !self.unsettled.is_empty()
-            || !self.refused.is_empty()
-            || !self.untold.is_empty()
-            || self.uncertain
-            || self.pace.may_start(Instant::now());
+        let mut claim = self.runners.have_news() || self.pace.may_start(Instant::now());
         self.news |= self.hints.take();
         self.take_arrivals();
         self.pace.situation().hints = self.hints.are_coming();
@@ -268,19 +183,19 @@ impl Node {
             self.pace.beaten(Instant::now());
             self.availability.refresh(&self.config);
             self.look_after_containers();
-            self.look_after_idle_runners();
+            self.runners.look_after_idle();
         }
         self.follow_news().await?;
         let may_claim = !self.draining && !lifecycle.is_draining();
         if self.pace.wants_look(Instant::now()) {
-            claim |= self.upkeep(may_claim && self.launches.left(Instant::now()).is_none()).await?;
+            claim |= self.upkeep(may_claim && self.runners.may_launch()).await?;
         }
         self.settle_all().await?;
         let hinted = self.news.may_claim() && self.pace.follows_hints(Instant::now());
-        if (claim || hinted) && may_claim && self.launches.left(Instant::now()).is_none() {
-            let before = self.launcher.running();
+        if (claim || hinted) && may_claim && self.runners.may_launch() {
+            let before = self.runners.launcher.running();
             self.claim_and_launch(lifecycle).await?;
-            let claimed = self.launcher.running().saturating_sub(before);
+            let claimed = self.runners.launcher.running().saturating_sub(before);
             if claimed > 0 {
                 self.pace.claimed();
             }
@@ -289,7 +204,7 @@ impl Node {
             }
         }
         // What is under way has to come to an end before it is known what a runner with lanes was not told of.
-        if may_claim && !self.uncertain {
+        if may_claim && !self.runners.uncertain {
             self.prepare_handover().await?;
         } else {
             self.end_handover(|_| true);
@@ -315,20 +230,20 @@ impl Node {
     /// Settles what earlier passes have left: runs whose runner is gone, claims that no runner took, and those of which
     /// nobody knows whether they were made.
     async fn settle_all(&mut self) -> Result<(), StoreError> {
-        while let Some(exit) = self.unsettled.pop() {
+        while let Some(exit) = self.runners.exits.pop() {
             match self.settle(&exit).await {
                 Ok(()) => {
                     self.tidy_after(&exit);
-                    self.launcher.ended(&exit);
+                    self.runners.launcher.ended(&exit);
                 }
                 // It never will be stored: then the run is judged without it, and nothing waits behind it.
                 Err(error) if !error.is_transient() && exit.result.is_some() => {
                     tracing::error!(%error, "cannot store what a dead runner had sent");
-                    self.unsettled.push(Exit { result: None, ..exit });
+                    self.runners.exits.push(Exit { result: None, ..exit });
                 }
                 Err(error) => {
                     if !error.is_about_one() {
-                        self.unsettled.push(exit);
+                        self.runners.exits.push(exit);
                         return Err(error);
                     }
                     if let Some(claim) = &exit.claim {
@@ -337,20 +252,20 @@ impl Node {
                             .await;
                     }
                     self.tidy_after(&exit);
-                    self.launcher.ended(&exit);
+                    self.runners.launcher.ended(&exit);
                 }
             }
         }
-        while let Some(claim) = self.refused.pop() {
+        while let Some(claim) = self.runners.refused.pop() {
             self.give_back(claim, "its runner was about to end").await?;
         }
         self.give_back_untold().await?;
-        if self.uncertain {
+        if self.runners.uncertain {
             let why = "its DEN could not tell whether it had claimed it";
             // What runners that have tasks are about to be handed besides is known when it has been handed.
             self.end_handover(|_| true);
-            let is_known = !self.launcher.handover().is_under_way();
-            let (held, ready) = (self.launcher.tasks(), self.launcher.unburdened(is_known));
+            let is_known = !self.runners.launcher.handover().is_under_way();
+            let (held, ready) = (self.runners.launcher.tasks(), self.runners.launcher.unburdened(is_known));
             let of = (&self.name, self.instance.as_str());
             let unknown = self.store.unclaim_all(of, (&held, &ready), why).await?;
             if unknown > 0 {
@@ -358,28 +273,21 @@ impl Node {
             }
             self.ahead.look_back_everywhere();
             self.dry.clear();
-            self.uncertain = !is_known && self.launcher.has_lanes();
+            self.runners.uncertain = !is_known && self.runners.launcher.has_lanes();
         }
         Ok(())
     }
 
     /// Gives back tasks that were started, or may have been, and of which no runner was told.
     async fn give_back_untold(&mut self) -> Result<(), StoreError> {
-        while let Some(claim) = self.untold.last() {
+        while let Some(claim) = self.runners.untold.last() {
             self.store.unclaim_task(claim, "its runner was not told of it").await?;
             let (task, queue) = (claim.task, claim.queue);
-            self.untold.pop();
+            self.runners.untold.pop();
             self.put_back(queue);
             self.not_started(task).await;
         }
         Ok(())
-    }
-
-    /// Takes note of what has become of runners up to now.
-    fn take_all(&mut self) {
-        while let Ok(event) = self.events.try_recv() {
-            self.take(Some(event));
-        }
     }
 
     /// Does what hints tell, save claiming.
@@ -390,15 +298,15 @@ impl Node {
         if self.news.queues_changed {
             self.end_handover(|_| true);
             // It may have been changed back by the time it is read.
-            self.limits.changed(Instant::now());
-            self.sharing.look_again();
+            self.capacity.limits.changed(Instant::now());
+            self.capacity.sharing.look_again();
             self.pace.hurry();
             self.queues.changed();
             self.workers.changed();
         }
         if std::mem::take(&mut self.news.freed) && self.pace.situation().waiting {
             // What was seen of them has the place that is free now.
-            self.others.clear();
+            self.capacity.others.clear();
             self.news.inserted = true;
         }
         if self.news.may_claim() {
@@ -419,18 +327,6 @@ impl Node {
         Ok(())
     }
 
-    /// Keeps a runner at hand for the next task, and lets those go that have been without one for long.
-    fn look_after_idle_runners(&mut self) {
-        self.launcher.retire_idle();
-        if self.launches.left(Instant::now()).is_none()
-            && let Err(error) = self.launcher.keep_one_ready()
-        {
-            let pause = self.launches.failed(Instant::now());
-            let program = self.launcher.program();
-            tracing::error!(%error, %program, retry_in_s = pause.as_secs(), "cannot start a runner");
-        }
-    }
-
     /// Says that this DEN is alive, and learns what operators want of it.
     async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
         let ids = |ids: &Option<QueueIds>| {
@@ -446,14 +342,14 @@ impl Node {
             instance: self.instance.clone(),
             lease: self.config.lease(),
             draining: leaving || self.draining,
-            running: self.launcher.running(),
+            running: self.runners.launcher.running(),
             plugins: self.availability.names(),
             workers: self.availability.names_of_workers(),
             problems: self.availability.reports(),
             engines: self.availability.engines(),
             serves,
             fires_no_schedules: !self.config.schedules.0,
-            wants: self.sharing.wants(Instant::now()),
+            wants: self.capacity.sharing.wants(Instant::now()),
             labels: self.config.labels.clone(),
             addresses: crate::addresses::of(&self.config),
             rival: self.rivals.now(Instant::now()),
@@ -462,9 +358,9 @@ impl Node {
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;
         self.rivals.found(&self.instance, &entry, Instant::now());
-        self.continuity.reached(self.config.lease() * 2 / 3);
+        self.supervision.reached();
         self.hints.set_node(entry.id);
-        self.maxthreads = entry.thread_limit();
+        self.capacity.maxthreads = entry.thread_limit();
         if entry.is_draining() != self.draining {
             self.draining = entry.is_draining();
             let what = if self.draining { "claiming nothing more" } else { "claiming again" };

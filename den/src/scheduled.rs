@@ -22,13 +22,13 @@ impl Node {
         let has_one = |claim: &&Claim| matches!(claim.document.get("schedule"), Ok(Some(_)));
         let with_one: Vec<&Claim> = claims.iter().filter(has_one).collect();
         // A configured `task_runner` reads it by itself, if it knows of schedules.
-        if with_one.is_empty() || !self.launcher.knows_leases() {
+        if with_one.is_empty() || !self.runners.launcher.knows_leases() {
             return Ok(HashMap::new());
         }
-        self.uncertain = true;
+        self.runners.uncertain = true;
         let all = futures::future::try_join_all(with_one.into_iter().map(|claim| self.schedule_of(claim)));
         let known = all.await?.into_iter().collect();
-        self.uncertain = false;
+        self.runners.uncertain = false;
         Ok(known)
     }
 

@@ -129,13 +129,13 @@ fn after(now: Instant, next: Duration) -> Instant {
 impl Node {
     /// A new pass of claims begins.
     pub(crate) fn forget_grants(&mut self) {
-        self.starts.grants.clear();
-        self.starts.by_groups.clear();
+        self.capacity.starts.grants.clear();
+        self.capacity.starts.by_groups.clear();
     }
 
     /// Looks again at queues with groups whose time has come. Returns whether there are any.
     pub(crate) fn revive_queues(&mut self, now: Instant) -> bool {
-        let due = self.starts.due(now);
+        let due = self.capacity.starts.due(now);
         for queue in &due {
             self.dry.remove(queue);
         }
@@ -147,7 +147,9 @@ impl Node {
         let now = Instant::now();
         let next = match self.revive_queues(now) {
             true => Some(now),
-            false => [self.starts.next(now), self.sharing.next(now)].into_iter().flatten().min(),
+            false => {
+                [self.capacity.starts.next(now), self.capacity.sharing.next(now)].into_iter().flatten().min()
+            }
         };
         self.pace.starts_at(next);
     }
@@ -173,22 +175,22 @@ impl Node {
     /// now.
     pub(crate) async fn noted(&mut self, queue: QueueId, claims: &[Claim], granted: Option<Granted>) -> bool {
         let now = Instant::now();
-        self.starts.began(queue, claims.len(), now);
+        self.capacity.starts.began(queue, claims.len(), now);
         let Some(granted) = granted else { return true };
         let used = u64::try_from(claims.len()).unwrap_or(u64::MAX);
         let unused = granted.starts.saturating_sub(used);
         self.give_back_starts(&granted, unused).await;
         let next = granted.next.filter(|_| unused == 0);
         if let Some(next) = next {
-            self.starts.rests(queue, after(now, next));
+            self.capacity.starts.rests(queue, after(now, next));
         }
-        self.starts.grants.extend(claims.iter().map(|claim| (claim.task, granted.clone())));
+        self.capacity.starts.grants.extend(claims.iter().map(|claim| (claim.task, granted.clone())));
         next.is_none()
     }
 
     /// Gives back the starts of a claim that came to nothing: that of its queue, and that of its group.
     pub(crate) async fn not_started(&mut self, task: TaskId) {
-        for granted in self.starts.take_back(task) {
+        for granted in self.capacity.starts.take_back(task) {
             self.give_back_starts(&granted, 1).await;
         }
     }

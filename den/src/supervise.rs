@@ -1,6 +1,7 @@
 //! Looking after tasks: runners of this DEN that ended, requests to end a task, and whatever a dead runner
 //! or node left behind.
 
+use std::collections::{HashMap, HashSet};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -27,14 +28,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long this DEN has reached the database without a gap. Only then may it judge others: after an outage,
 /// and after it was stopped itself, every runner must have had the chance to renew its lease.
 #[derive(Debug, Default)]
-pub struct Continuity {
+struct Continuity {
     since: Option<Duration>,
     last: Duration,
 }
 
 impl Continuity {
     /// The database has answered. `gap` is the longest time between two answers that is none.
-    pub fn reached(&mut self, gap: Duration) {
+    fn reached(&mut self, gap: Duration) {
         self.reached_at(boot_time(), gap);
     }
 
@@ -46,17 +47,113 @@ impl Continuity {
     }
 
     /// Whether that has been so for `lease`.
-    pub fn lasts(&self, lease: Duration) -> bool {
+    fn lasts(&self, lease: Duration) -> bool {
         self.since.is_some_and(|since| self.last.saturating_sub(since) >= lease)
     }
 }
 
+/// When this DEN may judge other nodes and runs, and what it has seen of them.
+#[derive(Debug)]
+pub struct Supervision {
+    lease: Duration,
+    /// Since when the database has been there without a gap.
+    continuity: Continuity,
+    /// When it was last looked for what other programs and dead runners have left.
+    inspected: Instant,
+    /// Names that no node has, in which something is claimed or running without a lease, and since when that is seen.
+    unknown: HashMap<String, Instant>,
+    /// When they were asked for last.
+    asked_for_owners: Option<Instant>,
+}
+
+impl Supervision {
+    /// Nothing has been seen yet.
+    pub fn new(lease: Duration) -> Self {
+        Self {
+            lease,
+            continuity: Continuity::default(),
+            inspected: Instant::now(),
+            unknown: HashMap::new(),
+            asked_for_owners: None,
+        }
+    }
+
+    /// The database has answered a heartbeat.
+    pub fn reached(&mut self) {
+        self.continuity.reached(self.lease * 2 / 3);
+    }
+
+    /// After an outage every runner and DEN must have had the chance to show that it lives.
+    pub fn may_judge(&self) -> bool {
+        self.continuity.lasts(self.lease)
+    }
+
+    /// Whether it has worked without an outage for so long, or for as long as a lease.
+    fn has_worked_for(&self, time: Duration) -> bool {
+        self.continuity.lasts(time.min(self.lease))
+    }
+
+    /// Whether it is time to look for what was left. It is asked only to do that.
+    pub fn is_inspection_due(&mut self) -> bool {
+        let interval = (self.lease / 6).clamp(Duration::from_millis(200), Duration::from_secs(5));
+        let is_due = self.inspected.elapsed() >= interval;
+        if is_due {
+            self.inspected = Instant::now();
+        }
+        is_due
+    }
+
+    /// Whether to ask for names that no node has. It is asked only to do that.
+    fn wants_owners(&mut self, now: Instant) -> bool {
+        let is_old = |at: Instant| now.saturating_duration_since(at) >= self.lease;
+        let is_due = self.asked_for_owners.is_none_or(is_old) && self.may_judge();
+        if is_due {
+            self.asked_for_owners = Some(now);
+        }
+        is_due
+    }
+
+    /// These are the names that no node has.
+    fn found_unknown(&mut self, names: HashSet<String>, now: Instant) {
+        self.unknown.retain(|name, _| names.contains(name));
+        for name in names {
+            self.unknown.entry(name).or_insert(now);
+        }
+    }
+
+    /// Names that no node has had for as long as a lease.
+    fn gone(&self, now: Instant) -> Vec<&str> {
+        let is_gone = |since: &Instant| now.saturating_duration_since(*since) >= self.lease;
+        let gone = self.unknown.iter().filter(|(_, since)| is_gone(since));
+        gone.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
 impl Node {
+    /// Claims and runs that nobody can have get a lease. A name counts as gone when no node has had it for as long as that.
+    pub(crate) async fn lease_unowned(&mut self) -> Result<(), StoreError> {
+        let now = Instant::now();
+        if self.supervision.wants_owners(now) {
+            let unknown = self.store.unknown_owners().await?;
+            self.supervision.found_unknown(unknown, now);
+        }
+        let gone = self.supervision.gone(now);
+        let tasks = self.store.lease_unowned(self.config.lease(), &gone).await?;
+        if tasks > 0 {
+            tracing::warn!(
+                tasks,
+                ?gone,
+                "claims or runs that no process can have: they get a lease, which runs out"
+            );
+        }
+        Ok(())
+    }
+
     /// Finds out what an ended runner left behind.
     pub(crate) async fn settle(&mut self, exit: &Exit) -> Result<(), StoreError> {
         let Some(claim) = &exit.claim else {
             if !exit.proven && !exit.status.as_ref().is_ok_and(ExitStatus::success) {
-                let pause = self.launches.failed(Instant::now());
+                let pause = self.runners.launches.failed(Instant::now());
                 let how = describe(exit);
                 tracing::error!(retry_in_s = pause.as_secs(), "a runner ended before it had a task ({how})");
             }
@@ -66,7 +163,7 @@ impl Node {
         let why = format!("its runner ended without starting it ({how})");
         if let Some(result) = &exit.result {
             // Whether it has stored that by itself is recognised.
-            self.launches.worked();
+            self.runners.launches.worked();
             return self.store_result(claim, result).await;
         }
         // A runner of another program says by its exit status that it has stored the result.
@@ -77,10 +174,10 @@ impl Node {
             self.given_back_by(exit, claim, &why).await;
             return Ok(());
         }
-        self.unstarted.remove(&task);
+        self.runners.unstarted.remove(&task);
         // It got as far as its task, so launching works.
-        self.launches.worked();
-        if self.launcher.has_another(task, exit.process.serial) {
+        self.runners.launches.worked();
+        if self.runners.launcher.has_another(task, exit.process.serial) {
             return Ok(());
         }
         let stored = match self.store.find_task(task).await {
@@ -97,7 +194,7 @@ impl Node {
             && stored.instance() == Some(claim.instance.as_str())
             && stored.node == Some(Bson::from(&self.name));
         if is_its_run {
-            let except = self.launcher.at_other_work(task);
+            let except = self.runners.launcher.at_other_work(task);
             let wanted = Wanted { runner: stored.pid(), except: &except, ..Wanted::of(task, &self.ours) };
             self.await_death(wanted).await;
             let why = format!("its runner died ({how})");
@@ -117,12 +214,12 @@ impl Node {
             tracing::info!(%task, "a runner was told to end before it began its task; it is given back");
             return;
         }
-        let pause = self.launches.failed(Instant::now());
+        let pause = self.runners.launches.failed(Instant::now());
         tracing::error!(
             %task, retry_in_s = pause.as_secs(), "a runner ended without starting its task ({}); \
              the task is given back", describe(exit)
         );
-        if !self.unstarted.insert(task) {
+        if !self.runners.unstarted.insert(task) {
             // It may be the task that its runners end of.
             self.store.set_aside(task, why).await;
         }
@@ -131,7 +228,7 @@ impl Node {
     /// A run whose task cannot be read: not by its runner, and by nobody else either.
     async fn end_unreadable(&self, claim: &Claim, exit: &Exit, error: StoreError) -> Result<(), StoreError> {
         let task = claim.task;
-        let except = self.launcher.at_other_work(task);
+        let except = self.runners.launcher.at_other_work(task);
         let runner = i32::try_from(exit.process.pid).ok();
         self.await_death(Wanted { runner, except: &except, ..Wanted::of(task, &self.ours) }).await;
         self.store.end_run_unfit(claim, error).await
@@ -152,7 +249,7 @@ impl Node {
             return Ok(());
         }
         for task in tasks {
-            if !self.launcher.look_at(*task) {
+            if !self.runners.launcher.look_at(*task) {
                 // An earlier DEN has started it.
                 processes::of_task(Wanted::of(*task, &self.ours))
                     .into_iter()
@@ -172,7 +269,7 @@ impl Node {
     /// A run of this node that has not renewed its lease: its processes are killed first, and it is ended
     /// once they are gone.
     pub(crate) async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
-        let except = self.launcher.at_other_work(task.id);
+        let except = self.runners.launcher.at_other_work(task.id);
         // One with other tasks is not dead. That its plugin leaves this one alone is seen to by its guard.
         let has_others = self.store.has_run_beside(task).await?;
         let runner = task.pid().filter(|_| !has_others);
@@ -199,7 +296,8 @@ impl Node {
     pub(crate) async fn inspect_unleased(&self) -> Result<(), StoreError> {
         for queue in self.queues.known() {
             // What was to be stored during an outage may still be.
-            let Some(limit) = unleased_limit(queue).filter(|limit| self.has_worked_for(*limit)) else {
+            let Some(limit) = unleased_limit(queue).filter(|limit| self.supervision.has_worked_for(*limit))
+            else {
                 continue;
             };
             let oldest = long_ago(self.store.now(), limit);

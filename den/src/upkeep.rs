@@ -1,7 +1,7 @@
 //! What time brings about, for whoever looks first: tasks that are due, deadlines, leases that have run out, nodes
 //! that are silent. One operation tells whether there is any of it, and mostly there is not.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bson::Bson;
 use disbatch_core::model::{NodeSelector, Queue, QueueId, Task};
@@ -23,7 +23,7 @@ impl Node {
             lease: self.config.lease(),
             claim_from: &ids,
             queues: self.queues.are_old(Instant::now(), hints),
-            peers: self.sharing.wants_peers(Instant::now()),
+            peers: self.capacity.sharing.wants_peers(Instant::now()),
         };
         let mut outlook = self.store.look_around(&question).await?;
         self.learn(&mut outlook, began);
@@ -46,22 +46,21 @@ impl Node {
             self.clockwork.look_at_arrays();
         }
         self.judge(&outlook).await?;
-        if self.inspected.elapsed() >= self.inspection_interval() {
-            self.inspected = Instant::now();
+        if self.supervision.is_inspection_due() {
             self.lease_unowned().await?;
             self.remove_left_folders().await?;
             self.inspect_unleased().await?;
-            if self.may_judge() {
+            if self.supervision.may_judge() {
                 self.look_after_deaths().await?;
             }
         }
         if outlook.claimable {
             self.dry.clear();
         }
-        self.inherited = match self.maxthreads {
+        self.capacity.inherited = match self.capacity.maxthreads {
             Some(_) if outlook.occupied => {
                 // One of ours may have ended without our having heard of it: so they are left out by name.
-                self.store.running_on_node(&self.name, &self.launcher.tasks()).await?
+                self.store.running_on_node(&self.name, &self.runners.launcher.tasks()).await?
             }
             _ => 0,
         };
@@ -80,11 +79,9 @@ impl Node {
         }
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);
-        if self.limits.heard(&queues, Instant::now()) {
-            self.sharing.look_again();
+        if self.capacity.keep_only(&queues) {
             self.pace.hurry();
         }
-        self.others.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
         match (&self.config.activequeues, &self.config.ignorequeues) {
             (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),
             (None, Some(ignored)) => queues.retain(|queue| !ignored.0.contains(&queue.id)),
@@ -101,7 +98,7 @@ impl Node {
 
     /// Looks now and then whether slots keep the limits by themselves.
     async fn look_at_slots(&mut self) -> Result<(), StoreError> {
-        if !self.limits.want_look(Instant::now()) {
+        if !self.capacity.limits.want_look(Instant::now()) {
             return Ok(());
         }
         let kept = match self.store.keeps_slots().await {
@@ -109,15 +106,15 @@ impl Node {
             Err(error) if error.is_forbidden() => false,
             kept => kept?,
         };
-        self.limits.looked(kept, Instant::now());
+        self.capacity.limits.looked(kept, Instant::now());
         Ok(())
     }
 
     /// Takes note of which nodes and queues there are, as far as that was asked for at `began`.
     fn learn(&mut self, outlook: &mut Outlook, began: Instant) {
         if let Some(peers) = outlook.peers.take() {
-            self.sharing.set_peers(peers, began);
-            self.limits.met(outlook.strangers);
+            self.capacity.sharing.set_peers(peers, began);
+            self.capacity.limits.met(outlook.strangers);
         }
         if let Some(queues) = &outlook.queues {
             self.queues.set(queues.clone(), began);
@@ -157,49 +154,9 @@ impl Node {
         Ok(again)
     }
 
-    /// Claims and runs that nobody can have get a lease. A name counts as gone when no node has had it for as long as that.
-    async fn lease_unowned(&mut self) -> Result<(), StoreError> {
-        let (lease, now) = (self.config.lease(), Instant::now());
-        let is_due = self.asked_for_owners.is_none_or(|at| now.saturating_duration_since(at) >= lease);
-        if is_due && self.may_judge() {
-            self.asked_for_owners = Some(now);
-            let unknown = self.store.unknown_owners().await?;
-            self.unknown.retain(|name, _| unknown.contains(name));
-            for name in unknown {
-                self.unknown.entry(name).or_insert(now);
-            }
-        }
-        let is_gone = |since: &Instant| now.saturating_duration_since(*since) >= lease;
-        let gone = self.unknown.iter().filter(|(_, since)| is_gone(since));
-        let gone: Vec<&str> = gone.map(|(name, _)| name.as_str()).collect();
-        let tasks = self.store.lease_unowned(lease, &gone).await?;
-        if tasks > 0 {
-            tracing::warn!(
-                tasks,
-                ?gone,
-                "claims or runs that no process can have: they get a lease, which runs out"
-            );
-        }
-        Ok(())
-    }
-
-    fn inspection_interval(&self) -> Duration {
-        (self.config.lease() / 6).clamp(Duration::from_millis(200), Duration::from_secs(5))
-    }
-
-    /// After an outage every runner and DEN must have had the chance to show that it lives.
-    fn may_judge(&self) -> bool {
-        self.continuity.lasts(self.config.lease())
-    }
-
-    /// Whether it has worked without an outage for so long, or for as long as a lease.
-    pub(crate) fn has_worked_for(&self, time: Duration) -> bool {
-        self.continuity.lasts(time.min(self.config.lease()))
-    }
-
     /// Dead nodes, and runs whose lease has run out.
     async fn judge(&mut self, outlook: &Outlook) -> Result<(), StoreError> {
-        if !self.may_judge() {
+        if !self.supervision.may_judge() {
             return Ok(());
         }
         if outlook.silent_nodes {

@@ -42,8 +42,7 @@ struct Worker {
 
 /// Lets blocked tasks go on until `stop`.
 pub async fn run(leader: Leader, hints: Arc<Hints>, stop: CancellationToken) {
-    let worker =
-        Worker { leader, hints, stop, leads: false, rechecked: None, last: None, complained: false };
+    let worker = Worker { leader, hints, stop, leads: false, rechecked: None, last: None, complained: false };
     worker.run().await;
 }
 

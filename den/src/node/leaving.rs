@@ -14,10 +14,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 impl Node {
     /// Gives back every task that no runner has started. A runner that starts now finds its claim gone.
     pub(super) async fn drain(mut self, lifecycle: &Lifecycle) {
-        tracing::info!(running = self.launcher.running(), "draining: claiming nothing more");
+        tracing::info!(running = self.runners.launcher.running(), "draining: claiming nothing more");
         let deadline = Instant::now() + Duration::from_secs(10);
         self.end_handover(|_| true);
-        while self.launcher.handover().is_under_way() && Instant::now() < deadline && !lifecycle.is_ending() {
+        while self.runners.launcher.handover().is_under_way()
+            && Instant::now() < deadline
+            && !lifecycle.is_ending()
+        {
             // What was started last is told to its runners, or given back.
             tokio::select! {
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
@@ -25,7 +28,7 @@ impl Node {
             }
         }
         loop {
-            self.take_all();
+            self.runners.take_all();
             let error = match self.give_back_all().await {
                 Ok(tasks) => {
                     tracing::info!(given_back = tasks, "gave back what no runner has started");
@@ -54,11 +57,11 @@ impl Node {
 
     /// Gives back what no runner has started, or was told of. Returns how many tasks these were.
     async fn give_back_all(&mut self) -> Result<u64, StoreError> {
-        self.untold.append(&mut self.refused);
+        self.runners.untold.append(&mut self.runners.refused);
         self.give_back_untold().await?;
         let of = (&self.name, self.instance.as_str());
-        let is_known = !self.launcher.handover().is_under_way();
-        self.store.unclaim_all(of, (&[], &self.launcher.unburdened(is_known)), "its DEN ended").await
+        let is_known = !self.runners.launcher.handover().is_under_way();
+        self.store.unclaim_all(of, (&[], &self.runners.launcher.unburdened(is_known)), "its DEN ended").await
     }
 
     /// Looks after the node until none of its tasks runs any more.
