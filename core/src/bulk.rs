@@ -271,6 +271,7 @@ impl Store {
     }
 
     /// The latest jobs first.
+    #[operation]
     pub async fn list_bulk(&self, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
         self.list_bulk_from(BulkFrom::Latest, limit).await
     }

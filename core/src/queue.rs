@@ -51,6 +51,7 @@ impl Store {
     ///
     /// # Errors
     /// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
+    #[operation]
     pub async fn create_queue(&self, id: QueueId, name: Bson, plugin: Bson) -> Result<(), StoreError> {
         self.insert_queue(doc! { "_id": id, "name": name, "plugin": plugin }).await
     }

@@ -9,6 +9,8 @@ mod blame;
 pub mod collections;
 pub(crate) mod error;
 mod indexes;
+#[cfg(test)]
+mod operations;
 
 use disbatch_operation::operation;
 use std::sync::Arc;
@@ -75,6 +77,7 @@ impl Store {
     ///
     /// # Errors
     /// `mongohost` is no valid address, its DNS seed list cannot be resolved, or the CA file cannot be read.
+    #[operation]
     pub async fn connect(config: &Config, role: Role) -> Result<Self, StoreError> {
         let mut options = client_options(config).await?;
         options.app_name.get_or_insert_with(|| role.user().to_owned());

@@ -183,6 +183,7 @@ impl Store {
     }
 
     /// Notes that a bulk job retries elements, so that the array is not done before it is.
+    #[operation]
     pub async fn hold_array(&self, id: ArrayId, job: ObjectId) -> Result<(), StoreError> {
         let open = doc! { "_id": id, "state": "open" };
         let update = doc! {

@@ -20,6 +20,7 @@ impl Store {
     }
 
     /// The same for what has been done already, and stays done: if it cannot be recorded, the log says what it was.
+    #[operation]
     pub async fn note_audit(&self, entry: &AuditEntry) {
         if let Err(error) = self.record_audit(entry).await {
             let object = &entry.object;

@@ -2,6 +2,7 @@
 //!
 //! The lease is a document of its own collection, so that `balance` keeps having one document.
 
+use disbatch_operation::operation;
 use std::time::Duration;
 
 use crate::lease::LeaseName;
@@ -18,11 +19,13 @@ const NAME: LeaseName = LeaseName::in_collection(COLLECTION, "queuebalance", LEA
 impl Store {
     /// Takes the lease for `instance`, or prolongs it. Returns whether `instance` has it for the next
     /// [`LEASE`]; if not, someone else has.
+    #[operation]
     pub async fn take_balance_lease(&self, instance: &str) -> Result<bool, StoreError> {
         self.take_lease(NAME, instance).await
     }
 
     /// Gives the lease back if `instance` has it, so that the next one need not wait for its end.
+    #[operation]
     pub async fn release_balance_lease(&self, instance: &str) -> Result<(), StoreError> {
         self.release_lease(NAME, instance).await
     }

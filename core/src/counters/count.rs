@@ -115,6 +115,7 @@ impl Store {
     }
 
     /// How the server counts the tasks of a phase.
+    #[operation]
     pub async fn explain_count_phase(
         &self,
         queue: QueueId,

@@ -1,5 +1,6 @@
 //! Claims of a queue that goes by priority.
 
+use disbatch_operation::operation;
 use std::collections::HashSet;
 use std::time::Instant;
 
@@ -131,6 +132,7 @@ impl Store {
     }
 
     /// How the server finds the next tasks of a queue that goes by priority.
+    #[operation]
     pub async fn explain_priorities(&self, queue: &Queue) -> Result<Document, StoreError> {
         let mut ranked = Ranked::default();
         ranked.keep_to(None);

@@ -1,5 +1,6 @@
 //! What is read of a fair queue, each with an index: who waits, the next tasks of groups, and what they have running.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -79,6 +80,7 @@ impl Store {
     }
 
     /// How the server finds who waits.
+    #[operation]
     pub async fn explain_waiting_groups(&self, queue: QueueId) -> Result<Document, StoreError> {
         let pipeline = waiting_groups(queue, Names::default(), 1_000);
         let aggregate =

@@ -47,6 +47,7 @@ impl Store {
     }
 
     /// Removes the files that these values of `stdout` and `stderr` refer to.
+    #[operation]
     pub async fn discard_output(&self, values: &[Bson]) -> Result<(), StoreError> {
         for value in values {
             if let Bson::ObjectId(id) = value {

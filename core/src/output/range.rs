@@ -47,6 +47,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached; within the stream also when a chunk is missing or is no chunk.
+    #[operation]
     pub async fn read_output(&self, id: ObjectId) -> Result<Rows<Vec<u8>>, StoreError> {
         self.read_output_from(id, None, 0).await
     }

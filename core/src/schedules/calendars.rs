@@ -128,6 +128,7 @@ impl Store {
     }
 
     /// The calendars that a schedule goes by, those of them that there are.
+    #[operation]
     pub async fn calendars_of(&self, spec: &Spec) -> Result<Calendars, StoreError> {
         if spec.calendars.is_empty() {
             return Ok(Calendars::none());

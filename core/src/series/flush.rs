@@ -19,6 +19,7 @@ impl Store {
     /// # Errors
     /// As of [`Store::flush_counters`], [`Store::flush_series`] and [`Store::flush_groups`]: the first of them if several
     /// fail.
+    #[operation]
     pub async fn flush(&self) -> Result<(), StoreError> {
         let (counters, series, groups) =
             futures::join!(self.flush_counters(), self.flush_series(), self.flush_groups());

@@ -129,6 +129,7 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been claimed.
+    #[operation]
     pub async fn claim_tasks(
         &self,
         queue: &Queue,

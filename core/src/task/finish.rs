@@ -179,6 +179,7 @@ impl Store {
 
     /// Ends the task of `run`, or this attempt, if it is to be tried `again` after a pause. Where this user may not
     /// keep attempts, it is the last one. May be repeated like [`Store::finish_task`].
+    #[operation]
     pub async fn end_attempt(
         &self,
         run: &Run,

@@ -271,6 +271,7 @@ impl Store {
     }
 
     /// How the server finds the ids of a page: one answer for each index that it is asked.
+    #[operation]
     pub async fn explain_page(&self, page: &PageQuery) -> Result<Vec<Document>, StoreError> {
         let statuses: BTreeSet<i64> = match (&page.of.statuses, page.of.queue) {
             (Some(statuses), _) => statuses.iter().copied().collect(),

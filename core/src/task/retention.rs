@@ -77,6 +77,7 @@ impl Store {
     }
 
     /// How the server looks for the tasks of [`Store::ended_before`] with one status.
+    #[operation]
     pub async fn explain_ended_before(
         &self,
         queue: QueueId,

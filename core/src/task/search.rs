@@ -92,6 +92,7 @@ impl Store {
     }
 
     /// How many tasks a search is for, without its limits.
+    #[operation]
     pub async fn count_query(&self, query: TaskQuery) -> Result<u64, StoreError> {
         if query.archive {
             self.count_with_archive(query.filter, query.max_time).await
@@ -124,6 +125,7 @@ impl Store {
     }
 
     /// One task as stored, from the archive if it is there.
+    #[operation]
     pub async fn find_task_anywhere(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
         self.find_task_fields(id, doc! {}).await
     }

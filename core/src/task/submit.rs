@@ -202,6 +202,7 @@ impl Store {
     }
 
     /// Creates one task in `queue` for each of `params`, each to come after the one before.
+    #[operation]
     pub async fn submit_chain(
         &self,
         queue: QueueId,

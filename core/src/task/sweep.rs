@@ -71,6 +71,7 @@ impl Store {
     }
 
     /// How the server looks for tasks that wait beyond their deadline.
+    #[operation]
     pub async fn explain_overdue(&self) -> Result<Document, StoreError> {
         let find = doc! { "find": TASKS.name, "filter": overdue(), "limit": AT_ONCE };
         Ok(self.database().run_command(doc! { "explain": find, "verbosity": "executionStats" }).await?)

@@ -162,6 +162,7 @@ impl Store {
     }
 
     /// How the server finds the answer of [`Store::look_around`]: one plan for each of its parts.
+    #[operation]
     pub async fn explain_look_around(&self, question: &Question<'_>) -> Result<Vec<Document>, StoreError> {
         let mut plans = Vec::new();
         for part in self.parts(question) {
