@@ -3,6 +3,8 @@
 //! A plugin is a folder with a `plugin.json` manifest. The manifests of the shipped plugins are built in;
 //! their programs are looked for beside this one, and where packages install them. The configuration may name Perl modules
 //! and programs of Disbatch 4.4 besides, and the database may define what needs no folder ([`Plugins::with_workers`]).
+//!
+//! The first of a name counts: plugins in folders come before programs of the configuration, shipped plugins, Perl modules, and what the database defines.
 
 mod find;
 mod manifest;

@@ -1,4 +1,17 @@
 //! Starts the server, and ends it when asked to.
+//!
+//! A request passes these before a handler sees it, in this order:
+//!
+//! | | |
+//! | --- | --- |
+//! | [`connections`] | notes for the connection when a request is answered |
+//! | [`headers`] | completes the headers of every answer |
+//! | [`allowance`] | counts the memory that the request takes |
+//! | [`incoming`] | breaks off bodies that do not come in time |
+//! | [`hosts`] | refuses names that are not this server's |
+//! | [`origin`] | refuses changes by pages of other sites |
+//! | [`allowance::answers`] | counts the memory of long answers until they have been read |
+//! | [`crate::access`] | finds out who asks, and whether they may |
 
 #[cfg(test)]
 mod described;

@@ -1,5 +1,8 @@
 //! The pages for people. One typed struct for each template, and nothing from other hosts. They can be read and used
 //! without script; with it they change by themselves ([`live`]).
+//!
+//! There is no build step and no copy of the state in the browser: scripts put elements in the place of those with the same id, and leave alone what
+//! somebody is typing into. Without script, forms lead to the next page by the option `.then`.
 
 pub mod about;
 pub mod account;

@@ -10,6 +10,8 @@
 //! Any user of the host can carry and be called what they like. So whose processes are not those of [`Ours`] are not
 //! looked at, and only the DEN's own user has runners. Where that is root, plugins can become whom they like: then a mark
 //! is enough.
+//!
+//! What runs in the container of a task carries the task's id as well, so a DEN that is root ends it with the task that it buries.
 
 use std::path::{Path, PathBuf};
 

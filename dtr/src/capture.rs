@@ -1,5 +1,8 @@
 //! Captures a stream completely in bounded memory: the first part in memory, all of it in an unnamed file
 //! once it is longer.
+//!
+//! Whether a stream is text is known only at its end, and decides how it is stored; and a plugin must not stall because the database does. So what is
+//! captured here counts, and whatever is shown or stored of it meanwhile is a copy.
 
 mod utf8;
 

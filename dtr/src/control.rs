@@ -1,4 +1,6 @@
 //! The control channel: JSON lines that a plugin writes to the descriptor `DISBATCH_CONTROL_FD`.
+//!
+//! Reports go this way, too, so that a plugin needs no driver of MongoDB and no password: the runner writes them.
 
 use bson::{Bson, Document};
 use disbatch_core::budget;

@@ -6,6 +6,8 @@
 //!
 //! The stored file appears at the end, when the length is known. What an upload has written before it belongs to
 //! nobody yet. So its id is announced in the task first: should the runner die, whoever buries the run removes it.
+//!
+//! That a stream of text stays text is a guess. Where it was wrong, the chunks are removed and written again.
 
 mod follow;
 

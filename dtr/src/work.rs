@@ -1,4 +1,7 @@
 //! One task that this runner has, from its start to its stored result.
+//!
+//! All that goes on beside the plugin (link, lease, live output, relay) is polled in the task of the runtime that follows the plugin, and not in tasks of its own: to
+//! wake another one up costs two system calls. What is not needed is not begun.
 
 mod answered;
 mod elsewhere;

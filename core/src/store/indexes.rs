@@ -1,4 +1,7 @@
 //! The indexes that a DEN ensures at its start: what [`super::collections`] declares.
+//!
+//! No DEN drops an index, as it cannot know who needs it. With `indexes: "lean"` those that only Perl's programs ask by are not created: what is asked with a hint
+//! may name only indexes that are always there.
 
 mod declared;
 

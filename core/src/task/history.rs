@@ -1,4 +1,6 @@
 //! The history of a task as it is told. What is stored are the changes of its status; how it began is in its other fields. Pure.
+//!
+//! So a submission is no larger for it, and old tasks and those of Perl's programs have a beginning, too.
 
 use bson::{Bson, DateTime, Document, doc};
 

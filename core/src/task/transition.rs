@@ -1,5 +1,7 @@
 //! How a transition is written: one update as a pipeline, so that the server's clock and the task's own
 //! fields can be used, and so that the history gets its entry in the same update.
+//!
+//! An end that somebody waits for, as a dependency or for a lock, also writes the field `awaited`: change streams tell of such ends and of no others.
 
 use std::time::Duration;
 

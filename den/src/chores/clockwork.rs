@@ -1,6 +1,8 @@
 //! The clockwork next to the node: fires schedules whose time has come, and tells schedules how their tasks have ended.
 //! The node sees with each of its looks whether there is any of it. Every DEN has one, and they need not agree: each
 //! step is a conditional update.
+//!
+//! It is not part of the node's loop, so that heartbeats do not wait for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

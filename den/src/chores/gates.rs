@@ -3,6 +3,8 @@
 //! Whoever holds the lease follows the hints of the change stream and looks from time to time whether anything was missed.
 //! The others do something when a look of their node finds that there is something to do: without hints, or when the
 //! one with the lease is gone or cannot keep up. Nothing depends on the lease but how often the same is looked at.
+//!
+//! It is not part of the node's loop, so that long chains and large fans hold up no heartbeat.
 
 use std::sync::Arc;
 use std::time::Duration;

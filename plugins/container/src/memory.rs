@@ -1,4 +1,5 @@
-//! Tells whether the kernel has killed something for want of memory, where the container engine does not tell.
+//! Tells whether the kernel has killed something for want of memory, where the container engine does not tell:
+//! with Podman on control groups of version 1 it never hears of it.
 
 use std::fs;
 

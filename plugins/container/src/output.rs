@@ -1,4 +1,6 @@
 //! What a container writes: frames of both streams over one connection, and their bytes as the output of this process.
+//!
+//! The streams are attached to, and not read from the engine's log: logs are text for some drivers, and lines for others.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

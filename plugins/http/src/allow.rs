@@ -1,4 +1,4 @@
-//! Which hosts may be asked. Pure.
+//! Which hosts may be asked: the node's configuration names them, and no manifest, as that may come from the database. Pure.
 
 use reqwest::Url;
 

@@ -1,4 +1,6 @@
 //! What a pod, and its job, say of how the task gets on. Pure.
+//!
+//! A pod that had to go has failed even if its program ended with 0: it may have been told to end.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
