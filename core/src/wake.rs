@@ -14,7 +14,7 @@ use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
 use tokio_util::sync::CancellationToken;
 
-pub use hints::{Arrivals, Hints, News};
+pub use hints::{Arrivals, Hints, News, Peak, Peaks};
 
 use self::change::Change;
 use self::retry::Retry;
@@ -76,6 +76,7 @@ impl Follower {
                     }
                     if let Some(change) = change {
                         self.hints.arrived(change.arrival());
+                        self.hints.had_limit(change.peak());
                         self.hints.tell(change.news(self.hints.node()));
                     }
                     self.last = stream.resume_token();
@@ -110,7 +111,7 @@ impl Follower {
             }
         }
         let stream = self.watch(None).await?;
-        self.hints.tell(News::all());
+        self.hints.tell_all();
         Ok(stream)
     }
 

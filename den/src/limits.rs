@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use disbatch_core::fair::Settings;
 use disbatch_core::model::{Policy, Queue, QueueId};
+use disbatch_core::wake::{Peak, Peaks};
 
 /// How old may be what is known of a queue's settings, when a task of it is started.
 pub const HEARD_WITHIN: Duration = Duration::from_secs(1);
@@ -102,9 +103,16 @@ impl Limits {
         self.strangers == Some(false) && self.slots_are_kept == Some(true)
     }
 
-    /// A queue has changed, whatever it is like when it is read.
-    pub fn changed(&mut self, now: Instant) {
-        self.queues.values_mut().for_each(|known| known.lowered = now);
+    /// Limits have changed since queues were read, and may have been changed back: what they were for a moment counts as heard of.
+    pub fn were(&mut self, peaks: &Peaks, now: Instant) {
+        for (queue, known) in &mut self.queues {
+            match peaks.queues.get(queue) {
+                _ if peaks.of_any => known.lowered = now,
+                Some(Peak::Unknown) => known.lowered = now,
+                Some(Peak::Threads(threads)) => known.threads = known.threads.max(*threads),
+                None => {}
+            }
+        }
     }
 
     /// These are the queues now. Returns whether a limit is lower than before, or new.
@@ -165,8 +173,24 @@ mod tests {
         limits.heard(&[queue(6)], later + second);
         assert!(count(&limits, later + second * 2));
         assert!(!count(&limits, later + second + SETTLES_IN));
-        limits.changed(later + SETTLES_IN * 2);
-        assert!(count(&limits, later + SETTLES_IN * 2 + second), "it may have been lower for a moment");
+        let later = later + SETTLES_IN * 2;
+        let told = |peak: Peak| Peaks { of_any: false, queues: [(id, peak)].into() };
+        limits.were(&told(Peak::Threads(6)), later);
+        limits.were(&Peaks::default(), later);
+        limits.heard(&[queue(6)], later);
+        assert!(!count(&limits, later + second), "it was not higher for a moment");
+        limits.were(&told(Peak::Threads(7)), later);
+        assert!(!count(&limits, later + second), "it is not lower yet");
+        limits.heard(&[queue(6)], later);
+        assert!(count(&limits, later + second), "it was higher for a moment");
+        for peaks in [told(Peak::Unknown), Peaks { of_any: true, ..Peaks::default() }] {
+            let later = later + SETTLES_IN * 2;
+            assert!(!count(&limits, later));
+            limits.were(&peaks, later);
+            assert!(count(&limits, later + second), "it may have been higher for a moment");
+            limits.heard(&[], later);
+            limits.heard(&[queue(6)], later - SETTLES_IN);
+        }
     }
 
     #[test]

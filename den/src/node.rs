@@ -297,8 +297,7 @@ impl Node {
         }
         if self.news.queues_changed {
             self.end_handover(|_| true);
-            // It may have been changed back by the time it is read.
-            self.capacity.limits.changed(Instant::now());
+            self.capacity.limits.were(&self.hints.take_peaks(), Instant::now());
             self.capacity.sharing.look_again();
             self.pace.hurry();
             self.queues.changed();

@@ -63,7 +63,7 @@ pub struct Rules {
     pub counts_after_change: bool,
     /// A DEN that is alone, and need not count because of a change, knows that others stand still.
     pub alone_is_silence: bool,
-    /// A DEN hears that there was a change, also if the limit is by then what it was before.
+    /// A DEN hears what the limit was for a moment, also if it is by then what it was before.
     pub hears_each_change: bool,
     /// It is counted as long as there may be programs without slots.
     pub counts_beside_others: bool,
@@ -206,7 +206,8 @@ impl Model for Limits {
                 state.limit = limit;
                 state.changes += 1;
                 state.change();
-                state.dens.iter_mut().for_each(|den| den.misses = true);
+                let highest = last.limit.max(limit);
+                state.dens.iter_mut().for_each(|den| den.peak = den.peak.max(highest));
                 true
             }
             Action::OtherComes => {
@@ -289,9 +290,10 @@ impl Limits {
         let is_settled = state.phase == Phase::Settled;
         let den = &mut state.dens[number];
         let before = den.clone();
-        let is_other = den.read.is_none_or(|(read, _)| read != limit);
-        let misses = std::mem::take(&mut den.misses);
-        den.is_new |= misses && !is_settled && (is_other || self.rules.hears_each_change);
+        let peak = std::mem::take(&mut den.peak);
+        let was = den.read.map_or(0, |(read, _)| read);
+        let highest = if self.rules.hears_each_change { peak } else { was };
+        den.is_new |= !is_settled && highest > limit;
         den.read = Some((limit, age));
         den.others |= others;
         den.silent = false;

@@ -58,7 +58,14 @@ fn three_dens_keep_a_lower_limit() {
 
 #[test]
 fn a_limit_that_changes_twice_is_kept() {
-    holds(dens(2, &[1, 2, 1]), 400_000);
+    holds(dens(2, &[1, 2, 1]), 250_000);
+}
+
+#[test]
+fn a_limit_that_is_raised_is_kept_without_counting() {
+    holds(dens(2, &[0, 2]), 2_000);
+    holds(dens(2, &[1, 2]), 20_000);
+    holds(dens(2, &[2, 0, 2]), 100_000);
 }
 
 #[test]

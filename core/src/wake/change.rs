@@ -5,14 +5,18 @@ use bson::{Bson, Document, doc};
 use serde::Deserialize;
 
 use super::News;
+use super::hints::Peak;
 use crate::gates::LOCKS;
-use crate::model::{QueueId, TaskId};
+use crate::model::{QueueId, TaskId, whole_number};
 use crate::store::collections::{self, TASKS};
 use crate::task::FREED;
 use crate::workers::COLLECTION as WORKERS;
 
 const QUEUES: &str = collections::QUEUES.name;
 const NODES: &str = collections::NODES.name;
+
+/// The fields of a queue that say how many of its tasks may run, besides `threads`.
+const LIMITS: [&str; 3] = ["paused", "policy", "group_threads"];
 
 /// A change, as far as it matters.
 #[derive(Debug, Deserialize)]
@@ -38,14 +42,41 @@ pub(super) struct Change {
     /// A task that a web service had has ended, or waits for its next attempt.
     #[serde(default)]
     freed: bool,
-    /// The document, where it is a node.
+    /// The document, where it is a node or a queue.
     #[serde(default)]
-    node: Option<ObjectId>,
+    document: Option<ObjectId>,
+    /// What has changed of a queue that was there before.
+    #[serde(default)]
+    update: Option<Update>,
     /// A new task that is queued.
     #[serde(default)]
     task: Option<ObjectId>,
     #[serde(default)]
     queue: Option<ObjectId>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Update {
+    updated_fields: Document,
+    removed_fields: Vec<String>,
+}
+
+impl Update {
+    /// What limit its queue has had because of it. `None`: that has not changed.
+    fn peak(&self) -> Option<Peak> {
+        let fields = self.updated_fields.keys().chain(&self.removed_fields);
+        let mut fields = fields.filter_map(|field| field.split('.').next());
+        if fields.any(|field| LIMITS.contains(&field)) {
+            return Some(Peak::Unknown);
+        }
+        let Some(threads) = self.updated_fields.get("threads") else {
+            let is_removed = self.removed_fields.iter().any(|field| field == "threads");
+            return is_removed.then_some(Peak::Threads(0));
+        };
+        let threads = whole_number(threads).map(|threads| u64::try_from(threads).unwrap_or(0));
+        Some(threads.map_or(Peak::Unknown, Peak::Threads))
+    }
 }
 
 /// Heartbeats, claims and starts are not among them, and of ends only those that others wait for.
@@ -77,6 +108,11 @@ pub(super) fn pipeline() -> [Document; 2] {
             { changed("dirty"): true },
         ] },
     ] };
+    [doc! { "$match": of_interest }, doc! { "$project": fields() }]
+}
+
+/// The fields of [`Change`], of a change of the stream.
+fn fields() -> Document {
     let status = doc! { "$ifNull": ["$updateDescription.updatedFields.status", "$fullDocument.status"] };
     let is_new_task = doc! { "$and": [
         { "$eq": ["$ns.coll", TASKS.name] }, { "$eq": ["$operationType", "insert"] }, { "$eq": [&status, -2] },
@@ -86,7 +122,7 @@ pub(super) fn pipeline() -> [Document; 2] {
         let is_id = doc! { "$eq": [{ "$type": id }, "objectId"] };
         doc! { "$cond": [{ "$and": [&is_new_task, is_id] }, id, "$$REMOVE"] }
     };
-    let only = doc! {
+    doc! {
         "_id": 1,
         "of": "$ns.coll",
         "new": { "$eq": ["$operationType", "insert"] },
@@ -101,17 +137,35 @@ pub(super) fn pipeline() -> [Document; 2] {
             { "$ne": [{ "$type": "$updateDescription.updatedFields.awaited" }, "missing"] },
         ] },
         "freed": { "$ne": [{ "$type": format!("$updateDescription.updatedFields.{FREED}") }, "missing"] },
-        "node": { "$cond": [{ "$eq": ["$ns.coll", NODES] }, "$documentKey._id", "$$REMOVE"] },
+        "document": { "$cond": [
+            { "$and": [
+                { "$in": ["$ns.coll", [NODES, QUEUES]] }, { "$eq": [{ "$type": "$documentKey._id" }, "objectId"] },
+            ] },
+            "$documentKey._id", "$$REMOVE",
+        ] },
+        "update": { "$cond": [
+            { "$and": [{ "$eq": ["$ns.coll", QUEUES] }, { "$eq": ["$operationType", "update"] }] },
+            { "updatedFields": "$updateDescription.updatedFields", "removedFields": "$updateDescription.removedFields" },
+            "$$REMOVE",
+        ] },
         "task": of_new("$documentKey._id"),
         "queue": of_new("$fullDocument.queue"),
-    };
-    [doc! { "$match": of_interest }, doc! { "$project": only }]
+    }
 }
 
 impl Change {
     /// The new task that it tells of, and its queue.
     pub(super) fn arrival(&self) -> Option<(QueueId, TaskId)> {
         Some((QueueId(self.queue?), TaskId(self.task?)))
+    }
+
+    /// The queue whose limit has changed, and what it was for a moment at least.
+    pub(super) fn peak(&self) -> Option<(QueueId, Peak)> {
+        let queue = QueueId(self.document.filter(|_| self.of == QUEUES)?);
+        match &self.update {
+            Some(update) => Some((queue, update.peak()?)),
+            None => Some((queue, Peak::Unknown)),
+        }
     }
 
     /// What it means for `node`. A node that is not known yet may be any.
@@ -121,7 +175,7 @@ impl Change {
             // A queue may have its plugin now, or not any more.
             QUEUES | WORKERS => news.queues_changed = true,
             LOCKS => news.gates = true,
-            NODES => news.node_changed = node.is_none() || self.node == node,
+            NODES => news.node_changed = node.is_none() || self.document == node,
             _ => {
                 news.attention = self.cancel;
                 news.gates = self.gates;
@@ -164,8 +218,31 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_told_by_what_it_was_set_to() {
+        let id = ObjectId::from_bytes([1; 12]);
+        let peak = |updated: Document, removed: &[&str]| {
+            let update = doc! { "updatedFields": updated, "removedFields": removed };
+            let change = doc! { "of": "queues", "document": id, "update": update };
+            let change: Change = bson::deserialize_from_document(change).unwrap();
+            change.peak().map(|(queue, peak)| (queue.0 == id, peak))
+        };
+        assert_eq!(peak(doc! { "threads": 5_i64, "name": "q" }, &["sort"]), Some((true, Peak::Threads(5))));
+        assert_eq!(peak(doc! { "threads": 5.0 }, &[]), Some((true, Peak::Threads(5))));
+        assert_eq!(peak(doc! { "threads": -5 }, &[]), Some((true, Peak::Threads(0))));
+        assert_eq!(peak(doc! { "threads": "5" }, &[]), Some((true, Peak::Unknown)));
+        assert_eq!(peak(doc! {}, &["threads"]), Some((true, Peak::Threads(0))));
+        assert_eq!(peak(doc! { "threads": 5, "paused": false }, &[]), Some((true, Peak::Unknown)));
+        assert_eq!(peak(doc! { "threads": 5 }, &["paused"]), Some((true, Peak::Unknown)));
+        assert_eq!(peak(doc! { "group_threads": 5 }, &[]), Some((true, Peak::Unknown)));
+        assert_eq!(peak(doc! { "weights.a": 5 }, &[]), None);
+        let told = |change: Document| bson::deserialize_from_document::<Change>(change).unwrap().peak();
+        assert_eq!(told(doc! { "of": "queues", "document": id }), Some((QueueId(id), Peak::Unknown)));
+        assert_eq!(told(doc! { "of": "nodes", "document": id }), None);
+    }
+
+    #[test]
     fn only_the_own_node_matters() {
-        let of = |id: u8| doc! { "of": "nodes", "node": ObjectId::from_bytes([id; 12]) };
+        let of = |id: u8| doc! { "of": "nodes", "document": ObjectId::from_bytes([id; 12]) };
         assert_eq!(news(of(1)), News { node_changed: true, ..News::default() });
         assert_eq!(news(of(2)), News::default());
         let any: Change = bson::deserialize_from_document(of(2)).unwrap();

@@ -106,6 +106,24 @@ pub struct Hints {
     listening: AtomicBool,
     node: Mutex<Option<ObjectId>>,
     arrivals: Mutex<Arrivals>,
+    peaks: Mutex<Peaks>,
+}
+
+/// What the limit of a queue was for a moment at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peak {
+    /// Not more than this.
+    Threads(u64),
+    Unknown,
+}
+
+/// What limits were.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Peaks {
+    /// Any may have been anything.
+    pub of_any: bool,
+    /// The highest of each queue that was told of.
+    pub queues: HashMap<QueueId, Peak>,
 }
 
 /// New tasks that were told of.
@@ -165,6 +183,28 @@ impl Hints {
         }
     }
 
+    /// What limits were since this was last called.
+    pub fn take_peaks(&self) -> Peaks {
+        std::mem::take(&mut *self.peaks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// To be called before [`Hints::tell`].
+    pub(super) fn had_limit(&self, peak: Option<(QueueId, Peak)>) {
+        let Some((queue, peak)) = peak else { return };
+        let mut peaks = self.peaks.lock().unwrap_or_else(PoisonError::into_inner);
+        let highest = peaks.queues.entry(queue).or_insert(peak);
+        *highest = match (*highest, peak) {
+            (Peak::Threads(one), Peak::Threads(other)) => Peak::Threads(one.max(other)),
+            _ => Peak::Unknown,
+        };
+    }
+
+    /// Everything may have changed since hints came last.
+    pub(super) fn tell_all(&self) {
+        self.peaks.lock().unwrap_or_else(PoisonError::into_inner).of_any = true;
+        self.tell(News::all());
+    }
+
     /// Whether hints come at present.
     pub fn are_coming(&self) -> bool {
         self.listening.load(Ordering::Acquire)
@@ -213,6 +253,23 @@ mod tests {
         let mut news = News { inserted: true, ..News::default() };
         news |= News { attention: true, ..News::default() };
         assert_eq!(news, News { inserted: true, attention: true, ..News::default() });
+    }
+
+    #[test]
+    fn of_limits_the_highest_is_kept() {
+        let hints = Hints::default();
+        let (one, other) = (QueueId([1; 12].into()), QueueId([2; 12].into()));
+        for threads in [3, 5, 4] {
+            hints.had_limit(Some((one, Peak::Threads(threads))));
+        }
+        hints.had_limit(Some((other, Peak::Unknown)));
+        hints.had_limit(Some((other, Peak::Threads(1))));
+        hints.had_limit(None);
+        let queues = [(one, Peak::Threads(5)), (other, Peak::Unknown)].into();
+        assert_eq!(hints.take_peaks(), Peaks { of_any: false, queues });
+        assert_eq!(hints.take_peaks(), Peaks::default());
+        hints.tell_all();
+        assert!(hints.take_peaks().of_any && hints.take() == News::all());
     }
 
     #[tokio::test]

@@ -41,8 +41,8 @@ pub struct Running {
 pub struct Den {
     /// `threads`, and when it was read.
     pub read: Option<(u8, Age)>,
-    /// There was a change that it has not heard of.
-    pub misses: bool,
+    /// The highest limit since it read it last, if there was a change.
+    pub peak: u8,
     /// It has heard of a change lately.
     pub is_new: bool,
     /// There may be programs without slots.
