@@ -37,7 +37,7 @@ use mongodb::Collection;
 use serde::{Deserialize, Serialize};
 
 pub use crate::model::ScheduleId;
-pub use calendars::{Calendar, CalendarDeleted, Calendars};
+pub use calendars::{Calendar, Calendars};
 pub use cron::{CronError, CronExpr};
 pub use fire::Fired;
 pub(crate) use fire::times;
@@ -244,6 +244,13 @@ pub enum ScheduleError {
     /// A calendar that it names does not exist.
     #[error("there is no calendar '{0}'")]
     NoSuchCalendar(String),
+    /// A calendar stays while schedules go by it.
+    #[error("schedules go by the calendar '{calendar}': {}", schedules.join(", "))]
+    CalendarInUse {
+        calendar: String,
+        /// Some of their names.
+        schedules: Vec<String>,
+    },
     /// Its secure parameters were encrypted for the queue that it had, and cannot be read in another.
     #[error("secure parameters have to be given again when the queue changes")]
     SealedForAnotherQueue,

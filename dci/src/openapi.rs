@@ -68,8 +68,8 @@ pub use results::{
     RetryResult, UpdateResult,
 };
 pub use schedules::{
-    Backfill, Backfilled, Calendar, CalendarDays, Deleted, NewCalendar, NewSchedule, PreviewOptions,
-    RunsOfSchedule, Schedule, ScheduleChange, SchedulePreview, ScheduleRun, ScheduleSearch,
+    Backfill, Backfilled, Deleted, NewSchedule, PreviewOptions, RunsOfSchedule, Schedule, ScheduleChange,
+    SchedulePreview, ScheduleRun, ScheduleSearch,
 };
 pub use schema::{
     Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
@@ -149,11 +149,11 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::schedules::preview::of_fields,
         ui::schedules::form::new,
         ui::schedules::form::edit,
-        api::calendars::list::handle,
-        api::calendars::set::create,
-        api::calendars::get::handle,
-        api::calendars::set::handle,
-        api::calendars::delete::handle,
+        api::calendars::list,
+        api::calendars::create,
+        api::calendars::get,
+        api::calendars::set,
+        api::calendars::delete,
         api::callbacks::log::handle,
         api::callbacks::log::put,
         api::callbacks::status::handle,
@@ -227,7 +227,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::schedules::live,
         ui::schedules::one::live,
         ui::schedules::remove::handle,
-        ui::calendars::remove::handle,
+        api::calendars::delete_by_form,
         ui::files::remove::handle,
         ui::workers::save::handle,
         ui::workers::remove::handle,

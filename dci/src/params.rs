@@ -11,6 +11,7 @@ use actix_web::web::{Bytes, BytesMut};
 use actix_web::{FromRequest, HttpRequest, dev, web};
 use disbatch_core::secrets;
 use disbatch_wire::fields;
+use disbatch_wire::liberal::is_unset;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -65,8 +66,14 @@ impl Params {
         if self.fields.is_empty() {
             return Err(HttpError::bad_request(format!("give at least one of {}", known.join(", "))));
         }
-        serde_path_to_error::deserialize(Value::Object(self.fields.clone()))
-            .map_err(|error| HttpError::bad_request(format!("{} {}", error.path(), error.inner())))
+        typed(self.fields.clone())
+    }
+
+    /// The parameters as all that there is. Null, and an empty field of a form, is as if it were not given.
+    pub fn whole<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
+        self.only(fields::of::<T>())?;
+        let given = self.fields.iter().filter(|(_, value)| !is_unset(value));
+        typed(given.map(|(name, value)| (name.clone(), value.clone())).collect())
     }
 
     /// The first parameter that is none of `known`.
@@ -125,6 +132,11 @@ impl Params {
         }
         in_address
     }
+}
+
+fn typed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, HttpError> {
+    serde_path_to_error::deserialize(Value::Object(fields))
+        .map_err(|error| HttpError::bad_request(format!("{} {}", error.path(), error.inner())))
 }
 
 /// Whether `.details` is on, where Perl Disbatch reads no parameters: a body that makes no sense does not matter.

@@ -3,13 +3,15 @@
 mod given;
 mod view;
 
+use actix_web::http::StatusCode;
 use bson::DateTime;
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{Queue, Selector};
 use disbatch_core::schedules::{Occurrence, Schedule, ScheduleError, ScheduleQuery, Settings, Spec};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-pub use given::{Given, list, moment};
+pub use disbatch_wire::liberal::list;
+pub use given::{Given, moment};
 pub use view::{offset, preview, view};
 
 use crate::access::{NamedSchedule, Who, no_such_schedule};
@@ -36,6 +38,10 @@ impl From<ScheduleError> for HttpError {
             ScheduleError::OverQuota(over) => over.into(),
             ScheduleError::OverBudget(over) => over.into(),
             ScheduleError::Busy(busy) => busy.into(),
+            ScheduleError::CalendarInUse { ref schedules, .. } => Self::with_body(
+                StatusCode::CONFLICT,
+                json!({ "error": error.to_string(), "schedules": schedules }),
+            ),
             ScheduleError::NameTaken(_) => Self::conflict(error.to_string()),
             ScheduleError::SealedForAnotherQueue => {
                 Self::bad_request(".secure_params has to be given again when the queue changes")
@@ -203,10 +209,7 @@ pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
 /// Somebody else has changed the schedule meanwhile.
 pub fn changed_meanwhile(rev: i64) -> HttpError {
     let message = format!("the schedule was changed meanwhile: its revision is {rev}. Nothing is changed");
-    HttpError::with_body(
-        actix_web::http::StatusCode::CONFLICT,
-        serde_json::json!({ "error": message, "rev": rev }),
-    )
+    HttpError::with_body(StatusCode::CONFLICT, json!({ "error": message, "rev": rev }))
 }
 
 #[cfg(test)]
@@ -216,7 +219,6 @@ mod tests {
     use bson::doc;
     use bson::oid::ObjectId;
     use disbatch_core::model::QueueId;
-    use serde_json::json;
 
     use super::*;
 

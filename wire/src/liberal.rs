@@ -9,6 +9,9 @@ use serde_json::Value;
 /// A higher limit is a mistake.
 const MOST: i64 = 1_000_000_000;
 
+/// Names, keys and reasons have so many characters at most.
+const LONGEST_TEXT: usize = 200;
+
 /// The integer that `value` is or says, as Perl's driver would take it.
 pub fn integer(value: &Value) -> Option<i64> {
     #[expect(clippy::cast_possible_truncation, reason = "checked: no fraction, within 2^53")]
@@ -32,6 +35,42 @@ pub fn is_unset(value: &Value) -> bool {
 /// Those of `T`.
 pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
     T::deserialize(value).map(Some)
+}
+
+/// The values of an array of texts, or of text with commas or line breaks between them.
+pub fn list(value: &Value) -> Vec<String> {
+    let texts = match value {
+        Value::Array(values) => return values.iter().flat_map(list).collect(),
+        Value::String(text) => text.split([',', '\n', '\r']).map(|text| text.trim().to_owned()).collect(),
+        Value::Null => Vec::new(),
+        other => vec![other.to_string()],
+    };
+    texts.into_iter().filter(|text: &String| !text.is_empty()).collect()
+}
+
+/// Text that is neither empty nor long, or a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Text(pub String);
+
+impl<'de> Deserialize<'de> for Text {
+    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
+        let given = match Value::deserialize(value)? {
+            Value::String(text) => text,
+            Value::Number(number) => number.to_string(),
+            _ => String::new(), // Nothing else is text.
+        };
+        let fits = (1..=LONGEST_TEXT).contains(&given.chars().count()) && !given.contains('\0');
+        let wrong = || D::Error::custom(format!("must be text of 1 to {LONGEST_TEXT} characters"));
+        fits.then_some(Self(given)).ok_or_else(wrong)
+    }
+}
+
+/// On a command line, any text: the server knows what it is to be.
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
 }
 
 /// How much there may be at most. `None`: any number.
@@ -85,6 +124,13 @@ mod tests {
         ] {
             assert_eq!(integer(&value), number, "{value}");
         }
+    }
+
+    #[test]
+    fn lists_may_be_lines() {
+        assert_eq!(list(&json!(["a, b", "", "c\nd"])), ["a", "b", "c", "d"]);
+        assert_eq!(list(&json!("a\r\nb\r\n")), ["a", "b"]);
+        assert!(list(&json!("")).is_empty() && list(&json!(null)).is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use disbatch_values::secure::SecureParams;
+use disbatch_wire::calendars::CalendarDays;
 
 use crate::args::{seconds, secure};
 
@@ -43,11 +44,22 @@ pub enum CalendarCommand {
     /// Show the calendars
     List,
     /// Show the days of one
-    Show(OneCalendar),
+    Show {
+        /// The calendar's name
+        calendar: String,
+    },
     /// Make one, or give it other days
-    Set(CalendarDays),
+    Set {
+        /// The calendar's name
+        calendar: String,
+        #[command(flatten)]
+        days: CalendarDays,
+    },
     /// Delete one that no schedule goes by
-    Delete(OneCalendar),
+    Delete {
+        /// The calendar's name
+        calendar: String,
+    },
 }
 
 /// Which schedules.
@@ -268,29 +280,6 @@ pub struct ImportedJobs {
     /// The queue of all of them [default: the one that has the job's worker as its plugin]
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
-}
-
-/// A calendar.
-#[derive(Debug, Args)]
-pub struct OneCalendar {
-    /// The calendar's name
-    pub calendar: String,
-}
-
-/// The days of a calendar. It has no others then.
-#[derive(Debug, Args)]
-pub struct CalendarDays {
-    /// The calendar's name
-    pub calendar: String,
-    /// A day, as 2026-12-25; several with commas between them
-    #[arg(long, value_name = "DAY", value_delimiter = ',')]
-    pub dates: Vec<String>,
-    /// A day of every year, as 12-25; several with commas between them
-    #[arg(long, value_name = "DAY", value_delimiter = ',')]
-    pub recurring: Vec<String>,
-    /// The time zone whose days these are [default: that of the schedule]
-    #[arg(long, value_name = "ZONE")]
-    pub zone: Option<String>,
 }
 
 #[cfg(test)]

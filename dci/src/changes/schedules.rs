@@ -1,12 +1,10 @@
-//! Schedules, and the calendars that they go by.
+//! Schedules.
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::model::{QueueId, ScheduleId, TaskId};
-use disbatch_core::schedules::{
-    BackfillError, Calendar, CalendarDeleted, Schedule, ScheduleError, Settings, Updated,
-};
+use disbatch_core::schedules::{BackfillError, Schedule, ScheduleError, Settings, Updated};
 use disbatch_core::store::{Altered, StoreError};
 use disbatch_core::task::SubmitError;
 
@@ -136,37 +134,6 @@ pub async fn backfill_schedule(
             store.note_audit(&entry).await;
         }
         Ok::<Option<Vec<TaskId>>, BackfillError>(tasks)
-    };
-    to_the_end(state, change).await
-}
-
-/// Stores a calendar in the place of the one with its name.
-pub async fn set_calendar(state: &State, who: &Who, calendar: Calendar) -> Result<(), StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let before = store.set_calendar(&calendar).await?;
-        let after = calendar.document();
-        if before.as_ref() != Some(&after) {
-            let object = Object::with_name(ObjectKind::Calendar, calendar.name.as_str());
-            let entry = AuditEntry::new(who, Verb::CalendarSet, object);
-            store.note_audit(&AuditEntry { before, after: Some(after), ..entry }).await;
-        }
-        Ok::<(), StoreError>(())
-    };
-    to_the_end(state, change).await
-}
-
-/// Deletes a calendar that no schedule goes by.
-pub async fn delete_calendar(state: &State, who: &Who, name: String) -> Result<CalendarDeleted, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let deleted = store.delete_calendar(&name).await?;
-        if let CalendarDeleted::Deleted(gone) = &deleted {
-            let object = Object::with_name(ObjectKind::Calendar, name);
-            let entry = AuditEntry::new(who, Verb::CalendarDelete, object);
-            store.note_audit(&AuditEntry { before: Some(gone.clone()), ..entry }).await;
-        }
-        Ok::<CalendarDeleted, StoreError>(deleted)
     };
     to_the_end(state, change).await
 }

@@ -1,4 +1,4 @@
-//! What schedules and calendars look like. These types are never made: they only describe.
+//! What schedules look like. These types are never made: they only describe.
 
 use serde_json::{Map, Value};
 use utoipa::{IntoParams, ToSchema};
@@ -304,40 +304,6 @@ pub struct Deleted {
     id: String,
     name: String,
     deleted: bool,
-}
-
-/// A calendar.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": null,
-}))]
-pub struct Calendar {
-    name: String,
-    dates: Vec<String>,
-    /// Days of every year.
-    recurring: Vec<String>,
-    /// The time zone whose days these are; null for that of the schedule.
-    zone: Option<String>,
-}
-
-/// A new calendar.
-#[derive(ToSchema)]
-#[schema(example = json!({"name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"]}))]
-pub struct NewCalendar {
-    #[schema(min_length = 1, max_length = 200)]
-    name: String,
-    dates: Option<Vec<String>>,
-    recurring: Option<Vec<String>>,
-    zone: Option<String>,
-}
-
-/// The days of a calendar. Forms have them as lines.
-#[derive(ToSchema)]
-#[schema(example = json!({"dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": "Europe/Berlin"}))]
-pub struct CalendarDays {
-    dates: Option<Vec<String>>,
-    recurring: Option<Vec<String>>,
-    zone: Option<String>,
 }
 
 /// Runs of a schedule, the latest first.

@@ -9,7 +9,7 @@ use disbatch_core::secrets::{self, Keys};
 use disbatch_core::task::TaskOptions;
 use serde_json::{Map, Value, json};
 
-use super::RESERVED;
+use super::{RESERVED, list};
 use crate::api::create_tasks::{self, options};
 use crate::error::HttpError;
 use crate::params::Params;
@@ -227,17 +227,6 @@ pub fn moment(name: &str, value: &Value) -> Result<DateTime, HttpError> {
         other => other.to_owned(),
     });
     values::time(name, &completed.map_or_else(|| value.clone(), Value::from))
-}
-
-/// The values of an array of texts, or of text with commas or line breaks between them.
-pub fn list(value: &Value) -> Vec<String> {
-    let texts = match value {
-        Value::Array(values) => return values.iter().flat_map(list).collect(),
-        Value::String(text) => text.split([',', '\n', '\r']).map(|text| text.trim().to_owned()).collect(),
-        Value::Null => Vec::new(),
-        other => vec![other.to_string()],
-    };
-    texts.into_iter().filter(|text: &String| !text.is_empty()).collect()
 }
 
 fn unless_unset(value: &Value) -> Value {

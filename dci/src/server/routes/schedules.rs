@@ -51,21 +51,14 @@ fn of_one(routes: &mut Routes<'_>) {
 }
 
 fn calendars(routes: &mut Routes<'_>) {
-    use api::calendars::{delete, get, list, set};
+    use api::calendars::{create, delete, delete_by_form, get, list, set};
     routes
-        .add(
-            at("/calendars")
-                .get(Somewhere(Viewer), list::handle)
-                .post(Everywhere(Operator), set::create)
-                .by_accept(),
-        )
+        .add(at("/calendars").get(Somewhere(Viewer), list).post(Everywhere(Operator), create).by_accept())
         .add(
             at("/calendars/{name:[^/]+}")
-                .get(Somewhere(Viewer), get::handle)
-                .post(Everywhere(Operator), set::handle)
-                .delete(Everywhere(Operator), delete::handle),
+                .get(Somewhere(Viewer), get)
+                .post(Everywhere(Operator), set)
+                .delete(Everywhere(Operator), delete),
         )
-        .add(
-            at("/ui/calendars/{name:[^/]+}/delete").post(Everywhere(Operator), ui::calendars::remove::handle),
-        );
+        .add(at("/ui/calendars/{name:[^/]+}/delete").post(Everywhere(Operator), delete_by_form));
 }
