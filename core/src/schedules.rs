@@ -43,6 +43,7 @@ pub use fire::Fired;
 pub(crate) use fire::times;
 pub use manage::{ScheduleQuery, Updated};
 pub use occurrences::Occurrence;
+pub use options::{OPTIONS, options_with};
 pub use run::BackfillError;
 pub(crate) use settle::may_be_unsettled;
 pub use spec::{CalendarUse, Rule, Spec, SpecError};

@@ -114,6 +114,25 @@ where
     to_the_end(state, change).await
 }
 
+/// Changes something, and notes in the audit the entry that comes of it, if one does.
+async fn noted<T, C, F, E>(state: &State, change: C) -> Result<T, E>
+where
+    C: FnOnce(Store) -> F + Send + 'static,
+    F: Future<Output = Result<(T, Option<AuditEntry>), E>> + Send,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let store = state.store.clone();
+    let change = async move {
+        let (done, entry) = change(store.clone()).await?;
+        if let Some(entry) = entry {
+            store.note_audit(&entry).await;
+        }
+        Ok(done)
+    };
+    to_the_end(state, change).await
+}
+
 /// Does something to its end, whatever becomes of the request that it was asked for with.
 async fn to_the_end<T, F>(state: &State, change: F) -> T
 where

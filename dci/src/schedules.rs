@@ -1,6 +1,7 @@
 //! From the parameters of a request to the settings of a schedule, and from a schedule to what clients see.
 
 mod given;
+pub mod runs;
 mod view;
 
 use actix_web::http::StatusCode;
@@ -8,9 +9,10 @@ use bson::DateTime;
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{Queue, Selector};
 use disbatch_core::schedules::{Occurrence, Schedule, ScheduleError, ScheduleQuery, Settings, Spec};
-use serde_json::{Value, json};
+use disbatch_wire::liberal::{Flag, Text, When, Whole, is_unset};
+use disbatch_wire::schedules::{PreviewOptions, ScheduleSearch};
+use serde_json::json;
 
-pub use disbatch_wire::liberal::list;
 pub use given::{Given, moment};
 pub use view::{offset, preview, view};
 
@@ -20,13 +22,12 @@ use crate::error::HttpError;
 use crate::legacy;
 use crate::params::Params;
 use crate::state::State;
-use crate::values;
 
 /// So many times are shown unless told otherwise.
 pub const SHOWN: usize = 20;
 
-/// So many times, or schedules, are answered at most.
-pub const MOST: i64 = 1_000;
+/// So many schedules are answered at most.
+const MOST: i64 = 1_000;
 
 /// What stands in addresses where names do.
 const RESERVED: [&str; 2] = ["new", "preview"];
@@ -78,7 +79,7 @@ pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(
     check_tenant(who, &queue, &settings)?;
     files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
     fit::check_schedule(state, &queue, &settings).await?;
-    Ok((settings, given.paused()?.unwrap_or(false)))
+    Ok((settings, given.paused().unwrap_or(false)))
 }
 
 /// The settings of a schedule with what a request gives in their place, and whether it is to be paused from now on. No
@@ -90,7 +91,7 @@ pub async fn changed_settings(
     params: &Params,
 ) -> Result<(Option<Settings>, Option<bool>), HttpError> {
     let given = Given::read(params)?;
-    let paused = given.paused()?;
+    let paused = given.paused();
     if !given.has_settings(params) {
         return Ok((None, paused));
     }
@@ -122,44 +123,33 @@ pub fn check_tenant(who: &Who, queue: &Queue, settings: &Settings) -> Result<(),
 
 /// The queue that a request gives, by name or id, if whoever asks may submit tasks to it.
 async fn queue(state: &State, who: &Who, given: &Given) -> Result<Option<Queue>, HttpError> {
-    let not_found = || HttpError::bad_request("queue not found");
-    let name = match given.field("queue") {
-        None => return Ok(None),
-        Some(Value::String(name)) => name.clone(),
-        Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return Err(not_found()), // Nothing else names a queue.
-    };
-    let queue = state.store.find_queue(&Selector::parse(&name)).await?;
-    let queue = queue.filter(|queue| who.sees(queue)).ok_or_else(not_found)?;
+    let Some(name) = given.queue() else { return Ok(None) };
+    let queue = state.store.find_queue(&Selector::parse(name)).await?;
+    let queue = queue.filter(|queue| who.sees(queue));
+    let queue = queue.ok_or_else(|| HttpError::bad_request("queue not found"))?;
     who.check(Role::Submitter, &queue)?;
     Ok(Some(queue))
 }
 
 /// Which schedules are asked for. An empty field of a form is no condition.
 pub async fn query(state: &State, reach: Reach, params: &Params) -> Result<ScheduleQuery, HttpError> {
-    params.only(&["queue", "tenant", "paused"])?;
-    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
-    let queue = match given("queue") {
+    let search: ScheduleSearch = params.whole()?;
+    let queue = match &search.queue {
         None => None,
-        Some(value) => {
-            let name = values::text("queue", value)?;
-            let found = state.store.find_queue(&Selector::parse(&name)).await?;
+        Some(Text(name)) => {
+            let found = state.store.find_queue(&Selector::parse(name)).await?;
             let known = found.filter(|queue| reach == Reach::All || is_within(&reach, queue));
             Some(known.ok_or_else(|| HttpError::bad_request("queue not found"))?.id)
         }
     };
+    let text = |given: Option<Text>| given.map(|Text(text)| text);
     Ok(ScheduleQuery {
         reach,
         queue,
-        tenant: given("tenant").map(|value| values::text("tenant", value)).transpose()?,
-        paused: given("paused").map(|value| values::flag("paused", value)).transpose()?,
-        after: params
-            .options
-            .get("after")
-            .filter(|value| !values::is_unset(value))
-            .map(|value| values::text(".after", value))
-            .transpose()?,
-        limit: limit(params, MOST)?,
+        tenant: text(search.tenant),
+        paused: search.paused.map(|Flag(paused)| paused),
+        after: text(search.after),
+        limit: search.limit.map_or(MOST, |Whole(limit)| limit),
     })
 }
 
@@ -170,28 +160,18 @@ fn is_within(reach: &Reach, queue: &Queue) -> bool {
     is_named && only.as_ref().is_none_or(|only| only.contains(&queue.id))
 }
 
-/// How many are asked for, by the option `.limit`.
-pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
-    let given = params.integer("limit")?.unwrap_or(default);
-    let wrong = || HttpError::bad_request(format!(".limit must be from 1 to {MOST}"));
-    Some(given).filter(|limit| (1..=MOST).contains(limit)).ok_or_else(wrong)
-}
-
-/// What a schedule would do from when on, as the options `.after` and `.limit` say: its next times, and what the first of
-/// them are after.
+/// What a schedule would do from when on: its next times, and what the first of them are after.
 pub async fn times(
     state: &State,
     spec: &Spec,
     schedule: Option<&Schedule>,
-    params: &Params,
+    options: &PreviewOptions,
 ) -> Result<(Vec<Occurrence>, DateTime), HttpError> {
-    let given = params.options.get("after").filter(|value| !values::is_unset(value));
-    let after = match given {
-        Some(value) => moment(".after", value)?,
+    let after = match &options.after {
+        Some(When(value)) => moment(".after", value)?,
         None => state.store.server_time().await?,
     };
-    let shown = i64::try_from(SHOWN).unwrap_or(MOST);
-    let limit = usize::try_from(limit(params, shown)?).unwrap_or(SHOWN);
+    let limit = options.limit.and_then(|Whole(limit)| usize::try_from(limit).ok()).unwrap_or(SHOWN);
     let calendars = state.store.calendars_of(spec).await?;
     if let Some(name) = calendars.missing(spec) {
         return Err(ScheduleError::NoSuchCalendar(name.to_owned()).into());
@@ -201,7 +181,7 @@ pub async fn times(
 
 /// The revision that a change was made from, by the option `.rev`, if that is said.
 pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
-    let given = params.options.get("rev").filter(|value| !values::is_unset(value));
+    let given = params.options.get("rev").filter(|value| !is_unset(value));
     let wrong = || HttpError::bad_request(".rev must be the number of a revision");
     given.map(|value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong)).transpose()
 }
@@ -219,6 +199,7 @@ mod tests {
     use bson::doc;
     use bson::oid::ObjectId;
     use disbatch_core::model::QueueId;
+    use serde_json::Value;
 
     use super::*;
 
@@ -228,10 +209,11 @@ mod tests {
 
     #[test]
     fn limits_and_revisions_are_numbers() {
-        assert_eq!(limit(&params(json!({})), 20).unwrap(), 20);
-        assert_eq!(limit(&params(json!({ "limit": "5" })), 20).unwrap(), 5);
+        let limit = |options: Value| params(options).whole::<PreviewOptions>().map(|options| options.limit);
+        assert_eq!(limit(json!({ "limit": "", "pretty": 1 })).unwrap(), None);
+        assert_eq!(limit(json!({ "limit": "5" })).unwrap(), Some(Whole(5)));
         for wrong in [json!(0), json!(1001), json!(-1)] {
-            let error = limit(&params(json!({ "limit": wrong })), 20).unwrap_err().to_string();
+            let error = limit(json!({ "limit": wrong })).unwrap_err().to_string();
             assert_eq!(error, ".limit must be from 1 to 1000");
         }
         assert_eq!(revision(&params(json!({}))).unwrap(), None);

@@ -9,7 +9,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::model::NodeSelector;
 use disbatch_core::rate::limit;
 use disbatch_core::text as odd;
-use disbatch_wire::liberal::Text;
+use disbatch_wire::liberal::{Flag, Text};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -32,14 +32,8 @@ fn wrong(name: &str, expected: &str) -> HttpError {
 
 /// True or false.
 pub fn flag(name: &str, value: &Value) -> Result<bool, HttpError> {
-    match value {
-        Value::Bool(flag) => Ok(*flag),
-        Value::Number(number) if number.as_i64() == Some(0) => Ok(false),
-        Value::Number(number) if number.as_i64() == Some(1) => Ok(true),
-        Value::String(text) if text == "true" || text == "1" => Ok(true),
-        Value::String(text) if text == "false" || text == "0" => Ok(false),
-        _ => Err(wrong(name, "true or false")),
-    }
+    let read = Flag::deserialize(value).map(|Flag(flag)| flag);
+    read.map_err(|error| HttpError::bad_request(format!("{name} {error}")))
 }
 
 /// Text that is neither empty nor long.

@@ -36,7 +36,6 @@ pub struct CalendarDays {
 pub struct NewCalendar {
     #[schema(min_length = 1, max_length = 200)]
     pub name: String,
-    #[schema(inline)]
     #[serde(flatten)]
     pub days: CalendarDays,
 }

@@ -4,4 +4,6 @@
 pub mod calendars;
 pub mod fields;
 pub mod liberal;
+pub mod schedules;
+pub mod seconds;
 pub mod tenants;

@@ -237,7 +237,10 @@ fn moment(fields: &Document, name: &'static str) -> Result<Option<DateTime>, Spe
 fn cron(value: Option<&Bson>) -> Result<Vec<CronExpr>, SpecError> {
     let texts: Option<Vec<&str>> = match value {
         None => return Ok(Vec::new()),
-        Some(Bson::String(text)) => Some(vec![text]),
+        // With one on each line.
+        Some(Bson::String(text)) => {
+            Some(text.lines().map(str::trim).filter(|line| !line.is_empty()).collect())
+        }
         Some(Bson::Array(list)) => list.iter().map(Bson::as_str).collect(),
         _ => None, // Nothing else is an expression.
     };

@@ -53,12 +53,27 @@ impl Schedule {
 impl Settings {
     /// As they are stored.
     pub(super) fn document(&self) -> Document {
+        self.with_params(self.params.clone())
+    }
+
+    /// Settings with these fields in the place of those that they had before. Null takes one back to its default. Of
+    /// parameters, there are none but those in `fields`.
+    ///
+    /// # Errors
+    /// A field is wrong. The error names it.
+    pub fn with(before: Option<&Self>, fields: Document) -> Result<Self, SpecError> {
+        let mut all = before.map(|before| before.with_params(Document::new())).unwrap_or_default();
+        all.extend(fields);
+        Self::read(&all)
+    }
+
+    fn with_params(&self, params: Document) -> Document {
         let (options, sealed) = options::document(&self.options);
         let mut document = doc! { "name": &self.name };
         if !self.description.is_empty() {
             document.insert("description", &self.description);
         }
-        document.extend(doc! { "queue": self.queue, "params": self.params.clone() });
+        document.extend(doc! { "queue": self.queue, "params": params });
         if let Some(sealed) = sealed {
             document.insert(secrets::FIELD, sealed);
         }

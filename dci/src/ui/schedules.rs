@@ -3,7 +3,6 @@
 pub mod backfill;
 pub mod form;
 pub mod one;
-pub mod remove;
 mod runs;
 mod settings;
 mod timeline;
@@ -26,13 +25,13 @@ use crate::access::Who;
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::params::Params;
-use crate::schedules;
+use crate::schedules::{self, runs::Run};
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{label, names};
 use crate::ui::parts::{Pill, When, cut};
 use crate::ui::{self, Rendered, text};
-use runs::{Run, Strip};
+use runs::Strip;
 
 /// So many schedules are on the page.
 const MOST: i64 = 200;
@@ -170,7 +169,7 @@ impl Table {
         let row = |schedule: Schedule| {
             let names = &names;
             async move {
-                let runs = runs::find(&state.store, schedule.id, RUNS).await?;
+                let runs = runs::last(&state.store, schedule.id, RUNS).await?;
                 Ok::<Row, HttpError>(Row::of(&schedule, &runs, names))
             }
         };

@@ -24,11 +24,11 @@ use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
-use crate::schedules;
 use crate::state::State;
 use crate::ui::names::label;
 use crate::ui::queue::template_of;
 use crate::ui::{self, Rendered, text};
+use crate::{json, schedules};
 
 /// The names of all time zones. Those of the host may change while this runs; then the new ones can be typed.
 static ZONES: LazyLock<Vec<String>> = LazyLock::new(Zone::names);
@@ -127,7 +127,7 @@ pub async fn edit(state: Data<State>, who: Who, named: NamedSchedule) -> HttpRes
         let choices = Choices::gather(&state, &who).await?;
         let spec = schedule.settings.spec.clone();
         let preview = Preview::gather(&state, Ok(spec), Some(&schedule)).await?;
-        let values = Values::of_schedule(&schedules::view(&schedule, None));
+        let values = Values::of_schedule(&json::value_of(&schedules::view(&schedule, None))?);
         ui::render(StatusCode::OK, &page(&state, &choices, Some(&schedule), values, preview))
     };
     ui::page(rendered.await)

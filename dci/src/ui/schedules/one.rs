@@ -10,7 +10,7 @@ use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, Selector};
 use disbatch_core::schedules::{Occurrence, Schedule};
 
-use super::runs::{self, Run, Strip};
+use super::runs::{self, Strip};
 use super::settings::SettingList;
 use super::timeline::Timeline;
 use super::{state_of, words};
@@ -18,13 +18,13 @@ use crate::access::{NamedSchedule, Who, owns_schedule, viewer};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead};
-use crate::schedules;
+use crate::schedules::{self, runs::Run};
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::label;
 use crate::ui::parts::{Pill, When};
 use crate::ui::spans::precise;
-use crate::ui::{self, Rendered, StatusView};
+use crate::ui::{self, Rendered, StatusView, plain};
 
 /// So many of the last runs are on the page.
 const RUNS: i64 = 30;
@@ -179,7 +179,7 @@ impl Facts {
         let selector = Selector::Id(schedule.settings.queue.0);
         let (queue, runs, now, calendars) = futures::try_join!(
             store.find_queue(&selector),
-            runs::find(store, id, RUNS),
+            runs::last(store, id, RUNS),
             store.server_time(),
             store.calendars_of(spec),
         )?;
@@ -250,12 +250,12 @@ fn between(start: DateTime, end: DateTime) -> String {
 fn runs_of(facts: &Facts) -> Runs {
     let zone = &facts.schedule.settings.spec.zone;
     let row = |run: &Run| RunRow {
-        task: run.task.to_hex(),
+        task: run.task.map(|id| id.to_hex()).unwrap_or_default(),
         local: run.time.map(|time| words::there(zone, time)).unwrap_or_default(),
-        status: run.status(),
+        status: runs::status(run),
         started: run.started.map(When::at).unwrap_or_default(),
         ran: run.started.zip(run.ended).map(|(start, end)| between(start, end)).unwrap_or_default(),
-        node: run.node.clone(),
+        node: plain(run.node.as_ref()),
     };
     let strip = Strip::of(&facts.runs);
     Runs { words: strip.words.clone(), strip, rows: facts.runs.iter().map(row).collect() }
@@ -297,7 +297,7 @@ mod tests {
                 rows: vec![RunRow {
                     task: ObjectId::from_bytes([7; 12]).to_hex(),
                     local: "2026-11-20 09:24:27 Europe/Berlin".into(),
-                    status: run(1).status(),
+                    status: runs::status(&run(1)),
                     started: When::default(),
                     ran: "1.0 s".into(),
                     node: "<vm>".into(),
