@@ -95,9 +95,6 @@ impl Settings {
 }
 
 impl Overlap {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Allow, Self::Skip, Self::Queue, Self::Cancel];
-
     /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -106,10 +103,6 @@ impl Overlap {
             Self::Queue => "queue",
             Self::Cancel => "cancel",
         }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|overlap| overlap.as_str() == name)
     }
 }
 
