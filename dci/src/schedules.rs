@@ -68,49 +68,34 @@ pub async fn find(state: &State, named: &NamedSchedule) -> Result<Schedule, Http
     schedule.ok_or_else(|| no_such_schedule(&named.name))
 }
 
-/// The settings of a new schedule, and whether it is to be paused at first.
-pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(Settings, bool), HttpError> {
-    let given = Given::read(params)?;
-    let queue = queue(state, who, &given).await?;
-    let queue = queue.ok_or_else(|| HttpError::bad_request("queue must be given"))?;
-    let options = given.options(params, queue.id, &state.keys, None)?;
-    steps::check(state, who, &queue, &options.steps).await?;
-    let settings = given.settings(None, (Some(&queue), options), who.name.as_deref())?;
-    check_tenant(who, &queue, &settings)?;
-    files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
-    fit::check_schedule(state, &queue, &settings).await?;
-    Ok((settings, given.paused().unwrap_or(false)))
-}
-
-/// The settings of a schedule with what a request gives in their place, and whether it is to be paused from now on. No
-/// settings: the request gives none.
-pub async fn changed_settings(
+/// The settings of a new schedule, or of `before` with what a request gives in their place, and whether it is to be paused.
+/// No settings: the request gives none for a schedule that there is.
+pub async fn settings(
     state: &State,
     who: &Who,
-    schedule: &Schedule,
+    before: Option<&Schedule>,
     params: &Params,
 ) -> Result<(Option<Settings>, Option<bool>), HttpError> {
     let given = Given::read(params)?;
-    let paused = given.paused();
-    if !given.has_settings(params) {
-        return Ok((None, paused));
+    if before.is_some() && !given.has_settings(params) {
+        return Ok((None, given.paused()));
     }
-    let queue = queue(state, who, &given).await?;
-    let id = queue.as_ref().map_or(schedule.settings.queue, |queue| queue.id);
-    let options = given.options(params, id, &state.keys, Some(&schedule.settings.options))?;
-    let known = match &queue {
-        Some(queue) => Some(queue.clone()),
-        None => state.store.find_queue(&Selector::Id(id.0)).await?,
+    let before = before.map(|schedule| &schedule.settings);
+    let queue = match (queue(state, who, &given).await?, before) {
+        (Some(queue), _) => queue,
+        (None, Some(Settings { queue: id, .. })) => {
+            let known = state.store.find_queue(&Selector::Id(id.0)).await?;
+            known.unwrap_or_else(|| Queue::without_document(*id))
+        }
+        (None, None) => return Err(HttpError::bad_request("queue must be given")),
     };
-    let known = known.unwrap_or_else(|| Queue::without_document(id));
-    if !options.steps.is_empty() {
-        steps::check(state, who, &known, &options.steps).await?;
-    }
-    let settings = given.settings(Some(&schedule.settings), (Some(&known), options), None)?;
-    check_tenant(who, &known, &settings)?;
+    let options = given.options(params, queue.id, &state.keys, before.map(|before| &before.options))?;
+    steps::check(state, who, &queue, &options.steps).await?;
+    let settings = given.settings(before, (&queue, options), who.name.as_deref())?;
+    check_tenant(who, &queue, &settings)?;
     files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
-    fit::check_schedule(state, &known, &settings).await?;
-    Ok((Some(settings), paused))
+    fit::check_schedule(state, &queue, &settings).await?;
+    Ok((Some(settings), given.paused()))
 }
 
 /// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.

@@ -93,8 +93,9 @@ pub async fn get(request: HttpRequest, state: Data<State>, who: Who, named: Name
 )]
 pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer {
     let made = async {
-        let (settings, paused) = schedules::new_settings(&state, &who, &params).await?;
-        let created = changes::create_schedule(&state, &who, settings, paused).await;
+        let (settings, paused) = schedules::settings(&state, &who, None, &params).await?;
+        let settings = settings.ok_or_else(|| HttpError::bad_request("no params"))?;
+        let created = changes::create_schedule(&state, &who, settings, paused.unwrap_or(false)).await;
         created.map_err(|error| schedules::refused(error, &who))
     };
     let schedule = match made.await {
@@ -309,7 +310,7 @@ async fn attempt(
     base: Option<i64>,
 ) -> Result<Attempt, HttpError> {
     may_change_schedule(who, schedule, state).await?;
-    let (settings, paused) = schedules::changed_settings(state, who, schedule, params).await?;
+    let (settings, paused) = schedules::settings(state, who, Some(schedule), params).await?;
     if settings.is_none() && paused.is_none() {
         return Err(HttpError::bad_request("no params"));
     }
@@ -371,8 +372,8 @@ mod tests {
         let rights = Rights::new(None, vec![grant]);
         let ann = Who { name: Some("ann".to_owned()), rights, ..anybody() };
         let wanted = params(json!({ "name": "nightly", "queue": "mail", "cron": "0 3 * * *" }));
-        let (settings, paused) = schedules::new_settings(&state, &ann, &wanted).await.unwrap();
-        let read = changes::create_schedule(&state, &ann, settings, paused).await.unwrap();
+        let (settings, _) = schedules::settings(&state, &ann, None, &wanted).await.unwrap();
+        let read = changes::create_schedule(&state, &ann, settings.unwrap(), false).await.unwrap();
         let named = NamedSchedule::parse("nightly");
         let to_reports = params(json!({ "queue": "reports" }));
         let moved = change(&state, &anybody(), &named, &to_reports).await.unwrap();

@@ -108,20 +108,18 @@ impl Given {
     pub fn settings(
         &self,
         before: Option<&Settings>,
-        (queue, options): (Option<&Queue>, TaskOptions),
+        (queue, options): (&Queue, TaskOptions),
         owner: Option<&str>,
     ) -> Result<Settings, HttpError> {
-        let missing = |name: &str| HttpError::bad_request(format!("{name} must be given"));
         match (&self.fields.name, before) {
             (Some(Set(Some(Text(name)))), _) if RESERVED.contains(&name.as_str()) => {
                 return Err(HttpError::bad_request(format!("name must not be {}", RESERVED.join(" or "))));
             }
             (Some(Set(Some(_))), _) | (None, Some(_)) => {}
-            (None | Some(Set(None)), _) => return Err(missing("name")),
+            (None | Some(Set(None)), _) => return Err(HttpError::bad_request("name must be given")),
         }
         let mut fields = self.stored()?;
-        let queue_id = queue.map(|queue| queue.id).or(before.map(|before| before.queue));
-        fields.insert("queue", queue_id.ok_or_else(|| missing("queue"))?);
+        fields.insert("queue", queue.id);
         let settings = Settings::with(before, fields);
         let settings = settings.map_err(|error| HttpError::bad_request(error.to_string()))?;
         let params = self.params.as_ref().map(|Set(value)| parameters(value.as_ref())).transpose()?;
@@ -135,8 +133,8 @@ impl Given {
     }
 
     /// For whom its tasks are: that of the queue, if it has one. Of a queue that is nobody's it is as `wanted`.
-    fn tenant(&self, wanted: Option<String>, queue: Option<&Queue>) -> Result<Option<String>, HttpError> {
-        let Some(own) = queue.and_then(Queue::tenant) else { return Ok(wanted) };
+    fn tenant(&self, wanted: Option<String>, queue: &Queue) -> Result<Option<String>, HttpError> {
+        let Some(own) = queue.tenant() else { return Ok(wanted) };
         match &self.fields.tenant {
             Some(Set(Some(Text(given)))) if given != own => {
                 Err(HttpError::bad_request("tenant: the queue is that of another tenant"))

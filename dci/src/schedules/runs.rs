@@ -39,6 +39,10 @@ impl Run {
             asked_for: task.get_bool("asked_for").unwrap_or(false),
         }
     }
+
+    pub fn id(&self) -> String {
+        self.task.map(|id| id.to_hex()).unwrap_or_default()
+    }
 }
 
 /// The last runs that are like this, the latest first.

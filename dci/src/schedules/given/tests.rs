@@ -22,7 +22,7 @@ fn of(before: Option<&Settings>, fields: Value) -> Result<Settings, HttpError> {
     let given = Given::read(&params)?;
     let options = before.map(|before| &before.options);
     let options = given.options(&params, queue.id, &Keys::default(), options)?;
-    given.settings(before, (Some(&queue), options), Some("alice"))
+    given.settings(before, (&queue, options), Some("alice"))
 }
 
 fn message(fields: Value) -> String {
@@ -101,25 +101,21 @@ fn a_schedule_is_that_of_its_queues_tenant_or_of_its_own() {
     let nobodys: Queue =
         bson::deserialize_from_document(doc! { "_id": ObjectId::from_bytes([2; 12]), "name": "shared" })
             .unwrap();
-    let of = |before: Option<&Settings>, queue: Option<&Queue>, fields: Value| {
+    let of = |before: Option<&Settings>, queue: &Queue, fields: Value| {
         let given = Given::read(&params(fields, json!({}))).unwrap();
         given
             .settings(before, (queue, TaskOptions::default()), None)
             .map(|settings| (settings.tenant.clone(), settings))
     };
-    let (tenant, own) = of(None, Some(&nobodys), json!({ "name": "a", "tenant": "ibm" })).unwrap();
+    let (tenant, own) = of(None, &nobodys, json!({ "name": "a", "tenant": "ibm" })).unwrap();
     assert_eq!(tenant.as_deref(), Some("ibm"));
-    assert_eq!(of(Some(&own), None, json!({ "description": "x" })).unwrap().0.as_deref(), Some("ibm"));
-    assert_eq!(of(Some(&own), None, json!({ "tenant": null })).unwrap().0, None);
+    assert_eq!(of(Some(&own), &nobodys, json!({ "description": "x" })).unwrap().0.as_deref(), Some("ibm"));
+    assert_eq!(of(Some(&own), &nobodys, json!({ "tenant": null })).unwrap().0, None);
     let theirs = queue();
-    assert_eq!(of(Some(&own), Some(&theirs), json!({})).unwrap().0.as_deref(), Some("acme"));
-    let (_, moved) = of(Some(&own), Some(&theirs), json!({})).unwrap();
-    assert_eq!(
-        of(Some(&moved), Some(&nobodys), json!({})).unwrap().0.as_deref(),
-        Some("acme"),
-        "it stays theirs"
-    );
-    let error = of(None, Some(&theirs), json!({ "name": "a", "tenant": "ibm" })).unwrap_err();
+    assert_eq!(of(Some(&own), &theirs, json!({})).unwrap().0.as_deref(), Some("acme"));
+    let (_, moved) = of(Some(&own), &theirs, json!({})).unwrap();
+    assert_eq!(of(Some(&moved), &nobodys, json!({})).unwrap().0.as_deref(), Some("acme"), "it stays theirs");
+    let error = of(None, &theirs, json!({ "name": "a", "tenant": "ibm" })).unwrap_err();
     assert_eq!(error.to_string(), "tenant: the queue is that of another tenant");
 }
 
