@@ -38,8 +38,8 @@ pub use life::{
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
 pub use schedules::{
-    BackfillOptions, CalendarCommand, CalendarDays, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
-    ScheduleChange, ScheduleCommand, ScheduleFilter, ScheduleSettings,
+    BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
+    ScheduleCommand, ScheduleFilter, ScheduleSettings, ScheduleUpdate,
 };
 pub use task::{TaskOptions, Tasks};
 pub use tenants::TenantCommand;

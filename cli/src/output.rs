@@ -11,6 +11,7 @@ mod yaml;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::args::{Format, ListingOptions};
@@ -70,6 +71,11 @@ pub fn list(
     as_table: impl FnOnce(&[Value]) -> String,
 ) -> anyhow::Result<String> {
     document(list, options, |list| as_table(list.as_array().map(Vec::as_slice).unwrap_or_default()))
+}
+
+/// A part of an answer as a person reads it; nothing if the answer is another one.
+pub fn of<T: DeserializeOwned>(json: &Value, cell: impl FnOnce(T) -> String) -> String {
+    serde_json::from_value(json.clone()).map(cell).unwrap_or_default()
 }
 
 /// What a command ends with. Says what went wrong.

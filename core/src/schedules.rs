@@ -37,12 +37,13 @@ use mongodb::Collection;
 use serde::{Deserialize, Serialize};
 
 pub use crate::model::ScheduleId;
-pub use calendars::{Calendar, CalendarDeleted, Calendars};
+pub use calendars::{Calendar, Calendars};
 pub use cron::{CronError, CronExpr};
 pub use fire::Fired;
 pub(crate) use fire::times;
 pub use manage::{ScheduleQuery, Updated};
 pub use occurrences::Occurrence;
+pub use options::{OPTIONS, options_with};
 pub use run::BackfillError;
 pub(crate) use settle::may_be_unsettled;
 pub use spec::{CalendarUse, Rule, Spec, SpecError};
@@ -94,9 +95,6 @@ impl Settings {
 }
 
 impl Overlap {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Allow, Self::Skip, Self::Queue, Self::Cancel];
-
     /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -105,10 +103,6 @@ impl Overlap {
             Self::Queue => "queue",
             Self::Cancel => "cancel",
         }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|overlap| overlap.as_str() == name)
     }
 }
 
@@ -244,6 +238,13 @@ pub enum ScheduleError {
     /// A calendar that it names does not exist.
     #[error("there is no calendar '{0}'")]
     NoSuchCalendar(String),
+    /// A calendar stays while schedules go by it.
+    #[error("schedules go by the calendar '{calendar}': {}", schedules.join(", "))]
+    CalendarInUse {
+        calendar: String,
+        /// Some of their names.
+        schedules: Vec<String>,
+    },
     /// Its secure parameters were encrypted for the queue that it had, and cannot be read in another.
     #[error("secure parameters have to be given again when the queue changes")]
     SealedForAnotherQueue,

@@ -39,8 +39,7 @@ pub use nodes::{delete_node, update_node};
 pub use queues::{create_queue, delete_queue, update_queue};
 pub use refusals::Refusals;
 pub use schedules::{
-    backfill_schedule, create_schedule, delete_calendar, delete_schedule, pause_schedule, run_schedule,
-    set_calendar, update_schedule,
+    backfill_schedule, create_schedule, delete_schedule, pause_schedule, run_schedule, update_schedule,
 };
 pub use tasks::{cancel_task, retry_task, set_priority, submit};
 pub use workers::{create_worker, delete_worker, import_workers, set_worker, update_worker};
@@ -70,15 +69,16 @@ pub async fn audit_counters(state: &State, who: &Who) -> Result<(), StoreError> 
 }
 
 /// Changes one object, and notes in the audit what it is like then, if it is different.
-pub async fn alter<C, F>(
+pub async fn alter<C, F, E>(
     state: &State,
     who: &Who,
     (verb, object): (Verb, Object),
     change: C,
-) -> Result<(), StoreError>
+) -> Result<(), E>
 where
     C: FnOnce(Store) -> F + Send + 'static,
-    F: Future<Output = Result<Altered, StoreError>> + Send,
+    F: Future<Output = Result<Altered, E>> + Send,
+    E: Send + 'static,
 {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -94,21 +94,41 @@ where
 }
 
 /// Removes one object, and notes in the audit what it was like. Returns false if there was none.
-pub async fn remove<C, F>(
+pub async fn remove<C, F, E>(
     state: &State,
     who: &Who,
     (verb, object): (Verb, Object),
     removal: C,
-) -> Result<bool, StoreError>
+) -> Result<bool, E>
 where
     C: FnOnce(Store) -> F + Send + 'static,
-    F: Future<Output = Result<Option<Document>, StoreError>> + Send,
+    F: Future<Output = Result<Option<Document>, E>> + Send,
+    E: Send + 'static,
 {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
         let Some(gone) = removal(store.clone()).await? else { return Ok(false) };
         store.note_audit(&AuditEntry { before: Some(gone), ..AuditEntry::new(who, verb, object) }).await;
         Ok(true)
+    };
+    to_the_end(state, change).await
+}
+
+/// Changes something, and notes in the audit the entry that comes of it, if one does.
+async fn noted<T, C, F, E>(state: &State, change: C) -> Result<T, E>
+where
+    C: FnOnce(Store) -> F + Send + 'static,
+    F: Future<Output = Result<(T, Option<AuditEntry>), E>> + Send,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let store = state.store.clone();
+    let change = async move {
+        let (done, entry) = change(store.clone()).await?;
+        if let Some(entry) = entry {
+            store.note_audit(&entry).await;
+        }
+        Ok(done)
     };
     to_the_end(state, change).await
 }

@@ -43,7 +43,8 @@ pub fn document<T: Serialize>(request: &T) -> Result<Document, HttpError> {
     Ok(value_of(request)?.as_object().map(to_document).unwrap_or_default())
 }
 
-fn value_of<T: Serialize>(wire: &T) -> Result<Value, HttpError> {
+/// A type of the wire as JSON.
+pub fn value_of<T: Serialize>(wire: &T) -> Result<Value, HttpError> {
     serde_json::to_value(wire).map_err(|error| HttpError::internal(&error.to_string()))
 }
 

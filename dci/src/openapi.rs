@@ -28,8 +28,6 @@ mod requests;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod results;
 #[expect(dead_code, reason = "types that only describe are never made")]
-mod schedules;
-#[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
 mod security;
 #[expect(dead_code, reason = "types that only describe are never made")]
@@ -66,10 +64,6 @@ pub use requests::{NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Rea
 pub use results::{
     Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, PriorityResult,
     RetryResult, UpdateResult,
-};
-pub use schedules::{
-    Backfill, Backfilled, Calendar, CalendarDays, Deleted, NewCalendar, NewSchedule, PreviewOptions,
-    RunsOfSchedule, Schedule, ScheduleChange, SchedulePreview, ScheduleRun, ScheduleSearch,
 };
 pub use schema::{
     Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
@@ -135,25 +129,25 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::list_bulk::handle,
         api::get_bulk::handle,
         api::cancel_bulk::handle,
-        api::schedules::list::handle,
-        api::schedules::create::handle,
-        api::schedules::get::handle,
-        api::schedules::update::handle,
-        api::schedules::delete::handle,
-        api::schedules::pause::pause,
-        api::schedules::pause::resume,
-        api::schedules::run::handle,
-        api::schedules::runs::handle,
-        api::schedules::backfill::handle,
-        api::schedules::preview::handle,
-        api::schedules::preview::of_fields,
+        api::schedules::list,
+        api::schedules::create,
+        api::schedules::get,
+        api::schedules::update,
+        api::schedules::delete,
+        api::schedules::pause,
+        api::schedules::resume,
+        api::schedules::times::run,
+        api::schedules::times::runs,
+        api::schedules::times::backfill,
+        api::schedules::times::preview,
+        api::schedules::times::preview_new,
         ui::schedules::form::new,
         ui::schedules::form::edit,
-        api::calendars::list::handle,
-        api::calendars::set::create,
-        api::calendars::get::handle,
-        api::calendars::set::handle,
-        api::calendars::delete::handle,
+        api::calendars::list,
+        api::calendars::create,
+        api::calendars::get,
+        api::calendars::set,
+        api::calendars::delete,
         api::callbacks::log::handle,
         api::callbacks::log::put,
         api::callbacks::status::handle,
@@ -226,8 +220,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::arrays::live,
         ui::schedules::live,
         ui::schedules::one::live,
-        ui::schedules::remove::handle,
-        ui::calendars::remove::handle,
+        api::schedules::delete_by_form,
+        api::calendars::delete_by_form,
         ui::files::remove::handle,
         ui::workers::save::handle,
         ui::workers::remove::handle,

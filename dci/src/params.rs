@@ -11,6 +11,7 @@ use actix_web::web::{Bytes, BytesMut};
 use actix_web::{FromRequest, HttpRequest, dev, web};
 use disbatch_core::secrets;
 use disbatch_wire::fields;
+use disbatch_wire::liberal::is_unset;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -60,13 +61,32 @@ impl Params {
 
     /// The parameters as a change, in which at least one thing is given.
     pub fn change<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
-        let known = fields::of::<T>();
-        self.only(known)?;
         if self.fields.is_empty() {
-            return Err(HttpError::bad_request(format!("give at least one of {}", known.join(", "))));
+            let known = fields::of::<T>().join(", ");
+            return Err(HttpError::bad_request(format!("give at least one of {known}")));
         }
-        serde_path_to_error::deserialize(Value::Object(self.fields.clone()))
-            .map_err(|error| HttpError::bad_request(format!("{} {}", error.path(), error.inner())))
+        typed(self.fields.clone())
+    }
+
+    /// The parameters as all that there is, with those options that `T` has. Null, and an empty field of a form, is as if it
+    /// were not given.
+    pub fn whole<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
+        let fields = self.fields.iter().filter(|(_, value)| !is_unset(value));
+        let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
+        typed(fields.chain(self.options_of::<T>()).collect())
+    }
+
+    /// The options that `T` has, whatever the parameters are.
+    pub fn options<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
+        typed(self.options_of::<T>().collect())
+    }
+
+    fn options_of<T: DeserializeOwned>(&self) -> impl Iterator<Item = (String, Value)> {
+        let known = fields::of::<T>().iter().filter_map(|name| Some((*name, name.strip_prefix('.')?)));
+        known.filter_map(|(name, option)| {
+            let value = self.options.get(option).filter(|value| !is_unset(value))?;
+            Some((name.to_owned(), value.clone()))
+        })
     }
 
     /// The first parameter that is none of `known`.
@@ -125,6 +145,22 @@ impl Params {
         }
         in_address
     }
+}
+
+/// Fields as a type of the wire, which has all of them.
+pub fn typed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, HttpError> {
+    let known = fields::of::<T>();
+    if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
+        return Err(HttpError::bad_param("unknown param", unknown));
+    }
+    serde_path_to_error::deserialize(Value::Object(fields)).map_err(|error| {
+        let (name, why) = (error.path(), error.inner().to_string());
+        HttpError::bad_request(match why.strip_prefix("missing field `") {
+            Some(missing) => format!("{} must be given", missing.trim_end_matches('`')),
+            None if why.ends_with("expected a string") => format!("{name} must be text"),
+            None => format!("{name} {why}"),
+        })
+    })
 }
 
 /// Whether `.details` is on, where Perl Disbatch reads no parameters: a body that makes no sense does not matter.

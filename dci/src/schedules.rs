@@ -1,15 +1,19 @@
 //! From the parameters of a request to the settings of a schedule, and from a schedule to what clients see.
 
 mod given;
+pub mod runs;
 mod view;
 
+use actix_web::http::StatusCode;
 use bson::DateTime;
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{Queue, Selector};
 use disbatch_core::schedules::{Occurrence, Schedule, ScheduleError, ScheduleQuery, Settings, Spec};
-use serde_json::Value;
+use disbatch_wire::liberal::{Flag, Text, When, Whole, is_unset};
+use disbatch_wire::schedules::{PreviewOptions, ScheduleSearch};
+use serde_json::json;
 
-pub use given::{Given, list, moment};
+pub use given::{Given, moment};
 pub use view::{offset, preview, view};
 
 use crate::access::{NamedSchedule, Who, no_such_schedule};
@@ -18,13 +22,12 @@ use crate::error::HttpError;
 use crate::legacy;
 use crate::params::Params;
 use crate::state::State;
-use crate::values;
 
 /// So many times are shown unless told otherwise.
 pub const SHOWN: usize = 20;
 
-/// So many times, or schedules, are answered at most.
-pub const MOST: i64 = 1_000;
+/// So many schedules are answered at most.
+const MOST: i64 = 1_000;
 
 /// What stands in addresses where names do.
 const RESERVED: [&str; 2] = ["new", "preview"];
@@ -36,6 +39,10 @@ impl From<ScheduleError> for HttpError {
             ScheduleError::OverQuota(over) => over.into(),
             ScheduleError::OverBudget(over) => over.into(),
             ScheduleError::Busy(busy) => busy.into(),
+            ScheduleError::CalendarInUse { ref schedules, .. } => Self::with_body(
+                StatusCode::CONFLICT,
+                json!({ "error": error.to_string(), "schedules": schedules }),
+            ),
             ScheduleError::NameTaken(_) => Self::conflict(error.to_string()),
             ScheduleError::SealedForAnotherQueue => {
                 Self::bad_request(".secure_params has to be given again when the queue changes")
@@ -61,49 +68,34 @@ pub async fn find(state: &State, named: &NamedSchedule) -> Result<Schedule, Http
     schedule.ok_or_else(|| no_such_schedule(&named.name))
 }
 
-/// The settings of a new schedule, and whether it is to be paused at first.
-pub async fn new_settings(state: &State, who: &Who, params: &Params) -> Result<(Settings, bool), HttpError> {
-    let given = Given::read(params)?;
-    let queue = queue(state, who, &given).await?;
-    let queue = queue.ok_or_else(|| HttpError::bad_request("queue must be given"))?;
-    let options = given.options(params, queue.id, &state.keys, None)?;
-    steps::check(state, who, &queue, &options.steps).await?;
-    let settings = given.settings(None, (Some(&queue), options), who.name.as_deref())?;
-    check_tenant(who, &queue, &settings)?;
-    files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
-    fit::check_schedule(state, &queue, &settings).await?;
-    Ok((settings, given.paused()?.unwrap_or(false)))
-}
-
-/// The settings of a schedule with what a request gives in their place, and whether it is to be paused from now on. No
-/// settings: the request gives none.
-pub async fn changed_settings(
+/// The settings of a new schedule, or of `before` with what a request gives in their place, and whether it is to be paused.
+/// No settings: the request gives none for a schedule that there is.
+pub async fn settings(
     state: &State,
     who: &Who,
-    schedule: &Schedule,
+    before: Option<&Schedule>,
     params: &Params,
 ) -> Result<(Option<Settings>, Option<bool>), HttpError> {
     let given = Given::read(params)?;
-    let paused = given.paused()?;
-    if !given.has_settings(params) {
-        return Ok((None, paused));
+    if before.is_some() && !given.has_settings(params) {
+        return Ok((None, given.paused()));
     }
-    let queue = queue(state, who, &given).await?;
-    let id = queue.as_ref().map_or(schedule.settings.queue, |queue| queue.id);
-    let options = given.options(params, id, &state.keys, Some(&schedule.settings.options))?;
-    let known = match &queue {
-        Some(queue) => Some(queue.clone()),
-        None => state.store.find_queue(&Selector::Id(id.0)).await?,
+    let before = before.map(|schedule| &schedule.settings);
+    let queue = match (queue(state, who, &given).await?, before) {
+        (Some(queue), _) => queue,
+        (None, Some(Settings { queue: id, .. })) => {
+            let known = state.store.find_queue(&Selector::Id(id.0)).await?;
+            known.unwrap_or_else(|| Queue::without_document(*id))
+        }
+        (None, None) => return Err(HttpError::bad_request("queue must be given")),
     };
-    let known = known.unwrap_or_else(|| Queue::without_document(id));
-    if !options.steps.is_empty() {
-        steps::check(state, who, &known, &options.steps).await?;
-    }
-    let settings = given.settings(Some(&schedule.settings), (Some(&known), options), None)?;
-    check_tenant(who, &known, &settings)?;
+    let options = given.options(params, queue.id, &state.keys, before.map(|before| &before.options))?;
+    steps::check(state, who, &queue, &options.steps).await?;
+    let settings = given.settings(before, (&queue, options), who.name.as_deref())?;
+    check_tenant(who, &queue, &settings)?;
     files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
-    fit::check_schedule(state, &known, &settings).await?;
-    Ok((Some(settings), paused))
+    fit::check_schedule(state, &queue, &settings).await?;
+    Ok((Some(settings), given.paused()))
 }
 
 /// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.
@@ -116,44 +108,33 @@ pub fn check_tenant(who: &Who, queue: &Queue, settings: &Settings) -> Result<(),
 
 /// The queue that a request gives, by name or id, if whoever asks may submit tasks to it.
 async fn queue(state: &State, who: &Who, given: &Given) -> Result<Option<Queue>, HttpError> {
-    let not_found = || HttpError::bad_request("queue not found");
-    let name = match given.field("queue") {
-        None => return Ok(None),
-        Some(Value::String(name)) => name.clone(),
-        Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return Err(not_found()), // Nothing else names a queue.
-    };
-    let queue = state.store.find_queue(&Selector::parse(&name)).await?;
-    let queue = queue.filter(|queue| who.sees(queue)).ok_or_else(not_found)?;
+    let Some(name) = given.queue() else { return Ok(None) };
+    let queue = state.store.find_queue(&Selector::parse(name)).await?;
+    let queue = queue.filter(|queue| who.sees(queue));
+    let queue = queue.ok_or_else(|| HttpError::bad_request("queue not found"))?;
     who.check(Role::Submitter, &queue)?;
     Ok(Some(queue))
 }
 
 /// Which schedules are asked for. An empty field of a form is no condition.
 pub async fn query(state: &State, reach: Reach, params: &Params) -> Result<ScheduleQuery, HttpError> {
-    params.only(&["queue", "tenant", "paused"])?;
-    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
-    let queue = match given("queue") {
+    let search: ScheduleSearch = params.whole()?;
+    let queue = match &search.queue {
         None => None,
-        Some(value) => {
-            let name = values::text("queue", value)?;
-            let found = state.store.find_queue(&Selector::parse(&name)).await?;
+        Some(Text(name)) => {
+            let found = state.store.find_queue(&Selector::parse(name)).await?;
             let known = found.filter(|queue| reach == Reach::All || is_within(&reach, queue));
             Some(known.ok_or_else(|| HttpError::bad_request("queue not found"))?.id)
         }
     };
+    let text = |given: Option<Text>| given.map(|Text(text)| text);
     Ok(ScheduleQuery {
         reach,
         queue,
-        tenant: given("tenant").map(|value| values::text("tenant", value)).transpose()?,
-        paused: given("paused").map(|value| values::flag("paused", value)).transpose()?,
-        after: params
-            .options
-            .get("after")
-            .filter(|value| !values::is_unset(value))
-            .map(|value| values::text(".after", value))
-            .transpose()?,
-        limit: limit(params, MOST)?,
+        tenant: text(search.tenant),
+        paused: search.paused.map(|Flag(paused)| paused),
+        after: text(search.after),
+        limit: search.limit.map_or(MOST, |Whole(limit)| limit),
     })
 }
 
@@ -164,28 +145,18 @@ fn is_within(reach: &Reach, queue: &Queue) -> bool {
     is_named && only.as_ref().is_none_or(|only| only.contains(&queue.id))
 }
 
-/// How many are asked for, by the option `.limit`.
-pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
-    let given = params.integer("limit")?.unwrap_or(default);
-    let wrong = || HttpError::bad_request(format!(".limit must be from 1 to {MOST}"));
-    Some(given).filter(|limit| (1..=MOST).contains(limit)).ok_or_else(wrong)
-}
-
-/// What a schedule would do from when on, as the options `.after` and `.limit` say: its next times, and what the first of
-/// them are after.
+/// What a schedule would do from when on: its next times, and what the first of them are after.
 pub async fn times(
     state: &State,
     spec: &Spec,
     schedule: Option<&Schedule>,
-    params: &Params,
+    options: &PreviewOptions,
 ) -> Result<(Vec<Occurrence>, DateTime), HttpError> {
-    let given = params.options.get("after").filter(|value| !values::is_unset(value));
-    let after = match given {
-        Some(value) => moment(".after", value)?,
+    let after = match &options.after {
+        Some(When(value)) => moment(".after", value)?,
         None => state.store.server_time().await?,
     };
-    let shown = i64::try_from(SHOWN).unwrap_or(MOST);
-    let limit = usize::try_from(limit(params, shown)?).unwrap_or(SHOWN);
+    let limit = options.limit.and_then(|Whole(limit)| usize::try_from(limit).ok()).unwrap_or(SHOWN);
     let calendars = state.store.calendars_of(spec).await?;
     if let Some(name) = calendars.missing(spec) {
         return Err(ScheduleError::NoSuchCalendar(name.to_owned()).into());
@@ -195,7 +166,7 @@ pub async fn times(
 
 /// The revision that a change was made from, by the option `.rev`, if that is said.
 pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
-    let given = params.options.get("rev").filter(|value| !values::is_unset(value));
+    let given = params.options.get("rev").filter(|value| !is_unset(value));
     let wrong = || HttpError::bad_request(".rev must be the number of a revision");
     given.map(|value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong)).transpose()
 }
@@ -203,10 +174,7 @@ pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
 /// Somebody else has changed the schedule meanwhile.
 pub fn changed_meanwhile(rev: i64) -> HttpError {
     let message = format!("the schedule was changed meanwhile: its revision is {rev}. Nothing is changed");
-    HttpError::with_body(
-        actix_web::http::StatusCode::CONFLICT,
-        serde_json::json!({ "error": message, "rev": rev }),
-    )
+    HttpError::with_body(StatusCode::CONFLICT, json!({ "error": message, "rev": rev }))
 }
 
 #[cfg(test)]
@@ -216,7 +184,7 @@ mod tests {
     use bson::doc;
     use bson::oid::ObjectId;
     use disbatch_core::model::QueueId;
-    use serde_json::json;
+    use serde_json::Value;
 
     use super::*;
 
@@ -226,10 +194,11 @@ mod tests {
 
     #[test]
     fn limits_and_revisions_are_numbers() {
-        assert_eq!(limit(&params(json!({})), 20).unwrap(), 20);
-        assert_eq!(limit(&params(json!({ "limit": "5" })), 20).unwrap(), 5);
+        let limit = |options: Value| params(options).whole::<PreviewOptions>().map(|options| options.limit);
+        assert_eq!(limit(json!({ "limit": "", "pretty": 1 })).unwrap(), None);
+        assert_eq!(limit(json!({ "limit": "5" })).unwrap(), Some(Whole(5)));
         for wrong in [json!(0), json!(1001), json!(-1)] {
-            let error = limit(&params(json!({ "limit": wrong })), 20).unwrap_err().to_string();
+            let error = limit(json!({ "limit": wrong })).unwrap_err().to_string();
             assert_eq!(error, ".limit must be from 1 to 1000");
         }
         assert_eq!(revision(&params(json!({}))).unwrap(), None);

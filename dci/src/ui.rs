@@ -12,7 +12,6 @@ pub mod assets;
 pub mod audit;
 pub mod balance;
 pub mod bulk;
-pub mod calendars;
 pub mod chart;
 pub mod docs;
 pub mod files;

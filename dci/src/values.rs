@@ -9,6 +9,8 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::model::NodeSelector;
 use disbatch_core::rate::limit;
 use disbatch_core::text as odd;
+use disbatch_wire::liberal::{Flag, Text};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 pub use disbatch_wire::liberal::is_unset;
@@ -24,34 +26,20 @@ const LONGEST_SECONDS: f64 = 315_360_000.0;
 /// The last second of the year 9999. What is beyond is no time in seconds.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// Keys and reasons have so many characters at most.
-const LONGEST_TEXT: usize = 200;
-
 fn wrong(name: &str, expected: &str) -> HttpError {
     HttpError::bad_request(format!("{name} must be {expected}"))
 }
 
 /// True or false.
 pub fn flag(name: &str, value: &Value) -> Result<bool, HttpError> {
-    match value {
-        Value::Bool(flag) => Ok(*flag),
-        Value::Number(number) if number.as_i64() == Some(0) => Ok(false),
-        Value::Number(number) if number.as_i64() == Some(1) => Ok(true),
-        Value::String(text) if text == "true" || text == "1" => Ok(true),
-        Value::String(text) if text == "false" || text == "0" => Ok(false),
-        _ => Err(wrong(name, "true or false")),
-    }
+    let read = Flag::deserialize(value).map(|Flag(flag)| flag);
+    read.map_err(|error| HttpError::bad_request(format!("{name} {error}")))
 }
 
 /// Text that is neither empty nor long.
 pub fn text(name: &str, value: &Value) -> Result<String, HttpError> {
-    let given = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => String::new(), // Nothing else is text.
-    };
-    let fits = (1..=LONGEST_TEXT).contains(&given.chars().count()) && !given.contains('\0');
-    if fits { Ok(given) } else { Err(wrong(name, &format!("text of 1 to {LONGEST_TEXT} characters"))) }
+    let read = Text::deserialize(value).map(|Text(text)| text);
+    read.map_err(|error| HttpError::bad_request(format!("{name} {error}")))
 }
 
 /// Sees to it that a name is shown as it is written: without control characters, and without such as turn the direction of

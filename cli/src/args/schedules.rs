@@ -1,12 +1,15 @@
 //! The commands about schedules and calendars.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use disbatch_values::secure::SecureParams;
+use disbatch_wire::calendars::CalendarDays;
+use disbatch_wire::liberal::Seconds;
+use disbatch_wire::schedules::{Backfill, ScheduleChange};
+use serde::Serialize;
 
-use crate::args::{seconds, secure};
+use crate::args::secure;
 
 /// What is done with schedules.
 #[derive(Debug, Subcommand)]
@@ -14,19 +17,34 @@ pub enum ScheduleCommand {
     /// Show the schedules
     List(ScheduleFilter),
     /// Show one for people
-    Show(OneSchedule),
+    Show {
+        /// The schedule's name or id
+        schedule: String,
+    },
     /// Make one
     Create(Box<NewSchedule>),
     /// Change one; what is not named stays as it is
-    Update(Box<ScheduleChange>),
+    Update(Box<ScheduleUpdate>),
     /// Delete one; the tasks that it has made stay
-    Delete(OneSchedule),
+    Delete {
+        /// The schedule's name or id
+        schedule: String,
+    },
     /// Have it make no tasks by itself until `resume`
-    Pause(OneSchedule),
+    Pause {
+        /// The schedule's name or id
+        schedule: String,
+    },
     /// Have it make tasks by itself again
-    Resume(OneSchedule),
+    Resume {
+        /// The schedule's name or id
+        schedule: String,
+    },
     /// Have it make a task now, whatever else of it runs
-    Run(OneSchedule),
+    Run {
+        /// The schedule's name or id
+        schedule: String,
+    },
     /// Show its runs, the latest first, archived ones among them
     Runs(RunsOptions),
     /// Have it make the tasks that are missing between two times
@@ -43,11 +61,22 @@ pub enum CalendarCommand {
     /// Show the calendars
     List,
     /// Show the days of one
-    Show(OneCalendar),
+    Show {
+        /// The calendar's name
+        calendar: String,
+    },
     /// Make one, or give it other days
-    Set(CalendarDays),
+    Set {
+        /// The calendar's name
+        calendar: String,
+        #[command(flatten)]
+        days: CalendarDays,
+    },
     /// Delete one that no schedule goes by
-    Delete(OneCalendar),
+    Delete {
+        /// The calendar's name
+        calendar: String,
+    },
 }
 
 /// Which schedules.
@@ -65,13 +94,6 @@ pub struct ScheduleFilter {
     /// Those that are not paused
     #[arg(long)]
     pub active: bool,
-}
-
-/// A schedule.
-#[derive(Debug, Args)]
-pub struct OneSchedule {
-    /// The schedule's name or id
-    pub schedule: String,
 }
 
 /// Which runs of a schedule.
@@ -96,7 +118,7 @@ pub struct NewSchedule {
 
 /// What is changed of a schedule.
 #[derive(Debug, Args)]
-pub struct ScheduleChange {
+pub struct ScheduleUpdate {
     /// The schedule's name or id
     pub schedule: String,
     /// Call it so from now on
@@ -121,16 +143,14 @@ pub struct ScheduleSettings {
     /// command line come first. `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The queue of its tasks, by name or id
-    #[arg(long, value_name = "QUEUE")]
-    pub queue: Option<String>,
     /// When: five fields (minute, hour, day, month, day of the week), six with seconds first, or @daily and such;
     /// repeated for others. Without it, only `schedule run` makes tasks
     #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     pub cron: Vec<String>,
-    /// The time zone that this is meant in, as Europe/Berlin [default: UTC]
-    #[arg(long, value_name = "ZONE")]
-    pub zone: Option<String>,
+    #[command(flatten)]
+    pub fields: ScheduleChange,
+    #[command(flatten)]
+    pub calendars: CalendarRules,
     /// Parameters of its tasks as one JSON object
     #[arg(long, value_name = "JSON")]
     pub params: Option<String>,
@@ -140,63 +160,51 @@ pub struct ScheduleSettings {
     /// Give the plugin the JSON object in this file, which is encrypted and shown to nobody; `-` is standard input
     #[arg(long, value_name = "FILE")]
     pub secure_params_file: Option<PathBuf>,
-    /// What it is for
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
-    /// For whom its tasks are, if the queue is nobody's
-    #[arg(long, value_name = "TENANT")]
-    pub tenant: Option<String>,
-    /// What to do at a time that the clock skips: skip, or after it [default: after]
-    #[arg(long, value_name = "WORD")]
-    pub gap: Option<String>,
-    /// Which of two equal times to take when the clock is put back: first, last or both [default: first]
-    #[arg(long, value_name = "WORD")]
-    pub fold: Option<String>,
-    /// Later by up to so long, each time as long as the last
-    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
-    pub jitter: Option<Duration>,
-    /// Not before: ISO 8601 or seconds since 1970
-    #[arg(long, value_name = "WHEN")]
-    pub start: Option<String>,
-    /// Not after: ISO 8601 or seconds since 1970
-    #[arg(long, value_name = "WHEN")]
-    pub end: Option<String>,
+    #[command(flatten)]
+    pub options: OptionsOfTasks,
+    /// What the file of secure parameters has.
+    #[arg(skip)]
+    pub secure_params: Option<SecureParams>,
+}
+
+/// What the tasks of a schedule have, as the API has it.
+#[derive(Debug, Clone, Default, Args, Serialize)]
+pub struct OptionsOfTasks {
+    /// End an attempt that takes longer
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Seconds>,
+    /// Time for the plugin between SIGTERM and SIGKILL
+    #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace: Option<Seconds>,
+    /// Try a task that fails so often at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_attempts: Option<u32>,
+    /// Before others of the queue if it is higher: -1000 to 1000
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    /// Whose turn it is, in a fair queue
+    #[arg(long, value_name = "GROUP")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// What its tasks must hold: NAME, NAME/shared or NAME/3; repeated for others
+    #[arg(long = "lock", value_name = "LOCK")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<String>,
+}
+
+/// Which calendars a schedule goes by.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CalendarRules {
     /// Not on the days of this calendar; repeated for others
     #[arg(long, value_name = "CALENDAR")]
     pub exclude: Vec<String>,
     /// Only on the days of this calendar; repeated for others
     #[arg(long, value_name = "CALENDAR")]
     pub only: Vec<String>,
-    /// What to do while an earlier task has not ended: allow, skip, queue or cancel [default: skip]
-    #[arg(long, value_name = "WORD")]
-    pub overlap: Option<String>,
-    /// Make up for all times that were missed within so long, and not for the newest alone
-    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
-    pub catch_up: Option<Duration>,
-    /// End an attempt that takes longer
-    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
-    pub timeout: Option<Duration>,
-    /// Time for the plugin between SIGTERM and SIGKILL
-    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
-    pub grace: Option<Duration>,
-    /// Try a task that fails so often at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_attempts: Option<u32>,
-    /// Before others of the queue if it is higher: -1000 to 1000
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub priority: Option<i64>,
-    /// Whose turn it is, in a fair queue
-    #[arg(long, value_name = "GROUP")]
-    pub group: Option<String>,
-    /// What its tasks must hold: NAME, NAME/shared or NAME/3; repeated for others
-    #[arg(long, value_name = "LOCK")]
-    pub lock: Vec<String>,
-    /// Let it make no tasks by itself yet
-    #[arg(long)]
-    pub paused: bool,
-    /// What the file of secure parameters has.
-    #[arg(skip)]
-    pub secure_params: Option<SecureParams>,
 }
 
 impl ScheduleSettings {
@@ -216,15 +224,8 @@ impl ScheduleSettings {
 pub struct BackfillOptions {
     /// The schedule's name or id
     pub schedule: String,
-    /// From this time on: ISO 8601 or seconds since 1970
-    #[arg(long, value_name = "WHEN")]
-    pub from: String,
-    /// Up to this time [default: now]
-    #[arg(long, value_name = "WHEN")]
-    pub to: Option<String>,
-    /// Make at most so many, the earliest first
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub most: Option<u32>,
+    #[command(flatten)]
+    pub times: Backfill,
     /// Only print which times these are
     #[arg(long)]
     pub preview: bool,
@@ -237,20 +238,16 @@ pub struct BackfillOptions {
 #[derive(Debug, Args)]
 pub struct PreviewOptions {
     /// The schedule's name or id
-    #[arg(required_unless_present = "cron", conflicts_with = "cron")]
+    #[arg(required_unless_present = "cron", conflicts_with_all = ["cron", "zone", "exclude", "only"])]
     pub schedule: Option<String>,
     /// When, in place of a schedule; repeated for others
     #[arg(long, value_name = "WHEN", allow_hyphen_values = true)]
     pub cron: Vec<String>,
     /// The time zone of --cron [default: UTC]
-    #[arg(long, value_name = "ZONE", conflicts_with = "schedule")]
+    #[arg(long, value_name = "ZONE")]
     pub zone: Option<String>,
-    /// Not on the days of this calendar; repeated for others
-    #[arg(long, value_name = "CALENDAR", conflicts_with = "schedule")]
-    pub exclude: Vec<String>,
-    /// Only on the days of this calendar; repeated for others
-    #[arg(long, value_name = "CALENDAR", conflicts_with = "schedule")]
-    pub only: Vec<String>,
+    #[command(flatten)]
+    pub calendars: CalendarRules,
     /// From this time on [default: now]
     #[arg(long, value_name = "WHEN")]
     pub after: Option<String>,
@@ -270,29 +267,6 @@ pub struct ImportedJobs {
     pub queue: Option<String>,
 }
 
-/// A calendar.
-#[derive(Debug, Args)]
-pub struct OneCalendar {
-    /// The calendar's name
-    pub calendar: String,
-}
-
-/// The days of a calendar. It has no others then.
-#[derive(Debug, Args)]
-pub struct CalendarDays {
-    /// The calendar's name
-    pub calendar: String,
-    /// A day, as 2026-12-25; several with commas between them
-    #[arg(long, value_name = "DAY", value_delimiter = ',')]
-    pub dates: Vec<String>,
-    /// A day of every year, as 12-25; several with commas between them
-    #[arg(long, value_name = "DAY", value_delimiter = ',')]
-    pub recurring: Vec<String>,
-    /// The time zone whose days these are [default: that of the schedule]
-    #[arg(long, value_name = "ZONE")]
-    pub zone: Option<String>,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,10 +278,11 @@ mod tests {
         let more = ["--jitter", "5m", "--exclude", "holidays", "--lock", "db/shared", "--priority", "-5"];
         let words = [&words[..], &more].concat();
         let ScheduleCommand::Create(new) = subcommand(&words).unwrap() else { panic!() };
-        assert_eq!((new.name.as_str(), new.settings.queue.as_deref()), ("nightly", Some("mail")));
-        assert_eq!(new.settings.cron, ["0 3 * * *", "@monthly"]);
-        assert_eq!((new.settings.jitter, new.settings.priority), (Some(Duration::from_secs(300)), Some(-5)));
-        assert_eq!((new.settings.exclude.len(), new.settings.lock.len()), (1, 1));
+        let settings = &new.settings;
+        assert_eq!((new.name.as_str(), &settings.fields.queue), ("nightly", &"mail".parse().ok()));
+        assert_eq!(settings.cron, ["0 3 * * *", "@monthly"]);
+        assert_eq!((&settings.fields.jitter, settings.options.priority), (&"300".parse().ok(), Some(-5)));
+        assert_eq!((settings.calendars.exclude.len(), settings.options.locks.len()), (1, 1));
     }
 
     #[test]
@@ -323,6 +298,7 @@ mod tests {
             (&["preview", "a", "--zone", "UTC"], "cannot be used with"),
             (&["list", "--paused", "--active"], "cannot be used with"),
             (&["run"], "SCHEDULE"),
+            (&["create", "a", "--paused=no"], "--paused"),
         ] {
             let error = subcommand::<ScheduleCommand>(words).unwrap_err();
             assert!(error.contains(message), "{words:?}: {error}");

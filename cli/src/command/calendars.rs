@@ -1,18 +1,30 @@
 //! `disbatch calendar ..`
 
-use serde_json::{Value, json};
+use disbatch_wire::calendars::Calendar;
 
 use crate::api::{Client, segment};
-use crate::args::{CalendarCommand, CalendarDays, ListingOptions};
+use crate::args::{CalendarCommand, ListingOptions};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, list, plain, print, visible};
+use crate::output::{Column, Cut, Screen, Table, document, list, of, print, visible};
 
 const TABLE: Table = Table {
     columns: &[
-        Column { title: "Name", cell: |calendar| plain(calendar.get("name")), cut: Cut::Early },
-        Column { title: "Days", cell: |calendar| count(calendar.get("dates")), cut: Cut::Never },
-        Column { title: "Every year", cell: |calendar| count(calendar.get("recurring")), cut: Cut::Never },
-        Column { title: "Zone", cell: |calendar| plain(calendar.get("zone")), cut: Cut::Never },
+        Column { title: "Name", cell: |json| of(json, |c: Calendar| c.name), cut: Cut::Early },
+        Column {
+            title: "Days",
+            cell: |json| of(json, |c: Calendar| c.dates.len().to_string()),
+            cut: Cut::Never,
+        },
+        Column {
+            title: "Every year",
+            cell: |json| of(json, |c: Calendar| c.recurring.len().to_string()),
+            cut: Cut::Never,
+        },
+        Column {
+            title: "Zone",
+            cell: |json| of(json, |c: Calendar| c.zone.unwrap_or_default()),
+            cut: Cut::Never,
+        },
     ],
     noun: "calendars",
 };
@@ -24,18 +36,18 @@ pub async fn run(client: &Client, command: CalendarCommand, listing: &ListingOpt
             let all = client.get("/calendars", None).await.map_err(advise)?;
             print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)
         }
-        CalendarCommand::Show(which) => {
-            let found = client.get(&path(&which.calendar)?, None).await.map_err(advise)?;
-            print(&document(&found, listing, text)?)
+        CalendarCommand::Show { calendar } => {
+            let found = client.get(&path(&calendar)?, None).await.map_err(advise)?;
+            print(&document(&found, listing, |found| of(found, |calendar| text(&calendar)))?)
         }
-        CalendarCommand::Set(days) => {
-            client.post(&path(&days.calendar)?, &body(&days)).await.map_err(advise)?;
+        CalendarCommand::Set { calendar, days } => {
+            client.post(&path(&calendar)?, &serde_json::to_value(&days)?).await.map_err(advise)?;
             let count = days.dates.len() + days.recurring.len();
-            print(&format!("Set calendar {}: {count} days\n", days.calendar))
+            print(&format!("Set calendar {calendar}: {count} days\n"))
         }
-        CalendarCommand::Delete(which) => {
-            client.delete(&path(&which.calendar)?).await.map_err(advise)?;
-            print(&format!("Deleted calendar {}\n", which.calendar))
+        CalendarCommand::Delete { calendar } => {
+            client.delete(&path(&calendar)?).await.map_err(advise)?;
+            print(&format!("Deleted calendar {calendar}\n"))
         }
     }
 }
@@ -45,30 +57,21 @@ fn path(name: &str) -> anyhow::Result<String> {
     Ok(format!("/calendars/{}", segment(name)))
 }
 
-/// All of it: what is not named is none.
-fn body(days: &CalendarDays) -> Value {
-    json!({ "dates": days.dates, "recurring": days.recurring, "zone": days.zone })
-}
-
-fn count(days: Option<&Value>) -> String {
-    days.and_then(Value::as_array).map_or(0, Vec::len).to_string()
-}
-
 /// A line for each day.
-fn text(calendar: &Value) -> String {
-    let zone = plain(calendar.get("zone"));
-    let zone = if zone.is_empty() { "of the schedule".to_owned() } else { zone };
-    let mut text = format!("{}, zone {}\n", visible(&plain(calendar.get("name"))), visible(&zone));
-    for (name, after) in [("dates", ""), ("recurring", " every year")] {
-        for day in calendar.get(name).and_then(Value::as_array).into_iter().flatten() {
-            text.push_str(&format!("  {}{after}\n", visible(&plain(Some(day)))));
-        }
+fn text(calendar: &Calendar) -> String {
+    let zone = calendar.zone.as_deref().unwrap_or("of the schedule");
+    let mut text = format!("{}, zone {}\n", visible(&calendar.name), visible(zone));
+    for (days, after) in [(&calendar.dates, ""), (&calendar.recurring, " every year")] {
+        text.extend(days.iter().map(|day| format!("  {}{after}\n", visible(day))));
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use disbatch_wire::calendars::CalendarDays;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -76,20 +79,16 @@ mod tests {
         let calendar = json!({ "name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": null });
         let expected =
             "holidays, zone of the schedule\n  2026-12-24\n  12-25 every year\n  12-26 every year\n";
-        assert_eq!(text(&calendar), expected);
+        assert_eq!(of(&calendar, |calendar| text(&calendar)), expected);
         let table = TABLE.render(&[calendar], Screen::default());
         assert!(table.contains("holidays | 1    | 2          |      | \n"), "{table}");
     }
 
     #[test]
     fn setting_days_leaves_no_others() {
-        let days = CalendarDays {
-            calendar: "holidays".into(),
-            dates: vec!["2026-12-24".into()],
-            recurring: vec![],
-            zone: None,
-        };
-        assert_eq!(body(&days), json!({ "dates": ["2026-12-24"], "recurring": [], "zone": null }));
+        let days = CalendarDays { dates: vec!["2026-12-24".into()], ..CalendarDays::default() };
+        let body = serde_json::to_value(days).unwrap();
+        assert_eq!(body, json!({ "dates": ["2026-12-24"], "recurring": [], "zone": null }));
         assert_eq!(path("a/b").unwrap(), "/calendars/a%2Fb");
     }
 }

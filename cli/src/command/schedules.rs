@@ -1,12 +1,9 @@
 //! `disbatch schedule ..`
 
-mod backfill;
 mod fields;
 mod import;
-mod list;
-mod preview;
-mod runs;
 mod show;
+mod times;
 
 use std::process::ExitCode;
 
@@ -14,11 +11,9 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Client, segment};
-use crate::args::{ListingOptions, NewSchedule, ScheduleChange, ScheduleCommand};
+use crate::args::{ListingOptions, NewSchedule, ScheduleCommand, ScheduleUpdate};
 use crate::command::life::advise;
 use crate::output::{plain, print, shown_name};
-
-use preview::times;
 
 /// Does what the command asks for.
 pub async fn run(
@@ -27,17 +22,17 @@ pub async fn run(
     listing: &ListingOptions,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        ScheduleCommand::List(filter) => list::run(client, &filter, listing).await?,
-        ScheduleCommand::Show(which) => show::run(client, &which.schedule, listing).await?,
+        ScheduleCommand::List(filter) => show::list(client, &filter, listing).await?,
+        ScheduleCommand::Show { schedule } => show::show(client, &schedule, listing).await?,
         ScheduleCommand::Create(new) => create(client, *new).await?,
         ScheduleCommand::Update(change) => update(client, *change).await?,
-        ScheduleCommand::Delete(which) => delete(client, &which.schedule).await?,
-        ScheduleCommand::Pause(which) => pause(client, &which.schedule, true).await?,
-        ScheduleCommand::Resume(which) => pause(client, &which.schedule, false).await?,
-        ScheduleCommand::Runs(options) => runs::run(client, &options, listing).await?,
-        ScheduleCommand::Run(which) => run_now(client, &which.schedule).await?,
-        ScheduleCommand::Backfill(options) => return backfill::run(client, &options, listing).await,
-        ScheduleCommand::Preview(options) => preview::run(client, &options, listing).await?,
+        ScheduleCommand::Delete { schedule } => delete(client, &schedule).await?,
+        ScheduleCommand::Pause { schedule } => pause(client, &schedule, true).await?,
+        ScheduleCommand::Resume { schedule } => pause(client, &schedule, false).await?,
+        ScheduleCommand::Runs(options) => show::runs(client, &options, listing).await?,
+        ScheduleCommand::Run { schedule } => run_now(client, &schedule).await?,
+        ScheduleCommand::Backfill(options) => return times::backfill(client, &options, listing).await,
+        ScheduleCommand::Preview(options) => times::preview(client, &options, listing).await?,
         ScheduleCommand::Import(options) => import::run(client, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -57,7 +52,7 @@ async fn create(client: &Client, new: NewSchedule) -> anyhow::Result<()> {
     print(&format!("Created schedule {}: {id}\n{}", shown_name(&name), next(&made)))
 }
 
-async fn update(client: &Client, change: ScheduleChange) -> anyhow::Result<()> {
+async fn update(client: &Client, change: ScheduleUpdate) -> anyhow::Result<()> {
     let mut body = fields::of(&change.settings.with_secure_params()?)?;
     // What is in a file is what it is called there, unless it is said here.
     body.extend(change.rename.map(|name| ("name".to_owned(), Value::from(name))));
@@ -99,25 +94,6 @@ fn next(schedule: &Value) -> String {
     }
 }
 
-/// What is said of when a schedule makes tasks, as one line.
-fn cron(schedule: &Value) -> String {
-    match schedule.get("cron") {
-        Some(Value::Array(all)) if all.is_empty() => "manual".to_owned(),
-        Some(Value::Array(all)) => all.iter().map(|one| plain(Some(one))).collect::<Vec<_>>().join("; "),
-        one => plain(one),
-    }
-}
-
-/// What became of the last task.
-fn last(schedule: &Value) -> String {
-    let Some(last) = schedule.get("last").filter(|last| last.is_object()) else { return String::new() };
-    let part = |name: &str| plain(last.get(name));
-    match part("outcome") {
-        none if none.is_empty() => part("task"),
-        outcome => outcome,
-    }
-}
-
 /// A body with what is not null.
 fn given(fields: Vec<(&str, Option<Value>)>) -> Map<String, Value> {
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
@@ -125,7 +101,16 @@ fn given(fields: Vec<(&str, Option<Value>)>) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
+    use clap::{Command, FromArgMatches, Subcommand};
+
     use super::*;
+
+    /// The command that stands in these words.
+    pub fn command(words: &[&str]) -> ScheduleCommand {
+        let group = ScheduleCommand::augment_subcommands(Command::new("schedule").no_binary_name(true));
+        let read = group.try_get_matches_from(words).unwrap();
+        ScheduleCommand::from_arg_matches(&read).unwrap()
+    }
 
     #[test]
     fn what_is_next_is_told() {
@@ -136,17 +121,6 @@ mod tests {
         );
         assert!(next(&json!({ "next": at, "paused": true })).starts_with("It is paused"));
         assert!(next(&json!({ "next": null, "paused": false })).starts_with("It makes no more tasks"));
-    }
-
-    #[test]
-    fn times_and_outcomes_are_lines() {
-        assert_eq!(cron(&json!({ "cron": ["0 3 * * *", "@monthly"] })), "0 3 * * *; @monthly");
-        assert_eq!(cron(&json!({ "cron": "@daily" })), "@daily");
-        assert_eq!(last(&json!({ "last": { "outcome": "succeeded", "task": "6b" } })), "succeeded");
-        assert_eq!(
-            (last(&json!({ "last": { "task": "6b" } })), last(&json!({}))),
-            ("6b".into(), String::new())
-        );
     }
 
     #[test]

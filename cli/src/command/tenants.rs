@@ -1,33 +1,36 @@
 //! `disbatch tenant ..`
 
 use disbatch_wire::tenants::Tenant;
-use serde_json::Value;
 
 use crate::api::{Client, segment};
 use crate::args::{ListingOptions, TenantCommand};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, list, print, shown_name};
+use crate::output::{Column, Cut, Screen, Table, document, list, of, print, shown_name};
 
 const TABLE: Table = Table {
     columns: &[
-        Column { title: "Tenant", cell: |json| of(json, |tenant| tenant.tenant), cut: Cut::Early },
+        Column { title: "Tenant", cell: |json| of(json, |t: Tenant| t.tenant), cut: Cut::Early },
         Column {
             title: "Waiting",
-            cell: |json| of(json, |t| among(t.waiting, t.max_queued)),
+            cell: |json| of(json, |t: Tenant| among(t.waiting, t.max_queued)),
             cut: Cut::Never,
         },
-        Column { title: "Running", cell: |json| of(json, |t| t.running.to_string()), cut: Cut::Never },
+        Column {
+            title: "Running",
+            cell: |json| of(json, |t: Tenant| t.running.to_string()),
+            cut: Cut::Never,
+        },
         Column {
             title: "Today",
-            cell: |json| of(json, |t| among(t.submitted_today, t.max_per_day)),
+            cell: |json| of(json, |t: Tenant| among(t.submitted_today, t.max_per_day)),
             cut: Cut::Never,
         },
         Column {
             title: "Schedules",
-            cell: |json| of(json, |t| among(t.schedules, t.max_schedules)),
+            cell: |json| of(json, |t: Tenant| among(t.schedules, t.max_schedules)),
             cut: Cut::Never,
         },
-        Column { title: "Queues", cell: |json| of(json, |t| t.queues.to_string()), cut: Cut::Never },
+        Column { title: "Queues", cell: |json| of(json, |t: Tenant| t.queues.to_string()), cut: Cut::Never },
     ],
     noun: "tenants",
 };
@@ -57,10 +60,6 @@ pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptio
 fn path(name: &str) -> anyhow::Result<String> {
     anyhow::ensure!(!name.is_empty(), "Tenant name not given");
     Ok(format!("/tenants/{}", segment(name)))
-}
-
-fn of(json: &Value, cell: impl FnOnce(Tenant) -> String) -> String {
-    serde_json::from_value(json.clone()).map(cell).unwrap_or_default()
 }
 
 /// How much there is, and how much there may be.

@@ -9,8 +9,8 @@ use jiff::civil::Date;
 
 use super::spec::{Rule, SpecError, given, is_name, shown, text};
 use super::zone::Zone;
-use super::{Schedule, Spec};
-use crate::store::{Store, StoreError};
+use super::{Schedule, ScheduleError, Spec};
+use crate::store::{Altered, Store, StoreError};
 
 /// So many days a calendar has at most, of each kind.
 const MOST_DAYS: usize = 5_000;
@@ -32,17 +32,6 @@ pub struct Calendar {
 /// The calendars that schedules go by, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calendars(BTreeMap<String, Calendar>);
-
-/// What became of the wish to delete a calendar.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CalendarDeleted {
-    /// It is gone. It was this.
-    Deleted(Document),
-    /// These schedules go by it, some of them by name.
-    InUse(Vec<String>),
-    /// There is none with this name.
-    NoSuchCalendar,
-}
 
 impl Calendar {
     /// Reads `name` (or `_id`), `dates` (`["2026-12-25"]`), `recurring` (`["12-25"]`) and `zone`. Other fields are not looked at.
@@ -69,14 +58,21 @@ impl Calendar {
 
     /// As it is stored.
     pub fn document(&self) -> Document {
-        let dates: Vec<String> = self.dates.iter().map(Date::to_string).collect();
-        let recurring = self.recurring.iter().map(|(month, day)| format!("{month:02}-{day:02}"));
-        let mut document =
-            doc! { "_id": &self.name, "dates": dates, "recurring": recurring.collect::<Vec<_>>() };
-        if let Some(zone) = &self.zone {
-            document.insert("zone", zone.name());
-        }
+        let mut document = doc! { "_id": &self.name, "dates": self.dates(), "recurring": self.recurring() };
+        document.extend(self.zone().map(|zone| ("zone".to_owned(), Bson::from(zone))));
         document
+    }
+
+    pub fn dates(&self) -> Vec<String> {
+        self.dates.iter().map(Date::to_string).collect()
+    }
+
+    pub fn recurring(&self) -> Vec<String> {
+        self.recurring.iter().map(|(month, day)| format!("{month:02}-{day:02}")).collect()
+    }
+
+    pub fn zone(&self) -> Option<&str> {
+        self.zone.as_ref().map(Zone::name)
     }
 
     fn has(&self, date: Date) -> bool {
@@ -138,27 +134,26 @@ impl Store {
     }
 
     /// Stores a calendar in the place of the one with its name, and sets the next times of the schedules that go by it.
-    /// Repeating it completes one that was broken off. Returns what the calendar was before.
+    /// Repeating it completes one that was broken off.
     #[operation(calendar = %calendar.name)]
-    pub async fn set_calendar(&self, calendar: &Calendar) -> Result<Option<Document>, StoreError> {
-        let this = doc! { "_id": &calendar.name };
-        let before = self.calendars().find_one_and_replace(this, calendar.document()).upsert(true).await?;
+    pub async fn set_calendar(&self, calendar: &Calendar) -> Result<Altered, StoreError> {
+        let (this, after) = (doc! { "_id": &calendar.name }, calendar.document());
+        let before = self.calendars().find_one_and_replace(this, after.clone()).upsert(true).await?;
         for schedule in self.schedules_by(&calendar.name).await? {
             self.reckon(schedule).await?;
         }
-        Ok(before)
+        Ok(Altered { before, after })
     }
 
-    /// Deletes a calendar that no schedule goes by.
+    /// Deletes a calendar that no schedule goes by. Returns what it was; `None`: there is none with this name.
     #[operation(calendar = name)]
-    pub async fn delete_calendar(&self, name: &str) -> Result<CalendarDeleted, StoreError> {
+    pub async fn delete_calendar(&self, name: &str) -> Result<Option<Document>, ScheduleError> {
         let users = self.schedules_by(name).await?;
         if !users.is_empty() {
-            let names = users.into_iter().map(|schedule| schedule.settings.name).take(20).collect();
-            return Ok(CalendarDeleted::InUse(names));
+            let schedules = users.into_iter().map(|schedule| schedule.settings.name).take(20).collect();
+            return Err(ScheduleError::CalendarInUse { calendar: name.to_owned(), schedules });
         }
-        let gone = self.calendars().find_one_and_delete(doc! { "_id": name }).await?;
-        Ok(gone.map_or(CalendarDeleted::NoSuchCalendar, CalendarDeleted::Deleted))
+        Ok(self.calendars().find_one_and_delete(doc! { "_id": name }).await?)
     }
 
     async fn calendars_that(&self, filter: Document) -> Result<Vec<Calendar>, StoreError> {

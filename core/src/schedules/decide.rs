@@ -157,7 +157,7 @@ mod tests {
     use bson::{Document, doc};
     use proptest::prelude::*;
 
-    use super::super::{Calendar, stored};
+    use super::super::Calendar;
     use super::*;
 
     /// 2026-11-22T00:00:00Z.
@@ -169,7 +169,7 @@ mod tests {
             "overlap": "allow", "next_for": time(BEGIN),
         };
         document.extend(fields);
-        stored::read(document).unwrap()
+        Schedule::read(document).unwrap()
     }
 
     fn at(second: i64) -> Situation {

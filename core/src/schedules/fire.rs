@@ -313,12 +313,11 @@ fn milliseconds(duration: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stored;
     use super::*;
 
     fn schedule() -> Schedule {
         let time = DateTime::from_millis(1_795_305_600_000);
-        stored::read(doc! {
+        Schedule::read(doc! {
             "_id": ObjectId::from_bytes([7; 12]), "queue": ObjectId::new(), "cron": "@hourly", "next": time,
             "next_for": time, "rev": 2,
         })

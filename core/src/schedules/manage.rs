@@ -131,7 +131,7 @@ impl Store {
         let made = self.schedules().insert_one(Stored(document.clone())).await.map_err(StoreError::from);
         self.settle_unless_unknown(reserved, made.as_ref().err()).await;
         made.map_err(|error| name_taken(error, settings))?;
-        Ok(super::stored::read(document)?)
+        Ok(Schedule::read(document)?)
     }
 
     /// Changes the settings of a schedule, if they still have the number `rev`. Its next time is set anew if when it

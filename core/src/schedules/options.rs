@@ -12,8 +12,25 @@ use crate::secrets::{self, Sealed};
 use crate::task::TaskOptions;
 
 /// Their names, which are those of the fields of tasks.
-const NAMES: [&str; 9] =
+pub const OPTIONS: [&str; 9] =
     ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", STEPS, FILES];
+
+/// `before`, with those of `fresh` that have these names in place of its own.
+///
+/// # Errors
+/// They are none that can be stored.
+pub fn options_with(
+    before: &TaskOptions,
+    names: &[&str],
+    fresh: &TaskOptions,
+) -> Result<TaskOptions, SpecError> {
+    let ((mut options, sealed), (mut fresh, _)) = (document(before), document(fresh));
+    for name in names {
+        options.remove(name);
+        options.extend(fresh.remove(name).map(|value| ((*name).to_owned(), value)));
+    }
+    read(&options, sealed.as_ref())
+}
 
 /// Whether a schedule can have these.
 pub(super) fn check(options: &TaskOptions) -> Result<(), SpecError> {
@@ -33,7 +50,7 @@ pub(super) fn check(options: &TaskOptions) -> Result<(), SpecError> {
 pub(super) fn document(options: &TaskOptions) -> (Document, Option<Bson>) {
     let mut fields = options.fields();
     let sealed = fields.remove(secrets::FIELD);
-    let kept = fields.into_iter().filter(|(name, _)| NAMES.contains(&name.as_str()));
+    let kept = fields.into_iter().filter(|(name, _)| OPTIONS.contains(&name.as_str()));
     (kept.collect(), sealed)
 }
 

@@ -1,4 +1,4 @@
-//! Tasks of schedules that people ask for: one now, or those of times that have passed. And the times to come.
+//! Tasks of schedules that people ask for: one now, or those of times that have passed.
 
 use disbatch_operation::operation;
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use bson::{DateTime, Document, doc};
 use futures::TryStreamExt;
 
 use super::make::{ASKED_FOR, options_of};
-use super::{Firing, MOST_BACKFILLED, Occurrence, Overlap, Schedule, ScheduleId, Spec};
+use super::{Firing, MOST_BACKFILLED, Overlap, Schedule, ScheduleId};
 use crate::admission::Admitted;
 use crate::keys::{self, Key, Settled};
 use crate::model::{Status, TaskId, whole_number};
@@ -170,16 +170,24 @@ impl Store {
         Ok(Some(ids))
     }
 
-    /// The next times of a schedule, or of one that somebody thinks of, by the server's clock.
-    #[operation]
-    pub async fn preview_schedule(
+    /// Those of these times that have no task, and are not about to get one; at most `limit`.
+    #[operation(schedule = %schedule.id)]
+    pub async fn times_without_task(
         &self,
-        spec: &Spec,
-        schedule: Option<ScheduleId>,
+        schedule: &Schedule,
+        times: &[DateTime],
         limit: usize,
-    ) -> Result<Vec<Occurrence>, StoreError> {
-        let now = self.server_time().await?;
-        Ok(spec.preview(schedule, &self.calendars_of(spec).await?, now, limit))
+    ) -> Result<Vec<DateTime>, StoreError> {
+        let mut open = Vec::new();
+        for batch in times.chunks(BATCH) {
+            let done = self.times_with_task(schedule, batch, &[]).await?;
+            open.extend(batch.iter().filter(|time| !done.contains(time)));
+            if open.len() >= limit {
+                break;
+            }
+        }
+        open.truncate(limit);
+        Ok(open)
     }
 
     /// Which of these times have a task already, or are to get one, besides those of `except`.

@@ -219,7 +219,6 @@ fn take(schedule: &mut Schedule, end: End) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stored;
     use super::*;
 
     fn at(second: i64) -> DateTime {
@@ -227,7 +226,7 @@ mod tests {
     }
 
     fn schedule() -> Schedule {
-        stored::read(doc! { "_id": ObjectId::new(), "queue": ObjectId::new(), "cron": "@hourly" }).unwrap()
+        Schedule::read(doc! { "_id": ObjectId::new(), "queue": ObjectId::new(), "cron": "@hourly" }).unwrap()
     }
 
     fn end(time: i64, finish: Option<i64>, storage: Option<&str>) -> End {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::cron::CronExpr;
 use super::zone::{Fold, Gap, Zone};
@@ -48,9 +50,11 @@ pub struct CalendarUse {
 }
 
 /// What the days of a calendar mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Rule {
     /// Nothing fires on them.
+    #[default]
     Exclude,
     /// Nothing fires on others.
     Only,
@@ -63,10 +67,6 @@ impl Rule {
             Self::Exclude => "exclude",
             Self::Only => "only",
         }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::Exclude, Self::Only].into_iter().find(|rule| rule.as_str() == name)
     }
 }
 
@@ -111,14 +111,8 @@ impl Spec {
             let unknown = || SpecError::new("zone", format!("'{name}' is no time zone"));
             spec.zone = Zone::named(name).ok_or_else(unknown)?;
         }
-        if let Some(name) = text(fields, "gap")? {
-            let unknown = || SpecError::new("gap", format!("'{name}' is not skip or after"));
-            spec.gap = Gap::named(name).ok_or_else(unknown)?;
-        }
-        if let Some(name) = text(fields, "fold")? {
-            let unknown = || SpecError::new("fold", format!("'{name}' is not first, last or both"));
-            spec.fold = Fold::named(name).ok_or_else(unknown)?;
-        }
+        spec.gap = word(fields, "gap", "skip or after")?;
+        spec.fold = word(fields, "fold", "first, last or both")?;
         spec.jitter = seconds(fields, "jitter", LONGEST_JITTER)?.unwrap_or_default();
         spec.start = moment(fields, "start")?;
         spec.end = moment(fields, "end")?;
@@ -133,36 +127,28 @@ impl Spec {
 
     /// The same fields, as they are stored.
     pub fn document(&self) -> Document {
-        let mut expressions: Vec<Bson> = self.cron.iter().map(|expr| Bson::from(expr.text())).collect();
-        let cron = match expressions.len() {
-            0 => None,
-            1 => Some(expressions.remove(0)),
-            _ => Some(Bson::Array(expressions)),
+        without_null(self.fields())
+    }
+
+    /// The same, with null for what is as it is by default.
+    pub(super) fn fields(&self) -> Document {
+        let cron = match self.cron.as_slice() {
+            [] => Bson::Null,
+            [one] => one.text().into(),
+            several => several.iter().map(CronExpr::text).collect(),
         };
-        let mut document = Document::new();
-        if let Some(cron) = cron {
-            document.insert("cron", cron);
+        let one = |used: &CalendarUse| doc! { "name": &used.name, "use": used.rule.as_str() };
+        let calendars = self.calendars.iter().map(one).collect::<Vec<_>>();
+        doc! {
+            "cron": cron,
+            "zone": self.zone.name(),
+            "gap": (self.gap != Gap::default()).then(|| self.gap.as_str()),
+            "fold": (self.fold != Fold::default()).then(|| self.fold.as_str()),
+            "jitter": whole_unless_zero(self.jitter),
+            "start": self.start,
+            "end": self.end,
+            "calendars": (!calendars.is_empty()).then_some(calendars),
         }
-        document.insert("zone", self.zone.name());
-        if self.gap != Gap::default() {
-            document.insert("gap", self.gap.as_str());
-        }
-        if self.fold != Fold::default() {
-            document.insert("fold", self.fold.as_str());
-        }
-        if !self.jitter.is_zero() {
-            document.insert("jitter", whole(self.jitter));
-        }
-        for (name, time) in [("start", self.start), ("end", self.end)] {
-            if let Some(time) = time {
-                document.insert(name, time);
-            }
-        }
-        if !self.calendars.is_empty() {
-            let one = |used: &CalendarUse| doc! { "name": &used.name, "use": used.rule.as_str() };
-            document.insert("calendars", self.calendars.iter().map(one).collect::<Vec<_>>());
-        }
-        document
     }
 
     /// Whether it fires only when somebody asks for it.
@@ -194,6 +180,20 @@ pub(super) fn text<'a>(fields: &'a Document, name: &'static str) -> Result<Optio
     }
 }
 
+/// A field with one of the words of `T`, which `expected` has.
+pub(super) fn word<T: DeserializeOwned + Default>(
+    fields: &Document,
+    name: &'static str,
+    expected: &str,
+) -> Result<T, SpecError> {
+    let Some(text) = text(fields, name)? else { return Ok(T::default()) };
+    named(text).ok_or_else(|| SpecError::new(name, format!("'{text}' is not {expected}")))
+}
+
+fn named<T: DeserializeOwned>(word: &str) -> Option<T> {
+    T::deserialize(IntoDeserializer::<serde::de::value::Error>::into_deserializer(word)).ok()
+}
+
 /// A field with a number of seconds.
 pub(super) fn seconds(
     fields: &Document,
@@ -222,6 +222,16 @@ pub(super) fn whole(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
+/// Nothing for none.
+pub(super) fn whole_unless_zero(duration: Duration) -> Option<i64> {
+    (!duration.is_zero()).then(|| whole(duration))
+}
+
+/// The fields that have something.
+pub(super) fn without_null(fields: Document) -> Document {
+    fields.into_iter().filter(|(_, value)| *value != Bson::Null).collect()
+}
+
 fn moment(fields: &Document, name: &'static str) -> Result<Option<DateTime>, SpecError> {
     let found = match given(fields, name) {
         None => return Ok(None),
@@ -237,7 +247,10 @@ fn moment(fields: &Document, name: &'static str) -> Result<Option<DateTime>, Spe
 fn cron(value: Option<&Bson>) -> Result<Vec<CronExpr>, SpecError> {
     let texts: Option<Vec<&str>> = match value {
         None => return Ok(Vec::new()),
-        Some(Bson::String(text)) => Some(vec![text]),
+        // With one on each line.
+        Some(Bson::String(text)) => {
+            Some(text.lines().map(str::trim).filter(|line| !line.is_empty()).collect())
+        }
         Some(Bson::Array(list)) => list.iter().map(Bson::as_str).collect(),
         _ => None, // Nothing else is an expression.
     };
@@ -268,7 +281,7 @@ fn calendars(value: Option<&Bson>) -> Result<Vec<CalendarUse>, SpecError> {
         let name = used.get_str("name").ok().filter(|name| is_name(name) && known)?;
         let rule = match used.get("use") {
             None => Rule::Exclude,
-            Some(rule) => Rule::named(rule.as_str()?)?,
+            Some(rule) => named(rule.as_str()?)?,
         };
         Some(CalendarUse { name: name.to_owned(), rule })
     };

@@ -2,10 +2,12 @@
 
 use bson::{Bson, DateTime, Document, doc};
 
-use super::spec::{SpecError, given, is_name, seconds, shown, text, whole};
+use super::spec::{
+    SpecError, given, is_name, seconds, shown, text, whole, whole_unless_zero, without_null, word,
+};
 use super::{
-    COLLECTION, Counts, Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Overlap, Schedule, ScheduleId,
-    Settings, Spec, options,
+    COLLECTION, Counts, Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Schedule, ScheduleId, Settings, Spec,
+    options,
 };
 use crate::model::{QueueId, Selector, TaskId, whole_number};
 use crate::secrets;
@@ -14,29 +16,39 @@ use crate::store::StoreError;
 /// A time may be caught up for a year at most, in seconds.
 const LONGEST_CATCH_UP: i64 = 366 * 86_400;
 
-/// All fields that people set. Those that a schedule has not got are removed when it is changed.
-const SET: [&str; 18] = [
-    "name",
-    "description",
-    "queue",
-    "params",
-    secrets::FIELD,
-    "options",
-    "cron",
-    "zone",
-    "gap",
-    "fold",
-    "jitter",
-    "start",
-    "end",
-    "calendars",
-    "overlap",
-    "catch_up",
-    "tenant",
-    "owner",
-];
-
 impl Schedule {
+    /// What is stored.
+    ///
+    /// # Errors
+    /// A setting is wrong. The error names it.
+    pub fn read(document: Document) -> Result<Self, SpecError> {
+        let id = document.get_object_id("_id").map_err(|_| SpecError::new("_id", "expected an id"))?;
+        let time = |name: &str| document.get_datetime(name).ok().copied();
+        let part = |name: &str| document.get_document(name).ok();
+        let count = |name: &str| {
+            let count = part("counts").and_then(|counts| counts.get(name)).and_then(whole_number);
+            count.unwrap_or_default()
+        };
+        let firing = document.get_array("firing").map(Vec::as_slice).unwrap_or_default();
+        Ok(Self {
+            id: ScheduleId(id),
+            settings: Settings::read(&document)?,
+            paused: document.get_bool("paused").unwrap_or(false),
+            next: time("next"),
+            next_for: time("next_for"),
+            firing: firing.iter().filter_map(Bson::as_document).filter_map(firing_of).collect(),
+            last: part("last").and_then(last_of),
+            counts: Counts { fired: count("fired"), skipped: count("skipped") },
+            storage: document.get("storage").cloned(),
+            stored_for: time("stored_for"),
+            last_success: part("last_success").and_then(last_success_of),
+            rev: document.get("rev").and_then(whole_number).unwrap_or_default(),
+            created: time("created"),
+            changed: time("changed"),
+            document,
+        })
+    }
+
     /// Everything that is stored of it, but for its secure parameters: only that it has some.
     pub fn shown(&self) -> Document {
         secrets::concealed(self.document.clone())
@@ -53,29 +65,39 @@ impl Schedule {
 impl Settings {
     /// As they are stored.
     pub(super) fn document(&self) -> Document {
+        without_null(self.fields(self.params.clone()))
+    }
+
+    /// Settings with these fields in the place of those that they had before. Null takes one back to its default. Of
+    /// parameters, there are none but those in `fields`.
+    ///
+    /// # Errors
+    /// A field is wrong. The error names it.
+    pub fn with(before: Option<&Self>, fields: Document) -> Result<Self, SpecError> {
+        let mut all = before.map(|before| before.fields(Document::new())).unwrap_or_default();
+        all.extend(fields);
+        Self::read(&all)
+    }
+
+    /// All fields that people set, with null for those that are not set.
+    fn fields(&self, params: Document) -> Document {
         let (options, sealed) = options::document(&self.options);
-        let mut document = doc! { "name": &self.name };
-        if !self.description.is_empty() {
-            document.insert("description", &self.description);
-        }
-        document.extend(doc! { "queue": self.queue, "params": self.params.clone() });
-        if let Some(sealed) = sealed {
-            document.insert(secrets::FIELD, sealed);
-        }
-        if !options.is_empty() {
-            document.insert("options", options);
-        }
-        document.extend(self.spec.document());
-        document.insert("overlap", self.overlap.as_str());
-        if !self.catch_up.is_zero() {
-            document.insert("catch_up", whole(self.catch_up));
-        }
-        for (name, value) in [("tenant", &self.tenant), ("owner", &self.owner)] {
-            if let Some(value) = value {
-                document.insert(name, value);
-            }
-        }
-        document
+        let mut fields = doc! {
+            "name": &self.name,
+            "description": (!self.description.is_empty()).then_some(&self.description),
+            "queue": self.queue,
+            "params": params,
+            secrets::FIELD: sealed,
+            "options": (!options.is_empty()).then_some(options),
+        };
+        fields.extend(self.spec.fields());
+        fields.extend(doc! {
+            "overlap": self.overlap.as_str(),
+            "catch_up": whole_unless_zero(self.catch_up),
+            "tenant": self.tenant.as_deref(),
+            "owner": self.owner.as_deref(),
+        });
+        fields
     }
 
     /// Whether they can be those of a schedule.
@@ -109,12 +131,6 @@ impl Settings {
                 return Err(SpecError::new("options", format!("expected fields, not {}", shown(other))));
             }
         };
-        let overlap = match text(fields, "overlap")? {
-            None => Overlap::default(),
-            Some(name) => Overlap::named(name).ok_or_else(|| {
-                SpecError::new("overlap", format!("'{name}' is not allow, skip, queue or cancel"))
-            })?,
-        };
         let owned = |name| Ok::<_, SpecError>(text(fields, name)?.map(str::to_owned));
         Ok(Self {
             name: owned("name")?.unwrap_or_default(),
@@ -123,40 +139,12 @@ impl Settings {
             params: fields.get_document("params").cloned().unwrap_or_default(),
             options: options::read(given_options, given(fields, secrets::FIELD))?,
             spec: Spec::read(fields)?,
-            overlap,
+            overlap: word(fields, "overlap", "allow, skip, queue or cancel")?,
             catch_up: seconds(fields, "catch_up", LONGEST_CATCH_UP)?.unwrap_or_default(),
             tenant: owned("tenant")?,
             owner: owned("owner")?,
         })
     }
-}
-
-pub(super) fn read(document: Document) -> Result<Schedule, SpecError> {
-    let id = document.get_object_id("_id").map_err(|_| SpecError::new("_id", "expected an id"))?;
-    let time = |name: &str| document.get_datetime(name).ok().copied();
-    let part = |name: &str| document.get_document(name).ok();
-    let count = |name: &str| {
-        let count = part("counts").and_then(|counts| counts.get(name)).and_then(whole_number);
-        count.unwrap_or_default()
-    };
-    let firing = document.get_array("firing").map(Vec::as_slice).unwrap_or_default();
-    Ok(Schedule {
-        id: ScheduleId(id),
-        settings: Settings::read(&document)?,
-        paused: document.get_bool("paused").unwrap_or(false),
-        next: time("next"),
-        next_for: time("next_for"),
-        firing: firing.iter().filter_map(Bson::as_document).filter_map(firing_of).collect(),
-        last: part("last").and_then(last_of),
-        counts: Counts { fired: count("fired"), skipped: count("skipped") },
-        storage: document.get("storage").cloned(),
-        stored_for: time("stored_for"),
-        last_success: part("last_success").and_then(last_success_of),
-        rev: document.get("rev").and_then(whole_number).unwrap_or_default(),
-        created: time("created"),
-        changed: time("changed"),
-        document,
-    })
 }
 
 /// A schedule.
@@ -165,7 +153,7 @@ pub(super) fn read(document: Document) -> Result<Schedule, SpecError> {
 /// Its document cannot be understood.
 pub(super) fn understood(document: Document) -> Result<Schedule, StoreError> {
     let id = document.get("_id").map_or_else(|| "without _id".to_owned(), ToString::to_string);
-    read(document).map_err(|error| StoreError::Document {
+    Schedule::read(document).map_err(|error| StoreError::Document {
         collection: COLLECTION,
         id,
         why: Box::new(serde::de::Error::custom(error)),
@@ -182,13 +170,13 @@ pub(super) fn readable(document: Document) -> Option<Schedule> {
 /// A pipeline that sets the settings and removes those that are not among them. Values that look like expressions stay
 /// what they are.
 pub(super) fn settings_update(settings: &Settings) -> Vec<Document> {
-    let document = settings.document();
-    let gone: Vec<&str> = SET.into_iter().filter(|name| !document.contains_key(name)).collect();
+    let fields = settings.fields(settings.params.clone());
+    let (gone, set): (Document, Document) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
     let set: Document =
-        document.into_iter().map(|(name, value)| (name, Bson::from(doc! { "$literal": value }))).collect();
+        set.into_iter().map(|(name, value)| (name, Bson::from(doc! { "$literal": value }))).collect();
     let mut stages = vec![doc! { "$set": set }];
     if !gone.is_empty() {
-        stages.push(doc! { "$unset": gone });
+        stages.push(doc! { "$unset": gone.into_iter().map(|(name, _)| name).collect::<Vec<_>>() });
     }
     stages
 }
@@ -196,11 +184,10 @@ pub(super) fn settings_update(settings: &Settings) -> Vec<Document> {
 /// What people can tell of settings: null for those that are not set, and nothing of secure parameters but that there are
 /// some.
 pub(super) fn told(settings: &Settings) -> Document {
-    let mut fields = settings.document();
-    for name in SET {
-        if !fields.contains_key(name) {
-            fields.insert(if name == secrets::FIELD { secrets::SHOWN } else { name }, Bson::Null);
-        }
+    let mut fields = settings.fields(settings.params.clone());
+    if fields.get(secrets::FIELD) == Some(&Bson::Null) {
+        fields.remove(secrets::FIELD);
+        fields.insert(secrets::SHOWN, Bson::Null);
     }
     secrets::concealed(fields)
 }
@@ -279,7 +266,7 @@ mod tests {
 
     use bson::oid::ObjectId;
 
-    use super::super::{CronExpr, ForRun};
+    use super::super::{CronExpr, ForRun, Overlap};
     use super::*;
     use crate::task::TaskOptions;
 
@@ -309,7 +296,7 @@ mod tests {
             "last": { "for": time, "task": task, "at": time, "outcome": "fired" }, "counts": { "fired": 2_i64 },
             "storage": null, "last_success": { "finish": time },
         });
-        let schedule = read(document.clone()).unwrap();
+        let schedule = Schedule::read(document.clone()).unwrap();
         assert_eq!((&schedule.settings, schedule.paused, schedule.rev), (&settings, true, 3));
         assert_eq!(schedule.firing, [Firing { time, task: TaskId(task) }]);
         assert_eq!(schedule.last.as_ref().map(|last| last.outcome.as_str()), Some("fired"));
@@ -333,11 +320,11 @@ mod tests {
         assert_eq!(wrong(&|settings| settings.description = "x".repeat(10_001)), "description");
         assert_eq!(wrong(&|settings| settings.catch_up = Duration::from_secs(40_000_000)), "catch_up");
         assert_eq!(wrong(&|settings| settings.options.unique = Some("k".to_owned())), "options");
-        assert_eq!(read(doc! { "_id": 5 }).unwrap_err().field, "_id");
+        assert_eq!(Schedule::read(doc! { "_id": 5 }).unwrap_err().field, "_id");
         let odd =
             doc! { "_id": ObjectId::new(), "queue": ObjectId::new(), "cron": "@daily", "overlap": "never" };
         assert_eq!(
-            read(odd).unwrap_err().to_string(),
+            Schedule::read(odd).unwrap_err().to_string(),
             "overlap: 'never' is not allow, skip, queue or cancel"
         );
     }

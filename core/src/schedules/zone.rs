@@ -21,19 +21,12 @@ pub enum Gap {
 }
 
 impl Gap {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Skip, Self::After];
-
     /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Skip => "skip",
             Self::After => "after",
         }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|gap| gap.as_str() == name)
     }
 }
 
@@ -51,9 +44,6 @@ pub enum Fold {
 }
 
 impl Fold {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::First, Self::Last, Self::Both];
-
     /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -61,10 +51,6 @@ impl Fold {
             Self::Last => "last",
             Self::Both => "both",
         }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|fold| fold.as_str() == name)
     }
 }
 

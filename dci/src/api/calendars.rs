@@ -1,66 +1,197 @@
-//! The operations on calendars: named days that schedules leave out, or keep to.
+//! Calendars: named days that schedules leave out, or keep to.
 
-pub mod delete;
-pub mod get;
-pub mod list;
-pub mod set;
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use askama::Template;
+use disbatch_core::accounts::Role;
+use disbatch_core::audit::{Object, ObjectKind, Verb};
+use disbatch_core::schedules::Calendar as Stored;
+use disbatch_core::store::Store;
+use disbatch_wire::calendars::{Calendar, CalendarDays, CalendarDeleted, NewCalendar};
 
-use bson::{Bson, Document, doc};
-use disbatch_core::schedules::Calendar;
-use serde_json::{Value, json};
-
+use crate::access::{Who, viewer};
+use crate::api::{Answer, then};
 use crate::error::HttpError;
-use crate::json::{Dates, from_bson};
+use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
-use crate::{schedules, values};
+use crate::state::State;
+use crate::ui::bulk::encoded;
+use crate::{accept, changes, json, ui, values};
 
-/// The fields that say which days they are.
-const FIELDS: [&str; 3] = ["dates", "recurring", "zone"];
-
-/// A calendar as clients see it.
-pub fn view(calendar: &Calendar) -> Value {
-    let stored = calendar.document();
-    let field = |name: &str| stored.get(name).map_or(Value::Null, |value| from_bson(value, Dates::Text));
-    json!({
-        "name": calendar.name,
-        "dates": field("dates"),
-        "recurring": field("recurring"),
-        "zone": field("zone"),
-    })
+/// The calendars, by name. Browsers get a page.
+#[utoipa::path(
+    get, path = "/calendars", tag = "schedules", operation_id = "listCalendars",
+    responses(
+        (
+            status = 200, content((Vec<Calendar> = "application/json"), (String = "text/html")),
+            description = "The calendars; a page if `Accept` asks for HTML.",
+        ),
+        OfRead,
+    ),
+)]
+pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
+    let all = state.store.list_calendars().await;
+    let all = all.map(|all| all.iter().map(view).collect::<Vec<_>>()).map_err(HttpError::from);
+    if accept::wants_html(&request) {
+        let page = |calendars| CalendarsPage { calendars, operates: viewer::may(Role::Operator) };
+        return Ok(ui::page(all.and_then(|all| ui::render(StatusCode::OK, &page(all)))));
+    }
+    json::of(&all?)
 }
 
-/// There is no such calendar.
-pub fn not_found(name: &str) -> HttpError {
+/// One calendar.
+#[utoipa::path(
+    get, path = "/calendars/{name}", tag = "schedules", operation_id = "getCalendar",
+    params(("name" = String, Path, description = "Its name.", example = "holidays")),
+    responses(
+        (status = 200, description = "The calendar.", body = Calendar),
+        (status = 404, description = "There is no such calendar.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
+    let calendar = state.store.find_calendar(&name).await?;
+    json::of(&view(&calendar.ok_or_else(|| not_found(&name))?))
+}
+
+/// Makes a calendar.
+#[utoipa::path(
+    post, path = "/calendars", tag = "schedules", operation_id = "createCalendar",
+    request_body(content(
+        (NewCalendar = "application/json"),
+        (NewCalendar = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 201, description = "Made.", body = Calendar),
+        (status = 400, description = "A field is wrong.", body = ErrorBody),
+        (status = 409, description = "There is a calendar with this name.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer {
+    let name = params.fields.remove("name");
+    let made = async {
+        let name = name.filter(|name| !values::is_unset(name));
+        let name = values::text("name", &name.ok_or_else(|| HttpError::bad_request("name must be given"))?)?;
+        let calendar = read(&name, &params)?;
+        if state.store.find_calendar(&name).await?.is_some() {
+            return Err(HttpError::conflict(format!("there is a calendar '{name}' already")));
+        }
+        let made = json::value_of(&store(&state, &who, calendar).await?)?;
+        let place = format!("/calendars/{}", encoded(&name));
+        then::answer(&params, json::made(StatusCode::CREATED, &place, &made))
+    };
+    then::or_page(then::is_form(&params), made.await)
+}
+
+/// Gives a calendar these days and no others; makes it if there is none. The next times of all schedules that go by it are
+/// found anew.
+#[utoipa::path(
+    post, path = "/calendars/{name}", tag = "schedules", operation_id = "setCalendar",
+    params(("name" = String, Path, description = "Its name.", example = "holidays")),
+    request_body(content(
+        (CalendarDays = "application/json"),
+        (CalendarDays = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, description = "Stored.", body = Calendar),
+        (status = 400, description = "A field is wrong.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    let set = async { store(&state, &who, read(&name, &params)?).await };
+    then::reply(&params, set.await)
+}
+
+/// Deletes a calendar that no schedule goes by.
+#[utoipa::path(
+    delete, path = "/calendars/{name}", tag = "schedules", operation_id = "deleteCalendar",
+    params(("name" = String, Path, description = "Its name.", example = "holidays")),
+    responses(
+        (
+            status = 200, description = "Deleted.", body = Object,
+            example = json!({"name": "holidays", "deleted": true}),
+        ),
+        (status = 404, description = "There is no such calendar.", body = ErrorBody),
+        (status = 409, description = "Schedules go by it; `schedules` has their names.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
+    json::of(&remove(&state, &who, name.into_inner()).await?)
+}
+
+/// Deletes a calendar that no schedule goes by, and leads to the list of calendars. HTML forms know no `DELETE`.
+#[utoipa::path(
+    post, path = "/ui/calendars/{name}/delete", tag = "service", operation_id = "deleteCalendarByForm",
+    params(("name" = String, Path, description = "Its name.", example = "holidays")),
+    responses(
+        (status = 303, description = "Deleted; the list of calendars is next."),
+        (status = 404, description = "There is no such calendar. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        (status = 409, description = "Schedules go by it. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        OfWrite,
+    ),
+)]
+pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
+    then::lead(remove(&state, &who, name.into_inner()).await, "/calendars")
+}
+
+async fn store(state: &State, who: &Who, calendar: Stored) -> Result<Calendar, HttpError> {
+    let (view, object) = (view(&calendar), Object::with_name(ObjectKind::Calendar, calendar.name.as_str()));
+    let set = |store: Store| async move { store.set_calendar(&calendar).await };
+    changes::alter(state, who, (Verb::CalendarSet, object), set).await?;
+    Ok(view)
+}
+
+async fn remove(state: &State, who: &Who, name: String) -> Result<CalendarDeleted, HttpError> {
+    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Calendar, name.as_str()));
+    let delete = |store: Store| async move { store.delete_calendar(&of).await };
+    let gone = changes::remove(state, who, (Verb::CalendarDelete, object), delete).await?;
+    if gone { Ok(CalendarDeleted { name, deleted: true }) } else { Err(not_found(&name)) }
+}
+
+/// The calendar with this name that a request describes.
+fn read(name: &str, params: &Params) -> Result<Stored, HttpError> {
+    let mut fields = json::document(&params.whole::<CalendarDays>()?)?;
+    fields.insert("name", name);
+    Stored::read(&fields).map_err(|error| HttpError::bad_request(error.to_string()))
+}
+
+fn view(calendar: &Stored) -> Calendar {
+    Calendar {
+        name: calendar.name.clone(),
+        dates: calendar.dates(),
+        recurring: calendar.recurring(),
+        zone: calendar.zone().map(str::to_owned),
+    }
+}
+
+fn not_found(name: &str) -> HttpError {
     HttpError::not_found(format!("no calendar '{name}'"))
 }
 
-/// The calendar with this name that a request describes. Days are lists, or text with commas or line breaks between them.
-fn read(name: &str, params: &Params) -> Result<Calendar, HttpError> {
-    let mut fields: Document = doc! { "name": name };
-    for field in FIELDS {
-        let given = params.fields.get(field).filter(|value| !values::is_unset(value));
-        let stored = match (field, given) {
-            (_, None) => continue,
-            ("zone", Some(zone)) => Bson::from(values::text("zone", zone)?),
-            (_, Some(Value::Array(_) | Value::String(_))) => days(given),
-            (_, Some(_)) => return Err(HttpError::bad_request(format!("{field} must be a list of days"))),
-        };
-        fields.insert(field, stored);
-    }
-    Calendar::read(&fields).map_err(|error| HttpError::bad_request(error.to_string()))
-}
-
-fn days(given: Option<&Value>) -> Bson {
-    given.map(schedules::list).unwrap_or_default().into_iter().map(Bson::from).collect()
+#[derive(Template)]
+#[template(path = "calendars.html")]
+struct CalendarsPage {
+    calendars: Vec<Calendar>,
+    /// Whether the page's reader may change them.
+    operates: bool,
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn of(fields: Value) -> Result<Value, String> {
         let params = Params { fields: fields.as_object().unwrap().clone(), ..Params::default() };
-        read("holidays", &params).map(|calendar| view(&calendar)).map_err(|error| error.to_string())
+        let read = read("holidays", &params).map_err(|error| error.to_string());
+        read.map(|calendar| json::value_of(&view(&calendar)).unwrap())
     }
 
     #[test]
@@ -85,10 +216,43 @@ mod tests {
             (json!({ "dates": "24.12.2026" }), "dates: "),
             (json!({ "recurring": ["13-01"] }), "recurring: "),
             (json!({ "zone": "Mars" }), "zone: "),
+            (json!({ "zone": [] }), "zone must be text of 1 to 200 characters"),
             (json!({ "dates": 5 }), "dates must be a list of days"),
         ] {
             let error = of(fields.clone()).unwrap_err();
             assert!(error.starts_with(part), "{fields}: {error}");
         }
+    }
+
+    fn page(operates: bool) -> String {
+        let days = ["2026-12-24", "12-25", "12-26"].map(str::to_owned);
+        let calendar = Calendar {
+            name: "<a/b>".to_owned(),
+            dates: days[..1].to_vec(),
+            recurring: days[1..].to_vec(),
+            zone: Some("Europe/Berlin".to_owned()),
+        };
+        CalendarsPage { calendars: vec![calendar], operates }.render().unwrap()
+    }
+
+    #[test]
+    fn a_calendar_is_a_form_with_its_days() {
+        let html = page(true);
+        for part in [
+            "&#60;a/b&#62;</h2>",
+            "action=\"/calendars/%3Ca%2Fb%3E\"",
+            "action=\"/ui/calendars/%3Ca%2Fb%3E/delete\"",
+            "2026-12-24</textarea>",
+            "12-25\n12-26</textarea>",
+            "value=\"Europe/Berlin\"",
+            "New calendar",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<a/b>") && !html.contains(" style="), "{html}");
+        let viewers = page(false);
+        assert!(!viewers.contains("New calendar") && !viewers.contains("hx-delete"), "{viewers}");
+        let none = CalendarsPage { calendars: vec![], operates: true }.render().unwrap();
+        assert!(none.contains("There are no calendars yet."));
     }
 }

@@ -1,16 +1,14 @@
-//! Schedules, and the calendars that they go by.
+//! Schedules.
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::model::{QueueId, ScheduleId, TaskId};
-use disbatch_core::schedules::{
-    BackfillError, Calendar, CalendarDeleted, Schedule, ScheduleError, Settings, Updated,
-};
-use disbatch_core::store::{Altered, StoreError};
+use disbatch_core::schedules::{BackfillError, Schedule, ScheduleError, Settings, Updated};
+use disbatch_core::store::{Altered, Store, StoreError};
 use disbatch_core::task::SubmitError;
 
-use super::{actor, to_the_end};
+use super::{actor, noted};
 use crate::access::Who;
 use crate::state::State;
 
@@ -38,13 +36,13 @@ pub async fn create_schedule(
     settings: Settings,
     paused: bool,
 ) -> Result<Schedule, ScheduleError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let who = actor(who);
+    let create = move |store: Store| async move {
         let schedule = store.create_schedule(&settings, paused).await?;
-        store.note_audit(&entry(who, Verb::ScheduleCreate, None, Some(schedule.shown()))).await;
-        Ok::<Schedule, ScheduleError>(schedule)
+        let entry = entry(who, Verb::ScheduleCreate, None, Some(schedule.shown()));
+        Ok((schedule, Some(entry)))
     };
-    to_the_end(state, change).await
+    noted(state, create).await
 }
 
 /// Changes the settings of a schedule that has this revision.
@@ -54,16 +52,16 @@ pub async fn update_schedule(
     (id, rev): (ScheduleId, i64),
     settings: Settings,
 ) -> Result<Updated, ScheduleError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let who = actor(who);
+    let update = move |store: Store| async move {
         let updated = store.update_schedule(id, rev, &settings).await?;
-        if let Updated::Updated(altered) = &updated {
-            let Altered { before, after } = (**altered).clone();
-            store.note_audit(&entry(who, Verb::ScheduleUpdate, before, Some(after))).await;
-        }
-        Ok::<Updated, ScheduleError>(updated)
+        let entry = match &updated {
+            Updated::Updated(altered) => Some(altered_entry(who, Verb::ScheduleUpdate, (**altered).clone())),
+            Updated::Changed { .. } | Updated::NoSuchSchedule => None,
+        };
+        Ok((updated, entry))
     };
-    to_the_end(state, change).await
+    noted(state, update).await
 }
 
 /// Has a schedule make no tasks by itself, or go on with it. Returns whether there is such a schedule.
@@ -73,31 +71,28 @@ pub async fn pause_schedule(
     id: ScheduleId,
     paused: bool,
 ) -> Result<bool, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let who = actor(who);
+    let pause = move |store: Store| async move {
         let (altered, what) = if paused {
             (store.pause_schedule(id).await?, Verb::SchedulePause)
         } else {
             (store.resume_schedule(id).await?, Verb::ScheduleResume)
         };
         let is_there = altered.is_some();
-        if let Some(Altered { before, after }) = altered.filter(Altered::is_different) {
-            store.note_audit(&entry(who, what, before, Some(after))).await;
-        }
-        Ok::<bool, StoreError>(is_there)
+        let altered = altered.filter(Altered::is_different);
+        Ok((is_there, altered.map(|altered| altered_entry(who, what, altered))))
     };
-    to_the_end(state, change).await
+    noted(state, pause).await
 }
 
 /// Deletes a schedule, leaving its tasks. Returns whether there was such a schedule.
 pub async fn delete_schedule(state: &State, who: &Who, id: ScheduleId) -> Result<bool, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let Some(gone) = store.delete_schedule(id).await? else { return Ok::<bool, StoreError>(false) };
-        store.note_audit(&entry(who, Verb::ScheduleDelete, Some(gone), None)).await;
-        Ok(true)
+    let who = actor(who);
+    let delete = move |store: Store| async move {
+        let gone = store.delete_schedule(id).await?;
+        Ok((gone.is_some(), gone.map(|gone| entry(who, Verb::ScheduleDelete, Some(gone), None))))
     };
-    to_the_end(state, change).await
+    noted(state, delete).await
 }
 
 /// Has a schedule make a task now. `None`: there is no such schedule.
@@ -106,16 +101,13 @@ pub async fn run_schedule(
     who: &Who,
     schedule: &Schedule,
 ) -> Result<Option<TaskId>, SubmitError> {
-    let (store, owner, who) = (state.store.clone(), who.name.clone(), actor(who));
+    let (owner, who) = (who.name.clone(), actor(who));
     let (id, shown) = (schedule.id, schedule.shown());
-    let change = async move {
+    let run = move |store: Store| async move {
         let task = store.run_schedule(id, owner.as_deref()).await?;
-        if let Some(task) = task {
-            store.note_audit(&with_tasks(who, Verb::ScheduleRun, &shown, &[task])).await;
-        }
-        Ok::<Option<TaskId>, SubmitError>(task)
+        Ok((task, task.map(|task| with_tasks(who, Verb::ScheduleRun, &shown, &[task]))))
     };
-    to_the_end(state, change).await
+    noted(state, run).await
 }
 
 /// Has a schedule make the tasks of a stretch of time that are missing, at most `limit`. `None`: there is no such schedule.
@@ -126,49 +118,22 @@ pub async fn backfill_schedule(
     (from, to): (DateTime, DateTime),
     limit: usize,
 ) -> Result<Option<Vec<TaskId>>, BackfillError> {
-    let (store, who) = (state.store.clone(), actor(who));
+    let who = actor(who);
     let (id, shown) = (schedule.id, schedule.shown());
-    let change = async move {
+    let backfill = move |store: Store| async move {
         let tasks = store.backfill_schedule(id, (from, to), limit).await?;
-        if let Some(tasks) = tasks.as_ref().filter(|tasks| !tasks.is_empty()) {
+        let entry = tasks.as_ref().filter(|tasks| !tasks.is_empty()).map(|tasks| {
             let mut entry = with_tasks(who, Verb::ScheduleBackfill, &shown, tasks);
             entry.more.extend(doc! { "since": from, "until": to });
-            store.note_audit(&entry).await;
-        }
-        Ok::<Option<Vec<TaskId>>, BackfillError>(tasks)
+            entry
+        });
+        Ok((tasks, entry))
     };
-    to_the_end(state, change).await
+    noted(state, backfill).await
 }
 
-/// Stores a calendar in the place of the one with its name.
-pub async fn set_calendar(state: &State, who: &Who, calendar: Calendar) -> Result<(), StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let before = store.set_calendar(&calendar).await?;
-        let after = calendar.document();
-        if before.as_ref() != Some(&after) {
-            let object = Object::with_name(ObjectKind::Calendar, calendar.name.as_str());
-            let entry = AuditEntry::new(who, Verb::CalendarSet, object);
-            store.note_audit(&AuditEntry { before, after: Some(after), ..entry }).await;
-        }
-        Ok::<(), StoreError>(())
-    };
-    to_the_end(state, change).await
-}
-
-/// Deletes a calendar that no schedule goes by.
-pub async fn delete_calendar(state: &State, who: &Who, name: String) -> Result<CalendarDeleted, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let deleted = store.delete_calendar(&name).await?;
-        if let CalendarDeleted::Deleted(gone) = &deleted {
-            let object = Object::with_name(ObjectKind::Calendar, name);
-            let entry = AuditEntry::new(who, Verb::CalendarDelete, object);
-            store.note_audit(&AuditEntry { before: Some(gone.clone()), ..entry }).await;
-        }
-        Ok::<CalendarDeleted, StoreError>(deleted)
-    };
-    to_the_end(state, change).await
+fn altered_entry(who: Actor, what: Verb, altered: Altered) -> AuditEntry {
+    entry(who, what, altered.before, Some(altered.after))
 }
 
 fn entry(who: Actor, what: Verb, before: Option<Document>, after: Option<Document>) -> AuditEntry {

@@ -1,103 +1,84 @@
 //! What a request says of a schedule: a value for each field, as JSON or as forms have them.
 
 use actix_web::http::StatusCode;
-use bson::{Bson, DateTime, Document};
+use bson::{DateTime, Document};
 use disbatch_core::closest::closest;
 use disbatch_core::model::{Queue, QueueId};
-use disbatch_core::schedules::{Overlap, Settings, Spec};
+use disbatch_core::schedules::{self, OPTIONS, Settings, Spec};
 use disbatch_core::secrets::{self, Keys};
 use disbatch_core::task::TaskOptions;
+use disbatch_wire::liberal::{Flag, Set, Text, When, is_unset, list};
+use disbatch_wire::schedules::ScheduleChange;
 use serde_json::{Map, Value, json};
 
 use super::RESERVED;
 use crate::api::create_tasks::{self, options};
 use crate::error::HttpError;
-use crate::params::Params;
-use crate::{arrays, json as js, legacy, values};
+use crate::params::{self, Params};
+use crate::{arrays, json as js, values};
 
-/// The fields that say when a schedule makes tasks.
-const TIMES: [&str; 8] = ["cron", "zone", "gap", "fold", "jitter", "start", "end", "calendars"];
+/// So many more copies there are of parameters: in what is stored, in what is compared with that, and in the answer.
+const COPIES: usize = 6;
 
-const OTHERS: [&str; 8] =
-    ["name", "description", "queue", "params", "overlap", "catch_up", "tenant", "paused"];
-
-/// What its tasks can have besides.
-const OPTIONS: [&str; 9] =
-    ["timeout", "grace", "max_attempts", "backoff", "priority", "group", "locks", "steps", "files"];
-
-/// What a request gives. Null is the default of a field.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// What a request gives.
+#[derive(Debug, Clone, Default)]
 pub struct Given {
-    fields: Map<String, Value>,
+    /// But for what follows.
+    fields: ScheduleChange,
+    /// The parameters of its tasks.
+    params: Option<Set<Value>>,
+    /// What else its tasks have.
     options: Map<String, Value>,
 }
 
 impl Given {
     /// Reads it. Options may be an object, or be given one by one, as `options.timeout`; calendars may be a list, or be
-    /// given by their names as `calendars.exclude` and `calendars.only`. An empty field of a form is null.
+    /// given by their names as `calendars.exclude` and `calendars.only`.
     pub fn read(params: &Params) -> Result<Self, HttpError> {
         arrays::refuse(params)?;
-        let mut given = Self::default();
+        let (mut fields, mut options) = (Map::new(), Map::new());
         let mut calendars: Option<Vec<Value>> = None;
         for (name, value) in &params.fields {
             match name.split_once('.') {
-                Some(("options", option)) => given.option(option, value)?,
+                Some(("options", name)) => drop(options.insert(name.to_owned(), value.clone())),
                 Some(("calendars", rule @ ("exclude" | "only"))) => {
                     let used = list(value).into_iter().map(|name| json!({ "name": name, "use": rule }));
                     calendars.get_or_insert_default().extend(used);
                 }
-                None if name == "options" => {
-                    for (option, value) in object("options", value)? {
-                        given.option(&option, &value)?;
-                    }
-                }
-                None if TIMES.contains(&name.as_str()) || OTHERS.contains(&name.as_str()) => {
-                    drop(given.fields.insert(name.clone(), unless_unset(value)));
-                }
-                _ => return Err(HttpError::bad_param("unknown param", name)),
+                None if name == "options" => options.extend(object("options", value)?),
+                _ => drop(fields.insert(name.clone(), value.clone())),
             }
         }
-        if let Some(calendars) = calendars {
-            given.fields.insert("calendars".to_owned(), Value::from(calendars));
-        }
-        Ok(given)
+        fields.extend(calendars.map(|calendars| ("calendars".to_owned(), Value::from(calendars))));
+        let options = options.into_iter().map(|(name, value)| option(name, value));
+        let options = options.collect::<Result<_, _>>()?;
+        let mut fields: ScheduleChange = params::typed(fields)?;
+        Ok(Self { params: fields.params.take(), fields, options })
     }
 
-    /// A field that is given, and not null.
-    pub fn field(&self, name: &str) -> Option<&Value> {
-        self.fields.get(name).filter(|value| !value.is_null())
+    /// The queue that is named.
+    pub fn queue(&self) -> Option<&str> {
+        let Some(Set(Some(Text(queue)))) = &self.fields.queue else { return None };
+        Some(queue)
     }
 
     /// Whether the schedule is to be paused, or not, if that is said.
-    pub fn paused(&self) -> Result<Option<bool>, HttpError> {
-        self.field("paused").map(|value| values::flag("paused", value)).transpose()
+    pub fn paused(&self) -> Option<bool> {
+        let Some(Set(Some(Flag(paused)))) = self.fields.paused else { return None };
+        Some(paused)
     }
 
     /// Whether there is more than that.
     pub fn has_settings(&self, params: &Params) -> bool {
         let has_secure = params.options.get(secrets::FIELD).is_some_and(|value| value.as_str() != Some(""));
-        has_secure || !self.options.is_empty() || self.fields.keys().any(|name| name != "paused")
+        let others = ScheduleChange { paused: None, ..self.fields.clone() };
+        let is_same = self.params.is_none() && self.options.is_empty() && others == ScheduleChange::default();
+        has_secure || !is_same
     }
 
-    /// When it makes tasks: as it did before, with what is given.
-    pub fn spec(&self, before: Option<&Spec>) -> Result<Spec, HttpError> {
-        let mut fields = before.map(Spec::document).unwrap_or_default();
-        for name in TIMES {
-            let Some(value) = self.fields.get(name) else { continue };
-            let stored = match (name, value) {
-                (_, Value::Null) => {
-                    fields.remove(name);
-                    continue;
-                }
-                ("cron", Value::String(text)) => expressions(text),
-                ("calendars", value) => calendars(value)?,
-                ("start" | "end", value) => moment(name, value)?.into(),
-                ("jitter", value) => whole(value),
-                (_, value) => js::to_bson(value),
-            };
-            fields.insert(name, stored);
-        }
-        Spec::read(&fields).map_err(|error| HttpError::bad_request(error.to_string()))
+    /// When it makes tasks.
+    pub fn spec(&self) -> Result<Spec, HttpError> {
+        Spec::read(&self.stored()?).map_err(|error| HttpError::bad_request(error.to_string()))
     }
 
     /// The options of its tasks: as they were before, with what is given, for tasks of `queue`. Secure parameters come as
@@ -114,109 +95,85 @@ impl Given {
         wanted.extend(secure.map(|value| (secrets::FIELD.to_owned(), value.clone())));
         let request = Params { fields: Map::new(), options: wanted };
         let fresh = options::of(&request, queue, keys).map_err(within_options)?;
-        let mut all = before.cloned().unwrap_or_default();
-        for name in self.options.keys() {
-            match name.as_str() {
-                "timeout" => all.timeout = fresh.timeout,
-                "grace" => all.grace = fresh.grace,
-                "max_attempts" => all.max_attempts = fresh.max_attempts,
-                "backoff" => all.backoff.clone_from(&fresh.backoff),
-                "priority" => all.priority = fresh.priority,
-                "group" => all.group.clone_from(&fresh.group),
-                "locks" => all.locks.clone_from(&fresh.locks),
-                "steps" => all.steps.clone_from(&fresh.steps),
-                "files" => all.files.clone_from(&fresh.files),
-                _ => {} // There are no others.
-            }
-        }
-        if secure.is_some_and(|value| value.as_str() != Some("")) {
-            all.secure_params = fresh.secure_params;
-        }
-        Ok(all)
+        let names: Vec<&str> = self.options.keys().map(String::as_str).collect();
+        let before = before.cloned().unwrap_or_default();
+        let keeps = secure.is_none_or(|value| value.as_str() == Some(""));
+        let sealed = if keeps { before.secure_params.clone() } else { fresh.secure_params.clone() };
+        let all = schedules::options_with(&before, &names, &fresh);
+        let all = all.map_err(|error| HttpError::bad_request(error.to_string()))?;
+        Ok(TaskOptions { secure_params: sealed, ..all })
     }
 
     /// All settings: as they were before, with what is given, for tasks of `queue`. `owner` is that of a new schedule.
     pub fn settings(
         &self,
         before: Option<&Settings>,
-        (queue, options): (Option<&Queue>, TaskOptions),
+        (queue, options): (&Queue, TaskOptions),
         owner: Option<&str>,
     ) -> Result<Settings, HttpError> {
-        let missing = |name: &str| HttpError::bad_request(format!("{name} must be given"));
-        let id = queue.map(|queue| queue.id).or(before.map(|before| before.queue));
+        match (&self.fields.name, before) {
+            (Some(Set(Some(Text(name)))), _) if RESERVED.contains(&name.as_str()) => {
+                return Err(HttpError::bad_request(format!("name must not be {}", RESERVED.join(" or "))));
+            }
+            (Some(Set(Some(_))), _) | (None, Some(_)) => {}
+            (None | Some(Set(None)), _) => return Err(HttpError::bad_request("name must be given")),
+        }
+        let mut fields = self.stored()?;
+        fields.insert("queue", queue.id);
+        let settings = Settings::with(before, fields);
+        let settings = settings.map_err(|error| HttpError::bad_request(error.to_string()))?;
+        let params = self.params.as_ref().map(|Set(value)| parameters(value.as_ref())).transpose()?;
         Ok(Settings {
-            name: match (self.fields.get("name"), before) {
-                (None, Some(before)) => before.name.clone(),
-                (None | Some(Value::Null), _) => return Err(missing("name")),
-                (Some(name), _) => name_of(name)?,
-            },
-            description: match (self.fields.get("description"), before) {
-                (None, Some(before)) => before.description.clone(),
-                (None | Some(Value::Null), _) => String::new(),
-                (Some(Value::String(text)), _) => text.clone(),
-                (Some(_), _) => return Err(HttpError::bad_request("description must be text")),
-            },
-            queue: id.ok_or_else(|| missing("queue"))?,
-            params: match (self.fields.get("params"), before) {
-                (None, Some(before)) => before.params.clone(),
-                (None, None) => Document::new(),
-                (Some(value), _) => parameters(value)?,
-            },
+            params: params.or_else(|| before.map(|before| before.params.clone())).unwrap_or_default(),
             options,
-            spec: self.spec(before.map(|before| &before.spec))?,
-            overlap: match (self.fields.get("overlap"), before) {
-                (None, Some(before)) => before.overlap,
-                (None | Some(Value::Null), _) => Overlap::default(),
-                (Some(value), _) => overlap(value)?,
-            },
-            catch_up: match (self.fields.get("catch_up"), before) {
-                (None, Some(before)) => before.catch_up,
-                (None | Some(Value::Null), _) => std::time::Duration::ZERO,
-                (Some(value), _) => whole_seconds("catch_up", value)?,
-            },
-            tenant: self.tenant(before, queue)?,
-            owner: match before {
-                Some(before) => before.owner.clone(),
-                None => owner.map(str::to_owned),
-            },
+            tenant: self.tenant(settings.tenant, queue)?,
+            owner: before.map_or_else(|| owner.map(str::to_owned), |before| before.owner.clone()),
+            ..settings
         })
     }
 
-    /// For whom its tasks are: that of the queue, if it has one. Of a queue that is nobody's it is as given, or as before.
-    fn tenant(&self, before: Option<&Settings>, queue: Option<&Queue>) -> Result<Option<String>, HttpError> {
-        let given = self.field("tenant").map(|value| values::text("tenant", value)).transpose()?;
-        let before = before.and_then(|before| before.tenant.clone());
-        match (given, queue.and_then(Queue::tenant)) {
-            (Some(given), Some(own)) if given != own => {
+    /// For whom its tasks are: that of the queue, if it has one. Of a queue that is nobody's it is as `wanted`.
+    fn tenant(&self, wanted: Option<String>, queue: &Queue) -> Result<Option<String>, HttpError> {
+        let Some(own) = queue.tenant() else { return Ok(wanted) };
+        match &self.fields.tenant {
+            Some(Set(Some(Text(given)))) if given != own => {
                 Err(HttpError::bad_request("tenant: the queue is that of another tenant"))
             }
-            (_, Some(own)) => Ok(Some(own.to_owned())),
-            (Some(given), None) => Ok(Some(given)),
-            (None, None) if self.fields.contains_key("tenant") => Ok(None),
-            (None, None) => Ok(before),
+            _ => Ok(Some(own.to_owned())),
         }
     }
 
-    fn option(&mut self, name: &str, value: &Value) -> Result<(), HttpError> {
-        if !OPTIONS.contains(&name) {
-            let body = match closest(name, OPTIONS) {
-                None => json!({ "error": "unknown param in options", "param": name }),
-                Some(meant) => {
-                    json!({ "error": format!("unknown param in options: did you mean {meant}?"), "param": name })
-                }
-            };
-            return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    /// The fields that are stored as they are given, null for those that are to have their default.
+    fn stored(&self) -> Result<Document, HttpError> {
+        let fields = ScheduleChange { queue: None, paused: None, ..self.fields.clone() };
+        let mut stored = js::document(&fields)?;
+        for (name, given) in [("start", &self.fields.start), ("end", &self.fields.end)] {
+            if let Some(Set(Some(When(at)))) = given {
+                stored.insert(name, moment(name, at)?);
+            }
         }
-        let value = match (name, unless_unset(value)) {
-            // Forms have them as lines.
-            ("locks", Value::String(text)) => Value::from(list(&Value::from(text))),
-            ("steps", Value::String(text)) => parsed("options.steps", &text)?,
-            ("files", Value::String(text)) => parsed("options.files", &text)?,
-            (_, value) => value,
-        };
-        self.options.insert(name.to_owned(), value);
-        Ok(())
+        if let Some(Set(Some(Value::String(text)))) = &self.fields.calendars {
+            stored.insert("calendars", js::to_bson(&parsed("calendars", text)?));
+        }
+        Ok(stored)
     }
+}
+
+/// An option of its tasks. Forms have them as lines, or as JSON.
+fn option(name: String, value: Value) -> Result<(String, Value), HttpError> {
+    if !OPTIONS.contains(&name.as_str()) {
+        let meant = closest(&name, OPTIONS).map(|meant| format!(": did you mean {meant}?"));
+        let error = format!("unknown param in options{}", meant.unwrap_or_default());
+        let body = json!({ "error": error, "param": name });
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    }
+    let value = match (name.as_str(), value) {
+        (_, unset) if is_unset(&unset) => Value::Null,
+        ("locks", Value::String(text)) => Value::from(list(&Value::from(text))),
+        ("steps" | "files", Value::String(text)) => parsed(&format!("options.{name}"), &text)?,
+        (_, value) => value,
+    };
+    Ok((name, value))
 }
 
 /// A point in time as [`values::time`] has it. A day alone is its beginning, and seconds may be left out.
@@ -229,19 +186,9 @@ pub fn moment(name: &str, value: &Value) -> Result<DateTime, HttpError> {
     values::time(name, &completed.map_or_else(|| value.clone(), Value::from))
 }
 
-/// The values of an array of texts, or of text with commas or line breaks between them.
-pub fn list(value: &Value) -> Vec<String> {
-    let texts = match value {
-        Value::Array(values) => return values.iter().flat_map(list).collect(),
-        Value::String(text) => text.split([',', '\n', '\r']).map(|text| text.trim().to_owned()).collect(),
-        Value::Null => Vec::new(),
-        other => vec![other.to_string()],
-    };
-    texts.into_iter().filter(|text: &String| !text.is_empty()).collect()
-}
-
-fn unless_unset(value: &Value) -> Value {
-    if values::is_unset(value) { Value::Null } else { value.clone() }
+fn is_day(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.get(4) == Some(&b'-') && bytes.get(7) == Some(&b'-')
 }
 
 fn parsed(name: &str, text: &str) -> Result<Value, HttpError> {
@@ -252,21 +199,19 @@ fn parsed(name: &str, text: &str) -> Result<Value, HttpError> {
 /// An object, or its JSON as text. Null has nothing in it.
 fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
     let value = match value {
-        Value::String(text) if !text.is_empty() => parsed(name, text)?,
-        value => unless_unset(value),
+        unset if is_unset(unset) => return Ok(Map::new()),
+        Value::String(text) => parsed(name, text)?,
+        value => value.clone(),
     };
     match value {
         Value::Object(object) => Ok(object),
-        Value::Null => Ok(Map::new()),
         _ => Err(HttpError::bad_request(format!("{name} must be a JSON object"))), // Nothing else has names.
     }
 }
 
-/// So many more copies there are of them: in what is stored, in what is compared with that, and in the answer.
-const COPIES: usize = 6;
-
 /// The parameters of its tasks; there may be none.
-fn parameters(value: &Value) -> Result<Document, HttpError> {
+fn parameters(value: Option<&Value>) -> Result<Document, HttpError> {
+    let Some(value) = value else { return Ok(Document::new()) };
     crate::allowance::take_for_copies(COPIES, [value])?;
     let params = object("params", value)?;
     if params.is_empty() {
@@ -275,57 +220,10 @@ fn parameters(value: &Value) -> Result<Document, HttpError> {
     Ok(create_tasks::task_params(Value::Object(params))?.pop().unwrap_or_default())
 }
 
-/// Text with an expression on each line.
-fn expressions(text: &str) -> Bson {
-    let lines: Vec<Bson> =
-        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(Bson::from).collect();
-    match <[Bson; 1]>::try_from(lines) {
-        Ok([one]) => one,
-        Err(lines) => Bson::Array(lines),
-    }
-}
-
-fn calendars(value: &Value) -> Result<Bson, HttpError> {
-    match value {
-        Value::String(text) => Ok(js::to_bson(&parsed("calendars", text)?)),
-        value => Ok(js::to_bson(value)),
-    }
-}
-
-/// A whole number as one; what is none stays as it is, for whoever reads it to say so.
-fn whole(value: &Value) -> Bson {
-    let number = legacy::integer(value).filter(|_| !value.is_boolean());
-    number.map_or_else(|| js::to_bson(value), Bson::from)
-}
-
-fn whole_seconds(name: &str, value: &Value) -> Result<std::time::Duration, HttpError> {
-    let given = values::seconds(name, value)?;
-    let wrong = || HttpError::bad_request(format!("{name} must be whole seconds"));
-    Some(given).filter(|given| given.subsec_nanos() == 0).ok_or_else(wrong)
-}
-
-fn name_of(value: &Value) -> Result<String, HttpError> {
-    let name = values::text("name", value)?;
-    if RESERVED.contains(&name.as_str()) {
-        return Err(HttpError::bad_request(format!("name must not be {}", RESERVED.join(" or "))));
-    }
-    Ok(name)
-}
-
-fn overlap(value: &Value) -> Result<Overlap, HttpError> {
-    let name = values::word("overlap", value, &Overlap::ALL.map(Overlap::as_str))?;
-    Ok(Overlap::named(name).unwrap_or_default())
-}
-
 /// The options of a schedule have no dot before them.
 fn within_options(error: HttpError) -> HttpError {
     let is_named = error.message().starts_with('.') && !error.message().starts_with(".secure_params");
     if is_named { HttpError::bad_request(format!("options{}", error.message())) } else { error }
-}
-
-fn is_day(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.get(4) == Some(&b'-') && bytes.get(7) == Some(&b'-')
 }
 
 #[cfg(test)]

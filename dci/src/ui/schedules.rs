@@ -3,23 +3,18 @@
 pub mod backfill;
 pub mod form;
 pub mod one;
-pub mod remove;
 mod runs;
-mod settings;
 mod timeline;
-mod words;
-
-use std::collections::HashMap;
+pub mod words;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::oid::ObjectId;
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::Queue;
-use disbatch_core::schedules::{CronExpr, Schedule, ScheduleQuery};
+use disbatch_core::schedules::{Schedule, ScheduleQuery};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::access::Who;
@@ -30,9 +25,8 @@ use crate::schedules;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{label, names};
-use crate::ui::parts::{Pill, When, cut};
 use crate::ui::{self, Rendered, text};
-use runs::{Run, Strip};
+use runs::Strip;
 
 /// So many schedules are on the page.
 const MOST: i64 = 200;
@@ -76,23 +70,8 @@ struct Table {
 #[derive(Debug, Template)]
 #[template(path = "schedules/row.html")]
 struct Row {
-    id: String,
-    name: String,
-    /// For labels and messages.
-    short: String,
-    state: Pill,
-    paused: bool,
-    next: When,
-    /// The same on the clocks of its zone.
-    there: String,
-    outcome: Option<Pill>,
-    decided: When,
-    /// The task of the newest time.
-    task: Option<String>,
+    schedule: Schedule,
     strip: Strip,
-    cron: String,
-    zone: String,
-    queue: String,
     queue_name: String,
 }
 
@@ -170,8 +149,10 @@ impl Table {
         let row = |schedule: Schedule| {
             let names = &names;
             async move {
-                let runs = runs::find(&state.store, schedule.id, RUNS).await?;
-                Ok::<Row, HttpError>(Row::of(&schedule, &runs, names))
+                let runs = runs::last(&state.store, schedule.id, RUNS).await?;
+                let queue = schedule.settings.queue;
+                let queue_name = names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string());
+                Ok::<Row, HttpError>(Row { strip: Strip::of(&runs), queue_name, schedule })
             }
         };
         let rows = futures::stream::iter(found).map(row).buffered(AT_ONCE).try_collect().await?;
@@ -181,85 +162,29 @@ impl Table {
 
     /// The table, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("schedules", self, &self.rows, |row| format!("schedule-{}", row.id))
+        Part::table("schedules", self, &self.rows, |row| format!("schedule-{}", row.schedule.id))
     }
-}
-
-impl Row {
-    fn of(schedule: &Schedule, runs: &[Run], names: &HashMap<ObjectId, String>) -> Self {
-        let settings = &schedule.settings;
-        let last = schedule.last.as_ref();
-        Self {
-            id: schedule.id.to_string(),
-            name: settings.name.clone(),
-            short: cut(&settings.name, 80),
-            state: state_of(schedule),
-            paused: schedule.paused,
-            next: schedule.next.map(When::at).unwrap_or_default(),
-            there: schedule.next.map(|next| words::there(&settings.spec.zone, next)).unwrap_or_default(),
-            outcome: last.map(|last| words::outcome(&last.outcome)),
-            decided: last.map(|last| When::at(last.at)).unwrap_or_default(),
-            task: last.and_then(|last| last.task).map(|task| task.to_string()),
-            strip: Strip::of(runs),
-            cron: cron(schedule),
-            zone: settings.spec.zone.name().to_owned(),
-            queue: settings.queue.to_string(),
-            queue_name: queue_name(schedule, names),
-        }
-    }
-}
-
-/// Whether it makes tasks by itself.
-fn state_of(schedule: &Schedule) -> Pill {
-    match (schedule.paused, schedule.next) {
-        _ if schedule.settings.spec.is_manual() => Pill { tone: "held", word: "manual" },
-        (true, _) => Pill { tone: "paused", word: "paused" },
-        (false, Some(_)) => Pill { tone: "alive", word: "active" },
-        (false, None) => Pill { tone: "ended", word: "over" },
-    }
-}
-
-/// Its expressions on one line.
-fn cron(schedule: &Schedule) -> String {
-    let spec = &schedule.settings.spec;
-    if spec.is_manual() {
-        return "only when somebody asks".to_owned();
-    }
-    spec.cron.iter().map(CronExpr::text).collect::<Vec<_>>().join("; ")
-}
-
-/// What its queue is called.
-fn queue_name(schedule: &Schedule, names: &HashMap<ObjectId, String>) -> String {
-    let queue = schedule.settings.queue;
-    names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::doc;
+    use bson::oid::ObjectId;
+
     use super::runs::tests::run;
     use super::*;
 
     pub const ID: &str = "6b0003bb686c8275d8014444";
 
     fn row(paused: bool) -> Row {
-        let next = bson::DateTime::from_millis(1_795_163_067_000);
-        Row {
-            id: ID.into(),
-            name: "<nightly>".into(),
-            short: "<nightly>".into(),
-            state: Pill { tone: "alive", word: "active" },
-            paused,
-            next: When::at(next),
-            there: "2026-11-20 09:24:27 Europe/Berlin".into(),
-            outcome: Some(words::outcome("failed")),
-            decided: When::at(next),
-            task: Some("6b0003bb686c8275d8013333".into()),
-            strip: Strip::of(&[run(2), run(1)]),
-            cron: "0 3 * * *".into(),
-            zone: "Europe/Berlin".into(),
-            queue: "6b0003bb686c8275d70dc2f1".into(),
-            queue_name: "q<1>".into(),
-        }
+        let (at, id) = (bson::DateTime::from_millis(1_795_163_067_000), ObjectId::parse_str(ID).unwrap());
+        let schedule = Schedule::read(doc! {
+            "_id": id, "name": "<nightly>", "queue": id, "cron": "0 3 * * *", "zone": "Europe/Berlin", "next": at,
+            "paused": paused,
+            "last": { "for": at, "at": at, "task": ObjectId::from_bytes([7; 12]), "outcome": "failed" },
+        });
+        let strip = Strip::of(&[run(2), run(1)]);
+        Row { schedule: schedule.unwrap(), strip, queue_name: "q<1>".into() }
     }
 
     fn page(rows: Vec<Row>, searched: bool) -> String {
@@ -285,7 +210,7 @@ mod tests {
             "datetime=\"2026-11-20T08:24:27Z\"",
             "2026-11-20 09:24:27 Europe/Berlin",
             "<span class=\"status failed\">failed</span>",
-            "href=\"/tasks/6b0003bb686c8275d8013333\"",
+            "href=\"/tasks/070707070707070707070707\"",
             "aria-label=\"The last 2 runs: 1 succeeded, 1 failed.\"",
             "aria-checked=\"true\" name=\"paused\" value=\"true\">Run<",
             "q&#60;1&#62;",

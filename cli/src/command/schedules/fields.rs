@@ -5,53 +5,29 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use disbatch_values::relaxed;
+use disbatch_wire::fields;
+use disbatch_wire::liberal::Set;
+use disbatch_wire::schedules::{Schedule, ScheduleChange};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::given;
-use crate::args::{ScheduleSettings, seconds, secure};
-
-/// What a schedule is shown with, and cannot be made with.
-const TOLD: [&str; 14] = [
-    "id",
-    "rev",
-    "next",
-    "last",
-    "counts",
-    "created",
-    "changed",
-    "owner",
-    "queue_name",
-    "has_secure_params",
-    "last_success",
-    "storage",
-    "stored_for",
-    "firing",
-];
+use crate::args::{CalendarRules, ScheduleSettings, secure};
 
 /// The fields that are to be sent: those of the file, and those of the command line in place of them.
 pub fn of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
     let mut body = settings.file.as_deref().map(read).transpose()?.unwrap_or_default();
-    let text = |text: &Option<String>| text.clone().map(Value::from);
-    let all = vec![
-        ("queue", text(&settings.queue)),
-        ("cron", several(&settings.cron)),
-        ("zone", text(&settings.zone)),
-        ("params", params(settings)?),
-        ("description", text(&settings.description)),
-        ("tenant", text(&settings.tenant)),
-        ("gap", text(&settings.gap)),
-        ("fold", text(&settings.fold)),
-        ("jitter", settings.jitter.map(seconds::value)),
-        ("start", settings.start.as_deref().map(point)),
-        ("end", settings.end.as_deref().map(point)),
-        ("calendars", calendars(settings)),
-        ("overlap", text(&settings.overlap)),
-        ("catch_up", settings.catch_up.map(seconds::value)),
-        ("paused", settings.paused.then_some(Value::Bool(true))),
-        (".secure_params", settings.secure_params.as_ref().map(|params| params.value().clone())),
-    ];
-    body.extend(given(all));
-    let options = options(settings);
+    let set = |value: Option<Value>| value.map(|value| Set(Some(value)));
+    let fields = ScheduleChange {
+        cron: set((!settings.cron.is_empty()).then(|| json!(settings.cron))),
+        calendars: set(uses(&settings.calendars)),
+        params: set(params(settings)?),
+        ..settings.fields.clone()
+    };
+    body.extend(object(&fields)?);
+    let secure = settings.secure_params.as_ref().map(|params| params.value().clone());
+    body.extend(given(vec![(".secure_params", secure)]));
+    let options = object(&settings.options)?;
     if !options.is_empty() {
         match body.entry("options").or_insert_with(|| json!({})) {
             Value::Object(object) => object.extend(options),
@@ -59,6 +35,10 @@ pub fn of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
         }
     }
     Ok(body)
+}
+
+fn object(fields: &impl Serialize) -> anyhow::Result<Map<String, Value>> {
+    Ok(serde_json::from_value(serde_json::to_value(fields)?)?)
 }
 
 /// Sets fields to null, which takes them back to the default. A dot leads into the options.
@@ -77,40 +57,13 @@ pub fn unset(body: &mut Map<String, Value>, names: &[String]) -> anyhow::Result<
     Ok(())
 }
 
-/// A point in time: seconds since 1970 as a number, anything else as text for the DCI to read.
-pub fn point(text: &str) -> Value {
-    match text.parse::<u64>() {
-        Ok(seconds) => seconds.into(),
-        Err(_) => text.into(),
-    }
-}
-
 /// Calendars as a schedule has them.
-pub fn uses(exclude: &[String], only: &[String]) -> Option<Value> {
+pub fn uses(CalendarRules { exclude, only }: &CalendarRules) -> Option<Value> {
     let of = |names: &[String], how: &str| -> Vec<Value> {
         names.iter().map(|name| json!({ "name": name, "use": how })).collect()
     };
     let all = [of(exclude, "exclude"), of(only, "only")].concat();
     (!all.is_empty()).then(|| Value::from(all))
-}
-
-fn calendars(settings: &ScheduleSettings) -> Option<Value> {
-    uses(&settings.exclude, &settings.only)
-}
-
-fn several(texts: &[String]) -> Option<Value> {
-    (!texts.is_empty()).then(|| json!(texts))
-}
-
-fn options(settings: &ScheduleSettings) -> Map<String, Value> {
-    given(vec![
-        ("timeout", settings.timeout.map(seconds::value)),
-        ("grace", settings.grace.map(seconds::value)),
-        ("max_attempts", settings.max_attempts.map(Value::from)),
-        ("priority", settings.priority.map(Value::from)),
-        ("group", settings.group.clone().map(Value::from)),
-        ("locks", several(&settings.lock)),
-    ])
 }
 
 fn params(settings: &ScheduleSettings) -> anyhow::Result<Option<Value>> {
@@ -140,39 +93,31 @@ fn read(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let value: Value = serde_json::from_str(&relaxed::to_strict(&text))
         .with_context(|| format!("--file {name} must have a JSON object"))?;
     let Value::Object(mut object) = value else { bail!("--file {name} must have a JSON object") };
-    object.retain(|key, _| !TOLD.contains(&key.as_str()));
+    let (told, set) = (fields::of::<Schedule>(), fields::of::<ScheduleChange>());
+    let is_told = |key: &str| told.contains(&key) && !set.contains(&key);
     // What is not set is as good as not there.
-    object.retain(|_, value| !value.is_null());
+    object.retain(|key, value| !is_told(key) && !value.is_null());
     Ok(object)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+    use crate::args::ScheduleCommand;
+    use crate::command::schedules::tests::command;
 
-    fn settings() -> ScheduleSettings {
-        ScheduleSettings::default()
+    fn settings(words: &[&str]) -> ScheduleSettings {
+        let ScheduleCommand::Create(new) = command(&[&["create", "a"], words].concat()) else { panic!() };
+        new.settings
     }
 
     #[test]
     fn only_what_is_given_is_sent() {
-        assert!(of(&settings()).unwrap().is_empty());
-        let some = ScheduleSettings {
-            queue: Some("mail".into()),
-            cron: vec!["0 3 * * *".into()],
-            param: vec!["to=a=b".into()],
-            jitter: Some(Duration::from_secs(300)),
-            start: Some("2026-12-01".into()),
-            end: Some("1795163067".into()),
-            exclude: vec!["holidays".into()],
-            only: vec!["workdays".into()],
-            timeout: Some(Duration::from_secs(60)),
-            lock: vec!["db/shared".into()],
-            paused: true,
-            ..settings()
-        };
+        assert!(of(&settings(&[])).unwrap().is_empty());
+        let words = ["--queue", "mail", "--cron", "0 3 * * *", "--param", "to=a=b", "--jitter", "5m"];
+        let times = ["--start", "2026-12-01", "--end", "1795163067", "--exclude", "holidays"];
+        let more = ["--only", "workdays", "--timeout", "60", "--lock", "db/shared", "--paused"];
+        let some = settings(&[&words[..], &times, &more].concat());
         let expected = json!({
             "queue": "mail", "cron": ["0 3 * * *"], "params": { "to": "a=b" }, "jitter": 300,
             "start": "2026-12-01", "end": 1_795_163_067, "paused": true,
@@ -192,12 +137,8 @@ mod tests {
             "options": { "timeout": 5 }, "last": null, "counts": { "fired": 1, "skipped": 0 },
         });
         std::fs::write(&path, shown.to_string()).unwrap();
-        let again = ScheduleSettings {
-            file: Some(path.clone()),
-            priority: Some(7),
-            zone: Some("Europe/Berlin".into()),
-            ..settings()
-        };
+        let words = ["--file", path.to_str().unwrap(), "--priority", "7", "--zone", "Europe/Berlin"];
+        let again = settings(&words);
         let expected = json!({
             "name": "nightly", "queue": "6b0003bb686c8275d70dc2f1", "cron": ["@daily"], "zone": "Europe/Berlin",
             "options": { "timeout": 5, "priority": 7 },
@@ -209,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_unset_is_null_and_not_set() {
-        let mut body = of(&ScheduleSettings { timeout: Some(Duration::from_secs(5)), ..settings() }).unwrap();
+        let mut body = of(&settings(&["--timeout", "5"])).unwrap();
         unset(&mut body, &["end".into(), "options.group".into()]).unwrap();
         assert_eq!(
             Value::Object(body.clone()),
@@ -225,7 +166,7 @@ mod tests {
             params(&ScheduleSettings {
                 params: json.map(str::to_owned),
                 param: words.iter().map(|word| (*word).to_owned()).collect(),
-                ..settings()
+                ..ScheduleSettings::default()
             })
         };
         assert_eq!(of(Some("{\"n\":1}"), &[]).unwrap(), Some(json!({ "n": 1 })));

@@ -1,15 +1,62 @@
-//! `disbatch schedule show NAME`
+//! `disbatch schedule list`, `show` and `runs`
 
 use serde_json::Value;
 
-use super::{cron, last, path};
-use crate::api::Client;
-use crate::args::{ListingOptions, seconds};
+use super::path;
+use crate::api::{Client, query};
+use crate::args::{ListingOptions, RunsOptions, ScheduleFilter, seconds};
 use crate::command::life::advise;
-use crate::output::{document, plain, print, visible};
+use crate::output::{self, Column, Cut, Screen, Table, document, plain, print, visible};
+
+const SCHEDULES: Table = Table {
+    columns: &[
+        Column { title: "ID", cell: |schedule| plain(schedule.get("id")), cut: Cut::Late },
+        Column { title: "Name", cell: |schedule| plain(schedule.get("name")), cut: Cut::Early },
+        Column { title: "Queue", cell: queue, cut: Cut::Early },
+        Column { title: "When", cell: cron, cut: Cut::Early },
+        Column { title: "Zone", cell: |schedule| plain(schedule.get("zone")), cut: Cut::Never },
+        Column { title: "Next (UTC)", cell: next, cut: Cut::Never },
+        Column { title: "Last", cell: last, cut: Cut::Never },
+    ],
+    noun: "schedules",
+};
+
+/// Prints the schedules that there are.
+pub async fn list(client: &Client, filter: &ScheduleFilter, options: &ListingOptions) -> anyhow::Result<()> {
+    let schedules = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
+    print(&output::list(&schedules, options, |schedules| SCHEDULES.render(schedules, Screen::of_stdout()))?)
+}
+
+fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
+    let paused = match (filter.paused, filter.active) {
+        (true, _) => Some("true".to_owned()),
+        (false, true) => Some("false".to_owned()),
+        (false, false) => None,
+    };
+    let pairs = [
+        ("queue", filter.queue.clone()),
+        ("tenant", filter.tenant.clone()),
+        ("paused", paused),
+        (".limit", limit.map(|limit| limit.to_string())),
+    ];
+    format!("/schedules{}", query(pairs))
+}
+
+/// By name, if it has one.
+fn queue(schedule: &Value) -> String {
+    let name = plain(schedule.get("queue_name"));
+    if name.is_empty() { plain(schedule.get("queue")) } else { name }
+}
+
+fn next(schedule: &Value) -> String {
+    if schedule.get("paused") == Some(&Value::Bool(true)) {
+        return "paused".to_owned();
+    }
+    plain(schedule.get("next"))
+}
 
 /// Prints what a person wants to know of a schedule.
-pub async fn run(client: &Client, schedule: &str, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn show(client: &Client, schedule: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let found = client.get(&path(schedule)?, None).await.map_err(advise)?;
     print(&document(&found, options, text)?)
 }
@@ -35,7 +82,7 @@ fn text(schedule: &Value) -> String {
         ("Jitter", time("jitter")),
         ("Start", field("start")),
         ("End", field("end")),
-        ("Calendars", schedule.get("calendars").map(calendars).unwrap_or_default()),
+        ("Calendars", schedule.get("calendars").map(calendar_rules).unwrap_or_default()),
         ("Overlap", field("overlap")),
         ("Catch up", time("catch_up")),
         ("Next", field("next")),
@@ -60,7 +107,7 @@ fn told_last(schedule: &Value) -> String {
     parts.map(|(before, text)| format!("{before}{text}")).collect::<Vec<_>>().join(", ")
 }
 
-fn calendars(all: &Value) -> String {
+fn calendar_rules(all: &Value) -> String {
     let one = |one: &Value| format!("{} {}", plain(one.get("use")), plain(one.get("name")));
     all.as_array().into_iter().flatten().map(one).collect::<Vec<_>>().join(", ")
 }
@@ -70,11 +117,77 @@ fn filled(value: Option<&Value>) -> String {
     plain(value.filter(|value| value.as_object().is_none_or(|object| !object.is_empty())))
 }
 
+const RUNS: Table = Table {
+    columns: &[
+        Column { title: "Task", cell: |run| plain(run.get("task")), cut: Cut::Never },
+        Column { title: "For (UTC)", cell: |run| plain(run.get("for")), cut: Cut::Never },
+        Column { title: "Status", cell: |run| plain(run.get("word")), cut: Cut::Never },
+        Column { title: "Started", cell: |run| plain(run.get("started")), cut: Cut::Late },
+        Column { title: "Ended", cell: |run| plain(run.get("ended")), cut: Cut::Late },
+        Column { title: "Node", cell: |run| plain(run.get("node")), cut: Cut::Early },
+    ],
+    noun: "runs",
+};
+
+/// Prints the runs of a schedule, the latest first.
+pub async fn runs(client: &Client, options: &RunsOptions, listing: &ListingOptions) -> anyhow::Result<()> {
+    let pairs =
+        [(".limit", listing.limit.map(|limit| limit.to_string())), (".before", options.before.clone())];
+    let address = format!("{}/runs{}", path(&options.schedule)?, query(pairs));
+    let mut answer = client.get(&address, None).await.map_err(advise)?;
+    let runs = answer.get_mut("runs").map(Value::take).unwrap_or_default();
+    print(&output::list(&runs, listing, |runs| RUNS.render(runs, Screen::of_stdout()))?)?;
+    if let Some(next) = answer.get("next").and_then(Value::as_str) {
+        output::say(&format!("there are earlier ones: --before {next}"));
+    }
+    Ok(())
+}
+
+/// What is said of when a schedule makes tasks, as one line.
+fn cron(schedule: &Value) -> String {
+    match schedule.get("cron") {
+        Some(Value::Array(all)) if all.is_empty() => "manual".to_owned(),
+        Some(Value::Array(all)) => all.iter().map(|one| plain(Some(one))).collect::<Vec<_>>().join("; "),
+        one => plain(one),
+    }
+}
+
+/// What became of the last task.
+fn last(schedule: &Value) -> String {
+    let Some(last) = schedule.get("last").filter(|last| last.is_object()) else { return String::new() };
+    let part = |name: &str| plain(last.get(name));
+    match part("outcome") {
+        none if none.is_empty() => part("task"),
+        outcome => outcome,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn schedules_are_lines() {
+        let schedule = json!({
+            "id": "6b", "name": "nightly", "queue": "7c", "queue_name": "mail", "cron": ["@daily"], "zone": "UTC",
+            "next": "2026-11-20T00:00:00", "paused": false, "last": { "outcome": "succeeded" },
+        });
+        let text = SCHEDULES.render(std::slice::from_ref(&schedule), Screen::default());
+        let line = "6b | nightly | mail  | @daily | UTC  | 2026-11-20T00:00:00 | succeeded | \n";
+        assert!(text.contains(line), "{text}");
+        let mut paused = schedule;
+        (paused["paused"], paused["queue_name"]) = (true.into(), Value::Null);
+        assert_eq!((next(&paused), queue(&paused)), ("paused".to_owned(), "7c".to_owned()));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_in_the_address() {
+        assert_eq!(address(&ScheduleFilter::default(), None), "/schedules");
+        let filter = ScheduleFilter { queue: Some("a b".into()), active: true, ..ScheduleFilter::default() };
+        assert_eq!(address(&filter, Some(5)), "/schedules?queue=a%20b&paused=false&.limit=5");
+    }
 
     #[test]
     fn a_schedule_is_told_in_lines() {
@@ -91,5 +204,29 @@ mod tests {
                         Next        2026-11-20T02:00:00\nLast        failed, for 2026-11-19T02:00:00, task 8d\n\
                         Made        4 tasks, 1 skipped\nParameters  {\"a\":1}\nRevision    3\n";
         assert_eq!(text(&schedule), expected);
+    }
+
+    #[test]
+    fn runs_are_lines() {
+        let run = json!({
+            "task": "8d", "for": "2026-11-20T02:00:00Z", "word": "succeeded", "started": "2026-11-20T02:00:01",
+            "ended": null, "node": "vm",
+        });
+        let text = RUNS.render(std::slice::from_ref(&run), Screen::default());
+        assert!(
+            text.contains("8d") && text.contains("2026-11-20T02:00:00Z") && text.contains("succeeded"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn times_and_outcomes_are_lines() {
+        assert_eq!(cron(&json!({ "cron": ["0 3 * * *", "@monthly"] })), "0 3 * * *; @monthly");
+        assert_eq!(cron(&json!({ "cron": "@daily" })), "@daily");
+        assert_eq!(last(&json!({ "last": { "outcome": "succeeded", "task": "6b" } })), "succeeded");
+        assert_eq!(
+            (last(&json!({ "last": { "task": "6b" } })), last(&json!({}))),
+            ("6b".into(), String::new())
+        );
     }
 }

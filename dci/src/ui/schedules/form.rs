@@ -4,7 +4,7 @@
 mod preview;
 mod values;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -13,22 +13,21 @@ use askama::Template;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::Queue;
 use disbatch_core::plugin::Template as Prefilled;
-use disbatch_core::schedules::{Calendar, Fold, Gap, Overlap, Schedule, Zone};
+use disbatch_core::schedules::{Fold, Gap, Overlap, Schedule, Zone};
 
 pub use preview::Preview;
 use values::Values;
 
 use super::Choice;
 use crate::access::{NamedSchedule, Who, may_change_schedule};
-use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
-use crate::schedules;
 use crate::state::State;
 use crate::ui::names::label;
 use crate::ui::queue::template_of;
 use crate::ui::{self, Rendered, text};
+use crate::{json, schedules};
 
 /// The names of all time zones. Those of the host may change while this runs; then the new ones can be typed.
 static ZONES: LazyLock<Vec<String>> = LazyLock::new(Zone::names);
@@ -36,32 +35,14 @@ static ZONES: LazyLock<Vec<String>> = LazyLock::new(Zone::names);
 #[derive(Template)]
 #[template(path = "schedule_form.html")]
 struct FormPage {
-    title: String,
     /// The schedule that is changed; none: a new one is made.
-    id: Option<String>,
-    /// What that is called.
-    name: String,
-    rev: i64,
-    action: String,
-    /// Where scripts lead to when it is saved.
-    then: String,
-    /// Where browsers without script are led to.
-    next: String,
+    schedule: Option<Schedule>,
     message: Option<String>,
     values: Values,
     queues: Vec<QueueChoice>,
-    /// Whether one of them is chosen.
-    chosen: bool,
-    /// Whether the plugin of one of them has a template.
-    templates: bool,
     has_keys: bool,
-    /// Whether it has secure parameters, which stay if no others are given.
-    keeps_secure: bool,
-    gaps: Vec<Choice>,
-    folds: Vec<Choice>,
-    overlaps: Vec<Choice>,
-    calendars: Vec<Group>,
-    zones: Vec<String>,
+    /// Those that there are.
+    calendars: Vec<String>,
     preview: Preview,
 }
 
@@ -72,20 +53,74 @@ struct QueueChoice {
     has_template: bool,
 }
 
-/// Calendars to choose from.
-struct Group {
-    name: &'static str,
-    title: &'static str,
-    choices: Vec<Choice>,
-}
-
 impl FormPage {
-    fn of(&self, name: &str) -> String {
-        self.values.of(name).to_owned()
+    fn of(&self, name: &str) -> &str {
+        self.values.of(name)
     }
 
-    fn has_options(&self) -> bool {
-        self.values.has_options()
+    fn title(&self) -> String {
+        let change = |schedule: &Schedule| format!("Change {}", schedule.settings.name);
+        self.schedule.as_ref().map_or_else(|| "New schedule".to_owned(), change)
+    }
+
+    /// Where it is sent, and where scripts lead to when it is saved.
+    fn place(&self) -> String {
+        let place = |schedule: &Schedule| format!("/schedules/{}", schedule.id);
+        self.schedule.as_ref().map_or_else(|| "/schedules".to_owned(), place)
+    }
+
+    fn has_chosen(&self) -> bool {
+        self.queues.iter().any(|queue| queue.chosen)
+    }
+
+    fn has_templates(&self) -> bool {
+        self.queues.iter().any(|queue| queue.has_template)
+    }
+
+    /// Whether it has secure parameters, which stay if no others are given.
+    fn keeps_secure(&self) -> bool {
+        self.schedule.as_ref().is_some_and(|schedule| schedule.settings.options.secure_params.is_some())
+    }
+
+    /// What can be chosen in a field, of which the first is the default.
+    fn choices<T: Copy, const N: usize>(
+        &self,
+        field: &str,
+        all: [(T, &'static str); N],
+        name: fn(T) -> &'static str,
+    ) -> Vec<Choice> {
+        let choice = |(value, meaning): (T, &str)| Choice {
+            value: name(value).to_owned(),
+            label: format!("{}: {meaning}", name(value)),
+            chosen: name(value) == self.of(field),
+        };
+        all.map(choice).into()
+    }
+
+    fn gaps(&self) -> Vec<Choice> {
+        self.choices("gap", [(Gap::After, "right after it"), (Gap::Skip, "not at all")], Gap::as_str)
+    }
+
+    fn folds(&self) -> Vec<Choice> {
+        let all =
+            [(Fold::First, "the first time"), (Fold::Last, "the last time"), (Fold::Both, "both times")];
+        self.choices("fold", all, Fold::as_str)
+    }
+
+    fn overlaps(&self) -> Vec<Choice> {
+        let all = [
+            (Overlap::Skip, "leave this one out"),
+            (Overlap::Queue, "wait for the end of the earlier one"),
+            (Overlap::Allow, "run both"),
+            (Overlap::Cancel, "cancel the earlier one"),
+        ];
+        self.choices("overlap", all, Overlap::as_str)
+    }
+
+    /// The names of the calendars, and whether they are chosen in a field.
+    fn calendars(&self, field: &str) -> impl Iterator<Item = (&str, bool)> {
+        let chosen: Vec<&str> = self.of(field).lines().collect();
+        self.calendars.iter().map(move |name| (name.as_str(), chosen.contains(&name.as_str())))
     }
 }
 
@@ -98,11 +133,12 @@ impl FormPage {
 pub async fn new(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> HttpResponse {
     let queue = text(params.unwrap_or_default().fields.get("queue"));
     let rendered = async {
-        let choices = Choices::gather(&state, &who).await?;
-        let chosen = choices.queues.iter().find(|known| known.id.to_string() == queue);
-        let values = chosen.map(|queue| Values::of_template(queue, &template_of(&choices.plugins, queue)));
-        let preview = Preview::empty();
-        ui::render(StatusCode::OK, &page(&state, &choices, None, values.unwrap_or_default(), preview))
+        let reach = who.reach(Role::Submitter);
+        let (queues, plugins) = futures::try_join!(state.store.queues_within(&reach), state.catalogue())?;
+        let chosen = queues.iter().find(|known| known.id.to_string() == queue);
+        let values = chosen.map(|queue| Values::of_template(queue, &template_of(&plugins, queue)));
+        let page = page(&state, &who, None, values.unwrap_or_default(), Preview::empty()).await?;
+        ui::render(StatusCode::OK, &page)
     };
     ui::page(rendered.await)
 }
@@ -124,11 +160,9 @@ pub async fn edit(state: Data<State>, who: Who, named: NamedSchedule) -> HttpRes
     let rendered = async {
         let schedule = schedules::find(&state, &named).await?;
         may_change_schedule(&who, &schedule, &state).await?;
-        let choices = Choices::gather(&state, &who).await?;
-        let spec = schedule.settings.spec.clone();
-        let preview = Preview::gather(&state, Ok(spec), Some(&schedule)).await?;
-        let values = Values::of_schedule(&schedules::view(&schedule, None));
-        ui::render(StatusCode::OK, &page(&state, &choices, Some(&schedule), values, preview))
+        let preview = Preview::gather(&state, Ok(schedule.settings.spec.clone()), Some(&schedule)).await?;
+        let values = Values::of_schedule(&json::value_of(&schedules::view(&schedule, None))?);
+        ui::render(StatusCode::OK, &page(&state, &who, Some(&schedule), values, preview).await?)
     };
     ui::page(rendered.await)
 }
@@ -146,144 +180,55 @@ pub async fn again(
     if let Some(other) = error.filter(|error| !is_told(error)) {
         return Err(other.clone());
     }
-    let choices = Choices::gather(state, who).await?;
     let preview = Preview::of_request(state, params, schedule).await?;
-    let mut page = page(state, &choices, schedule, Values::of_request(params), preview);
+    let mut page = page(state, who, schedule, Values::of_request(params), preview).await?;
     page.message = error.map(|error| error.message().to_owned());
     ui::render(error.map_or(StatusCode::OK, HttpError::status), &page)
 }
 
-/// What can be chosen.
-struct Choices {
-    queues: Vec<Queue>,
-    calendars: Vec<Calendar>,
-    plugins: Arc<Catalogue>,
-}
-
-impl Choices {
-    async fn gather(state: &State, who: &Who) -> Result<Self, HttpError> {
-        let reach = who.reach(Role::Submitter);
-        let (queues, calendars, plugins) = futures::try_join!(
-            state.store.queues_within(&reach),
-            state.store.list_calendars(),
-            state.catalogue(),
-        )?;
-        Ok(Self { queues, calendars, plugins })
-    }
-}
-
-fn page(
+async fn page(
     state: &State,
-    choices: &Choices,
+    who: &Who,
     schedule: Option<&Schedule>,
     values: Values,
     preview: Preview,
-) -> FormPage {
+) -> Result<FormPage, HttpError> {
+    let reach = who.reach(Role::Submitter);
+    let (queues, calendars, plugins) = futures::try_join!(
+        state.store.queues_within(&reach),
+        state.store.list_calendars(),
+        state.catalogue(),
+    )?;
     let wanted = values.of("queue");
     let is_wanted = |name: String| !wanted.is_empty() && name == wanted;
     let queue = |queue: &Queue| QueueChoice {
         value: queue.id.to_string(),
         label: label(queue),
         chosen: is_wanted(queue.id.to_string()) || is_wanted(queue.display_name()),
-        has_template: template_of(&choices.plugins, queue) != Prefilled::default(),
+        has_template: template_of(&plugins, queue) != Prefilled::default(),
     };
-    let queues: Vec<QueueChoice> = choices.queues.iter().map(queue).collect();
-    let place = schedule.map(|schedule| format!("/schedules/{}", schedule.id));
-    let name = schedule.map(|schedule| schedule.settings.name.clone()).unwrap_or_default();
-    FormPage {
-        title: if schedule.is_some() { format!("Change {name}") } else { "New schedule".to_owned() },
-        id: schedule.map(|schedule| schedule.id.to_string()),
-        rev: schedule.map_or(0, |schedule| schedule.rev),
-        action: place.clone().unwrap_or_else(|| "/schedules".to_owned()),
-        then: place.clone().unwrap_or_else(|| "/schedules".to_owned()),
-        next: place.unwrap_or_else(|| "/schedules/{id}".to_owned()),
+    Ok(FormPage {
+        schedule: schedule.cloned(),
         message: None,
-        chosen: queues.iter().any(|queue| queue.chosen),
-        templates: queues.iter().any(|queue| queue.has_template),
+        queues: queues.iter().map(queue).collect(),
         has_keys: !state.keys.is_empty(),
-        keeps_secure: schedule.is_some_and(|schedule| schedule.settings.options.secure_params.is_some()),
-        gaps: chosen(
-            values.of("gap"),
-            [(Gap::After, "right after it"), (Gap::Skip, "not at all")],
-            Gap::as_str,
-        ),
-        folds: chosen(
-            values.of("fold"),
-            [(Fold::First, "the first time"), (Fold::Last, "the last time"), (Fold::Both, "both times")],
-            Fold::as_str,
-        ),
-        overlaps: chosen(
-            values.of("overlap"),
-            [
-                (Overlap::Skip, "leave this one out"),
-                (Overlap::Queue, "wait for the end of the earlier one"),
-                (Overlap::Allow, "run both"),
-                (Overlap::Cancel, "cancel the earlier one"),
-            ],
-            Overlap::as_str,
-        ),
-        calendars: groups(&choices.calendars, &values),
-        zones: ZONES.clone(),
-        name,
-        queues,
+        calendars: calendars.into_iter().map(|calendar| calendar.name).collect(),
         values,
         preview,
-    }
-}
-
-/// What can be chosen in a field, of which the first is the default.
-fn chosen<T: Copy, const N: usize>(
-    now: &str,
-    all: [(T, &'static str); N],
-    name: fn(T) -> &'static str,
-) -> Vec<Choice> {
-    let choice = |(value, meaning): (T, &str)| Choice {
-        value: name(value).to_owned(),
-        label: format!("{}: {meaning}", name(value)),
-        chosen: name(value) == now,
-    };
-    all.map(choice).into()
-}
-
-fn groups(calendars: &[Calendar], values: &Values) -> Vec<Group> {
-    if calendars.is_empty() {
-        return Vec::new();
-    }
-    let group = |(name, title): (&'static str, &'static str)| {
-        let now: Vec<&str> = values.of(name).lines().collect();
-        let choice = |calendar: &Calendar| Choice {
-            value: calendar.name.clone(),
-            label: calendar.name.clone(),
-            chosen: now.contains(&calendar.name.as_str()),
-        };
-        Group { name, title, choices: calendars.iter().map(choice).collect() }
-    };
-    let all = [("calendars.exclude", "Not on the days of"), ("calendars.only", "Only on the days of")];
-    all.map(group).into()
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::doc;
+    use bson::oid::ObjectId;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn choices(names: &[&str]) -> Vec<Choice> {
-        names
-            .iter()
-            .map(|name| Choice { value: (*name).into(), label: (*name).into(), chosen: false })
-            .collect()
-    }
-
-    fn form(values: Values, id: Option<&str>, message: Option<&str>, preview: Preview) -> String {
+    fn form(values: Values, schedule: Option<Schedule>, message: Option<&str>, preview: Preview) -> String {
         let page = FormPage {
-            title: "New schedule".into(),
-            id: id.map(str::to_owned),
-            name: "<nightly>".into(),
-            rev: 3,
-            action: "/schedules".into(),
-            then: "/schedules".into(),
-            next: "/schedules/{id}".into(),
+            schedule,
             message: message.map(str::to_owned),
             values,
             queues: vec![QueueChoice {
@@ -292,15 +237,8 @@ mod tests {
                 chosen: true,
                 has_template: true,
             }],
-            chosen: true,
-            templates: true,
             has_keys: true,
-            keeps_secure: id.is_some(),
-            gaps: choices(&["after"]),
-            folds: choices(&["first"]),
-            overlaps: choices(&["skip"]),
-            calendars: vec![Group { name: "calendars.only", title: "Only", choices: choices(&["<fairs>"]) }],
-            zones: vec!["Europe/Berlin".into()],
+            calendars: vec!["<fairs>".into()],
             preview,
         };
         page.render().unwrap()
@@ -330,7 +268,7 @@ mod tests {
             "data-template",
             "name=\".then\" value=\"/schedules/{id}\"",
             "formaction=\"/schedules/preview\"",
-            "name=\"calendars.only\" value=\"&#60;fairs&#62;\"",
+            "name=\"calendars.only\" value=\"&#60;fairs&#62;\" checked",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
@@ -342,7 +280,12 @@ mod tests {
 
     #[test]
     fn a_change_is_made_from_a_revision() {
-        let html = form(Values::default(), Some("6b0003bb686c8275d8014444"), None, Preview::empty());
+        let data = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![1] };
+        let schedule = Schedule::read(doc! {
+            "_id": ObjectId::parse_str(super::super::tests::ID).unwrap(), "name": "<nightly>", "queue": ObjectId::new(),
+            "rev": 3, "secure_params": { "key": "0011223344556677", "data": data },
+        });
+        let html = form(Values::default(), schedule.ok(), None, Preview::empty());
         for part in [
             "name=\".rev\" value=\"3\"",
             "name=\".schedule\" value=\"6b0003bb686c8275d8014444\"",
@@ -355,9 +298,9 @@ mod tests {
 
     #[test]
     fn choices_name_what_they_mean() {
-        let all = chosen("skip", [(Gap::After, "right after it"), (Gap::Skip, "not at all")], Gap::as_str);
-        let told: Vec<(&str, bool)> =
-            all.iter().map(|choice| (choice.label.as_str(), choice.chosen)).collect();
-        assert_eq!(told, [("after: right after it", false), ("skip: not at all", true)]);
+        let filled = Values::of_request(&request(json!({ "gap": "skip" })));
+        let html = form(filled, None, None, Preview::empty());
+        assert!(html.contains("<option value=\"after\">after: right after it</option>"), "{html}");
+        assert!(html.contains("<option value=\"skip\" selected>skip: not at all</option>"), "{html}");
     }
 }

@@ -1,30 +1,30 @@
 //! `GET /schedules/:id` for people: when a schedule runs next, what became of its last runs, and what can be done with it.
 
+use std::time::Duration;
+
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
-use askama::filters::{HtmlSafe, HtmlSafeOutput};
-use bson::DateTime;
+use askama::filters::HtmlSafeOutput;
+use bson::{Bson, DateTime};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, Selector};
 use disbatch_core::schedules::{Occurrence, Schedule};
 
-use super::runs::{self, Run, Strip};
-use super::settings::SettingList;
+use super::runs::{self, Strip};
 use super::timeline::Timeline;
-use super::{state_of, words};
+use super::words;
 use crate::access::{NamedSchedule, Who, owns_schedule, viewer};
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfRead};
-use crate::schedules;
+use crate::schedules::{self, runs::Run};
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::names::label;
-use crate::ui::parts::{Pill, When};
 use crate::ui::spans::precise;
-use crate::ui::{self, Rendered, StatusView};
+use crate::ui::{self, Rendered};
 
 /// So many of the last runs are on the page.
 const RUNS: i64 = 30;
@@ -32,87 +32,12 @@ const RUNS: i64 = 30;
 #[derive(Template)]
 #[template(path = "schedule.html")]
 struct SchedulePage {
-    id: String,
-    name: String,
+    facts: Facts,
     /// The role of the page's reader on the queue.
     role: Option<Role>,
     /// Whether it is theirs.
     own: bool,
-    shown: Shown,
 }
-
-/// The parts that change by themselves.
-struct Shown {
-    head: Head,
-    controls: Controls,
-    figures: Figures,
-    next: Next,
-    runs: Runs,
-    settings: SettingList,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/head.html")]
-struct Head {
-    name: String,
-    state: Pill,
-    queue: String,
-    queue_name: String,
-    description: String,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/controls.html")]
-struct Controls {
-    id: String,
-    name: String,
-    paused: bool,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/figures.html")]
-struct Figures {
-    next: When,
-    there: String,
-    outcome: Option<Pill>,
-    decided: When,
-    /// What is wrong with its parameters.
-    why: String,
-    success: When,
-    took: String,
-    fired: u64,
-    skipped: u64,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/next.html")]
-struct Next {
-    paused: bool,
-    timeline: Timeline,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/runs.html")]
-struct Runs {
-    strip: Strip,
-    words: String,
-    rows: Vec<RunRow>,
-}
-
-struct RunRow {
-    task: String,
-    local: String,
-    status: StatusView,
-    started: When,
-    ran: String,
-    node: String,
-}
-
-impl HtmlSafe for Head {}
-impl HtmlSafe for Controls {}
-impl HtmlSafe for Figures {}
-impl HtmlSafe for Next {}
-impl HtmlSafe for Runs {}
 
 /// What the page is made of.
 struct Facts {
@@ -121,6 +46,44 @@ struct Facts {
     times: Vec<Occurrence>,
     runs: Vec<Run>,
     now: DateTime,
+}
+
+// The parts that change by themselves.
+
+#[derive(Template)]
+#[template(path = "schedule/head.html")]
+struct Head<'a> {
+    facts: &'a Facts,
+}
+
+#[derive(Template)]
+#[template(path = "schedule/controls.html")]
+struct Controls<'a> {
+    facts: &'a Facts,
+}
+
+#[derive(Template)]
+#[template(path = "schedule/figures.html")]
+struct Figures<'a> {
+    facts: &'a Facts,
+}
+
+#[derive(Template)]
+#[template(path = "schedule/next.html")]
+struct Next<'a> {
+    facts: &'a Facts,
+}
+
+#[derive(Template)]
+#[template(path = "schedule/runs.html")]
+struct Runs<'a> {
+    facts: &'a Facts,
+}
+
+#[derive(Template)]
+#[template(path = "schedule/settings.html")]
+struct SettingList<'a> {
+    facts: &'a Facts,
 }
 
 impl SchedulePage {
@@ -143,14 +106,8 @@ impl SchedulePage {
 /// The page.
 pub async fn render(state: &State, who: &Who, named: &NamedSchedule) -> Rendered {
     let facts = Facts::gather(state, named).await?;
-    let page = SchedulePage {
-        id: facts.schedule.id.to_string(),
-        name: facts.schedule.settings.name.clone(),
-        role: viewer::role_on(&facts.queue),
-        own: owns_schedule(who, &facts.schedule),
-        shown: Shown::of(&facts),
-    };
-    ui::render(StatusCode::OK, &page)
+    let (role, own) = (viewer::role_on(&facts.queue), owns_schedule(who, &facts.schedule));
+    ui::render(StatusCode::OK, &SchedulePage { facts, role, own })
 }
 
 /// What of the page of a schedule changes, as Server-Sent Events like those of `/ui/overview`.
@@ -169,7 +126,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, named: NamedSchedule
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    Shown::of(&Facts::gather(state, &NamedSchedule::parse(id)).await?).parts()
+    Facts::gather(state, &NamedSchedule::parse(id)).await?.parts()
 }
 
 impl Facts {
@@ -179,7 +136,7 @@ impl Facts {
         let selector = Selector::Id(schedule.settings.queue.0);
         let (queue, runs, now, calendars) = futures::try_join!(
             store.find_queue(&selector),
-            runs::find(store, id, RUNS),
+            runs::last(store, id, RUNS),
             store.server_time(),
             store.calendars_of(spec),
         )?;
@@ -187,135 +144,132 @@ impl Facts {
         let queue = queue.unwrap_or_else(|| Queue::without_document(schedule.settings.queue));
         Ok(Self { queue, times, runs, now, schedule })
     }
-}
-
-impl Shown {
-    fn of(facts: &Facts) -> Self {
-        let (schedule, spec) = (&facts.schedule, &facts.schedule.settings.spec);
-        let settings = &schedule.settings;
-        Self {
-            head: Head {
-                name: settings.name.clone(),
-                state: state_of(schedule),
-                queue: settings.queue.to_string(),
-                queue_name: label(&facts.queue),
-                description: settings.description.clone(),
-            },
-            controls: Controls {
-                id: schedule.id.to_string(),
-                name: settings.name.clone(),
-                paused: schedule.paused,
-            },
-            figures: figures(schedule),
-            next: Next { paused: schedule.paused, timeline: Timeline::of(spec, &facts.times, facts.now) },
-            runs: runs_of(facts),
-            settings: SettingList::of(schedule),
-        }
-    }
 
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let facts = self;
         Ok(vec![
-            Part::new("schedule-head", &self.head)?,
-            Part::new("schedule-controls", &self.controls)?,
-            Part::new("schedule-figures", &self.figures)?,
-            Part::new("schedule-next", &self.next)?,
-            Part::new("schedule-runs", &self.runs)?,
-            Part::new("schedule-settings", &self.settings)?,
+            Part::new("schedule-head", &Head { facts })?,
+            Part::new("schedule-controls", &Controls { facts })?,
+            Part::new("schedule-figures", &Figures { facts })?,
+            Part::new("schedule-next", &Next { facts })?,
+            Part::new("schedule-runs", &Runs { facts })?,
+            Part::new("schedule-settings", &SettingList { facts })?,
         ])
+    }
+
+    fn strip(&self) -> Strip {
+        Strip::of(&self.runs)
+    }
+
+    fn timeline(&self) -> Timeline {
+        Timeline::of(&self.schedule.settings.spec, &self.times, self.now)
+    }
+
+    /// How long the newest run took that succeeded.
+    fn took(&self) -> Option<String> {
+        let success = self.schedule.last_success?;
+        Some(between(success.start?, success.finish))
+    }
+
+    /// For which time a run was.
+    fn there(&self, run: &Run) -> String {
+        run.time.map(|time| words::there(&self.schedule.settings.spec.zone, time)).unwrap_or_default()
+    }
+
+    /// When it makes tasks. What is not set is left out.
+    fn when(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let (settings, spec) = (&self.schedule.settings, &self.schedule.settings.spec);
+        let length = |length: Duration| (!length.is_zero()).then(|| format!("{} s", length.as_secs()));
+        let calendars: Vec<String> =
+            spec.calendars.iter().map(|used| format!("{} {}", used.rule.as_str(), used.name)).collect();
+        filled([
+            ("times", Some(words::cron(&self.schedule))),
+            ("zone", Some(spec.zone.name().to_owned())),
+            ("skipped by the clock", Some(spec.gap.as_str().to_owned())),
+            ("twice on the clock", Some(spec.fold.as_str().to_owned())),
+            ("not before", spec.start.map(|at| words::there(&spec.zone, at))),
+            ("not after", spec.end.map(|at| words::there(&spec.zone, at))),
+            ("jitter", length(spec.jitter)),
+            ("calendars", Some(calendars.join(", "))),
+            ("overlap", Some(settings.overlap.as_str().to_owned())),
+            ("catch up", length(settings.catch_up)),
+        ])
+    }
+
+    /// What else people have set.
+    fn what(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let (schedule, settings) = (&self.schedule, &self.schedule.settings);
+        let has_secure = settings.options.secure_params.is_some();
+        let options = schedule.shown().remove("options");
+        filled([
+            ("options", options.map(|options| json::compact(&json::from_bson(&options, Dates::Text)))),
+            ("secure parameters", has_secure.then(|| "for the plugin alone".to_owned())),
+            ("owner", settings.owner.clone()),
+            ("tenant", settings.tenant.clone()),
+            ("revision", Some(schedule.rev.to_string())),
+            ("made", schedule.created.map(words::utc)),
+            ("changed", schedule.changed.map(words::utc)),
+        ])
+    }
+
+    fn params(&self) -> String {
+        pretty(&self.schedule.settings.params.clone().into())
+    }
+
+    /// What the plugin has saved.
+    fn storage(&self) -> Option<String> {
+        self.schedule.storage.as_ref().filter(|storage| **storage != Bson::Null).map(pretty)
     }
 }
 
-fn figures(schedule: &Schedule) -> Figures {
-    let (last, success) = (schedule.last.as_ref(), schedule.last_success);
-    let took = success.and_then(|success| Some(between(success.start?, success.finish)));
-    let zone = &schedule.settings.spec.zone;
-    let count = |number: i64| u64::try_from(number).unwrap_or(0);
-    Figures {
-        next: schedule.next.map(When::at).unwrap_or_default(),
-        there: schedule.next.map(|next| words::there(zone, next)).unwrap_or_default(),
-        outcome: last.map(|last| words::outcome(&last.outcome)),
-        decided: last.map(|last| When::at(last.at)).unwrap_or_default(),
-        why: last.and_then(|last| last.why.clone()).unwrap_or_default(),
-        success: success.map(|success| When::at(success.finish)).unwrap_or_default(),
-        took: took.unwrap_or_default(),
-        fired: count(schedule.counts.fired),
-        skipped: count(schedule.counts.skipped),
-    }
+fn filled<const N: usize>(
+    facts: [(&'static str, Option<String>); N],
+) -> impl Iterator<Item = (&'static str, String)> {
+    let facts = facts.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    facts.filter(|(_, value)| !value.is_empty())
+}
+
+fn pretty(value: &Bson) -> String {
+    json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned()
 }
 
 fn between(start: DateTime, end: DateTime) -> String {
     precise(end.timestamp_millis().saturating_sub(start.timestamp_millis()))
 }
 
-fn runs_of(facts: &Facts) -> Runs {
-    let zone = &facts.schedule.settings.spec.zone;
-    let row = |run: &Run| RunRow {
-        task: run.task.to_hex(),
-        local: run.time.map(|time| words::there(zone, time)).unwrap_or_default(),
-        status: run.status(),
-        started: run.started.map(When::at).unwrap_or_default(),
-        ran: run.started.zip(run.ended).map(|(start, end)| between(start, end)).unwrap_or_default(),
-        node: run.node.clone(),
-    };
-    let strip = Strip::of(&facts.runs);
-    Runs { words: strip.words.clone(), strip, rows: facts.runs.iter().map(row).collect() }
+/// How long a run took.
+fn ran(run: &Run) -> String {
+    run.started.zip(run.ended).map(|(start, end)| between(start, end)).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::doc;
     use bson::oid::ObjectId;
 
     use super::super::runs::tests::run;
     use super::*;
     use crate::ui::live::assert_on_page;
 
-    fn shown(paused: bool) -> Shown {
-        Shown {
-            head: Head {
-                name: "<nightly>".into(),
-                state: Pill { tone: "alive", word: "active" },
-                queue: "6b0003bb686c8275d70dc2f1".into(),
-                queue_name: "q<1>".into(),
-                description: "<why>".into(),
-            },
-            controls: Controls { id: super::super::tests::ID.into(), name: "<nightly>".into(), paused },
-            figures: Figures {
-                next: When::default(),
-                there: String::new(),
-                outcome: Some(words::outcome("succeeded")),
-                decided: When::at(DateTime::from_millis(0)),
-                why: "<wrong>".into(),
-                success: When::default(),
-                took: String::new(),
-                fired: 1_700,
-                skipped: 0,
-            },
-            next: Next { paused, timeline: Timeline::default() },
-            runs: Runs {
-                strip: Strip::of(&[run(1)]),
-                words: "The last run: 1 succeeded.".into(),
-                rows: vec![RunRow {
-                    task: ObjectId::from_bytes([7; 12]).to_hex(),
-                    local: "2026-11-20 09:24:27 Europe/Berlin".into(),
-                    status: run(1).status(),
-                    started: When::default(),
-                    ran: "1.0 s".into(),
-                    node: "<vm>".into(),
-                }],
-            },
-            settings: super::super::settings::tests::list(),
+    fn facts(paused: bool) -> Facts {
+        let id = ObjectId::parse_str(super::super::tests::ID).unwrap();
+        let schedule = Schedule::read(doc! {
+            "_id": id, "name": "<nightly>", "description": "<why>", "queue": id, "params": { "a": "<b>" },
+            "cron": "0 3 * * *", "zone": "Europe/Berlin", "paused": paused, "storage": {},
+            "counts": { "fired": 1_700 },
+            "last": { "for": DateTime::from_millis(0), "at": DateTime::from_millis(0), "outcome": "wrong params", "why": "<wrong>" },
+        });
+        Facts {
+            schedule: schedule.unwrap(),
+            queue: bson::deserialize_from_document(doc! { "_id": id, "name": "q<1>" }).unwrap(),
+            times: vec![],
+            runs: vec![run(1)],
+            now: DateTime::from_millis(0),
         }
     }
 
     fn page(role: Role, own: bool, paused: bool) -> String {
-        let page = SchedulePage {
-            id: super::super::tests::ID.into(),
-            name: "<nightly>".into(),
-            role: Some(role),
-            own,
-            shown: shown(paused),
-        };
-        page.render().unwrap()
+        SchedulePage { facts: facts(paused), role: Some(role), own }.render().unwrap()
     }
 
     #[test]
@@ -325,6 +279,7 @@ mod tests {
             "data-live=\"/ui/schedules/6b0003bb686c8275d8014444\"",
             "&#60;nightly&#62;",
             "&#60;why&#62;",
+            "&#60;wrong&#62;",
             "q&#60;1&#62;",
             "1,700",
             "2026-11-20 09:24:27 Europe/Berlin",
@@ -359,6 +314,13 @@ mod tests {
     #[test]
     fn every_part_is_on_the_page_under_its_id() {
         let html = page(Role::Operator, false, false);
-        assert_on_page(&shown(false).parts().unwrap(), &html);
+        assert_on_page(&facts(false).parts().unwrap(), &html);
+    }
+
+    #[test]
+    fn what_is_not_set_is_left_out() {
+        let html = SettingList { facts: &facts(false) }.render().unwrap();
+        assert!(html.contains("<dt>times</dt><dd>0 3 * * *</dd>") && !html.contains("jitter"), "{html}");
+        assert!(html.contains("What its plugin has saved"), "{html}");
     }
 }

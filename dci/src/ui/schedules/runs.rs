@@ -2,32 +2,16 @@
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::model::{Moment, ScheduleId, Status, whole_number};
+use bson::{Bson, doc};
+use disbatch_core::model::{ScheduleId, Status};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::TaskQuery;
 
 use super::words::utc;
-use crate::ui::{StatusView, plain};
+use crate::schedules::runs::{Run, find};
+use crate::ui::StatusView;
 
 /// How wide a bar of the strip is, with the gap behind it.
 const BAR: usize = 8;
-
-/// A task of a schedule.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Run {
-    pub task: ObjectId,
-    /// Its status, if it is a number.
-    pub code: Option<i64>,
-    pub time: Option<DateTime>,
-    /// When it started.
-    pub started: Option<DateTime>,
-    /// When it ended, if it has.
-    pub ended: Option<DateTime>,
-    /// Where it ran.
-    pub node: String,
-}
 
 /// The runs side by side, the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
@@ -50,37 +34,18 @@ struct Bar {
     title: String,
 }
 
-impl Run {
-    fn of(task: &Document) -> Option<Self> {
-        let time = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
-        let code = task.get("status").and_then(whole_number);
-        let has_ended = code.is_some_and(|code| Status::from_code(code).has_ended());
-        Some(Self {
-            task: task.get_object_id("_id").ok()?,
-            code,
-            time: time("scheduled_for"),
-            started: time("started"),
-            ended: time("mtime").filter(|_| has_ended),
-            node: plain(task.get("node")),
-        })
-    }
+/// The status of a run for people.
+pub fn status(run: &Run) -> StatusView {
+    run.code.map_or_else(|| StatusView::of(&doc! { "status": Bson::Null }), StatusView::from_code)
+}
 
-    /// Its status for people.
-    pub(super) fn status(&self) -> StatusView {
-        self.code.map_or_else(|| StatusView::of(&doc! { "status": Bson::Null }), StatusView::from_code)
-    }
+/// The word for it.
+fn word(run: &Run) -> &'static str {
+    run.code.map_or("", |code| Status::from_code(code).word())
+}
 
-    /// The word for its status.
-    fn word(&self) -> &'static str {
-        self.code.map_or("", |code| Status::from_code(code).word())
-    }
-
-    fn is_bad(&self) -> bool {
-        matches!(
-            self.code.map(Status::from_code),
-            Some(Status::Failed | Status::Orphaned | Status::Terminated)
-        )
-    }
+fn is_bad(run: &Run) -> bool {
+    matches!(run.code.map(Status::from_code), Some(Status::Failed | Status::Orphaned | Status::Terminated))
 }
 
 impl Strip {
@@ -94,7 +59,7 @@ impl Strip {
 /// Good and bad differ in height, too, for those who do not see the colours.
 fn bar(place: usize, run: &Run) -> Bar {
     let height = match run.code.map(Status::from_code) {
-        _ if run.is_bad() => 20,
+        _ if is_bad(run) => 20,
         Some(Status::Succeeded) => 12,
         _ => 7, // It is on its way, was cancelled, or ended as its plugin wanted it.
     };
@@ -103,15 +68,15 @@ fn bar(place: usize, run: &Run) -> Bar {
         left: place * BAR,
         top: 20 - height,
         height,
-        tone: run.word(),
-        title: format!("{}{time}", run.word()),
+        tone: word(run),
+        title: format!("{}{time}", word(run)),
     }
 }
 
 fn words(runs: &[Run]) -> String {
     let count = |is: &dyn Fn(&Run) -> bool| runs.iter().filter(|run| is(run)).count();
     let succeeded = count(&|run| run.code == Some(Status::Succeeded.code()));
-    let failed = count(&Run::is_bad);
+    let failed = count(&is_bad);
     let going = count(&|run| run.code.is_some_and(|code| !Status::from_code(code).has_ended()));
     let other = runs.len().saturating_sub(succeeded + failed + going);
     let all =
@@ -129,23 +94,19 @@ fn words(runs: &[Run]) -> String {
 }
 
 /// The last runs of a schedule whose tasks are still there, the latest first.
-pub async fn find(store: &Store, schedule: ScheduleId, limit: i64) -> Result<Vec<Run>, StoreError> {
-    let fields = doc! { "status": 1, "scheduled_for": 1, "started": 1, "mtime": 1, "node": 1 };
-    let query = TaskQuery {
-        // As the index has it that keeps two tasks of one time apart.
-        filter: doc! { "schedule": schedule, "scheduled_for": { "$exists": true } },
-        limit: Some(limit),
-        projection: Some(fields),
-        sort: Some(doc! { "scheduled_for": -1 }),
-        ..TaskQuery::default()
-    };
-    let tasks = store.search_tasks(query).await?;
-    Ok(tasks.iter().filter_map(Run::of).collect())
+pub async fn last(store: &Store, schedule: ScheduleId, limit: i64) -> Result<Vec<Run>, StoreError> {
+    // As the index has it that keeps two tasks of one time apart.
+    let filter = doc! { "schedule": schedule, "scheduled_for": { "$exists": true } };
+    find(store, filter, limit, false).await
 }
 
 #[cfg(test)]
 pub mod tests {
+    use bson::DateTime;
+    use bson::oid::ObjectId;
+
     use super::*;
+    use crate::ui::plain;
 
     /// A run that ended with a status, or has not.
     pub fn run(code: i64) -> Run {
@@ -154,7 +115,7 @@ pub mod tests {
             "_id": ObjectId::from_bytes([7; 12]), "status": code, "scheduled_for": at, "started": at, "mtime": at,
             "node": "<vm>",
         };
-        Run::of(&task).unwrap()
+        Run::of(&task)
     }
 
     #[test]
@@ -180,11 +141,10 @@ pub mod tests {
     }
 
     #[test]
-    fn odd_tasks_are_left_out_or_shown_as_they_are() {
-        assert_eq!(Run::of(&doc! { "status": 1 }), None);
-        let odd = Run::of(&doc! { "_id": ObjectId::from_bytes([7; 12]), "status": "x", "node": 5 }).unwrap();
-        assert_eq!((odd.code, odd.time, odd.ended, odd.node.as_str()), (None, None, None, "5"));
-        assert_eq!(odd.status().word, "unknown");
+    fn odd_tasks_are_shown_as_they_are() {
+        let odd = Run::of(&doc! { "_id": ObjectId::from_bytes([7; 12]), "status": "x", "node": 5 });
+        assert_eq!((odd.code, odd.time, odd.ended, plain(odd.node.as_ref())), (None, None, None, "5".into()));
+        assert_eq!(status(&odd).word, "unknown");
         assert!(Strip::of(&[odd]).render().unwrap().contains("<rect"));
     }
 }

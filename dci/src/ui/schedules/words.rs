@@ -1,10 +1,10 @@
 //! Times and outcomes of schedules for people.
 
 use bson::DateTime;
-use disbatch_core::schedules::Zone;
+use disbatch_core::schedules::{CronExpr, Last, LastSuccess, Schedule, Zone};
 
 use crate::json::date_text;
-use crate::ui::parts::Pill;
+use crate::ui::parts::{Pill, When};
 
 /// What a clock shows, of a time with its offset: `2026-03-29 03:00:00`.
 pub fn clock(local: &str) -> String {
@@ -19,6 +19,50 @@ pub fn utc(at: DateTime) -> String {
 /// A time as the clocks of a zone show it, with the name of the zone.
 pub fn there(zone: &Zone, at: DateTime) -> String {
     format!("{} {}", clock(&zone.local(at)), zone.name())
+}
+
+/// A time, if there is one.
+pub fn when(at: Option<DateTime>) -> When {
+    at.map(When::at).unwrap_or_default()
+}
+
+/// A number that is not below 0.
+pub fn count(number: &i64) -> u64 {
+    u64::try_from(*number).unwrap_or(0)
+}
+
+/// When it was decided what becomes of a time.
+pub fn decided(last: &Last) -> When {
+    When::at(last.at)
+}
+
+/// When a run ended that succeeded.
+pub fn succeeded(success: &LastSuccess) -> When {
+    When::at(success.finish)
+}
+
+/// Whether a schedule makes tasks by itself.
+pub fn state(schedule: &Schedule) -> Pill {
+    match (schedule.paused, schedule.next) {
+        _ if schedule.settings.spec.is_manual() => Pill { tone: "held", word: "manual" },
+        (true, _) => Pill { tone: "paused", word: "paused" },
+        (false, Some(_)) => Pill { tone: "alive", word: "active" },
+        (false, None) => Pill { tone: "ended", word: "over" },
+    }
+}
+
+/// When its next time comes, on the clocks of its zone.
+pub fn next_there(schedule: &Schedule) -> String {
+    schedule.next.map(|next| there(&schedule.settings.spec.zone, next)).unwrap_or_default()
+}
+
+/// Its expressions on one line.
+pub fn cron(schedule: &Schedule) -> String {
+    let spec = &schedule.settings.spec;
+    if spec.is_manual() {
+        return "only when somebody asks".to_owned();
+    }
+    spec.cron.iter().map(CronExpr::text).collect::<Vec<_>>().join("; ")
 }
 
 /// What became of a time, as a symbol and a word.

@@ -7,8 +7,7 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::model::{ScheduleId, Selector, TaskId};
 use disbatch_core::schedules::{
-    BackfillError, Calendar, CalendarDeleted, CronExpr, Schedule, ScheduleError, ScheduleQuery, Settings,
-    Spec, Updated,
+    BackfillError, Calendar, CronExpr, Schedule, ScheduleError, ScheduleQuery, Settings, Spec, Updated,
 };
 use disbatch_core::task::SubmitError;
 use futures::future::try_join_all;
@@ -140,12 +139,16 @@ async fn a_calendar_changes_when_its_schedules_fire() -> anyhow::Result<()> {
     let before = scene.current().await?.next_for.context("no next time")?;
     let day = before.try_to_rfc3339_string()?[..10].to_owned();
     let closed = doc! { "name": "holidays", "dates": [day.as_str()] };
-    let old = store.set_calendar(&Calendar::read(&closed)?).await?.context("it was there")?;
+    let old = store.set_calendar(&Calendar::read(&closed)?).await?.before.context("it was there")?;
     assert_eq!(old, doc! { "_id": "holidays", "dates": [], "recurring": [] });
     assert_eq!(scene.current().await?.next_for, Some(later(before, 24 * 60)));
-    assert_eq!(store.delete_calendar("holidays").await?, CalendarDeleted::InUse(vec!["a test".to_owned()]));
+    let in_use = store.delete_calendar("holidays").await.unwrap_err();
+    assert!(
+        matches!(&in_use, ScheduleError::CalendarInUse { schedules, .. } if *schedules == ["a test"]),
+        "{in_use}"
+    );
     store.delete_schedule(scene.schedule.id).await?;
-    assert!(matches!(store.delete_calendar("holidays").await?, CalendarDeleted::Deleted(_)));
-    assert_eq!(store.delete_calendar("holidays").await?, CalendarDeleted::NoSuchCalendar);
+    assert!(store.delete_calendar("holidays").await?.is_some());
+    assert_eq!(store.delete_calendar("holidays").await?, None);
     scene.world.end().await
 }

@@ -4,10 +4,12 @@ use actix_web::http::StatusCode;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use disbatch_core::schedules::{Schedule, Spec};
+use disbatch_wire::liberal::list;
+use disbatch_wire::schedules::PreviewOptions;
 
 use crate::error::HttpError;
 use crate::params::Params;
-use crate::schedules::{self, Given, list};
+use crate::schedules::{self, Given};
 use crate::state::State;
 use crate::ui;
 use crate::ui::schedules::timeline::Timeline;
@@ -44,7 +46,7 @@ impl Preview {
         if !has_times {
             return Ok(Self::empty());
         }
-        let spec = Given::read(params).and_then(|given| given.spec(None));
+        let spec = Given::read(params).and_then(|given| given.spec());
         Self::gather(state, spec, schedule).await
     }
 
@@ -61,7 +63,7 @@ impl Preview {
     ) -> Result<Self, HttpError> {
         let found = match spec {
             Ok(spec) => {
-                let times = schedules::times(state, &spec, schedule, &Params::default()).await;
+                let times = schedules::times(state, &spec, schedule, &PreviewOptions::default()).await;
                 times.map(|(times, now)| Timeline::of(&spec, &times, now))
             }
             Err(error) => Err(error),

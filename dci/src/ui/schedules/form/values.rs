@@ -52,30 +52,27 @@ impl Values {
     /// Those of a schedule as clients see it.
     pub fn of_schedule(view: &Value) -> Self {
         let mut values = Self::default();
-        for name in ["name", "description", "queue", "zone", "gap", "fold", "overlap"] {
-            values.set(name, lines(&view[name]));
-        }
-        values.set("cron", lines(&view["cron"]));
-        for name in ["jitter", "catch_up"] {
-            values.set(
-                name,
-                view[name].as_u64().filter(|number| *number > 0).map_or_else(String::new, |n| n.to_string()),
-            );
-        }
-        for name in ["start", "end"] {
-            // Without a zone it would be UTC as well, but not everybody knows.
-            values.set(name, view[name].as_str().map_or_else(String::new, |time| format!("{time}Z")));
-        }
-        if let Some(params) = view["params"].as_object().filter(|params| !params.is_empty()) {
-            values.set("params", pretty(params));
-        }
-        for (name, value) in view["options"].as_object().into_iter().flatten() {
-            values.set(format!("options.{name}"), lines(value));
-        }
-        for rule in ["exclude", "only"] {
-            let used = view["calendars"].as_array().into_iter().flatten().filter(|used| used["use"] == rule);
-            let names: Vec<&str> = used.filter_map(|used| used["name"].as_str()).collect();
-            values.set(format!("calendars.{rule}"), names.join("\n"));
+        for (name, value) in view.as_object().into_iter().flatten() {
+            match (name.as_str(), value) {
+                // Without a zone it would be UTC as well, but not everybody knows.
+                ("start" | "end", Value::String(time)) => values.set(name, format!("{time}Z")),
+                ("jitter" | "catch_up", none) if *none == 0 => {}
+                ("params", Value::Object(params)) if params.is_empty() => {}
+                ("params", Value::Object(params)) => values.set(name, pretty(params)),
+                ("options", Value::Object(options)) => {
+                    for (name, value) in options {
+                        values.set(format!("options.{name}"), lines(value));
+                    }
+                }
+                ("calendars", Value::Array(calendars)) => {
+                    for rule in ["exclude", "only"] {
+                        let used = calendars.iter().filter(|used| used["use"] == rule);
+                        let names: Vec<&str> = used.filter_map(|used| used["name"].as_str()).collect();
+                        values.set(format!("calendars.{rule}"), names.join("\n"));
+                    }
+                }
+                (_, value) => values.set(name, lines(value)),
+            }
         }
         values
     }
