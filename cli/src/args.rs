@@ -43,9 +43,7 @@ pub use schedules::{
 };
 pub use task::{TaskOptions, Tasks};
 pub use tenants::TenantCommand;
-pub use workers::{
-    CheckedFile, ImportFile, Language, NewPlugin, PluginCommand, RunOnce, WorkerFile, WorkersCommand,
-};
+pub use workers::{Language, NewPlugin, PluginCommand, RunOnce, WorkersCommand};
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
      130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \

@@ -4,11 +4,11 @@
 //! their programs are looked for beside this one, and where packages install them. The configuration may name Perl modules
 //! and programs of Disbatch 4.4 besides, and the database may define what needs no folder ([`Plugins::with_workers`]).
 
+mod defined;
 mod find;
 mod manifest;
 mod perl;
 mod report;
-mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

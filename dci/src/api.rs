@@ -13,6 +13,7 @@ pub mod create_batch;
 pub mod create_bulk;
 pub mod create_queue;
 pub mod create_tasks;
+pub mod definitions;
 pub mod delete_node;
 pub mod delete_queue;
 pub mod explain_task;
@@ -53,7 +54,6 @@ pub mod update_queue;
 pub mod v3;
 pub mod wait_for_task;
 pub mod web_tasks;
-pub mod workers;
 
 use actix_web::HttpResponse;
 

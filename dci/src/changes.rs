@@ -11,13 +11,13 @@ mod arrays;
 mod balance;
 mod bulk;
 mod callbacks;
+mod definitions;
 mod files;
 mod nodes;
 mod queues;
 mod refusals;
 mod schedules;
 mod tasks;
-mod workers;
 
 use bson::Document;
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
@@ -34,6 +34,7 @@ pub use arrays::{act_on_array, submit_array};
 pub use balance::{change_balance, pause_balance, save_balance};
 pub use bulk::{cancel_bulk, create_bulk};
 pub use callbacks::{end_by_service, log_of_service, storage_of_service};
+pub use definitions::{define_plugin, import_definitions};
 pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};
 pub use nodes::{delete_node, update_node};
 pub use queues::{create_queue, delete_queue, update_queue};
@@ -43,7 +44,6 @@ pub use schedules::{
     set_calendar, update_schedule,
 };
 pub use tasks::{cancel_task, retry_task, set_priority, submit};
-pub use workers::{create_worker, delete_worker, import_workers, set_worker, update_worker};
 
 /// Somebody who asks, for the audit.
 pub fn actor(who: &Who) -> Actor {

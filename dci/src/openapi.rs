@@ -12,6 +12,8 @@ mod audit;
 mod bulk;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod callbacks;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod definitions;
 mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod files;
@@ -32,8 +34,6 @@ mod schedules;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
 mod security;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod workers;
 
 use std::sync::OnceLock;
 
@@ -50,6 +50,7 @@ pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
 pub use bulk::{BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
 pub use callbacks::{CallbackDone, CallbackStatus};
+pub use definitions::{NewWorker, WorkerDefinition, WorkersImport};
 pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
 pub use files::{
     ChunkLength, ChunkStored, ContentChunks, ContentFinished, FileSearch, FileSetDeleted, FileSetPage,
@@ -73,9 +74,6 @@ pub use schedules::{
 };
 pub use schema::{
     Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
-};
-pub use workers::{
-    NewWorker, Worker, WorkerCheck, WorkerDefinition, WorkerDeleted, WorkersImport, WorkersImported,
 };
 
 use crate::{api, json, ui};
@@ -179,13 +177,13 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::files::contents::get::handle,
         api::files::contents::put::handle,
         api::files::contents::finish::handle,
-        api::workers::list::handle,
-        api::workers::create::handle,
-        api::workers::get::handle,
-        api::workers::put::handle,
-        api::workers::delete::handle,
-        api::workers::validate::handle,
-        api::workers::import::handle,
+        api::definitions::list,
+        api::definitions::create,
+        api::definitions::get,
+        api::definitions::put,
+        api::definitions::delete,
+        api::definitions::validate,
+        api::definitions::import::handle,
         api::list_audit::handle,
         api::get_balance::handle,
         api::update_balance::handle,
@@ -229,8 +227,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::schedules::remove::handle,
         ui::calendars::remove::handle,
         ui::files::remove::handle,
-        ui::workers::save::handle,
-        ui::workers::remove::handle,
+        api::definitions::put_by_form,
+        api::definitions::delete_by_form,
         ui::assets::handle,
         api::web_tasks::search::handle,
         api::web_tasks::create::handle,

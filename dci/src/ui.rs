@@ -11,6 +11,7 @@ pub mod balance;
 pub mod bulk;
 pub mod calendars;
 pub mod chart;
+pub mod definitions;
 pub mod docs;
 pub mod files;
 pub mod host;
@@ -35,7 +36,6 @@ pub mod tally;
 pub mod task;
 pub mod tasks;
 pub mod users;
-pub mod workers;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;

@@ -5,11 +5,11 @@ use bson::{Bson, Document, doc};
 use serde::Deserialize;
 
 use super::News;
+use crate::definitions::COLLECTION as WORKERS;
 use crate::gates::LOCKS;
 use crate::model::{QueueId, TaskId};
 use crate::store::collections::{self, TASKS};
 use crate::task::FREED;
-use crate::workers::COLLECTION as WORKERS;
 
 const QUEUES: &str = collections::QUEUES.name;
 const NODES: &str = collections::NODES.name;

@@ -3,9 +3,9 @@
 mod admission;
 mod arrays;
 mod callbacks;
+mod definitions;
 mod files;
 mod schedules;
-mod workers;
 
 use actix_web::guard;
 use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
@@ -34,7 +34,7 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
     callbacks::add(routes);
     files::add(routes);
     admission::add(routes);
-    workers::add(routes);
+    definitions::add(routes);
     service(routes);
     routes.otherwise(Login, otherwise);
 }

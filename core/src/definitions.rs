@@ -1,4 +1,4 @@
-//! Workers: definitions of plugins that are kept in the database, and so are the same for all nodes.
+//! Definitions of plugins that are kept in the database, and so are the same for all nodes. Clients know them as workers.
 //!
 //! A document of `workers` has the plugin's name as its `_id` and is a manifest, or is written as another scheduler has its
 //! workers, with all of it in the field `worker` ([`lex`]). `rev` grows with each change; documents that were put there
@@ -12,11 +12,10 @@
 //! ([`crate::plugin::Plugins::with_workers`]).
 
 mod allowed;
-mod fitting;
+mod bounds;
 mod hidden;
 mod lex;
 mod manage;
-mod room;
 
 use disbatch_operation::operation;
 use std::fmt;
@@ -27,7 +26,7 @@ use mongodb::Collection;
 use serde_json::{Map, Value};
 
 pub use hidden::{HIDDEN, hidden};
-pub use manage::{SetWorker, WorkerUpdated};
+pub use manage::Place;
 
 use crate::model::{PluginName, PluginNameError, to_document, whole_number};
 use crate::plugin::{Manifest, ManifestError, Plugins};
@@ -55,7 +54,7 @@ pub const MOST_BYTES: usize = 8 * 1024 * 1024;
 
 /// A definition that is stored.
 #[derive(Clone, PartialEq)]
-pub struct Worker {
+pub struct Definition {
     /// The plugin's name.
     pub name: PluginName,
     /// The number of the definition: it grows with each change. 0: it was put there by other means.
@@ -70,7 +69,7 @@ pub struct Worker {
 
 /// A definition that is to be stored.
 #[derive(Clone, PartialEq)]
-pub struct NewWorker {
+pub struct NewDefinition {
     /// The plugin's name.
     pub name: PluginName,
     definition: Document,
@@ -78,7 +77,7 @@ pub struct NewWorker {
 
 /// A definition cannot be used, or was not stored.
 #[derive(Debug, thiserror::Error)]
-pub enum WorkerError {
+pub enum DefinitionError {
     #[error("_id: expected the name of a plugin")]
     NoName,
     /// Its name is not that of a plugin.
@@ -108,26 +107,31 @@ pub enum WorkerError {
     /// There is one of this name.
     #[error("there is a worker '{0}' already")]
     NameTaken(PluginName),
+    #[error("no worker '{0}'")]
+    Missing(PluginName),
+    /// Somebody else has changed it since, or does all the time.
+    #[error("the worker was changed meanwhile: its revision is {0}. Nothing is changed")]
+    Changed(i64),
     /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl From<mongodb::error::Error> for WorkerError {
+impl From<mongodb::error::Error> for DefinitionError {
     fn from(error: mongodb::error::Error) -> Self {
         Self::Store(error.into())
     }
 }
 
-impl Worker {
+impl Definition {
     /// Reads a document of `workers`.
     ///
     /// # Errors
     /// Its `_id` is no name of a plugin.
-    pub fn read(mut document: Document) -> Result<Self, WorkerError> {
+    pub fn read(mut document: Document) -> Result<Self, DefinitionError> {
         let name = match document.remove("_id") {
             Some(Bson::String(name)) => name.parse()?,
-            _ => return Err(WorkerError::NoName),
+            _ => return Err(DefinitionError::NoName),
         };
         Ok(Self {
             name,
@@ -141,8 +145,8 @@ impl Worker {
         })
     }
 
-    /// Reads what [`Worker::to_raw`] made.
-    pub fn of_raw(raw: &RawDocumentBuf) -> Result<Self, WorkerError> {
+    /// Reads what [`Definition::to_raw`] made.
+    pub fn of_raw(raw: &RawDocumentBuf) -> Result<Self, DefinitionError> {
         Self::read(Document::try_from(raw).unwrap_or_default())
     }
 
@@ -167,26 +171,26 @@ impl Worker {
         json(&Bson::Document(self.definition.clone()))
     }
 
-    /// The definition that it has, to be compared with another one.
-    pub(crate) fn defines(&self, other: &NewWorker) -> bool {
+    /// Whether it is already what is to be stored.
+    pub fn defines(&self, other: &NewDefinition) -> bool {
         self.definition == other.definition
     }
 }
 
-impl fmt::Debug for Worker {
+impl fmt::Debug for Definition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Worker({}, revision {}, not shown)", self.name, self.rev)
+        write!(f, "Definition({}, revision {}, not shown)", self.name, self.rev)
     }
 }
 
-impl NewWorker {
+impl NewDefinition {
     /// Reads what somebody wants to be stored, for the worker `name` if that is known from elsewhere. What documents of
     /// other databases have of their own, like `_rev`, is left out, and so is what is secret in the jobs of another scheduler.
     ///
     /// # Errors
     /// It has no name or another one, or that of a shipped plugin; defines no plugin or one that may not come from the database;
     /// has a key that nothing reads, or is too large.
-    pub fn read(name: Option<PluginName>, fields: &Map<String, Value>) -> Result<Self, WorkerError> {
+    pub fn read(name: Option<PluginName>, fields: &Map<String, Value>) -> Result<Self, DefinitionError> {
         let is_lex = fields.contains_key(LEX);
         // In the other form, the name inside is a title for people.
         let given = fields.get("_id").or_else(|| fields.get("name").filter(|_| !is_lex));
@@ -197,13 +201,13 @@ impl NewWorker {
                 Some(same) if same == expected.as_str() => expected,
                 other => {
                     let found = other.map_or_else(|| given.to_string(), str::to_owned);
-                    return Err(WorkerError::OtherName { expected, found });
+                    return Err(DefinitionError::OtherName { expected, found });
                 }
             },
-            (None, _) => return Err(WorkerError::NoName),
+            (None, _) => return Err(DefinitionError::NoName),
         };
         if Plugins::is_shipped(&name) {
-            return Err(WorkerError::Shipped(name));
+            return Err(DefinitionError::Shipped(name));
         }
         let mut definition = without_bookkeeping(to_document(fields));
         for field in OURS.into_iter().chain(["name"]) {
@@ -223,7 +227,7 @@ impl NewWorker {
             let message = "is unknown".to_owned();
             return Err(ManifestError::Invalid { path: unknown.clone(), message }.into());
         }
-        if new.bytes() > LARGEST { Err(WorkerError::TooLarge) } else { Ok(new) }
+        if new.bytes() > LARGEST { Err(DefinitionError::TooLarge) } else { Ok(new) }
     }
 
     /// How many bytes MongoDB stores of it, but for some that every worker has.
@@ -240,15 +244,15 @@ impl NewWorker {
     }
 }
 
-impl fmt::Debug for NewWorker {
+impl fmt::Debug for NewDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NewWorker({}, not shown)", self.name)
+        write!(f, "NewDefinition({}, not shown)", self.name)
     }
 }
 
 /// The manifests of those workers that have one. What is wrong with the others is logged.
-pub fn manifests<'a>(workers: impl IntoIterator<Item = &'a Worker>) -> Vec<Manifest> {
-    let manifest = |worker: &Worker| {
+pub fn manifests<'a>(workers: impl IntoIterator<Item = &'a Definition>) -> Vec<Manifest> {
+    let manifest = |worker: &Definition| {
         let manifest = worker.manifest();
         manifest.inspect_err(|error| tracing::warn!(worker = %worker.name, %error, "ignoring a worker")).ok()
     };
@@ -308,7 +312,7 @@ impl Store {
     /// All workers by name. One without a name of a plugin is logged and left out, and so is one that is larger than
     /// [`LARGEST`]. For a user of MongoDB that may not read them, as one of a time before there were any, there are none.
     #[operation]
-    pub async fn workers(&self) -> Result<Vec<Worker>, StoreError> {
+    pub async fn workers(&self) -> Result<Vec<Definition>, StoreError> {
         match self.fitting_workers().await {
             Err(error) if error.is_forbidden() => Ok(Vec::new()),
             workers => workers,
@@ -317,7 +321,7 @@ impl Store {
 
     /// One worker, however large it is: it can be changed and removed.
     #[operation]
-    pub async fn worker(&self, name: &PluginName) -> Result<Option<Worker>, StoreError> {
+    pub async fn worker(&self, name: &PluginName) -> Result<Option<Definition>, StoreError> {
         match self.workers_that(doc! { "_id": name.as_str() }).await {
             Err(error) if error.is_forbidden() => Ok(None),
             workers => Ok(workers?.pop()),
@@ -329,7 +333,7 @@ impl Store {
     #[operation]
     pub async fn workers_mark(&self) -> Result<Bson, StoreError> {
         let marks = async {
-            let found = self.worker_collection().aggregate(Worker::mark()).await?;
+            let found = self.worker_collection().aggregate(Definition::mark()).await?;
             Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
         };
         match marks.await {
@@ -338,11 +342,11 @@ impl Store {
         }
     }
 
-    async fn workers_that(&self, filter: Document) -> Result<Vec<Worker>, StoreError> {
+    async fn workers_that(&self, filter: Document) -> Result<Vec<Definition>, StoreError> {
         let found = self.worker_collection().find(filter).sort(doc! { "_id": 1 }).await?;
         let found: Vec<Stored> = found.try_collect().await?;
         let readable = |worker: Stored| {
-            Worker::read(worker.into())
+            Definition::read(worker.into())
                 .inspect_err(|error| tracing::warn!(%error, "ignoring a worker that cannot be read"))
                 .ok()
         };

@@ -1,8 +1,6 @@
 //! `GET /workers` for people: the plugins that the database defines.
 
 pub mod one;
-pub mod remove;
-pub mod save;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +8,17 @@ use actix_web::http::StatusCode;
 use askama::Template;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
+use disbatch_core::definitions as core;
 use disbatch_core::model::PluginName;
-use disbatch_core::workers::Worker;
-use serde_json::Value;
+use disbatch_wire::definitions::Definition;
 
 use crate::access::{Who, viewer};
-use crate::api::workers::view;
+use crate::api::definitions::view;
 use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::When;
-use crate::ui::{self, Rendered, node_row, plain, text};
+use crate::ui::{self, Rendered, node_row, plain};
 
 /// What the field for a new definition has at first.
 const EXAMPLE: &str = r#"{
@@ -30,30 +28,26 @@ const EXAMPLE: &str = r#"{
 }"#;
 
 #[derive(Template)]
-#[template(path = "workers.html")]
-struct WorkersPage {
-    workers: Vec<Row>,
+#[template(path = "definitions.html")]
+struct DefinitionsPage {
+    rows: Vec<Row>,
     /// Whether the page's reader may change them.
     administers: bool,
     example: &'static str,
 }
 
-/// A worker as a row of the table.
+/// A definition as a row of the table.
 struct Row {
-    name: String,
+    seen: Definition,
     /// Its address.
     place: String,
-    engine: String,
-    description: String,
-    runs: String,
-    problem: String,
     /// The nodes that can run it.
     nodes: Vec<Place>,
     at: When,
-    by: String,
 }
 
 /// A node.
+#[derive(Clone)]
 struct Place {
     name: String,
     address: Option<String>,
@@ -70,9 +64,9 @@ pub async fn render(state: &State, who: &Who) -> Rendered {
     let (workers, nodes, server) =
         futures::try_join!(store.workers(), store.list_nodes(), store.server_time())?;
     let on = nodes_by_plugin(&nodes, &Now { server, host: store.now() });
-    let row = |worker: &Worker| Row::of(worker, who, on.get(worker.name.as_str()));
-    let page = WorkersPage {
-        workers: workers.iter().map(row).collect(),
+    let row = |stored: &core::Definition| Row::of(stored, who, on.get(stored.name.as_str()));
+    let page = DefinitionsPage {
+        rows: workers.iter().map(row).collect(),
         administers: viewer::may(Role::Admin),
         example: EXAMPLE,
     };
@@ -80,26 +74,13 @@ pub async fn render(state: &State, who: &Who) -> Rendered {
 }
 
 impl Row {
-    fn of(worker: &Worker, who: &Who, nodes: Option<&Vec<Place>>) -> Self {
-        let seen = view(worker, who);
-        let field = |name: &str| text(seen.get(name));
+    fn of(stored: &core::Definition, who: &Who, nodes: Option<&Vec<Place>>) -> Self {
         Self {
-            place: place(&worker.name),
-            name: worker.name.to_string(),
-            engine: field("engine"),
-            description: field("description"),
-            runs: field("runs"),
-            problem: field("problem"),
-            nodes: nodes.map(|nodes| nodes.iter().map(Place::again).collect()).unwrap_or_default(),
-            at: worker.at.map(When::at).unwrap_or_default(),
-            by: worker.by.clone().unwrap_or_default(),
+            seen: view(stored, who),
+            place: place(&stored.name),
+            nodes: nodes.cloned().unwrap_or_default(),
+            at: stored.at.map(When::at).unwrap_or_default(),
         }
-    }
-}
-
-impl Place {
-    fn again(&self) -> Self {
-        Self { name: self.name.clone(), address: self.address.clone() }
     }
 }
 
@@ -117,11 +98,6 @@ fn nodes_by_plugin(nodes: &[Document], now: &Now) -> BTreeMap<String, Vec<Place>
     on
 }
 
-/// JSON for people.
-fn pretty(value: &Value) -> String {
-    crate::json::pretty(value).trim_end().to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use bson::doc;
@@ -130,13 +106,13 @@ mod tests {
 
     fn page(administers: bool) -> String {
         let who = Who::anybody("10.0.0.1".to_owned());
-        let worker = Worker::read(doc! {
+        let worker = core::Definition::read(doc! {
             "_id": "My::Report", "engine": "http", "description": "<b>", "http": { "url": "https://x/" }, "by": "<ann>",
         });
-        let wrong = Worker::read(doc! { "_id": "Wrong", "command": ["sh"] });
+        let wrong = core::Definition::read(doc! { "_id": "Wrong", "command": ["sh"] });
         let node = Place { name: "<vm>".to_owned(), address: Some("/nodes/vm".to_owned()) };
         let rows = [Row::of(&worker.unwrap(), &who, Some(&vec![node])), Row::of(&wrong.unwrap(), &who, None)];
-        WorkersPage { workers: rows.into(), administers, example: EXAMPLE }.render().unwrap()
+        DefinitionsPage { rows: rows.into(), administers, example: EXAMPLE }.render().unwrap()
     }
 
     #[test]
@@ -157,7 +133,7 @@ mod tests {
         }
         assert!(!html.contains("<vm>") && !html.contains(" style="), "{html}");
         assert!(!page(false).contains("New worker"));
-        let none = WorkersPage { workers: vec![], administers: true, example: EXAMPLE }.render().unwrap();
+        let none = DefinitionsPage { rows: vec![], administers: true, example: EXAMPLE }.render().unwrap();
         assert!(none.contains("There are no workers yet."));
     }
 }

@@ -7,14 +7,14 @@ fn fields(value: Value) -> Map<String, Value> {
     value.as_object().unwrap().clone()
 }
 
-fn new(value: Value) -> Result<NewWorker, String> {
-    NewWorker::read(None, &fields(value)).map_err(|error| error.to_string())
+fn new(value: Value) -> Result<NewDefinition, String> {
+    NewDefinition::read(None, &fields(value)).map_err(|error| error.to_string())
 }
 
 /// As it comes back from the database.
-fn stored(document: Document) -> Worker {
+fn stored(document: Document) -> Definition {
     let bytes = bson::serialize_to_vec(&document).unwrap();
-    Worker::read(bson::deserialize_from_slice::<Stored>(&bytes).unwrap().into()).unwrap()
+    Definition::read(bson::deserialize_from_slice::<Stored>(&bytes).unwrap().into()).unwrap()
 }
 
 #[test]
@@ -42,24 +42,24 @@ fn what_runners_are_told_makes_the_same_plugin() {
         stored(doc! { "_id": "a", "engine": "http", "template": { "params": odd }, "rev": 7 }),
         stored(doc! { "_id": "b", "worker": { "engine": "webservice" } }),
     ] {
-        let told = Worker::of_raw(&worker.to_raw()).unwrap();
+        let told = Definition::of_raw(&worker.to_raw()).unwrap();
         assert_eq!(told.manifest().unwrap(), worker.manifest().unwrap());
         assert_eq!(told.name, worker.name);
     }
-    assert!(Worker::of_raw(&RawDocumentBuf::new()).is_err());
+    assert!(Definition::of_raw(&RawDocumentBuf::new()).is_err());
 }
 
 #[test]
 fn a_worker_has_the_name_of_a_plugin() {
     for odd in [doc! {}, doc! { "_id": 5 }, doc! { "_id": "a-b" }, doc! { "_id": "" }] {
-        assert!(Worker::read(odd.clone()).is_err(), "{odd}");
+        assert!(Definition::read(odd.clone()).is_err(), "{odd}");
     }
     assert_eq!(new(json!({ "engine": "http" })).unwrap_err(), "_id: expected the name of a plugin");
     let error = new(json!({ "_id": "a-b", "engine": "http" })).unwrap_err();
     assert!(error.starts_with("_id: plugin value 'a-b' must be"), "{error}");
     for given in [json!({ "_id": "a", "engine": "http" }), json!({ "name": "a", "engine": "http" })] {
         assert_eq!(new(given.clone()).unwrap().name.as_str(), "a");
-        let other = NewWorker::read(Some("b".parse().unwrap()), &fields(given)).unwrap_err();
+        let other = NewDefinition::read(Some("b".parse().unwrap()), &fields(given)).unwrap_err();
         assert_eq!(other.to_string(), "_id: 'a' is not the name of this worker, 'b'");
     }
     let titled = json!({ "_id": "a", "worker": { "name": "A title", "engine": "webservice" } });

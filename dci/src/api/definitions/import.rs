@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
+use disbatch_core::definitions::{NewDefinition, Place};
 use disbatch_core::node::Offered;
 use disbatch_core::plugin::Engine;
-use disbatch_core::workers::{NewWorker, SetWorker};
-use serde_json::{Map, Value, json};
+use disbatch_wire::definitions::DefinitionsImported;
+use serde_json::{Value, json};
 
 use crate::access::Who;
-use crate::api::{Answer, workers};
+use crate::api::{Answer, definitions};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfWrite, WorkersImport, WorkersImported};
+use crate::openapi::{ErrorBody, OfWrite, WorkersImport};
 use crate::params::AnyJson;
 use crate::state::State;
-use crate::{changes, json as js, legacy};
+use crate::{changes, json, legacy};
 
 /// So many definitions are taken at once.
 const MOST: usize = 1_000;
@@ -27,7 +28,7 @@ const MOST: usize = 1_000;
     post, path = "/workers/import", tag = "workers", operation_id = "importWorkers",
     request_body(content = WorkersImport, content_type = "application/json"),
     responses(
-        (status = 200, description = "What became of each, by name.", body = WorkersImported),
+        (status = 200, description = "What became of each, by name.", body = DefinitionsImported),
         (
             status = 400, body = ErrorBody,
             description = "Definitions are wrong: `problems` has the name and the mistake of each. Nothing is stored.",
@@ -36,38 +37,20 @@ const MOST: usize = 1_000;
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, body: AnyJson) -> Answer {
-    let (documents, replace) = documents(body.0)?;
+    let (documents, place) = documents(body.0)?;
     let new = checked(&documents)?;
-    workers::check_names(&state, &new).await?;
-    let names: Vec<String> = new.iter().map(|new| new.name.to_string()).collect();
+    definitions::check_names(&state, &new).await?;
     let warnings = without_engine(&new, &state.store.offered().await?);
-    let outcomes = changes::import_workers(&state, &who, new, replace).await?;
-    let mut told: Map<String, Value> = ["created", "updated", "unchanged", "left"]
-        .map(|key| (key.to_owned(), json!([])))
-        .into_iter()
-        .collect();
-    for (name, outcome) in names.into_iter().zip(outcomes) {
-        let key = match outcome {
-            Some(SetWorker::Created(_)) => "created",
-            Some(SetWorker::Updated(_)) => "updated",
-            Some(SetWorker::Unchanged) => "unchanged",
-            // Others change it all the time, or it is there and is not to be replaced.
-            Some(SetWorker::Changed { .. }) | None => "left",
-        };
-        if let Some(Value::Array(list)) = told.get_mut(key) {
-            list.push(name.into());
-        }
-    }
-    told.insert("warnings".to_owned(), warnings.into());
-    Ok(js::ok(&Value::Object(told)))
+    let told = changes::import_definitions(&state, &who, new, place).await?;
+    json::of(&DefinitionsImported { warnings, ..told })
 }
 
 /// For each definition whose engine no node has, that its tasks will wait.
-fn without_engine(new: &[NewWorker], offered: &Offered) -> Vec<String> {
-    let engine = |worker: &NewWorker| worker.manifest().ok().map(|manifest| manifest.engine);
+fn without_engine(new: &[NewDefinition], offered: &Offered) -> Vec<String> {
+    let engine = |worker: &NewDefinition| worker.manifest().ok().map(|manifest| manifest.engine);
     let engines = new.iter().filter_map(|worker| Some((worker, engine(worker)?)));
     let missing = engines.filter(|(_, engine)| !offered.engines.contains(engine));
-    let warning = |(worker, engine): (&NewWorker, Engine)| {
+    let warning = |(worker, engine): (&NewDefinition, Engine)| {
         format!(
             "{}: no node whose DEN is alive has the engine {engine}, so its tasks wait until one has; or name another \
              engine",
@@ -77,20 +60,20 @@ fn without_engine(new: &[NewWorker], offered: &Offered) -> Vec<String> {
     missing.map(warning).collect()
 }
 
-/// The documents in a body, and whether they take the place of others.
-fn documents(body: Value) -> Result<(Vec<Value>, bool), HttpError> {
+/// The documents in a body, and what they take the place of.
+fn documents(body: Value) -> Result<(Vec<Value>, Place), HttpError> {
     let mut fields = match body {
-        Value::Array(documents) => return Ok((documents, false)),
+        Value::Array(documents) => return Ok((documents, Place::Free)),
         Value::Object(fields) => fields,
         _ => return Err(wrong()),
     };
     if fields.contains_key("_id") {
-        return Ok((vec![Value::Object(fields)], false));
+        return Ok((vec![Value::Object(fields)], Place::Free));
     }
-    let replace = legacy::is_true(fields.get("replace"));
+    let place = if legacy::is_true(fields.get("replace")) { Place::Any } else { Place::Free };
     let listed = ["documents", "docs"].into_iter().find_map(|key| fields.remove(key));
     match (listed, fields.remove("rows")) {
-        (Some(Value::Array(documents)), None) => Ok((documents, replace)),
+        (Some(Value::Array(documents)), None) => Ok((documents, place)),
         (None, Some(Value::Array(rows))) => {
             let document = |mut row: Value| row.get_mut("doc").map(Value::take);
             let documents: Option<Vec<Value>> = rows.into_iter().map(document).collect();
@@ -100,7 +83,7 @@ fn documents(body: Value) -> Result<(Vec<Value>, bool), HttpError> {
             // CouchDB keeps its views beside what they are views of.
             let is_view =
                 |document: &Value| document["_id"].as_str().is_some_and(|id| id.starts_with("_design/"));
-            Ok((documents.into_iter().filter(|document| !is_view(document)).collect(), replace))
+            Ok((documents.into_iter().filter(|document| !is_view(document)).collect(), place))
         }
         _ => Err(wrong()),
     }
@@ -111,7 +94,7 @@ fn wrong() -> HttpError {
 }
 
 /// All of them, if they are right.
-fn checked(documents: &[Value]) -> Result<Vec<NewWorker>, HttpError> {
+fn checked(documents: &[Value]) -> Result<Vec<NewDefinition>, HttpError> {
     if documents.is_empty() || documents.len() > MOST {
         return Err(HttpError::bad_request(format!(
             "expected 1 to {MOST} definitions, got {}",
@@ -123,7 +106,7 @@ fn checked(documents: &[Value]) -> Result<Vec<NewWorker>, HttpError> {
     let mut names = BTreeSet::new();
     for document in documents {
         let read = match document.as_object() {
-            Some(fields) => NewWorker::read(None, fields).map_err(|error| error.to_string()),
+            Some(fields) => NewDefinition::read(None, fields).map_err(|error| error.to_string()),
             None => Err("it must be an object".to_owned()),
         };
         match read {
@@ -162,9 +145,9 @@ mod tests {
                 { "id": "_design/x", "doc": { "_id": "_design/x", "views": {} } }, { "id": "a", "doc": one },
             ] }),
         ] {
-            assert_eq!(documents(body.clone()).unwrap(), (vec![one.clone()], false), "{body}");
+            assert_eq!(documents(body.clone()).unwrap(), (vec![one.clone()], Place::Free), "{body}");
         }
-        assert!(documents(json!({ "documents": [one], "replace": true })).unwrap().1);
+        assert_eq!(documents(json!({ "documents": [one], "replace": true })).unwrap().1, Place::Any);
         for body in [json!(5), json!({}), json!({ "documents": 5 }), json!({ "rows": [{ "id": "a" }] })] {
             assert!(documents(body.clone()).is_err(), "{body}");
         }

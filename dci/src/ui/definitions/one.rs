@@ -3,33 +3,25 @@
 use actix_web::http::StatusCode;
 use askama::Template;
 use disbatch_core::accounts::Role;
-use serde_json::Value;
+use disbatch_wire::definitions::Definition;
 
-use super::{Place, nodes_by_plugin, place, pretty};
+use super::{Place, nodes_by_plugin, place};
 use crate::access::{Who, viewer};
-use crate::api::workers::{delete, find, view};
+use crate::api::definitions::{find, queues_of, view};
 use crate::state::State;
 use crate::ui::node_state::Now;
 use crate::ui::parts::When;
 use crate::ui::schema::{Form, Row};
-use crate::ui::{self, Rendered, text};
+use crate::ui::{self, Rendered};
 
 #[derive(Template)]
-#[template(path = "worker.html")]
-struct WorkerPage {
-    name: String,
+#[template(path = "definition.html")]
+struct DefinitionPage {
+    /// As far as the page's reader may see it.
+    seen: Definition,
     /// Its address.
     place: String,
-    engine: String,
-    description: String,
-    version: String,
-    runs: String,
-    problem: String,
-    /// The definition as JSON, as far as the page's reader may see it.
-    definition: String,
-    rev: i64,
     at: When,
-    by: String,
     nodes: Vec<Place>,
     queues: Vec<String>,
     /// None: the definition does not describe them.
@@ -40,45 +32,21 @@ struct WorkerPage {
 
 /// The page.
 pub async fn render(state: &State, who: &Who, name: &str) -> Rendered {
-    let (worker, store) = (find(state, name).await?, &state.store);
+    let (stored, store) = (find(state, name).await?, &state.store);
     let (nodes, server) = futures::try_join!(store.list_nodes(), store.server_time())?;
     let mut on = nodes_by_plugin(&nodes, &Now { server, host: store.now() });
-    let manifest = worker.manifest().ok();
+    let manifest = stored.manifest().ok();
     let schema = manifest.as_ref().and_then(|manifest| manifest.params.as_ref());
-    let params = schema.map(|schema| Form::of(schema).rows());
-    let seen = view(&worker, who);
-    let page = WorkerPage {
-        nodes: on.remove(worker.name.as_str()).unwrap_or_default(),
-        queues: delete::queues_of(state, &worker.name).await?,
+    let page = DefinitionPage {
+        seen: view(&stored, who),
+        place: place(&stored.name),
+        at: stored.at.map(When::at).unwrap_or_default(),
+        nodes: on.remove(stored.name.as_str()).unwrap_or_default(),
+        queues: queues_of(state, &stored.name).await?,
+        params: schema.map(|schema| Form::of(schema).rows()),
         administers: viewer::may(Role::Admin),
-        place: place(&worker.name),
-        at: worker.at.map(When::at).unwrap_or_default(),
-        params,
-        ..page(&seen)
     };
     ui::render(StatusCode::OK, &page)
-}
-
-/// What is seen of a worker, and nothing around it.
-fn page(seen: &Value) -> WorkerPage {
-    let field = |name: &str| text(seen.get(name));
-    WorkerPage {
-        name: field("name"),
-        place: String::new(),
-        engine: field("engine"),
-        description: field("description"),
-        version: field("version"),
-        runs: field("runs"),
-        problem: field("problem"),
-        definition: pretty(seen.get("definition").unwrap_or(&Value::Null)),
-        rev: seen.get("rev").and_then(Value::as_i64).unwrap_or_default(),
-        at: When::default(),
-        by: field("by"),
-        nodes: Vec::new(),
-        queues: Vec::new(),
-        params: None,
-        administers: false,
-    }
 }
 
 #[cfg(test)]
@@ -92,11 +60,14 @@ mod tests {
             "name": "My::Report", "engine": "http", "description": "<b>", "version": "", "runs": "https://x/",
             "problem": null, "definition": { "engine": "http", "http": { "url": "</textarea>" } }, "rev": 3, "by": "<ann>",
         });
-        let page = WorkerPage {
+        let page = DefinitionPage {
+            seen: serde_json::from_value(seen).unwrap(),
             place: "/workers/My%3A%3AReport".to_owned(),
+            at: When::default(),
+            nodes: Vec::new(),
             queues: vec!["<mail>".to_owned()],
+            params: None,
             administers,
-            ..page(&seen)
         };
         page.render().unwrap()
     }

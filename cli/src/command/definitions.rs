@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
 use disbatch_values::relaxed;
+use disbatch_wire::definitions::{Definition, DefinitionCheck, DefinitionDeleted, DefinitionsImported};
 use reqwest::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client, segment};
-use crate::args::{CheckedFile, ImportFile, ListingOptions, WorkerFile, WorkersCommand};
+use crate::args::{ListingOptions, WorkersCommand};
 use crate::command::documents;
 use crate::command::life::advise;
 use crate::output::{
@@ -19,12 +20,12 @@ use crate::status::FAILED;
 
 const TABLE: Table = Table {
     columns: &[
-        Column { title: "Name", cell: |worker| plain(worker.get("name")), cut: Cut::Late },
-        Column { title: "Engine", cell: |worker| plain(worker.get("engine")), cut: Cut::Never },
-        Column { title: "Runs", cell: |worker| plain(worker.get("runs")), cut: Cut::Early },
-        Column { title: "Revision", cell: |worker| plain(worker.get("rev")), cut: Cut::Never },
-        Column { title: "Changed", cell: |worker| plain(worker.get("at")), cut: Cut::Never },
-        Column { title: "What it does", cell: about, cut: Cut::Early },
+        Column { title: "Name", cell: |json| of(json, |d| d.name), cut: Cut::Late },
+        Column { title: "Engine", cell: |json| of(json, |d| d.engine.unwrap_or_default()), cut: Cut::Never },
+        Column { title: "Runs", cell: |json| of(json, |d| d.runs), cut: Cut::Early },
+        Column { title: "Revision", cell: |json| of(json, |d| d.rev.to_string()), cut: Cut::Never },
+        Column { title: "Changed", cell: |json| of(json, |d| d.at.unwrap_or_default()), cut: Cut::Never },
+        Column { title: "What it does", cell: |json| of(json, |d| about(&d)), cut: Cut::Early },
     ],
     noun: "workers",
 };
@@ -40,43 +41,41 @@ pub async fn run(
             let all = client.get("/workers", None).await.map_err(advise)?;
             print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)?;
         }
-        WorkersCommand::Show(which) => {
-            let found = client.get(&path(&which.worker)?, None).await.map_err(advise)?;
+        WorkersCommand::Show { worker } => {
+            let found = client.get(&path(&worker)?, None).await.map_err(advise)?;
             print(&document(&found, listing, text)?)?;
         }
-        WorkersCommand::Set(file) => set(client, &file).await?,
-        WorkersCommand::Check(file) => return check(client, &file).await,
-        WorkersCommand::Rm(which) => {
-            let gone = client.delete(&path(&which.worker)?).await.map_err(advise)?;
-            print(&removed(&which.worker, &gone))?;
+        WorkersCommand::Set { worker, file, rev } => {
+            let mut body = object(&file)?;
+            body.extend(rev.map(|rev| (".rev".to_owned(), rev.into())));
+            let stored = client.put(&path(&worker)?, &Value::Object(body)).await.map_err(advise)?;
+            let rev = of(&stored, |definition| definition.rev.to_string());
+            print(&format!("Set worker {}, revision {rev}\n", shown_name(&worker)))?;
         }
-        WorkersCommand::Import(file) => import(client, &file).await?,
+        WorkersCommand::Check { file } => return check(client, &file).await,
+        WorkersCommand::Rm { worker } => {
+            let gone = client.delete(&path(&worker)?).await.map_err(advise)?;
+            print(&removed(&worker, &serde_json::from_value(gone)?))?;
+        }
+        WorkersCommand::Import { file, replace } => import(client, &file, replace).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn set(client: &Client, file: &WorkerFile) -> anyhow::Result<()> {
-    let mut body = object(&file.file)?;
-    if let Some(rev) = file.rev {
-        body.insert(".rev".to_owned(), rev.into());
-    }
-    let stored = client.put(&path(&file.worker)?, &Value::Object(body)).await.map_err(advise)?;
-    print(&format!("Set worker {}, revision {}\n", shown_name(&file.worker), plain(stored.get("rev"))))
-}
-
-async fn check(client: &Client, file: &CheckedFile) -> anyhow::Result<ExitCode> {
+async fn check(client: &Client, file: &Path) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
-    for definition in definitions(&file.file)? {
+    for definition in definitions(file)? {
         let told = client.post("/workers/validate", &definition).await.map_err(advise)?;
-        if told.get("valid") == Some(&Value::Bool(true)) {
-            let (name, engine) = (plain(told.get("name")), plain(told.get("engine")));
+        let check: DefinitionCheck = serde_json::from_value(told)?;
+        if check.valid {
+            let (name, engine) = (check.name.unwrap_or_default(), check.engine.unwrap_or_default());
             let (name, engine) = (shown_name(&name), visible(&engine));
             print(&format!("{name} is right: a plugin with the engine {engine}\n"))?;
             continue;
         }
         let name = definition.get("_id").or_else(|| definition.get("name")).map(|name| plain(Some(name)));
         let name = name.map(|name| format!("{name}: ")).unwrap_or_default();
-        say(&format!("{name}{}", plain(told.get("error"))));
+        say(&format!("{name}{}", check.error.unwrap_or_default()));
         code = ExitCode::from(FAILED);
     }
     Ok(code)
@@ -100,11 +99,11 @@ fn definitions(path: &Path) -> anyhow::Result<Vec<Value>> {
     }
 }
 
-async fn import(client: &Client, file: &ImportFile) -> anyhow::Result<()> {
-    let mut body = body(&documents::read(&file.file)?)?;
-    body.insert("replace".to_owned(), file.replace.into());
+async fn import(client: &Client, file: &Path, replace: bool) -> anyhow::Result<()> {
+    let mut body = body(&documents::read(file)?)?;
+    body.insert("replace".to_owned(), replace.into());
     match client.post("/workers/import", &Value::Object(body)).await {
-        Ok(told) => print(&imported(&told)),
+        Ok(told) => print(&imported(&serde_json::from_value(told)?)),
         Err(ApiError::Refused { status: StatusCode::BAD_REQUEST, body, .. }) => bail!("{}", problems(&body)),
         Err(error) => Err(advise(error)),
     }
@@ -144,67 +143,68 @@ fn problems(body: &str) -> String {
     format!("{}{}", plain(body.get("error")), each.map(line).collect::<String>())
 }
 
-fn imported(told: &Value) -> String {
+fn imported(told: &DefinitionsImported) -> String {
     let words = [
-        ("created", "Created"),
-        ("updated", "Updated"),
-        ("unchanged", "Already there"),
-        ("left", "Left alone, as another worker has the name (--replace takes its place)"),
+        (&told.created, "Created"),
+        (&told.updated, "Updated"),
+        (&told.unchanged, "Already there"),
+        (&told.left, "Left alone, as another worker has the name (--replace takes its place)"),
     ];
-    let line = |(key, words): (&str, &str)| {
-        let names: Vec<String> = told
-            .get(key)
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .map(|name| shown_name(&plain(Some(name))))
-            .collect();
-        (!names.is_empty()).then(|| format!("{words}: {}\n", names.join(", ")))
-    };
-    let warnings = told.get("warnings").and_then(Value::as_array).into_iter().flatten();
-    let warnings = warnings.map(|warning| format!("Warning: {}\n", shown_name(&plain(Some(warning)))));
-    words.into_iter().filter_map(line).chain(warnings).collect()
+    let words = words.into_iter().filter(|(names, _)| !names.is_empty());
+    let line = |(names, words): (&Vec<String>, &str)| format!("{words}: {}\n", listed(names));
+    let warnings = told.warnings.iter().map(|warning| format!("Warning: {}\n", shown_name(warning)));
+    words.map(line).chain(warnings).collect()
 }
 
-fn removed(name: &str, gone: &Value) -> String {
-    let queues = gone.get("queues").and_then(Value::as_array).into_iter().flatten();
-    let queues: Vec<String> = queues.map(|queue| shown_name(&plain(Some(queue)))).collect();
-    let waiting = if queues.is_empty() {
+fn listed(names: &[String]) -> String {
+    names.iter().map(|name| shown_name(name)).collect::<Vec<_>>().join(", ")
+}
+
+fn removed(name: &str, gone: &DefinitionDeleted) -> String {
+    let waiting = if gone.queues.is_empty() {
         String::new()
     } else {
-        format!("; tasks of these queues wait until it is there again: {}", queues.join(", "))
+        format!("; tasks of these queues wait until it is there again: {}", listed(&gone.queues))
     };
     format!("Removed worker {}{waiting}\n", shown_name(name))
 }
 
+fn of(json: &Value, cell: impl FnOnce(Definition) -> String) -> String {
+    serde_json::from_value(json.clone()).map(cell).unwrap_or_default()
+}
+
 /// What it does, or why it does nothing.
-fn about(worker: &Value) -> String {
-    match worker.get("problem").and_then(Value::as_str) {
+fn about(definition: &Definition) -> String {
+    match &definition.problem {
         Some(problem) => format!("wrong: {problem}"),
-        None => plain(worker.get("description")),
+        None => definition.description.clone(),
     }
 }
 
-fn text(worker: &Value) -> String {
-    let facts = [
-        ("Worker", plain(worker.get("name"))),
-        ("Engine", plain(worker.get("engine"))),
-        ("Runs", plain(worker.get("runs"))),
-        ("About", about(worker)),
-        ("Revision", plain(worker.get("rev"))),
-        ("Changed", plain(worker.get("at"))),
-        ("By", plain(worker.get("by"))),
-    ];
-    let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
-    let facts: String = facts.map(|(title, fact)| format!("{title:<10}{}\n", visible(&fact))).collect();
-    let definition = worker.get("definition").cloned().unwrap_or_else(|| json!({}));
-    let definition = pretty(&definition).unwrap_or_default();
-    let lines: String = definition.lines().map(|line| format!("{}\n", visible(line))).collect();
-    format!("{facts}\n{lines}")
+fn text(found: &Value) -> String {
+    of(found, |definition| {
+        let shown = pretty(&definition.definition).unwrap_or_default();
+        let lines: String = shown.lines().map(|line| format!("{}\n", visible(line))).collect();
+        let about = about(&definition);
+        let facts = [
+            ("Worker", definition.name),
+            ("Engine", definition.engine.unwrap_or_default()),
+            ("Runs", definition.runs),
+            ("About", about),
+            ("Revision", definition.rev.to_string()),
+            ("Changed", definition.at.unwrap_or_default()),
+            ("By", definition.by.unwrap_or_default()),
+        ];
+        let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
+        let facts: String = facts.map(|(title, fact)| format!("{title:<10}{}\n", visible(&fact))).collect();
+        format!("{facts}\n{lines}")
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn worker() -> Value {
@@ -219,7 +219,10 @@ mod tests {
         let text = text(&worker());
         assert!(text.starts_with("Worker    My::Report\nEngine    http\n"), "{text}");
         assert!(text.contains("Revision  3\n") && text.contains("\"engine\""), "{text}");
-        let wrong = json!({ "name": "A", "problem": "engine is wrong" });
+        let wrong = json!({
+            "name": "A", "engine": null, "runs": "", "description": "", "version": "", "problem": "engine is wrong",
+            "definition": {}, "rev": 0, "by": null, "at": null,
+        });
         let table = TABLE.render(&[worker(), wrong], Screen::default());
         assert!(table.contains("My::Report") && table.contains("wrong: engine is wrong"), "{table}");
     }
@@ -240,13 +243,21 @@ mod tests {
 
     #[test]
     fn what_became_of_definitions_is_told() {
-        let told = json!({ "created": ["a", "b"], "updated": [], "unchanged": [], "left": ["c"] });
-        let text = imported(&told);
-        assert!(text.starts_with("Created: a, b\nLeft alone, as another"), "{text}");
-        let warned = json!({ "created": ["a"], "warnings": ["a: no node has the engine kubernetes"] });
-        assert_eq!(imported(&warned), "Created: a\nWarning: a: no node has the engine kubernetes\n");
-        assert_eq!(removed("a", &json!({ "queues": [] })), "Removed worker a\n");
-        assert!(removed("a", &json!({ "queues": ["mail"] })).ends_with("is there again: mail\n"));
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let left = DefinitionsImported {
+            created: names(&["a", "b"]),
+            left: names(&["c"]),
+            ..DefinitionsImported::default()
+        };
+        assert!(imported(&left).starts_with("Created: a, b\nLeft alone, as another"), "{left:?}");
+        let warnings = names(&["a: no node has the engine kubernetes"]);
+        let warned = DefinitionsImported { warnings, ..DefinitionsImported::default() };
+        assert_eq!(imported(&warned), "Warning: a: no node has the engine kubernetes\n");
+        let gone = |queues: &[&str]| {
+            removed("a", &DefinitionDeleted { name: "a".into(), deleted: true, queues: names(queues) })
+        };
+        assert_eq!(gone(&[]), "Removed worker a\n");
+        assert!(gone(&["mail"]).ends_with("is there again: mail\n"));
         let body =
             json!({ "error": "1 of 2 definitions are wrong", "problems": [{ "name": "b", "error": "no" }] });
         assert_eq!(problems(&body.to_string()), "1 of 2 definitions are wrong\n  b: no");
