@@ -29,11 +29,12 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
 pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
+pub use disbatch_wire::bulk::BulkAction;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
 pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFilter, When};
 pub use life::{
-    BulkAction, BulkWhich, DrainOptions, Drained, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason,
-    RunOptions, WaitOptions,
+    BulkWhich, DrainOptions, Drained, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions,
+    WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};

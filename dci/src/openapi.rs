@@ -48,7 +48,7 @@ pub use admission::{
 };
 pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
-pub use bulk::{BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
+pub use bulk::BulkLimit;
 pub use callbacks::{CallbackDone, CallbackStatus};
 pub use definitions::{NewWorker, WorkerDefinition, WorkersImport};
 pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
@@ -129,10 +129,10 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::arrays::get::handle,
         api::arrays::cancel::handle,
         api::arrays::retry::handle,
-        api::create_bulk::handle,
-        api::list_bulk::handle,
-        api::get_bulk::handle,
-        api::cancel_bulk::handle,
+        api::bulk::create,
+        api::bulk::list,
+        api::bulk::get,
+        api::bulk::cancel,
         api::schedules::list::handle,
         api::schedules::create::handle,
         api::schedules::get::handle,

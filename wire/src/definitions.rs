@@ -70,8 +70,6 @@ pub struct DefinitionsImported {
     /// There is another of this name.
     pub left: Vec<String>,
     /// Which of them no node can run now, and why.
-    #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub warnings: Vec<String>,
 }
 
@@ -82,8 +80,6 @@ pub struct DefinitionsImported {
     "name": "My::Report", "deleted": true, "queues": ["reports"],
 })))]
 pub struct DefinitionDeleted {
-    #[serde(default)]
-    #[cfg_attr(feature = "openapi", schema(required = true))]
     pub name: String,
     pub deleted: bool,
     /// Queues of this plugin, whose tasks wait now.

@@ -9,7 +9,7 @@ use disbatch_wire::definitions::{Definition, DefinitionCheck, DefinitionDeleted,
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
-use crate::api::{ApiError, Client, segment};
+use crate::api::{ApiError, Client, read, segment};
 use crate::args::{ListingOptions, WorkersCommand};
 use crate::command::documents;
 use crate::command::life::advise;
@@ -55,7 +55,7 @@ pub async fn run(
         WorkersCommand::Check { file } => return check(client, &file).await,
         WorkersCommand::Rm { worker } => {
             let gone = client.delete(&path(&worker)?).await.map_err(advise)?;
-            print(&removed(&worker, &serde_json::from_value(gone)?))?;
+            print(&removed(&worker, &read(gone)?))?;
         }
         WorkersCommand::Import { file, replace } => import(client, &file, replace).await?,
     }
@@ -66,7 +66,7 @@ async fn check(client: &Client, file: &Path) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for definition in definitions(file)? {
         let told = client.post("/workers/validate", &definition).await.map_err(advise)?;
-        let check: DefinitionCheck = serde_json::from_value(told)?;
+        let check: DefinitionCheck = read(told)?;
         if check.valid {
             let (name, engine) = (check.name.unwrap_or_default(), check.engine.unwrap_or_default());
             let (name, engine) = (shown_name(&name), visible(&engine));
@@ -103,7 +103,7 @@ async fn import(client: &Client, file: &Path, replace: bool) -> anyhow::Result<(
     let mut body = body(&documents::read(file)?)?;
     body.insert("replace".to_owned(), replace.into());
     match client.post("/workers/import", &Value::Object(body)).await {
-        Ok(told) => print(&imported(&serde_json::from_value(told)?)),
+        Ok(told) => print(&imported(&read(told)?)),
         Err(ApiError::Refused { status: StatusCode::BAD_REQUEST, body, .. }) => bail!("{}", problems(&body)),
         Err(error) => Err(advise(error)),
     }
@@ -170,7 +170,7 @@ fn removed(name: &str, gone: &DefinitionDeleted) -> String {
 }
 
 fn of(json: &Value, cell: impl FnOnce(Definition) -> String) -> String {
-    serde_json::from_value(json.clone()).map(cell).unwrap_or_default()
+    read(json.clone()).map(cell).unwrap_or_default()
 }
 
 /// What it does, or why it does nothing.

@@ -3,7 +3,7 @@
 use disbatch_wire::tenants::Tenant;
 use serde_json::Value;
 
-use crate::api::{Client, segment};
+use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, TenantCommand};
 use crate::command::life::advise;
 use crate::output::{Column, Cut, Screen, Table, document, list, print, shown_name};
@@ -60,7 +60,7 @@ fn path(name: &str) -> anyhow::Result<String> {
 }
 
 fn of(json: &Value, cell: impl FnOnce(Tenant) -> String) -> String {
-    serde_json::from_value(json.clone()).map(cell).unwrap_or_default()
+    read(json.clone()).map(cell).unwrap_or_default()
 }
 
 /// How much there is, and how much there may be.

@@ -162,12 +162,12 @@ fn bulk(routes: &mut Routes<'_>) {
     routes
         .add(
             at("/bulk")
-                .get(Everywhere(Viewer), api::list_bulk::handle)
-                .post(Somewhere(Operator), api::create_bulk::handle)
+                .get(Everywhere(Viewer), api::bulk::list)
+                .post(Somewhere(Operator), api::bulk::create)
                 .by_accept(),
         )
-        .add(at("/bulk/{id:[0-9a-f]{24}}").get(Bulk(Viewer), api::get_bulk::handle).by_accept())
-        .add(at("/bulk/{id:[0-9a-f]{24}}/cancel").post(Bulk(Operator), api::cancel_bulk::handle));
+        .add(at("/bulk/{id:[0-9a-f]{24}}").get(Bulk(Viewer), api::bulk::get).by_accept())
+        .add(at("/bulk/{id:[0-9a-f]{24}}/cancel").post(Bulk(Operator), api::bulk::cancel));
 }
 
 /// The service itself.
