@@ -43,8 +43,8 @@ use utoipa::OpenApi;
 
 pub use accounts::{Account, CreatedToken, Credentials, NewToken, PasswordChange, User};
 pub use admission::{
-    Admission, AdmissionChange, AdmissionLift, AdmissionLifted, AdmissionRule, AdmissionScope, ArchiveOld,
-    ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks, NewBatch, WaitAnswer,
+    AdmissionLift, AdmissionScope, ArchiveOld, ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks,
+    NewBatch, WaitAnswer,
 };
 pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
@@ -158,14 +158,14 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::callbacks::status::put,
         api::callbacks::job_storage::handle,
         api::callbacks::job_storage::put,
-        api::admission::list::handle,
-        api::admission::set::handle,
-        api::admission::lift::handle,
+        api::admission::list,
+        api::admission::set,
+        api::admission::lift,
         api::tenants::list,
         api::tenants::get,
         api::tenants::set,
         api::tenants::delete,
-        ui::admission::lift,
+        api::admission::lift_by_form,
         api::tenants::delete_by_form,
         api::files::list::handle,
         api::files::open::handle,
