@@ -10,7 +10,6 @@ mod archive;
 mod arrays;
 mod balance;
 mod bulk;
-mod callbacks;
 mod definitions;
 mod files;
 mod nodes;
@@ -21,6 +20,7 @@ mod tasks;
 
 use bson::Document;
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
+use disbatch_core::callbacks::Heard;
 use disbatch_core::store::{Altered, Store, StoreError};
 
 use crate::access::{self, Who};
@@ -33,7 +33,6 @@ pub use archive::{ArchivedOne, archive_task};
 pub use arrays::{act_on_array, submit_array};
 pub use balance::{change_balance, pause_balance, save_balance};
 pub use bulk::{cancel_bulk, create_bulk};
-pub use callbacks::{end_by_service, log_of_service, storage_of_service};
 pub use definitions::{define_plugin, import_definitions};
 pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};
 pub use nodes::{delete_node, update_node};
@@ -66,6 +65,15 @@ pub async fn audit_counters(state: &State, who: &Who) -> Result<(), StoreError> 
         store.note_audit(&AuditEntry::new(who, Verb::CountersAudit, object)).await;
         Ok::<(), StoreError>(())
     };
+    to_the_end(state, change).await
+}
+
+/// Does what a web service says about its task. It is the task's own doing, as what a plugin writes, so that its history tells of it
+/// and the audit does not.
+pub async fn by_service<F>(state: &State, change: F) -> Result<Heard, StoreError>
+where
+    F: Future<Output = Result<Heard, StoreError>> + Send + 'static,
+{
     to_the_end(state, change).await
 }
 

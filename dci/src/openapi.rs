@@ -49,7 +49,7 @@ pub use admission::{
 pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
 pub use bulk::BulkLimit;
-pub use callbacks::{CallbackDone, CallbackStatus};
+pub use callbacks::CallbackStatus;
 pub use definitions::{NewWorker, WorkerDefinition, WorkersImport};
 pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
 pub use files::{
@@ -152,12 +152,12 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::calendars::get::handle,
         api::calendars::set::handle,
         api::calendars::delete::handle,
-        api::callbacks::log::handle,
-        api::callbacks::log::put,
-        api::callbacks::status::handle,
-        api::callbacks::status::put,
-        api::callbacks::job_storage::handle,
-        api::callbacks::job_storage::put,
+        api::callbacks::log,
+        api::callbacks::put_log,
+        api::callbacks::end,
+        api::callbacks::put_end,
+        api::callbacks::store,
+        api::callbacks::put_storage,
         api::admission::list,
         api::admission::set,
         api::admission::lift,

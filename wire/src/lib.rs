@@ -3,6 +3,7 @@
 
 pub mod admission;
 pub mod bulk;
+pub mod callbacks;
 pub mod definitions;
 pub mod fields;
 pub mod liberal;
