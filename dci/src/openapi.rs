@@ -57,8 +57,8 @@ pub use files::{
     FileSetSearch, FileSetSummary, FileSetVersion, FileVersion, FilesAdded, NewFileSet, NewFiles,
 };
 pub use find::{FoundTasks, TaskFind};
-pub use gates::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph};
-pub use groups::{GroupSearch, QueueGroups};
+pub use gates::{GraphExtent, LockSearch};
+pub use groups::GroupSearch;
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
@@ -122,9 +122,9 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::set_priority::handle,
         api::list_attempts::handle,
         api::explain_task::handle,
-        api::get_graph::handle,
-        api::list_locks::handle,
-        api::get_lock::handle,
+        api::locks::graph,
+        api::locks::list,
+        api::locks::get,
         api::arrays::list::handle,
         api::arrays::get::handle,
         api::arrays::cancel::handle,

@@ -6,5 +6,7 @@ pub mod bulk;
 pub mod callbacks;
 pub mod definitions;
 pub mod fields;
+pub mod groups;
 pub mod liberal;
+pub mod locks;
 pub mod tenants;

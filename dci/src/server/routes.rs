@@ -152,9 +152,9 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}/wait").get(Task(Viewer), api::wait_for_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/attempts").get(Task(Viewer), api::list_attempts::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/explain").get(Task(Viewer), api::explain_task::handle))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::get_graph::handle))
-        .add(at("/locks").get(Somewhere(Viewer), api::list_locks::handle).by_accept())
-        .add(at("/locks/{name}").get(Somewhere(Viewer), api::get_lock::handle).by_accept());
+        .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::locks::graph))
+        .add(at("/locks").get(Somewhere(Viewer), api::locks::list).by_accept())
+        .add(at("/locks/{name}").get(Somewhere(Viewer), api::locks::get).by_accept());
 }
 
 /// Many tasks at once.
