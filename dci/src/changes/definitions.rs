@@ -1,6 +1,6 @@
 //! Plugins that the database defines.
 
-use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
+use disbatch_core::audit::{Actor, Object, ObjectKind, Verb};
 use disbatch_core::definitions::{DefinitionError, NewDefinition, Place};
 use disbatch_core::store::{Altered, Store};
 use disbatch_wire::definitions::DefinitionsImported;
@@ -64,12 +64,10 @@ async fn define(
     place: Place,
 ) -> Result<Altered, DefinitionError> {
     let altered = store.define_plugin(new, place, by).await?;
-    if altered.is_different() {
-        let Altered { before, after } = altered.clone();
-        let verb = if before.is_none() { Verb::WorkerCreate } else { Verb::WorkerUpdate };
-        let object = Object::with_name(ObjectKind::Worker, new.name.as_str());
-        let entry = AuditEntry::new(who.clone(), verb, object);
-        store.note_audit(&AuditEntry { before, after: Some(after), ..entry }).await;
+    let verb = if altered.before.is_none() { Verb::WorkerCreate } else { Verb::WorkerUpdate };
+    let object = Object::with_name(ObjectKind::Worker, new.name.as_str());
+    if let Some(entry) = super::altered(who.clone(), (verb, object), altered.clone()) {
+        store.note_audit(&entry).await;
     }
     Ok(altered)
 }

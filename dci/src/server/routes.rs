@@ -94,9 +94,9 @@ fn forms(routes: &mut Routes<'_>) {
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/tasks").post(Queue(Submitter), ui::queue::submit::handle))
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}/delete").post(Everywhere(Operator), ui::node::remove))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/delete").post(Queue(Operator), ui::queue::remove::handle))
-        .add(at("/ui/balance").post(Everywhere(Operator), ui::balance::save::handle))
+        .add(at("/ui/balance").post(Everywhere(Operator), api::balance::save))
         .add(at("/ui/balance/check").post(Everywhere(Operator), ui::balance::check::handle))
-        .add(at("/ui/balance/disable").post(Everywhere(Operator), ui::balance::disable::handle));
+        .add(at("/ui/balance/disable").post(Everywhere(Operator), api::balance::disable));
 }
 
 /// Plugins, nodes, queues and the balance.
@@ -130,8 +130,8 @@ fn things(routes: &mut Routes<'_>) {
         )
         .add(
             at("/balance")
-                .get(Everywhere(Viewer), api::get_balance::handle)
-                .post(Everywhere(Operator), api::update_balance::handle)
+                .get(Everywhere(Viewer), api::balance::get)
+                .post(Everywhere(Operator), api::balance::update)
                 .by_accept(),
         );
 }
