@@ -9,6 +9,8 @@ use std::time::Duration;
 use anyhow::Context;
 use reqwest::header::{CONTENT_TYPE, RANGE};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use credentials::Shown;
@@ -329,6 +331,16 @@ fn describe(error: &reqwest::Error, url: &str) -> String {
         Some(format!("{}:{}", url.host_str()?, url.port_or_known_default().unwrap_or_default()))
     });
     format!("Can't connect to {} ({cause})", host.as_deref().unwrap_or(url))
+}
+
+/// An answer as what it is. What a DCI of another release does not say is as it is by default.
+pub fn read<T: Default + Serialize + DeserializeOwned>(answer: Value) -> serde_json::Result<T> {
+    let mut whole = serde_json::to_value(T::default())?;
+    match (&mut whole, answer) {
+        (Value::Object(whole), Value::Object(told)) => whole.extend(told),
+        (whole, told) => *whole = told,
+    }
+    serde_json::from_value(whole)
 }
 
 /// A name as one segment of a path.

@@ -29,11 +29,12 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
 pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
+pub use disbatch_wire::bulk::BulkAction;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
 pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFilter, When};
 pub use life::{
-    BulkAction, BulkWhich, DrainOptions, Drained, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason,
-    RunOptions, WaitOptions,
+    BulkWhich, DrainOptions, Drained, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions,
+    WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
@@ -43,9 +44,7 @@ pub use schedules::{
 };
 pub use task::{TaskOptions, Tasks};
 pub use tenants::TenantCommand;
-pub use workers::{
-    CheckedFile, ImportFile, Language, NewPlugin, PluginCommand, RunOnce, WorkerFile, WorkersCommand,
-};
+pub use workers::{Language, NewPlugin, PluginCommand, RunOnce, WorkersCommand};
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
      130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \

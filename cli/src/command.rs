@@ -7,6 +7,7 @@ mod completion;
 mod create_queue;
 mod create_task;
 mod create_tasks;
+mod definitions;
 mod delete_queue;
 mod documents;
 mod files;
@@ -20,7 +21,6 @@ mod tasks;
 mod tenants;
 mod update_node;
 mod update_queue;
-mod workers;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -78,7 +78,7 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
         Command::Calendar(command) => calendars::run(client, command, listing).await?,
         Command::Tenant(command) => tenants::run(client, command, listing).await?,
         Command::Array(command) => return Box::pin(arrays::run(client, command, listing)).await,
-        Command::Workers(command) => return workers::run(client, command, listing).await,
+        Command::Workers(command) => return definitions::run(client, command, listing).await,
         Command::Files(command) => return Box::pin(files::run(client, command, listing)).await,
         Command::Tasks { filter, which } => tasks::run(client, filter, &which, listing).await?,
         Command::Search { filter } => search::run(client, filter, listing).await?,

@@ -79,33 +79,66 @@ impl Action {
 }
 
 /// Whose tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Bson", try_from = "Bson")]
 pub enum Queues {
     One(QueueId),
     /// Of all queues, said in words.
     All,
 }
 
-/// Which tasks. All that is given must be so.
-#[derive(Debug, Clone, PartialEq)]
+impl From<Queues> for Bson {
+    fn from(queues: Queues) -> Self {
+        match queues {
+            Queues::One(queue) => queue.into(),
+            Queues::All => "*".into(),
+        }
+    }
+}
+
+impl TryFrom<Bson> for Queues {
+    type Error = &'static str;
+
+    fn try_from(stored: Bson) -> Result<Self, Self::Error> {
+        match stored {
+            Bson::ObjectId(id) => Ok(Self::One(QueueId(id))),
+            Bson::String(all) if all == "*" => Ok(Self::All),
+            _ => Err("expected the id of a queue, or *"),
+        }
+    }
+}
+
+/// Which tasks. All that is given must be so. It is stored and shown as it is here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BulkFilter {
     /// Of which queue; `None`: of any, as `ids` says which.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<Queues>,
     /// With one of these statuses. Empty: any that the action applies to; a retry leaves out those that
     /// succeeded.
+    #[serde(rename = "status", skip_serializing_if = "Vec::is_empty")]
     pub statuses: Vec<i64>,
     /// Not changed for so long.
+    #[serde(with = "seconds", skip_serializing_if = "Option::is_none")]
     pub older_than: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<TaskId>>,
     /// Elements of this array.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayId>,
-    /// Given to this node.
-    pub node: Option<String>,
     /// Made by this schedule.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ObjectId>,
+    /// Given to this node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Also archived ones, if the action is for these.
+    #[serde(skip_serializing_if = "Clone::clone")]
     pub archive: bool,
 }
 
@@ -118,12 +151,29 @@ impl Default for BulkFilter {
             older_than: None,
             ids: None,
             array: None,
-            node: None,
             schedule: None,
+            node: None,
             group: None,
             tenant: None,
             archive: true,
         }
+    }
+}
+
+/// A length of time as it is stored.
+mod seconds {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Duration;
+
+    pub fn serialize<S: Serializer>(age: &Option<Duration>, out: S) -> Result<S::Ok, S::Error> {
+        age.map(|age| age.as_secs_f64()).serialize(out)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(stored: D) -> Result<Option<Duration>, D::Error> {
+        let age = Option::<f64>::deserialize(stored)?;
+        age.map(Duration::try_from_secs_f64).transpose().map_err(D::Error::custom)
     }
 }
 

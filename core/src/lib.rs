@@ -19,6 +19,7 @@ pub mod closest;
 pub mod config;
 pub mod core_dumps;
 pub mod counters;
+pub mod definitions;
 pub mod descriptors;
 pub mod explain;
 pub mod fair;
@@ -50,6 +51,5 @@ pub mod telemetry;
 pub mod tenants;
 pub mod users;
 pub mod wake;
-pub mod workers;
 
 pub use disbatch_values::text;

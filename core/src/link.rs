@@ -110,7 +110,7 @@ pub struct Assignment {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_problem: Option<String>,
     /// Those definitions of plugins in the database that the task may need, each as
-    /// [`Worker::to_raw`](crate::workers::Worker::to_raw) makes it.
+    /// [`Definition::to_raw`](crate::definitions::Definition::to_raw) makes it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<RawDocumentBuf>,
     /// Others may be assigned before the end of this one.

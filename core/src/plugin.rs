@@ -6,11 +6,11 @@
 //!
 //! The first of a name counts: plugins in folders come before programs of the configuration, shipped plugins, Perl modules, and what the database defines.
 
+mod defined;
 mod find;
 mod manifest;
 mod perl;
 mod report;
-mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

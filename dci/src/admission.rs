@@ -9,8 +9,8 @@ use disbatch_core::accounts::Role;
 use disbatch_core::admission::{Action, Left, NewRule, Rule, Scope, Standing, Stranded};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId, Selector};
+use disbatch_wire::admission::{AdmissionRule, TaskLeft, TaskStranded};
 use futures::{StreamExt, TryStreamExt};
-use serde_json::{Value, json};
 
 use crate::access::Who;
 use crate::error::HttpError;
@@ -219,30 +219,35 @@ impl Shown {
     }
 
     /// As clients see it.
-    pub fn json(&self) -> Value {
+    pub fn view(&self) -> AdmissionRule {
         let number = |of: fn(Standing) -> Option<Amount>| self.standing.and_then(of).map(at_least);
-        json!({
-            "scope": self.rule.scope.kind(),
-            "value": self.rule.scope.value(),
-            "name": self.name,
-            "action": self.rule.action.as_str(),
-            "reason": self.rule.reason,
-            "by": (!self.rule.by.is_empty()).then_some(&self.rule.by),
-            "at": date_text(self.rule.at),
-            "waiting": number(|standing| standing.waiting),
-            "held": number(|standing| standing.held),
-            "stopped": number(|standing| standing.stopped),
-            "running": number(|standing| standing.running),
-            "left": self.left.iter().map(|(left, queue)| {
-                let queue = queue.clone().unwrap_or_else(|| left.queue.to_string());
-                json!({ "task": left.task.to_string(), "queue": queue, "status": left.status.code(), "node": left.node })
-            }).collect::<Vec<Value>>(),
-            "stranded": self.stranded.iter().map(|stranded| {
-                json!({ "task": stranded.task.to_string(), "node": stranded.node })
-            }).collect::<Vec<Value>>(),
-            "safe": self.is_safe(),
-            "text": self.words(),
-        })
+        let left = |(left, queue): &(Left, Option<String>)| TaskLeft {
+            task: left.task.to_string(),
+            queue: queue.clone().unwrap_or_else(|| left.queue.to_string()),
+            status: left.status.code(),
+            node: left.node.clone(),
+        };
+        let stranded = |stranded: &Stranded| TaskStranded {
+            task: stranded.task.to_string(),
+            node: stranded.node.clone(),
+        };
+        AdmissionRule {
+            scope: self.rule.scope.kind().to_owned(),
+            value: self.rule.scope.value(),
+            name: self.name.clone(),
+            action: Some(self.rule.action.as_str().to_owned()),
+            reason: self.rule.reason.clone(),
+            by: Some(self.rule.by.clone()).filter(|by| !by.is_empty()),
+            at: date_text(self.rule.at),
+            waiting: number(|standing| standing.waiting),
+            held: number(|standing| standing.held),
+            stopped: number(|standing| standing.stopped),
+            running: number(|standing| standing.running),
+            left: self.left.iter().map(left).collect(),
+            stranded: self.stranded.iter().map(stranded).collect(),
+            safe: self.is_safe(),
+            text: self.words(),
+        }
     }
 }
 
@@ -263,6 +268,8 @@ fn tasks(amount: Amount) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn shown(standing: Option<(u64, u64, u64)>, is_recent: bool) -> Shown {
@@ -323,12 +330,13 @@ mod tests {
             "by": "anna from 10.0.0.1", "at": "2026-11-20T08:24:27", "waiting": 3, "held": 1, "running": 2,
             "stopped": 0, "left": [], "stranded": [], "safe": false, "text": "3 wait, 1 held, 2 run",
         });
-        assert_eq!(shown(Some((3, 1, 2)), false).json(), expected);
-        assert_eq!(shown(None, false).json()["waiting"], Value::Null);
+        let view = |shown: &Shown| serde_json::to_value(shown.view()).unwrap();
+        assert_eq!(view(&shown(Some((3, 1, 2)), false)), expected);
+        assert_eq!(view(&shown(None, false))["waiting"], Value::Null);
         let mut in_part = shown(Some((3, 1, 2)), false);
         in_part.standing = None;
         in_part.rule.by.clear();
-        let json = in_part.json();
+        let json = view(&in_part);
         assert_eq!(
             (&json["by"], &json["running"], &json["safe"]),
             (&Value::Null, &Value::Null, &json!(false))

@@ -6,15 +6,17 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::bulk::{Action, BulkFilter, BulkJob, BulkRequest, Queues};
+use disbatch_core::bulk::{Action, BulkError, BulkFilter, BulkJob, BulkRequest, Queues};
 use disbatch_core::model::{Selector, TaskId};
-use serde_json::{Map, Value, json};
+use disbatch_wire::{bulk as wire, fields};
+use serde_json::{Map, Value};
 
 use crate::access::{Who, may_bulk};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::params::Params;
 use crate::state::State;
+use crate::values::is_unset;
 use crate::{changes, legacy, values};
 
 /// A filter has at most so many ids.
@@ -23,15 +25,11 @@ const MOST_IDS: usize = 100_000;
 /// At most so many jobs or entries are answered.
 const MOST: i64 = 1000;
 
-/// The keys of a filter. A form has them among the parameters.
-const FILTER: [&str; 9] =
-    ["queue", "status", "older_than", "ids", "node", "schedule", "group", "tenant", "archive"];
-
 /// Reads and checks a wish for a bulk job.
 pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Result<BulkRequest, HttpError> {
     let known = ["action", "filter", "reason"];
-    let given = |name: &str| params.fields.get(name).filter(|value| !is_empty(value));
-    params.only(&[&known[..], &FILTER].concat())?;
+    let given = |name: &str| params.fields.get(name).filter(|value| !is_unset(value));
+    params.only(&[&known[..], keys()].concat())?;
     let action = given("action").and_then(Value::as_str).and_then(Action::named);
     let action = action
         .ok_or_else(|| HttpError::bad_request("action must be one of cancel, retry, archive and delete"))?;
@@ -55,31 +53,31 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
     Ok(BulkRequest { action, filter, reason, who: changes::actor(&who) })
 }
 
-/// A field of a form that was left empty is no restriction. In a filter it is refused.
-fn is_empty(value: &Value) -> bool {
-    value.is_null() || value.as_str() == Some("")
+/// The keys of a filter. A form has them among the parameters.
+fn keys() -> &'static [&'static str] {
+    fields::of::<wire::BulkFilter>()
 }
 
 /// `filter`, or the parameters of a form that has its keys.
 fn filter_fields(params: &Params) -> Result<Map<String, Value>, HttpError> {
     let fields = match params.fields.get("filter") {
         Some(Value::Object(filter)) => filter.clone(),
-        Some(value) if !is_empty(value) => {
+        Some(value) if !is_unset(value) => {
             return Err(HttpError::bad_request("filter must be an object"));
         }
         _ => Map::new(), // None is given.
     };
-    if let Some(param) = fields.keys().find(|name| !FILTER.contains(&name.as_str())) {
+    if let Some(param) = fields.keys().find(|name| !keys().contains(&name.as_str())) {
         return Err(HttpError::bad_param("unknown param in filter", param));
     }
     // A program that does not have what it means to say must not act on more than that.
-    if let Some((param, _)) = fields.iter().find(|(_, value)| is_empty(value)) {
+    if let Some((param, _)) = fields.iter().find(|(_, value)| is_unset(value)) {
         let message = format!("filter.{param} is empty: leave it out if it is to restrict nothing");
         return Err(HttpError::bad_request(message));
     }
-    let flat = params.fields.iter().filter(|(name, _)| FILTER.contains(&name.as_str()));
+    let flat = params.fields.iter().filter(|(name, _)| keys().contains(&name.as_str()));
     let all = fields.into_iter().chain(flat.map(|(name, value)| (name.clone(), value.clone())));
-    Ok(all.filter(|(_, value)| !is_empty(value)).collect())
+    Ok(all.filter(|(_, value)| !is_unset(value)).collect())
 }
 
 async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> Result<BulkFilter, HttpError> {
@@ -87,7 +85,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     let older_than = fields.get("older_than").map(seconds).transpose()?;
     let ids = fields.get("ids").map(ids).transpose()?;
     let node = fields.get("node").map(node).transpose()?;
-    let archive = fields.get("archive").map_or(Ok(true), archive)?;
+    let archive = fields.get("archive").map_or(Ok(true), |value| values::flag("archive", value))?;
     let text = |name: &str| fields.get(name).map(|value| values::text(name, value)).transpose();
     let (group, tenant) = (text("group")?, text("tenant")?);
     let schedule = match text("schedule")? {
@@ -181,16 +179,6 @@ fn node(value: &Value) -> Result<String, HttpError> {
     value.as_str().map(str::to_owned).ok_or_else(|| HttpError::bad_request("node must be a name"))
 }
 
-/// Whoever means to spare archived tasks must not be misunderstood.
-fn archive(value: &Value) -> Result<bool, HttpError> {
-    match value {
-        Value::Bool(archive) => Ok(*archive),
-        value if *value == 1 || *value == "1" || *value == "true" => Ok(true),
-        value if *value == 0 || *value == "0" || *value == "false" => Ok(false),
-        _ => Err(HttpError::bad_request("archive must be true or false")),
-    }
-}
-
 fn ids(value: &Value) -> Result<Vec<TaskId>, HttpError> {
     let id = |value: &Value| {
         let text = value.as_str().or_else(|| value.get("$oid").and_then(Value::as_str)).unwrap_or_default();
@@ -228,37 +216,28 @@ pub fn not_found(id: &str) -> HttpError {
     HttpError::not_found(format!("no bulk job with id {id}"))
 }
 
-/// The job is not in a state for that.
-pub fn conflict(message: impl Into<String>) -> HttpError {
-    HttpError::with_body(StatusCode::CONFLICT, json!({ "error": message.into() }))
-}
-
 /// A job as clients see it. `whole`: with all ids of its filter, in place of their number.
-pub fn view(job: &BulkJob, whole: bool) -> Value {
+pub fn view(job: &BulkJob, whole: bool) -> wire::BulkJob {
     let filter = if whole { job.filter.clone() } else { job.short_filter() };
-    let errors: Vec<Value> =
-        job.errors.iter().map(|error| json!({ "id": error.id.to_string(), "error": error.error })).collect();
+    let error = |error: &BulkError| wire::BulkError { id: error.id.to_string(), error: error.error.clone() };
     let time = |at: bson::DateTime| json::from_bson(&at.into(), Dates::Text);
-    let mut view = json!({
-        "id": job.id.to_hex(),
-        "action": job.action.as_str(),
-        "filter": plain_ids(Value::Object(json::from_document(&filter, Dates::Text))),
-        "reason": job.reason,
-        "by": job.by,
-        "state": job.state.as_str(),
-        "total": job.total,
-        "done": job.done,
-        "skipped": job.skipped,
-        "errors": errors,
-        "position": job.position.map(ObjectId::to_hex),
-        "created": time(job.created),
-        "updated": time(job.updated),
-        "instance": job.instance,
-    });
-    if let Some(failure) = &job.failure {
-        view["failure"] = failure.as_str().into();
+    wire::BulkJob {
+        id: job.id.to_hex(),
+        action: job.action.as_str().to_owned(),
+        filter: plain_ids(Value::Object(json::from_document(&filter, Dates::Text))),
+        reason: job.reason.clone(),
+        by: job.by.clone(),
+        state: job.state.as_str().to_owned(),
+        total: job.total,
+        done: job.done,
+        skipped: job.skipped,
+        errors: job.errors.iter().map(error).collect(),
+        failure: job.failure.clone(),
+        position: job.position.map(ObjectId::to_hex),
+        created: time(job.created),
+        updated: time(job.updated),
+        instance: job.instance.clone(),
     }
-    view
 }
 
 /// Ids as text: clients give them so, too.
@@ -275,6 +254,8 @@ pub fn plain_ids(value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const ID: &str = "6b0003bb686c8275d8013333";
@@ -308,13 +289,13 @@ mod tests {
     #[test]
     fn archived_tasks_are_meant_or_not_and_nothing_between() {
         for yes in [json!(true), json!(1), json!("1"), json!("true")] {
-            assert!(archive(&yes).unwrap(), "{yes}");
+            assert!(values::flag("archive", &yes).unwrap(), "{yes}");
         }
         for no in [json!(false), json!(0), json!("0"), json!("false")] {
-            assert!(!archive(&no).unwrap(), "{no}");
+            assert!(!values::flag("archive", &no).unwrap(), "{no}");
         }
         for wrong in [json!("no"), json!(2), json!(["0", "1"]), json!({})] {
-            assert_eq!(archive(&wrong).unwrap_err().status(), 400, "{wrong}");
+            assert_eq!(values::flag("archive", &wrong).unwrap_err().status(), 400, "{wrong}");
         }
         assert_eq!(node(&json!("n")).unwrap(), "n");
         assert_eq!(node(&json!(5)).unwrap_err().status(), 400);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
+use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::model::PluginName;
 use disbatch_core::plugin::{Manifest, Plugins};
 use disbatch_core::schema::Schemas;
-use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::Mutex;
 
 /// It is read again after so long, also when nothing tells of a change: what somebody has changed by hand may have the same mark.
@@ -33,7 +33,7 @@ impl Catalogue {
         host: Arc<Plugins>,
         allowed: &[String],
         offered: &BTreeSet<String>,
-        workers: &[Worker],
+        workers: &[Definition],
     ) -> Self {
         let workers: BTreeMap<PluginName, Manifest> =
             manifests(workers).into_iter().map(|manifest| (manifest.name.clone(), manifest)).collect();
@@ -137,7 +137,7 @@ mod tests {
             doc! { "_id": "My::Plugin", "engine": "http" },
             doc! { "_id": "Wrong", "command": ["sh"] },
         ];
-        let workers = workers.map(|worker| Worker::read(worker).unwrap());
+        let workers = workers.map(|worker| Definition::read(worker).unwrap());
         let allowed = ["My::Plugin".to_owned(), "Other".to_owned()];
         let catalogue = Catalogue::new(Arc::default(), &allowed, &BTreeSet::new(), &workers);
         assert_eq!(catalogue.names(), ["My::Plugin", "Other", "Csv"]);
@@ -157,7 +157,7 @@ mod tests {
         let text = r#"{ "mongohost": "h", "database": "d", "plugin_dirs": ["."], "plugins": ["My::Safe"] }"#;
         let host = Plugins::discover(&Config::parse(text, &folder.path().join("config.json")).unwrap());
         let workers = ["Disbatch::Plugin::Shell", "Own", "Csv", "My::Safe"]
-            .map(|name| Worker::read(doc! { "_id": name, "engine": "http" }).unwrap());
+            .map(|name| Definition::read(doc! { "_id": name, "engine": "http" }).unwrap());
         let allowed = ["My::Safe".to_owned()];
         assert_eq!(
             Catalogue::new(Arc::new(host), &allowed, &BTreeSet::new(), &workers).names(),

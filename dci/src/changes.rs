@@ -8,19 +8,18 @@ mod accounts;
 mod admission;
 mod archive;
 mod arrays;
-mod balance;
 mod bulk;
-mod callbacks;
+mod definitions;
 mod files;
 mod nodes;
 mod queues;
 mod refusals;
 mod schedules;
 mod tasks;
-mod workers;
 
 use bson::Document;
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
+use disbatch_core::callbacks::Heard;
 use disbatch_core::store::{Altered, Store, StoreError};
 
 use crate::access::{self, Who};
@@ -31,9 +30,8 @@ pub use accounts::{begin_session, create_token, end_session_of, log_out, revoke_
 pub use admission::{lift_rule, set_rule};
 pub use archive::{ArchivedOne, archive_task};
 pub use arrays::{act_on_array, submit_array};
-pub use balance::{change_balance, pause_balance, save_balance};
 pub use bulk::{cancel_bulk, create_bulk};
-pub use callbacks::{end_by_service, log_of_service, storage_of_service};
+pub use definitions::{define_plugin, import_definitions};
 pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};
 pub use nodes::{delete_node, update_node};
 pub use queues::{create_queue, delete_queue, update_queue};
@@ -42,7 +40,6 @@ pub use schedules::{
     backfill_schedule, create_schedule, delete_schedule, pause_schedule, run_schedule, update_schedule,
 };
 pub use tasks::{cancel_task, retry_task, set_priority, submit};
-pub use workers::{create_worker, delete_worker, import_workers, set_worker, update_worker};
 
 /// Somebody who asks, for the audit.
 pub fn actor(who: &Who) -> Actor {
@@ -68,29 +65,40 @@ pub async fn audit_counters(state: &State, who: &Who) -> Result<(), StoreError> 
     to_the_end(state, change).await
 }
 
-/// Changes one object, and notes in the audit what it is like then, if it is different.
-pub async fn alter<C, F, E>(
+/// Sets fields of what `QueueBalance` goes by, if nobody else has changed them since they had the revision `base`. Returns whether it
+/// was so.
+pub async fn change_balance(
     state: &State,
     who: &Who,
-    (verb, object): (Verb, Object),
-    change: C,
-) -> Result<(), E>
+    base: String,
+    fields: Document,
+) -> Result<bool, StoreError> {
+    let (who, what) = (actor(who), (Verb::BalanceUpdate, Object::new(ObjectKind::Balance)));
+    let change = |store: Store| async move {
+        let changed = store.change_balance(&base, fields).await?;
+        Ok((changed.is_some(), changed.and_then(|changed| altered(who, what, changed))))
+    };
+    noted(state, change).await
+}
+
+/// Does what a web service says about its task. It is the task's own doing, as what a plugin writes, so that its history tells of it
+/// and the audit does not.
+pub async fn by_service<F>(state: &State, change: F) -> Result<Heard, StoreError>
+where
+    F: Future<Output = Result<Heard, StoreError>> + Send + 'static,
+{
+    to_the_end(state, change).await
+}
+
+/// Changes one object, and notes in the audit what it is like then, if it is different.
+pub async fn alter<C, F, E>(state: &State, who: &Who, what: (Verb, Object), change: C) -> Result<(), E>
 where
     C: FnOnce(Store) -> F + Send + 'static,
     F: Future<Output = Result<Altered, E>> + Send,
     E: Send + 'static,
 {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let altered = change(store.clone()).await?;
-        if altered.is_different() {
-            let Altered { before, after } = altered;
-            let entry = AuditEntry::new(who, verb, object);
-            store.note_audit(&AuditEntry { before, after: Some(after), ..entry }).await;
-        }
-        Ok(())
-    };
-    to_the_end(state, change).await
+    let who = actor(who);
+    noted(state, |store| async move { Ok(((), altered(who, what, change(store).await?))) }).await
 }
 
 /// Removes one object, and notes in the audit what it was like. Returns false if there was none.
@@ -105,13 +113,14 @@ where
     F: Future<Output = Result<Option<Document>, E>> + Send,
     E: Send + 'static,
 {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let Some(gone) = removal(store.clone()).await? else { return Ok(false) };
-        store.note_audit(&AuditEntry { before: Some(gone), ..AuditEntry::new(who, verb, object) }).await;
-        Ok(true)
+    let who = actor(who);
+    let change = move |store: Store| async move {
+        let gone = removal(store).await?;
+        let is_gone = gone.is_some();
+        let entry = is_gone.then(|| AuditEntry { before: gone, ..AuditEntry::new(who, verb, object) });
+        Ok((is_gone, entry))
     };
-    to_the_end(state, change).await
+    noted(state, change).await
 }
 
 /// Changes something, and notes in the audit the entry that comes of it, if one does.
@@ -131,6 +140,14 @@ where
         Ok(done)
     };
     to_the_end(state, change).await
+}
+
+/// The entry about an object that was changed, if it is different.
+fn altered(who: Actor, (verb, object): (Verb, Object), altered: Altered) -> Option<AuditEntry> {
+    altered.is_different().then(|| {
+        let Altered { before, after } = altered;
+        AuditEntry { before, after: Some(after), ..AuditEntry::new(who, verb, object) }
+    })
 }
 
 /// Does something to its end, whatever becomes of the request that it was asked for with.

@@ -135,26 +135,34 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
     all
 }
 
-/// By what it is decided whose turn it is in a queue: an object.
-pub fn turns(queue: &Queue) -> Value {
-    let settings = Settings::of(queue);
-    let policy = match queue.policy() {
+/// By what it is decided which task of a queue is next.
+pub fn policy(queue: &Queue) -> &'static str {
+    match queue.policy() {
         Policy::Fair => "fair",
         Policy::Priority => "priority",
         Policy::Sorted(Sort::Lifo) => "lifo",
         Policy::Sorted(Sort::Fifo | Sort::Default) => "fifo",
-    };
-    let share = match settings.share {
+    }
+}
+
+/// What the groups of a queue share.
+pub fn share(settings: &Settings) -> &'static str {
+    match settings.share {
         Share::Turns => "turns",
         Share::Use => "use",
-    };
+    }
+}
+
+/// By what it is decided whose turn it is in a queue: an object.
+fn turns(queue: &Queue) -> Value {
+    let settings = Settings::of(queue);
     let weights = queue.rest.get("weights").map_or(Value::Null, |weights| from_bson(weights, Dates::Text));
     json!({
         "group_threads": settings.group_threads,
         "half_life": settings.half_life().as_secs_f64(),
-        "policy": policy,
+        "policy": policy(queue),
         "scheme": settings.scheme.as_ref().map(Scheme::times),
-        "share": share,
+        "share": share(&settings),
         "weights": weights,
     })
 }

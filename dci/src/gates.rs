@@ -1,8 +1,8 @@
 //! Tasks that wait for others, and locks, as clients see them.
 
-use disbatch_core::gates::{LockDetails, LockFilter, LockMode, LockRow, Neighbour, Neighbours, Relative};
+use disbatch_core::gates::{self as core, LockFilter, LockMode, LockRow, Neighbour, Neighbours, Relative};
 use disbatch_core::model::Status;
-use serde_json::{Map, Value, json};
+use disbatch_wire::locks::{GraphEdge, GraphNode, Lock, LockDetails, LockTask, TaskGraph};
 
 use crate::access::{Sight, Who};
 use crate::error::HttpError;
@@ -69,7 +69,7 @@ pub async fn locks(
     Ok(rows)
 }
 
-pub async fn lock(state: &State, sight: &Sight, name: &str) -> Result<LockDetails, HttpError> {
+pub async fn lock(state: &State, sight: &Sight, name: &str) -> Result<core::LockDetails, HttpError> {
     let lock = state.store.lock(name).await?;
     let seen = match sight {
         Sight::All => lock,
@@ -79,70 +79,62 @@ pub async fn lock(state: &State, sight: &Sight, name: &str) -> Result<LockDetail
 }
 
 /// A lock of a list.
-pub fn of_row(row: &LockRow) -> Value {
-    let holders: Vec<Value> = row.holders.iter().map(held).collect();
-    json!({ "name": row.name, "held_by": row.held_by, "waiting": row.waiting, "holders": holders })
+pub fn of_row(row: &LockRow) -> Lock {
+    let holders = row.holders.iter().map(held).collect();
+    Lock { name: row.name.clone(), held_by: row.held_by, waiting: row.waiting, holders }
 }
 
 /// A lock with those who wait for it.
-pub fn of_details(details: &LockDetails) -> Value {
-    let mut lock = of_row(&details.row);
-    lock["waiters"] = details.waiters.iter().map(held).collect();
-    lock
+pub fn of_details(details: &core::LockDetails) -> LockDetails {
+    let Lock { name, held_by, waiting, holders } = of_row(&details.row);
+    LockDetails { name, held_by, waiting, holders, waiters: details.waiters.iter().map(held).collect() }
 }
 
-fn held((mode, task): &(LockMode, Relative)) -> Value {
-    let mut held = of_status(task.status);
-    held.insert("mode".to_owned(), mode.as_str().into());
-    if let LockMode::Places(places) = mode {
-        held.insert("places".to_owned(), (*places).into());
+fn held((mode, task): &(LockMode, Relative)) -> LockTask {
+    let (status, word) = of_status(task.status);
+    LockTask {
+        id: task.id.map(|id| id.to_string()),
+        queue: task.queue.map(|queue| queue.to_string()),
+        mode: mode.as_str().to_owned(),
+        places: if let LockMode::Places(places) = mode { Some(*places) } else { None },
+        status,
+        word,
+        node: task.node.clone(),
+        since: task.since.and_then(date_text),
+        hidden: task.id.is_none().then_some(true),
     }
-    match task.id {
-        Some(id) => held.insert("id".to_owned(), id.to_string().into()),
-        None => held.insert("hidden".to_owned(), true.into()),
-    };
-    let others = [
-        ("queue", task.queue.map(|queue| queue.to_string())),
-        ("node", task.node.clone()),
-        ("since", task.since.and_then(date_text)),
-    ];
-    for (name, value) in others {
-        if let Some(value) = value {
-            held.insert(name.to_owned(), value.into());
-        }
-    }
-    Value::Object(held)
 }
 
-/// The number of a status and its word; nothing of what is not there.
-fn of_status(status: Option<Status>) -> Map<String, Value> {
-    let mut fields = Map::new();
-    fields.insert("status".to_owned(), status.map(Status::code).into());
-    fields.insert("word".to_owned(), status.map_or("gone", Status::word).into());
-    fields
+/// The number of a status and its word.
+fn of_status(status: Option<Status>) -> (Option<i64>, String) {
+    (status.map(Status::code), status.map_or("gone", Status::word).to_owned())
 }
 
 /// Tasks before and after another: those that may be seen with their ids.
-pub fn of_graph(graph: &Neighbours, sight: &Sight) -> Value {
-    let nodes: Vec<Value> =
-        graph.tasks.iter().enumerate().map(|(key, task)| node(key, task, sight)).collect();
-    let edge =
-        |(from, to, waiting): &(usize, usize, bool)| json!({ "from": from, "to": to, "waiting": waiting });
-    let edges: Vec<Value> = graph.edges.iter().map(edge).collect();
-    json!({ "nodes": nodes, "edges": edges, "more": graph.more })
-}
-
-fn node(key: usize, task: &Neighbour, sight: &Sight) -> Value {
-    let mut node = of_status(task.status);
-    node.insert("key".to_owned(), key.into());
-    node.insert("distance".to_owned(), task.distance.into());
-    if is_seen(task, sight) {
-        node.insert("id".to_owned(), task.id.to_string().into());
-        node.insert("queue".to_owned(), task.queue.map(|queue| queue.to_string()).into());
-    } else {
-        node.insert("hidden".to_owned(), true.into());
+pub fn of_graph(graph: &Neighbours, sight: &Sight) -> TaskGraph {
+    let number = |key: usize| u32::try_from(key).unwrap_or(u32::MAX);
+    let node = |(key, task): (usize, &Neighbour)| {
+        let ((status, word), is_seen) = (of_status(task.status), is_seen(task, sight));
+        GraphNode {
+            key: number(key),
+            id: is_seen.then(|| task.id.to_string()),
+            queue: is_seen.then(|| task.queue.map(|queue| queue.to_string())),
+            status,
+            word,
+            distance: task.distance,
+            hidden: (!is_seen).then_some(true),
+        }
+    };
+    let edge = |(from, to, waiting): &(usize, usize, bool)| GraphEdge {
+        from: number(*from),
+        to: number(*to),
+        waiting: *waiting,
+    };
+    TaskGraph {
+        nodes: graph.tasks.iter().enumerate().map(node).collect(),
+        edges: graph.edges.iter().map(edge).collect(),
+        more: graph.more,
     }
-    Value::Object(node)
 }
 
 /// Whether who asks may know which task it is. Of which queue one was that is gone is not known.
@@ -156,6 +148,7 @@ mod tests {
 
     use bson::oid::ObjectId;
     use disbatch_core::model::{QueueId, TaskId};
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -178,6 +171,7 @@ mod tests {
             more: true,
         };
         let shown = of_graph(&graph, &Sight::Only(HashSet::from([mine])));
+        let shown = serde_json::to_value(shown).unwrap();
         let expected = json!({ "key": 0, "status": 1, "word": "succeeded", "distance": -1, "hidden": true });
         assert_eq!(shown["nodes"][0], expected);
         assert_eq!(shown["nodes"][1]["id"], "040404040404040404040404");

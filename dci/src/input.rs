@@ -132,7 +132,7 @@ pub fn shown_queue(queue: &Queue) -> Value {
 
 /// A bulk job as clients see it, with all ids of its filter or without.
 pub fn shown_job(job: &BulkJob, whole: bool) -> Value {
-    bulk::view(job, whole)
+    serde_json::to_value(bulk::view(job, whole)).unwrap_or_default()
 }
 
 /// JSON on one line, and over many.

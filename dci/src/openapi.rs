@@ -12,6 +12,8 @@ mod audit;
 mod bulk;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod callbacks;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod definitions;
 mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod files;
@@ -30,8 +32,6 @@ mod results;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
 mod security;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod workers;
 
 use std::sync::OnceLock;
 
@@ -41,21 +41,22 @@ use utoipa::OpenApi;
 
 pub use accounts::{Account, CreatedToken, Credentials, NewToken, PasswordChange, User};
 pub use admission::{
-    Admission, AdmissionChange, AdmissionLift, AdmissionLifted, AdmissionRule, AdmissionScope, ArchiveOld,
-    ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks, NewBatch, WaitAnswer,
+    AdmissionLift, AdmissionScope, ArchiveOld, ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks,
+    NewBatch, WaitAnswer,
 };
 pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use audit::{AuditEntry, AuditSearch};
-pub use bulk::{BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
-pub use callbacks::{CallbackDone, CallbackStatus};
+pub use bulk::BulkLimit;
+pub use callbacks::CallbackStatus;
+pub use definitions::{NewWorker, WorkerDefinition, WorkersImport};
 pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
 pub use files::{
     ChunkLength, ChunkStored, ContentChunks, ContentFinished, FileSearch, FileSetDeleted, FileSetPage,
     FileSetSearch, FileSetSummary, FileSetVersion, FileVersion, FilesAdded, NewFileSet, NewFiles,
 };
 pub use find::{FoundTasks, TaskFind};
-pub use gates::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph};
-pub use groups::{GroupSearch, QueueGroups};
+pub use gates::{GraphExtent, LockSearch};
+pub use groups::GroupSearch;
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
@@ -67,9 +68,6 @@ pub use results::{
 };
 pub use schema::{
     Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
-};
-pub use workers::{
-    NewWorker, Worker, WorkerCheck, WorkerDefinition, WorkerDeleted, WorkersImport, WorkersImported,
 };
 
 use crate::{api, json, ui};
@@ -118,17 +116,17 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::set_priority::handle,
         api::list_attempts::handle,
         api::explain_task::handle,
-        api::get_graph::handle,
-        api::list_locks::handle,
-        api::get_lock::handle,
+        api::locks::graph,
+        api::locks::list,
+        api::locks::get,
         api::arrays::list::handle,
         api::arrays::get::handle,
         api::arrays::cancel::handle,
         api::arrays::retry::handle,
-        api::create_bulk::handle,
-        api::list_bulk::handle,
-        api::get_bulk::handle,
-        api::cancel_bulk::handle,
+        api::bulk::create,
+        api::bulk::list,
+        api::bulk::get,
+        api::bulk::cancel,
         api::schedules::list,
         api::schedules::create,
         api::schedules::get,
@@ -148,20 +146,20 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::calendars::get,
         api::calendars::set,
         api::calendars::delete,
-        api::callbacks::log::handle,
-        api::callbacks::log::put,
-        api::callbacks::status::handle,
-        api::callbacks::status::put,
-        api::callbacks::job_storage::handle,
-        api::callbacks::job_storage::put,
-        api::admission::list::handle,
-        api::admission::set::handle,
-        api::admission::lift::handle,
+        api::callbacks::log,
+        api::callbacks::put_log,
+        api::callbacks::end,
+        api::callbacks::put_end,
+        api::callbacks::store,
+        api::callbacks::put_storage,
+        api::admission::list,
+        api::admission::set,
+        api::admission::lift,
         api::tenants::list,
         api::tenants::get,
         api::tenants::set,
         api::tenants::delete,
-        ui::admission::lift,
+        api::admission::lift_by_form,
         api::tenants::delete_by_form,
         api::files::list::handle,
         api::files::open::handle,
@@ -173,16 +171,16 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::files::contents::get::handle,
         api::files::contents::put::handle,
         api::files::contents::finish::handle,
-        api::workers::list::handle,
-        api::workers::create::handle,
-        api::workers::get::handle,
-        api::workers::put::handle,
-        api::workers::delete::handle,
-        api::workers::validate::handle,
-        api::workers::import::handle,
+        api::definitions::list,
+        api::definitions::create,
+        api::definitions::get,
+        api::definitions::put,
+        api::definitions::delete,
+        api::definitions::validate,
+        api::definitions::import::handle,
         api::list_audit::handle,
-        api::get_balance::handle,
-        api::update_balance::handle,
+        api::balance::get,
+        api::balance::update,
         api::list_counters::handle,
         api::audit_counters::handle,
         api::info::handle,
@@ -208,8 +206,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::queue::submit::handle,
         ui::queue::remove::handle,
         ui::balance::check::handle,
-        ui::balance::save::handle,
-        ui::balance::disable::handle,
+        api::balance::save,
+        api::balance::disable,
         ui::overview::handle,
         ui::overview::live,
         ui::overview::throughput,
@@ -223,8 +221,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::schedules::delete_by_form,
         api::calendars::delete_by_form,
         ui::files::remove::handle,
-        ui::workers::save::handle,
-        ui::workers::remove::handle,
+        api::definitions::put_by_form,
+        api::definitions::delete_by_form,
         ui::assets::handle,
         api::web_tasks::search::handle,
         api::web_tasks::create::handle,

@@ -13,6 +13,7 @@ pub mod audit;
 pub mod balance;
 pub mod bulk;
 pub mod chart;
+pub mod definitions;
 pub mod docs;
 pub mod files;
 pub mod host;
@@ -37,7 +38,6 @@ pub mod tally;
 pub mod task;
 pub mod tasks;
 pub mod users;
-pub mod workers;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;

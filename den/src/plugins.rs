@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
+use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::model::{PluginName, Queue, QueueId};
 use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
 use disbatch_core::schema::Schemas;
-use disbatch_core::workers::{Worker, manifests};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use crate::launch::Lanes;
@@ -105,7 +105,7 @@ impl Availability {
 
     /// The database defines these plugins, and no others. Those of the node's files come before them, or neither is there: see
     /// [`Plugins::with_workers`].
-    pub fn define(&mut self, workers: &[Worker]) {
+    pub fn define(&mut self, workers: &[Definition]) {
         self.workers = manifests(workers);
         warn_of_open_callbacks(&self.workers);
         self.plugins.with_workers(&self.workers);

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, RawDocument, RawDocumentBuf};
+use disbatch_core::definitions::Definition;
 use disbatch_core::model::Queue;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::workers::Worker;
 
 /// They are read again after so long, also when nothing tells of a change.
 const KEPT: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(60);
 /// All definitions.
 #[derive(Debug, Default)]
 pub struct Workers {
-    all: Vec<Worker>,
+    all: Vec<Definition>,
     mark: Option<Bson>,
     read: Option<Instant>,
 }
@@ -47,7 +47,7 @@ impl Workers {
     }
 
     /// All of them.
-    pub fn all(&self) -> &[Worker] {
+    pub fn all(&self) -> &[Definition] {
         &self.all
     }
 
@@ -59,15 +59,15 @@ impl Workers {
         let of_queue = queue.plugin_name().ok().flatten();
         let mut names = of_steps(task);
         names.extend(of_queue.as_ref().map(|name| name.as_str()));
-        let is_named = |worker: &&Worker| names.contains(worker.name.as_str());
-        self.all.iter().filter(is_named).map(Worker::to_raw).collect()
+        let is_named = |worker: &&Definition| names.contains(worker.name.as_str());
+        self.all.iter().filter(is_named).map(Definition::to_raw).collect()
     }
 
     fn are_old(&self, now: Instant) -> bool {
         self.read.is_none_or(|read| now.saturating_duration_since(read) >= KEPT)
     }
 
-    fn set(&mut self, all: Vec<Worker>, now: Instant) -> bool {
+    fn set(&mut self, all: Vec<Definition>, now: Instant) -> bool {
         self.read = Some(now);
         let have_changed = all != self.all;
         self.all = all;
@@ -88,8 +88,8 @@ mod tests {
 
     use super::*;
 
-    fn worker(name: &str) -> Worker {
-        Worker::read(doc! { "_id": name, "engine": "http" }).unwrap()
+    fn worker(name: &str) -> Definition {
+        Definition::read(doc! { "_id": name, "engine": "http" }).unwrap()
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let queue: Queue = bson::deserialize_from_document(queue).unwrap();
         let names = |task: RawDocumentBuf| -> Vec<String> {
             let told = workers.of_task(&queue, &task);
-            told.iter().map(|raw| Worker::of_raw(raw).unwrap().name.to_string()).collect()
+            told.iter().map(|raw| Definition::of_raw(raw).unwrap().name.to_string()).collect()
         };
         assert_eq!(names(rawdoc! { "status": -1 }), ["a"]);
         assert_eq!(names(rawdoc! { "steps": [{ "name": "x" }, { "plugin": "c" }, 5] }), ["a", "c"]);

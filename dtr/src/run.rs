@@ -1,11 +1,11 @@
 //! One task by itself, step by step, as a person or a Perl DEN wants it.
 
+use disbatch_core::definitions::manifests;
 use disbatch_core::model::{PluginName, Queue, Rules, Selector, Status, Step, Task, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Start, Started};
-use disbatch_core::workers::manifests;
 
 use crate::args::Args;
 use crate::boot_time::Asked;

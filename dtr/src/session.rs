@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 use disbatch_core::clock::{Clock, SystemClock};
+use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::{Assignment, Go};
 use disbatch_core::model::{Queue, Rules, Status, Task};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::task::{Start, Started};
-use disbatch_core::workers::{Worker, manifests};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
@@ -259,9 +259,9 @@ fn queue_of(assignment: &Assignment) -> Result<Option<Queue>, String> {
 /// The plugins that the DEN knows from the database. One that cannot be read is not there.
 fn workers_of(assignment: &Assignment) -> Vec<Manifest> {
     let read = |raw: &RawDocumentBuf| {
-        Worker::of_raw(raw).inspect_err(|error| tracing::warn!(%error, "ignoring a worker")).ok()
+        Definition::of_raw(raw).inspect_err(|error| tracing::warn!(%error, "ignoring a worker")).ok()
     };
-    let workers: Vec<Worker> = assignment.workers.iter().filter_map(read).collect();
+    let workers: Vec<Definition> = assignment.workers.iter().filter_map(read).collect();
     manifests(&workers)
 }
 

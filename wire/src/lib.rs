@@ -1,9 +1,15 @@
 //! Requests and answers of the REST API, one type for each. The DCI reads and writes them, OpenAPI describes them, forms have their fields,
 //! and the command line has them as options: a field is declared here, and nowhere else.
 
+pub mod admission;
+pub mod bulk;
 pub mod calendars;
+pub mod callbacks;
+pub mod definitions;
 pub mod fields;
+pub mod groups;
 pub mod liberal;
+pub mod locks;
 pub mod schedules;
 pub mod seconds;
 pub mod tenants;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+use disbatch_wire::bulk::BulkAction;
 
 use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions};
 use crate::args::task::{OneTask, TaskOptions, Tasks};
@@ -133,31 +134,6 @@ pub struct LogsOptions {
     /// Print the output of this attempt [default: the latest]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub attempt: Option<u32>,
-}
-
-/// What is done with many tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum BulkAction {
-    /// Cancel those that have not ended
-    Cancel,
-    /// Queue those that have ended once more
-    Retry,
-    /// Move those that have ended to the archive
-    Archive,
-    /// Delete those that have ended, with their output
-    Delete,
-}
-
-impl BulkAction {
-    /// The word of the API.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Retry => "retry",
-            Self::Archive => "archive",
-            Self::Delete => "delete",
-        }
-    }
 }
 
 /// Options of `bulk`.

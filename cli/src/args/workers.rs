@@ -8,60 +8,44 @@ use disbatch_values::engine::Engine;
 
 use crate::args::seconds;
 
-/// What is done with workers.
+/// What is done with definitions of plugins.
 #[derive(Debug, Subcommand)]
 pub enum WorkersCommand {
     /// Show the plugins that the database defines
     List,
     /// Show the definition of one
-    Show(OneWorker),
+    Show {
+        /// The plugin's name
+        worker: String,
+    },
     /// Make one, or give it another definition
-    Set(WorkerFile),
+    Set {
+        /// The plugin's name
+        worker: String,
+        /// A file with a manifest as JSON; `-` for standard input
+        file: PathBuf,
+        /// Only if there is one that still has this revision
+        #[arg(long, value_name = "N")]
+        rev: Option<i64>,
+    },
     /// Say whether a definition could be stored, and store nothing
-    Check(CheckedFile),
+    Check {
+        /// A file with a manifest as JSON, and its name as `_id` or `name`, or with several as `workers import` takes them; `-` for standard input
+        file: PathBuf,
+    },
     /// Remove one; queues of it stay, and their tasks wait
-    Rm(OneWorker),
+    Rm {
+        /// The plugin's name
+        worker: String,
+    },
     /// Store definitions that come from elsewhere, all of them or none
-    Import(ImportFile),
-}
-
-/// A worker.
-#[derive(Debug, Args)]
-pub struct OneWorker {
-    /// The plugin's name
-    pub worker: String,
-}
-
-/// A worker, and where its definition is.
-#[derive(Debug, Args)]
-pub struct WorkerFile {
-    /// The plugin's name
-    pub worker: String,
-    /// A file with a manifest as JSON; `-` for standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Only if there is one that still has this revision
-    #[arg(long, value_name = "N")]
-    pub rev: Option<i64>,
-}
-
-/// A definition that is to be looked at.
-#[derive(Debug, Args)]
-pub struct CheckedFile {
-    /// A file with a manifest as JSON, and its name as `_id` or `name`, or with several as `workers import` takes them; `-` for standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-}
-
-/// Definitions.
-#[derive(Debug, Args)]
-pub struct ImportFile {
-    /// A file with a list of documents as JSON, or with one on each line; `-` for standard input
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Also in the place of workers that have these names
-    #[arg(long)]
-    pub replace: bool,
+    Import {
+        /// A file with a list of documents as JSON, or with one on each line; `-` for standard input
+        file: PathBuf,
+        /// Also in the place of workers that have these names
+        #[arg(long)]
+        replace: bool,
+    },
 }
 
 /// What is done with a plugin that somebody writes.

@@ -3,22 +3,35 @@
 use std::time::Duration;
 
 use anyhow::bail;
-use serde_json::{Value, json};
+use disbatch_wire::admission::{AdmissionAction, AdmissionChange, AdmissionLifted, AdmissionRule};
+use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::api::{Client, segment};
+use crate::api::{Client, read, segment};
 use crate::args::{DrainOptions, Drained, ListingOptions};
 use crate::command::life::{advise, connection, steer};
-use crate::output::{Column, Cut, Screen, Table, list, plain, print, say, shown_name};
+use crate::output::{Column, Cut, Screen, Table, list, print, say, shown_name};
 use crate::status;
 
 const TABLE: Table = Table {
     columns: &[
-        Column { title: "Of", cell: of, cut: Cut::Early },
-        Column { title: "New tasks", cell: |rule| becomes(rule).to_owned(), cut: Cut::Never },
-        Column { title: "Reason", cell: |rule| plain(rule.get("reason")), cut: Cut::Early },
-        Column { title: "Since (UTC)", cell: |rule| plain(rule.get("at")), cut: Cut::Never },
-        Column { title: "Left", cell: |rule| plain(rule.get("text")), cut: Cut::Never },
+        Column { title: "Of", cell: |json| of(json, |rule| subject(&rule)), cut: Cut::Early },
+        Column {
+            title: "New tasks",
+            cell: |json| of(json, |rule| becomes(&rule).to_owned()),
+            cut: Cut::Never,
+        },
+        Column {
+            title: "Reason",
+            cell: |json| of(json, |rule| rule.reason.unwrap_or_default()),
+            cut: Cut::Early,
+        },
+        Column {
+            title: "Since (UTC)",
+            cell: |json| of(json, |rule| rule.at.unwrap_or_default()),
+            cut: Cut::Never,
+        },
+        Column { title: "Left", cell: |json| of(json, |rule| rule.text), cut: Cut::Never },
     ],
     noun: "rules",
 };
@@ -43,13 +56,19 @@ pub async fn drain(client: &Client, options: &DrainOptions) -> anyhow::Result<()
         return steer::drain(client, node, true).await;
     }
     let action = match (options.pause, options.accept) {
-        (true, _) => "pause",
-        (false, true) => "accept",
-        (false, false) => "reject",
+        (true, _) => AdmissionAction::Pause,
+        (false, true) => AdmissionAction::Accept,
+        (false, false) => AdmissionAction::Reject,
     };
     let (scope, value) = scope(&options.what);
-    let body = json!({ "scope": scope, "value": value, "action": action, "reason": options.reason });
-    let rule = client.post("/admission", &body).await.map_err(advise)?;
+    let change = AdmissionChange {
+        scope: scope.to_owned(),
+        value: value.map(str::to_owned),
+        action,
+        reason: options.reason.clone(),
+    };
+    let made = client.post("/admission", &serde_json::to_value(change)?).await.map_err(advise)?;
+    let rule: AdmissionRule = read(made)?;
     print(&format!("{}\n", told(&rule)))?;
     if options.wait { wait(client, &rule).await } else { Ok(()) }
 }
@@ -62,10 +81,10 @@ pub async fn undrain(client: &Client, what: &Drained) -> anyhow::Result<()> {
     let (scope, value) = scope(what);
     let value = value.map(|value| format!("&value={}", segment(value))).unwrap_or_default();
     let answer = client.delete(&format!("/admission?scope={scope}{value}")).await.map_err(advise)?;
-    let held = match answer.get("released").and_then(Value::as_u64) {
-        None | Some(0) => String::new(),
-        Some(1) => "; 1 held task goes on".to_owned(),
-        Some(tasks) => format!("; {tasks} held tasks go on"),
+    let held = match read::<AdmissionLifted>(answer)?.released {
+        0 => String::new(),
+        1 => "; 1 held task goes on".to_owned(),
+        tasks => format!("; {tasks} held tasks go on"),
     };
     print(&format!("The rule is lifted{held}\n"))
 }
@@ -77,79 +96,78 @@ fn scope(what: &Drained) -> (&'static str, Option<&str>) {
 }
 
 /// Waits until nothing is left of what a rule is about.
-async fn wait(client: &Client, rule: &Value) -> anyhow::Result<()> {
+async fn wait(client: &Client, rule: &AdmissionRule) -> anyhow::Result<()> {
     let connection = connection::Connection::new(client);
     connection.answered();
-    let is_same = |other: &&Value| ["scope", "value"].iter().all(|name| other.get(name) == rule.get(name));
     let mut turns = interval(ASK_EVERY);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut told_of = (plain(rule.get("text")), still_to_end(rule));
+    let mut told_of = (rule.text.clone(), still_to_end(rule));
     told_of.1.iter().for_each(|line| say(line));
     loop {
         turns.tick().await;
         let answer =
             connection.persist(async || client.get("/admission", None).await).await.map_err(advise)?;
-        let rules = answer.get("rules").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        let Some(now) = rules.iter().find(is_same) else {
+        let rules = answer.get("rules").and_then(Value::as_array).into_iter().flatten();
+        let mut rules = rules.filter_map(|rule| read::<AdmissionRule>(rule.clone()).ok());
+        let Some(now) = rules.find(|other| (&other.scope, &other.value) == (&rule.scope, &rule.value)) else {
             bail!("the rule was lifted meanwhile");
         };
-        if now.get("safe") == Some(&Value::Bool(true)) {
-            return print(&format!("{}\n", told(now)));
+        if now.safe {
+            return print(&format!("{}\n", told(&now)));
         }
-        let (text, tasks) = (plain(now.get("text")), still_to_end(now));
-        if text != told_of.0 {
-            say(&told(now));
+        let tasks = still_to_end(&now);
+        if now.text != told_of.0 {
+            say(&told(&now));
         }
         if let Some(line) = tasks.as_ref().filter(|tasks| told_of.1.as_ref() != Some(tasks)) {
             say(line);
         }
-        told_of = (text, tasks);
+        told_of = (now.text, tasks);
     }
 }
 
 /// The tasks that are waited for, or the oldest of them.
-fn still_to_end(rule: &Value) -> Option<String> {
-    let tasks = rule.get("left").and_then(Value::as_array).filter(|tasks| !tasks.is_empty())?;
-    let each: Vec<String> = tasks
-        .iter()
-        .map(|task| {
-            let status = status::of(task);
-            let node = plain(task.get("node"));
-            let on = if node.is_empty() { String::new() } else { format!(" on {}", shown_name(&node)) };
-            format!("{} ({}, {status}{on})", plain(task.get("task")), shown_name(&plain(task.get("queue"))))
-        })
-        .collect();
-    Some(format!("still to end: {}", each.join(", ")))
+fn still_to_end(rule: &AdmissionRule) -> Option<String> {
+    let each = rule.left.iter().map(|left| {
+        let status = status::word(left.status);
+        let on = left.node.as_ref().map(|node| format!(" on {}", shown_name(node))).unwrap_or_default();
+        format!("{} ({}, {status}{on})", left.task, shown_name(&left.queue))
+    });
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| format!("still to end: {}", each.join(", ")))
 }
 
 /// What a rule is about, what it says, and what is left.
-fn told(rule: &Value) -> String {
-    format!("{}: new tasks are {}; {}", shown_name(&of(rule)), becomes(rule), plain(rule.get("text")))
+fn told(rule: &AdmissionRule) -> String {
+    format!("{}: new tasks are {}; {}", shown_name(&subject(rule)), becomes(rule), rule.text)
 }
 
-fn becomes(rule: &Value) -> &'static str {
-    match rule.get("action").and_then(Value::as_str) {
+fn becomes(rule: &AdmissionRule) -> &'static str {
+    match rule.action.as_deref() {
         Some("reject") => "refused",
         Some("pause") => "held",
         _ => "taken",
     }
 }
 
-fn of(rule: &Value) -> String {
-    let value = || plain(rule.get("value"));
-    match rule.get("scope").and_then(Value::as_str) {
-        Some("queue") => {
-            let name = plain(rule.get("name"));
-            format!("queue {}", if name.is_empty() { value() } else { name })
-        }
-        Some("tenant") => format!("tenant {}", value()),
-        Some("owner") => format!("user {}", value()),
+fn subject(rule: &AdmissionRule) -> String {
+    let value = rule.value.as_deref().unwrap_or_default();
+    match rule.scope.as_str() {
+        "queue" => format!("queue {}", rule.name.as_deref().unwrap_or(value)),
+        "tenant" => format!("tenant {value}"),
+        "owner" => format!("user {value}"),
         _ => "all".to_owned(),
     }
 }
 
+fn of(json: &Value, cell: impl FnOnce(AdmissionRule) -> String) -> String {
+    read(json.clone()).map(cell).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -158,13 +176,19 @@ mod tests {
             "scope": "queue", "value": "6b", "name": "mail", "action": "reject", "reason": "upgrade",
             "at": "2026-11-20T08:24:27", "text": "empty: safe to upgrade", "safe": true,
         });
-        assert_eq!(told(&rule), "queue mail: new tasks are refused; empty: safe to upgrade");
+        assert_eq!(
+            told(&read(rule.clone()).unwrap()),
+            "queue mail: new tasks are refused; empty: safe to upgrade"
+        );
         let table = TABLE.render(std::slice::from_ref(&rule), Screen::default());
         let line = "queue mail | refused   | upgrade | 2026-11-20T08:24:27 | empty: safe to upgrade | \n";
         assert!(table.contains(line), "{table}");
-        assert_eq!(of(&json!({ "scope": "queue", "value": "6b", "name": null })), "queue 6b");
-        assert_eq!(of(&json!({ "scope": "owner", "value": "anna" })), "user anna");
-        assert_eq!(of(&json!({ "scope": "all", "value": null })), "all");
+        assert_eq!(
+            of(&json!({ "scope": "queue", "value": "6b", "name": null }), |rule| subject(&rule)),
+            "queue 6b"
+        );
+        assert_eq!(of(&json!({ "scope": "owner", "value": "anna" }), |rule| subject(&rule)), "user anna");
+        assert_eq!(of(&json!({ "scope": "all", "value": null }), |rule| subject(&rule)), "all");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub async fn run(
 async fn act(client: &Client, action: BulkAction, which: &ArrayAct) -> anyhow::Result<ExitCode> {
     let path = format!("/arrays/{}/{}", which.id, action.name());
     let body = with_reason(which.reason.as_deref());
-    carry_out(client, (&path, body), action, which.detach).await
+    carry_out(client, (&path, Value::Object(body)), action, which.detach).await
 }
 
 /// The array with this id, where `error` says that there is no task with it. `None`: there is no such array, either.

@@ -17,22 +17,6 @@ const SET: [&str; 2] = ["max_tasks", "queues"];
 /// The id of a document that is made here: of two that are made at once, one is refused.
 const ID: ObjectId = ObjectId::from_bytes(*b"QueueBalance");
 
-/// What became of a change.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Changed {
-    Stored(Box<Saved>),
-    /// Something else was stored since the state that it was made from. Nothing has changed.
-    Meanwhile,
-}
-
-/// A change that is stored.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Saved {
-    pub revision: String,
-    /// What it has made of the document.
-    pub altered: Altered,
-}
-
 /// The revision of a stored document; empty if there is none.
 pub fn revision(stored: Option<&Document>) -> String {
     let Some(stored) = stored else { return String::new() };
@@ -45,15 +29,15 @@ pub fn revision(stored: Option<&Document>) -> String {
 }
 
 impl Store {
-    /// Sets `max_tasks` and `queues`, which the caller has validated, if the document still has the revision `base`.
+    /// Sets `max_tasks` and `queues`, which the caller has validated, if the document still has the revision `base`. `None`: it has
+    /// another one, and nothing has changed.
     #[operation]
-    pub async fn change_balance(&self, base: &str, fields: Document) -> Result<Changed, StoreError> {
+    pub async fn change_balance(&self, base: &str, fields: Document) -> Result<Option<Altered>, StoreError> {
         let stored = self.stored_balance().await?;
         if revision(stored.as_ref()) != base {
-            return Ok(Changed::Meanwhile);
+            return Ok(None);
         }
-        let now = revision(Some(&fields));
-        let altered = match stored {
+        Ok(match stored {
             Some(stored) => {
                 let set = doc! { "$set": fields.clone() };
                 let before = self.balance().find_one_and_update(unchanged(&stored), set).await?;
@@ -63,9 +47,7 @@ impl Store {
                 let made = self.make_balance(fields.clone()).await?;
                 made.then(|| Altered::by_setting(None, fields))
             }
-        };
-        let saved = altered.map(|altered| Box::new(Saved { revision: now, altered }));
-        Ok(saved.map_or(Changed::Meanwhile, Changed::Stored))
+        })
     }
 
     /// Sets until when nothing is balanced, in seconds since 1970, and nothing else.

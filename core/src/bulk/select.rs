@@ -13,7 +13,7 @@ use bson::{Bson, Document, doc};
 use futures::{Stream, TryStreamExt};
 
 use super::{Action, BulkFilter, BulkJob, Queues};
-use crate::model::{ArrayId, QueueId, TaskId, number, whole_number};
+use crate::model::{QueueId, TaskId};
 use crate::store::collections::BULK;
 use crate::store::{Store, StoreError, attended};
 use crate::task::archive;
@@ -28,41 +28,10 @@ const COUNTED: u64 = 10_000;
 /// So many ids are fetched at once: they are used up before the server forgets the query.
 const FETCHED: u32 = 5_000;
 
-/// What a stored filter can have.
-const KEYS: [&str; 10] =
-    ["queue", "status", "older_than", "ids", "array", "node", "schedule", "group", "tenant", "archive"];
-
 impl BulkFilter {
-    /// As it is stored and shown.
+    /// As it is stored and shown. One that cannot be stored is nothing, which is read as no filter.
     pub fn document(&self) -> Document {
-        let mut document = Document::new();
-        match self.queue {
-            Some(Queues::One(queue)) => drop(document.insert("queue", queue)),
-            Some(Queues::All) => drop(document.insert("queue", "*")),
-            None => {}
-        }
-        if !self.statuses.is_empty() {
-            document.insert("status", self.statuses.clone());
-        }
-        if let Some(age) = self.older_than {
-            document.insert("older_than", age.as_secs_f64());
-        }
-        if let Some(ids) = &self.ids {
-            document.insert("ids", ids.iter().map(|id| id.0).collect::<Vec<_>>());
-        }
-        if let Some(array) = self.array {
-            document.insert("array", array);
-        }
-        if let Some(schedule) = self.schedule {
-            document.insert("schedule", schedule);
-        }
-        for (name, value) in self.texts() {
-            document.insert(name, value);
-        }
-        if !self.archive {
-            document.insert("archive", false);
-        }
-        document
+        bson::serialize_to_document(self).unwrap_or_default()
     }
 
     /// Whether `action` is for archived tasks too.
@@ -78,50 +47,9 @@ impl BulkFilter {
 
     /// What [`BulkFilter::document`] made. `None`: something else made it.
     fn from_document(document: &Document) -> Option<Self> {
-        let queue = match document.get("queue") {
-            Some(Bson::ObjectId(id)) => Some(Queues::One(QueueId(*id))),
-            Some(Bson::String(all)) if all == "*" => Some(Queues::All),
-            Some(_) => return None,
-            None => None,
-        };
-        let ids = match document.get("ids") {
-            Some(Bson::Array(ids)) => {
-                Some(ids.iter().map(|id| id.as_object_id().map(TaskId)).collect::<Option<Vec<_>>>()?)
-            }
-            Some(_) => return None,
-            None => None,
-        };
-        let statuses = match document.get("status") {
-            Some(Bson::Array(statuses)) => statuses.iter().map(whole_number).collect::<Option<Vec<_>>>()?,
-            Some(_) => return None,
-            None => Vec::new(),
-        };
-        let older_than = match document.get("older_than") {
-            Some(age) => Some(number(age).and_then(|age| Duration::try_from_secs_f64(age).ok())?),
-            None => None,
-        };
-        let array = match document.get("array") {
-            Some(array) => Some(ArrayId(array.as_object_id()?)),
-            None => None,
-        };
-        let text = |name: &str| match document.get(name) {
-            Some(value) => Some(Some(value.as_str()?.to_owned())),
-            None => Some(None),
-        };
-        let (node, group, tenant) = (text("node")?, text("group")?, text("tenant")?);
-        let schedule = match document.get("schedule") {
-            Some(schedule) => Some(schedule.as_object_id()?),
-            None => None,
-        };
-        let archive = match document.get("archive") {
-            Some(archive) => archive.as_bool()?,
-            None => true,
-        };
-        // Never everything by mistake, nor more than a later release means.
-        let is_meant =
-            (queue.is_some() || ids.is_some()) && document.keys().all(|key| KEYS.contains(&key.as_str()));
-        let filter = Self { queue, statuses, older_than, ids, array, node, schedule, group, tenant, archive };
-        is_meant.then_some(filter)
+        let filter: Self = bson::deserialize_from_document(document.clone()).ok()?;
+        // Never everything by mistake.
+        (filter.queue.is_some() || filter.ids.is_some()).then_some(filter)
     }
 
     /// What the server looks for. Ages count from `now`.
@@ -301,6 +229,7 @@ impl BulkJob {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::ArrayId;
 
     #[test]
     fn filters_are_stored_and_read_again() {
@@ -316,6 +245,11 @@ mod tests {
             tenant: Some("acme".into()),
             archive: false,
         };
+        let keys = "queue status older_than ids array schedule node group tenant archive";
+        assert_eq!(filter.document().keys().map(String::as_str).collect::<Vec<_>>().join(" "), keys);
+        assert_eq!(filter.document().get_array("status").unwrap(), &[Bson::Int64(-2), Bson::Int64(7)]);
+        assert_eq!(filter.document().get_f64("older_than").unwrap(), 1.5);
+        assert!(filter.document().get_array("ids").unwrap()[0].as_object_id().is_some());
         assert_eq!(BulkFilter::from_document(&filter.document()), Some(filter));
         let all = BulkFilter { queue: Some(Queues::All), ..BulkFilter::default() };
         assert_eq!(all.document(), doc! { "queue": "*" }, "what is usual is not stored");
@@ -331,6 +265,7 @@ mod tests {
             doc! { "queue": "*", "schedule": "nightly" },
             doc! { "queue": "*", "of_a_later_release": 1 },
             doc! { "queue": "*", "archive": "no" },
+            doc! { "queue": "*", "older_than": -1.0 },
         ] {
             assert_eq!(BulkFilter::from_document(&odd), None, "{odd}");
         }

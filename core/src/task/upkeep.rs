@@ -15,13 +15,13 @@ use super::external::{DETACHED, attached};
 use super::orphan::stale_claims;
 use super::sweep::{stale_slots, waiting};
 use super::transition::millis;
+use crate::definitions::Definition;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
 use crate::node::{Peer, peers, silent_nodes_to_find};
 use crate::queue::readable;
 use crate::store::collections::{NODES, QUEUES, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
-use crate::workers::Worker;
 
 /// The collections of Disbatch 4 that are looked at.
 const OF_DISBATCH: [&str; 3] = [TASKS.name, NODES.name, QUEUES.name];
@@ -120,7 +120,7 @@ impl Outlook {
                     };
                     outlook.peers.get_or_insert_default().extend(peer);
                 }
-                crate::workers::COLLECTION => outlook.workers = part.remove("mark"),
+                crate::definitions::COLLECTION => outlook.workers = part.remove("mark"),
                 // There are no other parts.
                 _ => {}
             }
@@ -234,7 +234,7 @@ impl Store {
         if question.queues {
             let as_they_are = doc! { "$project": { "_id": 0, "what": "queue", "queue": "$$ROOT" } };
             parts.push(Part { collection: QUEUES.name, pipeline: vec![as_they_are] });
-            parts.push(Part { collection: crate::workers::COLLECTION, pipeline: Worker::mark() });
+            parts.push(Part { collection: crate::definitions::COLLECTION, pipeline: Definition::mark() });
         }
         if question.peers {
             let mut pipeline = peers::pipeline();

@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::News;
 use super::hints::Peak;
+use crate::definitions::COLLECTION as WORKERS;
 use crate::gates::LOCKS;
 use crate::model::{QueueId, TaskId, whole_number};
 use crate::store::collections::{self, TASKS};
 use crate::task::FREED;
-use crate::workers::COLLECTION as WORKERS;
 
 const QUEUES: &str = collections::QUEUES.name;
 const NODES: &str = collections::NODES.name;

@@ -1,5 +1,107 @@
-//! The operations on rules of admission, one file each.
+//! Admission: what becomes of whose new tasks.
 
-pub mod lift;
-pub mod list;
-pub mod set;
+use actix_web::HttpRequest;
+use actix_web::web::Data;
+use disbatch_wire::admission::{Admission, AdmissionChange, AdmissionLifted, AdmissionRule};
+use serde_json::json;
+
+use crate::access::Who;
+use crate::admission::Shown;
+use crate::api::{Answer, then};
+use crate::error::HttpError;
+use crate::openapi::{AdmissionLift, AdmissionScope, ErrorBody, OfRead, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{accept, admission, changes, json, ui};
+
+/// The rules that say whose new tasks are taken at the moment, and what each has come to: how many tasks of those that it is about
+/// wait, are held or run, and whether it is safe to upgrade what works on them. Who may not see everything sees the rules for
+/// all, and those for what they may see.
+#[utoipa::path(
+    get, path = "/admission", tag = "admission", operation_id = "listAdmission",
+    responses(
+        (
+            status = 200, content((Admission = "application/json"), (String = "text/html")),
+            description = "The rules; a page if `Accept` asks for HTML.",
+        ),
+        OfRead,
+    ),
+)]
+pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::admission::render(&state, &who).await));
+    }
+    let rules = admission::shown(&state, &who).await?;
+    json::of(&Admission { rules: rules.iter().map(Shown::view).collect() })
+}
+
+/// Says what becomes of new tasks: of all, of a queue, for a tenant, or of a user. `reject`: submissions are refused with 503. `pause`:
+/// they are taken, and the tasks held until no rule holds them. `accept`: they are taken although a wider rule says
+/// otherwise. What there is already is left alone. A scope has one rule; this takes the place of the one before.
+///
+/// The rule for the owner of a task decides; if there is none, the stricter one of those for its queue and its tenant; if there
+/// is none either, the one for all.
+#[utoipa::path(
+    post, path = "/admission", tag = "admission", operation_id = "setAdmissionRule",
+    request_body(content(
+        (AdmissionChange = "application/json"), (AdmissionChange = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, description = "The rule.", body = AdmissionRule),
+        (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn set(state: Data<State>, who: Who, params: Params) -> Answer {
+    let change = async {
+        let rule = admission::new_rule(&state, &who, &params).await?;
+        let scope = rule.scope.clone();
+        changes::set_rule(&state, &who, rule).await?;
+        let shown = admission::shown(&state, &who).await?;
+        let made = shown.iter().find(|shown| shown.rule.scope == scope);
+        // Somebody may have lifted it already.
+        let absent = || Ok(json::ok(&json!({ "scope": scope.kind(), "value": scope.value() })));
+        then::answer(&params, made.map_or_else(absent, |made| json::of(&made.view()))?)
+    };
+    then::or_page(then::is_form(&params), change.await)
+}
+
+/// Lifts the rule for a scope. Tasks that it held go on, unless another rule holds them too.
+#[utoipa::path(
+    delete, path = "/admission", tag = "admission", operation_id = "liftAdmissionRule",
+    params(AdmissionScope),
+    responses(
+        (status = 200, description = "Lifted.", body = AdmissionLifted),
+        (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
+        (status = 404, description = "There is no rule for that.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn lift(state: Data<State>, who: Who, params: Params) -> Answer {
+    json::of(&lift_named(&state, &who, &params).await?)
+}
+
+/// Lifts a rule, and leads to the list of rules. HTML forms know no `DELETE`.
+#[utoipa::path(
+    post, path = "/ui/admission/lift", tag = "service", operation_id = "liftAdmissionRuleByForm",
+    request_body(content((AdmissionLift = "application/x-www-form-urlencoded"))),
+    responses(
+        (status = 303, description = "Lifted; the list of rules is next."),
+        (status = 400, description = "A parameter is wrong. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        (status = 404, description = "There is no rule for that. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        OfWrite,
+    ),
+)]
+pub async fn lift_by_form(state: Data<State>, who: Who, params: Params) -> Answer {
+    then::lead(lift_named(&state, &who, &params).await, "/admission")
+}
+
+async fn lift_named(state: &State, who: &Who, params: &Params) -> Result<AdmissionLifted, HttpError> {
+    params.only(&["scope", "value"])?;
+    let scope = admission::scope(state, who, params).await?;
+    let released = changes::lift_rule(state, who, scope).await?;
+    let released = released.ok_or_else(|| HttpError::not_found("there is no rule for that"))?;
+    Ok(AdmissionLifted { lifted: true, released })
+}

@@ -3,11 +3,12 @@
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
+use disbatch_wire::bulk::NewBulkAnswer;
 use serde_json::{Map, Value, json};
 
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::openapi::{ArchiveOld, ErrorBody, NewBulkAnswer, OfWrite};
+use crate::openapi::{ArchiveOld, ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{bulk, changes, json};

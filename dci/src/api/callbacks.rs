@@ -1,34 +1,127 @@
 //! What web services say about the tasks that they work on. They show the token that they were given with the task, and need
 //! no login. Each call starts the time anew in which the service has to be heard of.
 
-pub mod job_storage;
-pub mod log;
-pub mod status;
-
 use std::net::IpAddr;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::http::header::AUTHORIZATION;
+use actix_web::web::{Data, Path, Payload};
 use bson::Bson;
 use disbatch_core::budget;
-use disbatch_core::callbacks::{Heard, MOST_CALLS, MOST_LOG, Token};
-use disbatch_core::model::TaskId;
-use serde_json::{Value, json};
+use disbatch_core::callbacks::{Heard, MOST_AT_ONCE, MOST_CALLS, MOST_LOG, Report, Token};
+use disbatch_core::model::{Status, TaskId};
+use disbatch_wire::callbacks::CallbackDone;
+use serde_json::Value;
 
 use crate::access::address;
 use crate::allowance::weight::Weight;
 use crate::api::{Answer, task_action};
 use crate::error::HttpError;
+use crate::openapi::{CallbackStatus, OfCallback};
+use crate::params::read_up_to;
 use crate::state::State;
-use crate::{allowance, connections, json};
+use crate::{allowance, changes, connections, json};
+
+/// The longest message in bytes.
+const LONGEST_MESSAGE: usize = budget::SAID;
+
+/// Adds the body to the standard output of a task that a web service works on, byte by byte: at most 1 MiB with a call, and
+/// 256 MiB in all, in a million calls. An empty body only tells that the service is still at work.
+#[utoipa::path(
+    post, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "logOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body(content = String, content_type = "text/plain"),
+    responses((status = 200, description = "It was added.", body = CallbackDone), OfCallback),
+)]
+pub async fn log(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
+    let caller = caller_of_running(&state, &request, &id).await?;
+    let bytes = read_up_to(body, MOST_AT_ONCE).await?;
+    let (store, of) = (state.store.clone(), caller.clone());
+    let log = async move { store.callback_log(of.task, &of.token, bytes.to_vec()).await };
+    let heard = changes::by_service(&state, log).await?;
+    answer(heard, &caller, "logged")
+}
+
+/// The same as `POST`, for services that can do nothing else.
+#[utoipa::path(
+    put, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "putLogOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body(content = String, content_type = "text/plain"),
+    responses((status = 200, description = "It was added.", body = CallbackDone), OfCallback),
+)]
+pub async fn put_log(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
+    log(state, request, id, body).await
+}
+
+/// Keeps any JSON of at most 1 MiB for the next run of the task's schedule, or for the next attempt, in place of what was
+/// kept before.
+#[utoipa::path(
+    post, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "storageOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body(content = Value, content_type = "application/json"),
+    responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
+)]
+pub async fn store(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
+    let caller = caller_of_running(&state, &request, &id).await?;
+    let storage = json_of(&read_up_to(body, MOST_AT_ONCE).await?)?;
+    let storage = within("the storage", json::to_bson(&storage), budget::STORAGE)?;
+    let (store, of) = (state.store.clone(), caller.clone());
+    let keep = async move { store.callback_storage(of.task, &of.token, storage).await };
+    let heard = changes::by_service(&state, keep).await?;
+    answer(heard, &caller, "stored")
+}
+
+/// The same as `POST`, for services that can do nothing else.
+#[utoipa::path(
+    put, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "putStorageOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body(content = Value, content_type = "application/json"),
+    responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
+)]
+pub async fn put_storage(
+    state: Data<State>,
+    request: HttpRequest,
+    id: Path<String>,
+    body: Payload,
+) -> Answer {
+    store(state, request, id, body).await
+}
+
+/// Ends a task that a web service works on. `FINISHED` is the status 1, `FAILED` is 2 and may be tried again as its queue
+/// wants it, `ABORTED` is -3; other positive numbers are the service's own. May be repeated when there was no answer.
+#[utoipa::path(
+    post, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "endOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body(content = CallbackStatus, content_type = "application/json"),
+    responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
+)]
+pub async fn end(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
+    let (caller, _) = caller(&state, &request, &id).await?;
+    let report = report(json_of(&read_up_to(body, MOST_AT_ONCE).await?)?)?;
+    let (store, of) = (state.store.clone(), caller.clone());
+    let end = async move { store.callback_status(of.task, &of.token, report).await };
+    let heard = changes::by_service(&state, end).await?;
+    answer(heard, &caller, "ended")
+}
+
+/// The same as `POST`, for services that can do nothing else.
+#[utoipa::path(
+    put, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "putEndOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body(content = CallbackStatus, content_type = "application/json"),
+    responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
+)]
+pub async fn put_end(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
+    end(state, request, id, body).await
+}
 
 /// Which task a web service calls back for.
 #[derive(Debug, Clone)]
-pub struct Caller {
-    pub task: TaskId,
+struct Caller {
+    task: TaskId,
     /// What was shown.
-    pub token: Token,
+    token: Token,
 }
 
 /// Finds out which task a web service may call back for, before its body is read, and how the task stands.
@@ -61,7 +154,7 @@ async fn caller_of_running(state: &State, request: &HttpRequest, id: &str) -> Re
 
 fn answer(heard: Heard, caller: &Caller, outcome: &str) -> Answer {
     match heard {
-        Heard::Done => Ok(json::ok(&json!({ "id": caller.task.to_string(), "outcome": outcome }))),
+        Heard::Done => json::of(&CallbackDone { id: caller.task.to_string(), outcome: outcome.to_owned() }),
         Heard::Over | Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard)),
     }
 }
@@ -123,9 +216,51 @@ fn within<T: Into<Bson> + Clone>(what: &'static str, value: T, limit: usize) -> 
     Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message))
 }
 
+/// What a service says of the end.
+fn report(body: Value) -> Result<Report, HttpError> {
+    let Value::Object(mut fields) = body else {
+        return Err(HttpError::bad_request("the body must be a JSON object"));
+    };
+    let wrong = |message: &str, param: &str| Err(HttpError::bad_param(message, param));
+    let Some(status) = fields.remove("status") else { return wrong("missing param", "status") };
+    let Some(status) = status_of(&status) else {
+        return wrong("'status' must be FINISHED, FAILED, ABORTED, or a positive integer", "status");
+    };
+    let message = match fields.remove("message") {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) if text.len() <= LONGEST_MESSAGE => Some(text),
+        Some(Value::String(_)) => return wrong("'message' is longer than 64 KiB", "message"),
+        Some(_) => return wrong("'message' must be text", "message"),
+    };
+    let result = match fields.remove("result") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(result)) => Some(within("result", json::to_document(&result), budget::RESULT)?),
+        Some(_) => return wrong("'result' must be an object", "result"),
+    };
+    match fields.keys().next() {
+        Some(unknown) => wrong("unknown param", unknown),
+        None => Ok(Report { status, message, result }),
+    }
+}
+
+fn status_of(value: &Value) -> Option<Status> {
+    match value {
+        Value::String(word) => match word.as_str() {
+            "FINISHED" => Some(Status::Succeeded),
+            "FAILED" => Some(Status::Failed),
+            "ABORTED" => Some(Status::Terminated),
+            _ => None,
+        },
+        Value::Number(number) => number.as_i64().filter(|code| *code >= 1).map(Status::from_code),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use actix_web::test::TestRequest;
+    use bson::doc;
+    use serde_json::json;
 
     use super::*;
 
@@ -165,5 +300,39 @@ mod tests {
         let all = [Heard::NoSuchTask, Heard::WrongToken, Heard::Over, Heard::LogFull];
         assert_eq!(all.map(of), [401, 401, 410, 413]);
         assert_eq!(refusal(Heard::NoSuchTask), refusal(Heard::WrongToken));
+    }
+
+    #[test]
+    fn words_and_positive_numbers_are_statuses() {
+        let of = |status: Value| report(json!({ "status": status })).map(|report| report.status.code());
+        assert_eq!(of(json!("FINISHED")), Ok(1));
+        assert_eq!(of(json!("FAILED")), Ok(2));
+        assert_eq!(of(json!("ABORTED")), Ok(-3));
+        assert_eq!(
+            (of(json!(1)), of(json!(7)), of(json!(5_000_000_000_i64))),
+            (Ok(1), Ok(7), Ok(5_000_000_000))
+        );
+        for wrong in [json!("finished"), json!(0), json!(-3), json!(1.5), json!(null), json!("1"), json!([1])]
+        {
+            assert_eq!(of(wrong.clone()).unwrap_err().status(), 400, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_report_has_what_was_said_and_nothing_unknown() {
+        let full =
+            report(json!({ "status": "FAILED", "message": "no disk", "result": { "rows": 3 } })).unwrap();
+        let result = Some(doc! { "rows": 3 });
+        assert_eq!(full, Report { status: Status::Failed, message: Some("no disk".to_owned()), result });
+        for (wrong, message) in [
+            (json!({}), "missing param"),
+            (json!([]), "the body must be a JSON object"),
+            (json!({ "status": 1, "message": 5 }), "'message' must be text"),
+            (json!({ "status": 1, "message": "x".repeat(65_537) }), "'message' is longer than 64 KiB"),
+            (json!({ "status": 1, "result": [] }), "'result' must be an object"),
+            (json!({ "status": 1, "state": "x" }), "unknown param"),
+        ] {
+            assert_eq!(report(wrong).unwrap_err().to_string(), message);
+        }
     }
 }

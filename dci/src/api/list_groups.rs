@@ -3,17 +3,19 @@
 use actix_web::HttpRequest;
 use actix_web::web::Data;
 use disbatch_core::counters::count::Amount;
-use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow};
+use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow, Settings};
 use disbatch_core::model::Queue;
-use serde_json::{Value, json};
+use disbatch_wire::groups::{QueueGroup, QueueGroups};
+use serde_json::Value;
 
 use crate::access::NamedQueue;
 use crate::api::{Answer, get_queue};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, GroupSearch, OfRead, QueueGroups};
+use crate::json::{self, Dates};
+use crate::openapi::{ErrorBody, GroupSearch, OfRead};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, fields, json, ui};
+use crate::{accept, fields, ui};
 
 /// So many groups are answered unless somebody wants another number.
 pub const DEFAULT_LIMIT: usize = 100;
@@ -56,7 +58,7 @@ pub async fn handle(
     let filter = filter(&params?)?;
     let queue = get_queue::find(&state, &named).await?;
     let page = state.store.queue_groups(&queue, &filter).await?;
-    Ok(json::ok(&view(&queue, &page)))
+    json::of(&view(&queue, &page))
 }
 
 /// Which groups are asked for.
@@ -80,38 +82,40 @@ pub fn filter(params: &Params) -> Result<GroupFilter, HttpError> {
     Ok(GroupFilter { after, prefix, waiting: params.is_on("waiting"), limit })
 }
 
-fn view(queue: &Queue, page: &GroupPage) -> Value {
-    let (waiting, more) = counted(page.waiting);
-    let next = page.rows.last().filter(|_| page.more).map(|row| row.group.as_str());
-    let mut view = json!({
-        "groups": page.rows.iter().map(row).collect::<Vec<Value>>(),
-        "next": next,
-        "waiting": waiting,
-        "more_waiting": more,
-        "round": page.turns.round,
-        "last": page.turns.last,
-    });
-    if let (Some(view), Value::Object(turns)) = (view.as_object_mut(), fields::turns(queue)) {
-        view.extend(turns);
+fn view(queue: &Queue, page: &GroupPage) -> QueueGroups {
+    let (waiting, more_waiting) = counted(page.waiting);
+    let settings = Settings::of(queue);
+    QueueGroups {
+        groups: page.rows.iter().map(row).collect(),
+        next: page.rows.last().filter(|_| page.more).map(|row| row.group.clone()),
+        waiting,
+        more_waiting,
+        round: page.turns.round,
+        last: page.turns.last.clone(),
+        policy: fields::policy(queue).to_owned(),
+        share: fields::share(&settings).to_owned(),
+        scheme: settings.scheme.as_ref().map(|scheme| scheme.times().to_vec()),
+        group_threads: settings.group_threads,
+        half_life: settings.half_life().as_secs_f64(),
+        weights: queue.rest.get("weights").map(|weights| json::from_bson(weights, Dates::Text)),
     }
-    view
 }
 
-fn row(row: &GroupRow) -> Value {
-    let (waiting, more) = counted(row.waiting);
-    json!({
-        "group": row.group,
-        "waiting": waiting,
-        "more_waiting": more,
-        "running": row.running,
-        "started": row.started,
-        "finished": row.finished,
-        "used": row.used,
-        "weight": row.weight,
-        "started_ago": row.since_start.map(|since| since.as_secs_f64()),
-        "turn_in": row.turn_in,
-        "why": row.why.to_string(),
-    })
+fn row(row: &GroupRow) -> QueueGroup {
+    let (waiting, more_waiting) = counted(row.waiting);
+    QueueGroup {
+        group: row.group.clone(),
+        waiting,
+        more_waiting,
+        running: row.running,
+        started: row.started,
+        finished: row.finished,
+        used: row.used,
+        weight: row.weight,
+        started_ago: row.since_start.map(|since| since.as_secs_f64()),
+        turn_in: row.turn_in,
+        why: row.why.to_string(),
+    }
 }
 
 /// A number, and whether there are more.
@@ -127,6 +131,7 @@ mod tests {
     use bson::doc;
     use bson::oid::ObjectId;
     use disbatch_core::fair::{Turns, Why};
+    use serde_json::json;
 
     use super::*;
 
@@ -169,7 +174,7 @@ mod tests {
         };
         let turns = Turns { round: 4, last: Some("zoe".to_owned()) };
         let page = GroupPage { rows: vec![ann], more: true, waiting: Amount::Exactly(5), turns };
-        let view = view(&queue, &page);
+        let view = serde_json::to_value(view(&queue, &page)).unwrap();
         let told = ["next", "waiting", "round", "last", "policy"].map(|name| view[name].clone());
         assert_eq!(told, [json!("acme/ann"), json!(5), json!(4), json!("zoe"), json!("fair")]);
         let expected = json!({

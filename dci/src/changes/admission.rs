@@ -1,9 +1,9 @@
 //! Rules of admission.
 
-use bson::Document;
 use disbatch_core::admission::{NewRule, Scope};
-use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
-use disbatch_core::store::{Altered, Store, StoreError};
+use disbatch_core::audit::{AuditEntry, Object, ObjectKind, Verb};
+use disbatch_core::model::QueueId;
+use disbatch_core::store::{Store, StoreError};
 
 use super::{actor, to_the_end};
 use crate::access::Who;
@@ -14,9 +14,8 @@ pub async fn set_rule(state: &State, who: &Who, rule: NewRule) -> Result<(), Sto
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
         let altered = store.set_rule(&rule).await?;
-        if altered.is_different() {
-            let Altered { before, after } = altered;
-            store.note_audit(&entry(who, Verb::AdmissionSet, &rule.scope, (before, Some(after)))).await;
+        if let Some(entry) = super::altered(who, (Verb::AdmissionSet, object(&rule.scope)), altered) {
+            store.note_audit(&AuditEntry { queue: queue(&rule.scope), ..entry }).await;
         }
         release(&store).await;
         Ok::<(), StoreError>(())
@@ -30,7 +29,8 @@ pub async fn lift_rule(state: &State, who: &Who, scope: Scope) -> Result<Option<
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
         let Some(gone) = store.lift_rule(&scope).await? else { return Ok::<Option<u64>, StoreError>(None) };
-        store.note_audit(&entry(who, Verb::AdmissionLift, &scope, (Some(gone), None))).await;
+        let entry = AuditEntry::new(who, Verb::AdmissionLift, object(&scope));
+        store.note_audit(&AuditEntry { queue: queue(&scope), before: Some(gone), ..entry }).await;
         Ok(Some(release(&store).await))
     };
     to_the_end(state, change).await
@@ -44,18 +44,14 @@ async fn release(store: &Store) -> u64 {
     })
 }
 
-fn entry(
-    who: Actor,
-    what: Verb,
-    scope: &Scope,
-    (before, after): (Option<Document>, Option<Document>),
-) -> AuditEntry {
-    let name =
-        scope.value().map_or_else(|| scope.kind().to_owned(), |value| format!("{} {value}", scope.kind()));
-    let queue = match scope {
+fn object(scope: &Scope) -> Object {
+    let value = scope.value().map(|value| format!(" {value}")).unwrap_or_default();
+    Object::with_name(ObjectKind::Admission, format!("{}{value}", scope.kind()))
+}
+
+fn queue(scope: &Scope) -> Option<QueueId> {
+    match scope {
         Scope::Queue(queue) => Some(*queue),
         Scope::All | Scope::Tenant(_) | Scope::Owner(_) => None,
-    };
-    let entry = AuditEntry::new(who, what, Object::with_name(ObjectKind::Admission, name));
-    AuditEntry { queue, before, after, ..entry }
+    }
 }

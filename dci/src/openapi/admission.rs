@@ -1,44 +1,12 @@
-//! What rules of admission look like, and chosen fields of tasks. These types are never made: they only describe.
+//! How rules of admission are named, and what chosen fields of tasks look like. These types are never made: they only describe.
 
 use std::collections::BTreeMap;
 
+use disbatch_wire::admission::AdmissionKind;
 use serde_json::{Map, Value};
 use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
-
-/// A rule about new tasks. For `queue`, `tenant` and `owner` it needs a value.
-#[derive(ToSchema)]
-#[schema(example = json!({"scope": "queue", "value": "mail", "action": "reject", "reason": "upgrade"}))]
-pub struct AdmissionChange {
-    /// Which tasks.
-    scope: AdmissionKind,
-    /// A queue's name or id, a tenant, or a user's login name.
-    #[schema(max_length = 200)]
-    value: Option<String>,
-    /// What becomes of them.
-    action: AdmissionAction,
-    /// Why, for those who are refused and for the record.
-    #[schema(max_length = 200)]
-    reason: Option<String>,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum AdmissionKind {
-    All,
-    Queue,
-    Tenant,
-    Owner,
-}
-
-#[derive(ToSchema)]
-#[schema(rename_all = "lowercase")]
-pub enum AdmissionAction {
-    Accept,
-    Pause,
-    Reject,
-}
 
 /// The rule of which scope is meant.
 #[derive(IntoParams)]
@@ -60,61 +28,6 @@ pub struct AdmissionLift {
     scope: AdmissionKind,
     /// A queue's name or id, a tenant, or a user's login name.
     value: Option<String>,
-}
-
-/// All rules that one may see.
-#[derive(ToSchema)]
-pub struct Admission {
-    rules: Vec<AdmissionRule>,
-}
-
-/// A rule, and what it has come to. Above 10,000 tasks, 10,001 is told; null if counting takes too long, or if tasks are taken.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "scope": "queue", "value": "6b0003bb686c8275d70dc2f1", "name": "mail", "action": "reject", "reason": "upgrade",
-    "by": "anna from 192.0.2.7", "at": "2026-11-20T08:24:27", "waiting": 0, "held": 0, "running": 0, "safe": true,
-    "text": "empty: safe to upgrade",
-}))]
-pub struct AdmissionRule {
-    scope: AdmissionKind,
-    /// The id of a queue, or a name.
-    value: Option<String>,
-    /// The queue's name, if it is still there.
-    name: Option<String>,
-    action: Option<AdmissionAction>,
-    reason: Option<String>,
-    /// Who made it.
-    by: Option<String>,
-    /// When, UTC.
-    at: Option<String>,
-    /// Tasks that wait.
-    waiting: Option<u64>,
-    /// Those of them that a rule holds.
-    held: Option<u64>,
-    /// Those that wait in queues that start nothing, as they are paused or have no threads, and are not held.
-    stopped: Option<u64>,
-    /// Tasks that are claimed or run.
-    running: Option<u64>,
-    /// Some of the tasks that are still to come to their end, those that run first: `task`, `queue`, `status` and `node`.
-    #[schema(value_type = Option<Vec<Object>>)]
-    left: Option<Vec<Value>>,
-    /// The oldest tasks that are claimed or running on nodes that are not alive: `task` and `node`. Without a lease, as Perl's, nobody
-    /// ends them.
-    #[schema(value_type = Option<Vec<Object>>)]
-    stranded: Option<Vec<Value>>,
-    /// Whether nothing runs, nothing waits but what is held or in queues that start nothing, and nothing more can come.
-    safe: Option<bool>,
-    /// The same in words.
-    text: Option<String>,
-}
-
-/// What came of lifting a rule.
-#[derive(ToSchema)]
-#[schema(example = json!({"lifted": true, "released": 12}))]
-pub struct AdmissionLifted {
-    lifted: bool,
-    /// How many held tasks go on.
-    released: u64,
 }
 
 /// Submissions, each as `POST /tasks` takes it, but for tasks of a collection and arrays.

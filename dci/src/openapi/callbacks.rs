@@ -1,4 +1,4 @@
-//! What web services send and are answered. These types are never made: they only describe.
+//! What web services send. These types are never made: they only describe.
 
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -15,14 +15,4 @@ pub struct CallbackStatus {
     /// The task's structured result.
     #[schema(value_type = Option<Object>)]
     result: Option<Value>,
-}
-
-/// What was done.
-#[derive(ToSchema)]
-#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "outcome": "logged"}))]
-pub struct CallbackDone {
-    /// The task's id.
-    id: String,
-    /// `logged`, `stored` or `ended`.
-    outcome: String,
 }

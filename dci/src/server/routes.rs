@@ -3,9 +3,9 @@
 mod admission;
 mod arrays;
 mod callbacks;
+mod definitions;
 mod files;
 mod schedules;
-mod workers;
 
 use actix_web::guard;
 use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
@@ -34,7 +34,7 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
     callbacks::add(routes);
     files::add(routes);
     admission::add(routes);
-    workers::add(routes);
+    definitions::add(routes);
     service(routes);
     routes.otherwise(Login, otherwise);
 }
@@ -94,9 +94,9 @@ fn forms(routes: &mut Routes<'_>) {
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/tasks").post(Queue(Submitter), ui::queue::submit::handle))
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}/delete").post(Everywhere(Operator), ui::node::remove))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/delete").post(Queue(Operator), ui::queue::remove::handle))
-        .add(at("/ui/balance").post(Everywhere(Operator), ui::balance::save::handle))
+        .add(at("/ui/balance").post(Everywhere(Operator), api::balance::save))
         .add(at("/ui/balance/check").post(Everywhere(Operator), ui::balance::check::handle))
-        .add(at("/ui/balance/disable").post(Everywhere(Operator), ui::balance::disable::handle));
+        .add(at("/ui/balance/disable").post(Everywhere(Operator), api::balance::disable));
 }
 
 /// Plugins, nodes, queues and the balance.
@@ -130,8 +130,8 @@ fn things(routes: &mut Routes<'_>) {
         )
         .add(
             at("/balance")
-                .get(Everywhere(Viewer), api::get_balance::handle)
-                .post(Everywhere(Operator), api::update_balance::handle)
+                .get(Everywhere(Viewer), api::balance::get)
+                .post(Everywhere(Operator), api::balance::update)
                 .by_accept(),
         );
 }
@@ -152,9 +152,9 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}/wait").get(Task(Viewer), api::wait_for_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/attempts").get(Task(Viewer), api::list_attempts::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/explain").get(Task(Viewer), api::explain_task::handle))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::get_graph::handle))
-        .add(at("/locks").get(Somewhere(Viewer), api::list_locks::handle).by_accept())
-        .add(at("/locks/{name}").get(Somewhere(Viewer), api::get_lock::handle).by_accept());
+        .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::locks::graph))
+        .add(at("/locks").get(Somewhere(Viewer), api::locks::list).by_accept())
+        .add(at("/locks/{name}").get(Somewhere(Viewer), api::locks::get).by_accept());
 }
 
 /// Many tasks at once.
@@ -162,12 +162,12 @@ fn bulk(routes: &mut Routes<'_>) {
     routes
         .add(
             at("/bulk")
-                .get(Everywhere(Viewer), api::list_bulk::handle)
-                .post(Somewhere(Operator), api::create_bulk::handle)
+                .get(Everywhere(Viewer), api::bulk::list)
+                .post(Somewhere(Operator), api::bulk::create)
                 .by_accept(),
         )
-        .add(at("/bulk/{id:[0-9a-f]{24}}").get(Bulk(Viewer), api::get_bulk::handle).by_accept())
-        .add(at("/bulk/{id:[0-9a-f]{24}}/cancel").post(Bulk(Operator), api::cancel_bulk::handle));
+        .add(at("/bulk/{id:[0-9a-f]{24}}").get(Bulk(Viewer), api::bulk::get).by_accept())
+        .add(at("/bulk/{id:[0-9a-f]{24}}/cancel").post(Bulk(Operator), api::bulk::cancel));
 }
 
 /// The service itself.

@@ -1,17 +1,13 @@
 //! `GET /admission` for people: whose tasks are taken at the moment, and whether it is safe to upgrade.
 
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
 use askama::Template;
 use disbatch_core::accounts::Role;
 use disbatch_core::admission::{Action, Scope};
+use disbatch_wire::admission::AdmissionRule;
 
 use crate::access::{Who, viewer};
 use crate::admission::{self, Shown};
-use crate::api::admission::lift as lifting;
-use crate::api::{Answer, then};
-use crate::openapi::{AdmissionLift, ErrorBody, OfWrite};
-use crate::params::Params;
 use crate::state::State;
 use crate::ui::parts::{Pill, When};
 use crate::ui::{self, Rendered};
@@ -26,18 +22,13 @@ struct AdmissionPage {
 
 /// A rule as a row of the table.
 struct Row {
-    scope: &'static str,
-    value: String,
+    seen: AdmissionRule,
     /// What it is about, for people.
     place: String,
     /// The address of its queue.
     address: Option<String>,
     action: Pill,
-    reason: String,
-    by: String,
     at: When,
-    state: String,
-    is_safe: bool,
 }
 
 /// The page.
@@ -67,54 +58,29 @@ impl Row {
             Action::Pause => ("busy", "held"),
             Action::Reject => ("bad", "refused"),
         };
-        Self {
-            scope: rule.scope.kind(),
-            value: rule.scope.value().unwrap_or_default(),
-            place,
-            address,
-            action: Pill { tone, word },
-            reason: rule.reason.clone().unwrap_or_default(),
-            by: rule.by.clone(),
-            at: When::at(rule.at),
-            state: shown.words(),
-            is_safe: shown.is_safe(),
-        }
+        Self { seen: shown.view(), place, address, action: Pill { tone, word }, at: When::at(rule.at) }
     }
-}
-
-/// Lifts a rule, and leads to the list of rules. HTML forms know no `DELETE`.
-#[utoipa::path(
-    post, path = "/ui/admission/lift", tag = "service", operation_id = "liftAdmissionRuleByForm",
-    request_body(content((AdmissionLift = "application/x-www-form-urlencoded"))),
-    responses(
-        (status = 303, description = "Lifted; the list of rules is next."),
-        (status = 400, description = "A parameter is wrong. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        (status = 404, description = "There is no rule for that. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
-    ),
-)]
-pub async fn lift(state: Data<State>, who: Who, params: Params) -> Answer {
-    then::lead(lifting::lift(&state, &who, &params).await, "/admission")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(scope: &'static str, is_safe: bool) -> Row {
+    fn row(scope: &str, safe: bool) -> Row {
         Row {
-            scope,
-            value: "<acme>".to_owned(),
+            seen: AdmissionRule {
+                scope: scope.to_owned(),
+                value: Some("<acme>".to_owned()),
+                reason: Some("<upgrade>".to_owned()),
+                by: Some("anna".to_owned()),
+                text: "empty: safe to upgrade".to_owned(),
+                safe,
+                ..AdmissionRule::default()
+            },
             place: "Tenant <acme>".to_owned(),
             address: None,
             action: Pill { tone: "busy", word: "held" },
-            reason: "<upgrade>".to_owned(),
-            by: "anna".to_owned(),
             at: When::default(),
-            state: "empty: safe to upgrade".to_owned(),
-            is_safe,
         }
     }
 

@@ -1,10 +1,8 @@
 //! `GET /balance` for people: how many tasks may run when, which queues come first, and how `QueueBalance` is doing. It can be
-//! paused ([`disable`]). With script all of it can be changed: it is checked while somebody does so ([`check`]), and saved
-//! unless somebody else was faster ([`save`]).
+//! paused. With script all of it can be changed: it is checked while somebody does so ([`check`]), and saved unless somebody else was
+//! faster.
 
 pub mod check;
-pub mod disable;
-pub mod save;
 mod week;
 
 use std::collections::BTreeSet;
@@ -18,7 +16,7 @@ use disbatch_core::balance::change::revision;
 use disbatch_core::config::Balance;
 use serde_json::{Map, Value, json};
 
-use crate::api::get_balance;
+use crate::api::balance;
 use crate::json;
 use crate::state::State;
 use crate::ui::parts::{Pill, When};
@@ -114,7 +112,7 @@ impl HtmlSafe for Item {}
 
 /// The page.
 pub async fn render(state: &State) -> Rendered {
-    let (stored, known) = futures::try_join!(state.store.stored_balance(), get_balance::known_queues(state))?;
+    let (stored, known) = futures::try_join!(state.store.stored_balance(), balance::known_queues(state))?;
     ui::render(StatusCode::OK, &page(stored, &known, state.balance, state.store.now()))
 }
 

@@ -16,7 +16,7 @@ use crate::ui::names::label;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::schema::{Form, Row};
-use crate::ui::{self, Rendered, node_row, plain, workers};
+use crate::ui::{self, Rendered, definitions, node_row, plain};
 
 #[derive(Template)]
 #[template(path = "plugins.html")]
@@ -125,7 +125,7 @@ fn queue_place(queue: &Queue) -> Place {
 fn worker(known: &Catalogue, name: &str) -> Option<String> {
     let name: PluginName = name.parse().ok()?;
     let is_defined = known.host().get(&name).is_none() && known.workers().contains_key(&name);
-    is_defined.then(|| workers::place(&name))
+    is_defined.then(|| definitions::place(&name))
 }
 
 fn described(known: &Catalogue, name: &str) -> Option<Described> {
@@ -156,8 +156,8 @@ mod tests {
 
     use bson::{DateTime, doc};
     use disbatch_core::config::Config;
+    use disbatch_core::definitions::Definition;
     use disbatch_core::plugin::Plugins;
-    use disbatch_core::workers::Worker;
 
     use super::*;
 
@@ -186,7 +186,7 @@ mod tests {
     fn known(host: Plugins, allowed: &[&str]) -> Catalogue {
         let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
         let worker = doc! { "_id": "Defined", "engine": "http", "description": "<far> away" };
-        Catalogue::new(Arc::new(host), &allowed, &BTreeSet::new(), &[Worker::read(worker).unwrap()])
+        Catalogue::new(Arc::new(host), &allowed, &BTreeSet::new(), &[Definition::read(worker).unwrap()])
     }
 
     fn html(known: &Catalogue, queues: &[Document], nodes: &[Document]) -> String {

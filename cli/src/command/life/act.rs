@@ -67,7 +67,7 @@ pub async fn run(client: &Client, act: Act, tasks: &Tasks) -> anyhow::Result<Exi
             say(&format!("disbatch: {id} is {}", arrays::what(&array)));
             let path = format!("/arrays/{id}/{}", act.of_array().name());
             let body = with_reason(tasks.reason.as_deref());
-            let of_array = carry_out(client, (&path, body), act.of_array(), false).await?;
+            let of_array = carry_out(client, (&path, Value::Object(body)), act.of_array(), false).await?;
             code = if of_array == ExitCode::SUCCESS { code } else { of_array };
         } else {
             code = refused(id, error)?;

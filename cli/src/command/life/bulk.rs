@@ -5,15 +5,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use disbatch_wire::bulk::{BulkAction, BulkFilter, BulkJob, NewBulk, NewBulkAnswer};
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::api::Client;
-use crate::args::{BulkAction, BulkWhich, USAGE, seconds};
+use crate::api::{Client, read};
+use crate::args::{BulkWhich, USAGE, seconds};
+use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::command::life::{advise, with_reason};
 use crate::command::oid;
-use crate::output::{plain, print, say};
+use crate::output::{print, say};
 use crate::signals::Signals;
 use crate::status;
 
@@ -26,19 +27,18 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
         eprintln!("disbatch: which tasks? Give --queue QUEUE, --queue '*' for all queues, or --id ID");
         return Ok(ExitCode::from(USAGE));
     }
-    let mut body = request(action, which);
+    let request = request(action, which);
     if which.preview || !which.yes {
-        let mut preview = body.clone();
-        preview.insert(".preview".to_owned(), 1.into());
-        let answer = client.post("/bulk", &Value::Object(preview)).await.map_err(advise)?;
+        let preview = NewBulk { preview: Some(1), reason: None, ..request.clone() };
+        let answer = client.post("/bulk", &serde_json::to_value(preview)?).await.map_err(advise)?;
+        let answer: NewBulkAnswer = serde_json::from_value(answer)?;
         // Counting may take too long for an answer.
-        let count = answer.get("count").filter(|count| !count.is_null());
-        let count = count.map_or_else(|| "very many".to_owned(), |count| plain(Some(count)));
+        let count = answer.count.map_or_else(|| "very many".to_owned(), |count| count.to_string());
         if which.preview {
             print(&format!("{count} tasks\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
-        if answer.get("count").and_then(Value::as_u64) == Some(0) {
+        if answer.count == Some(0) {
             print("0 tasks: nothing to do\n")?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -53,19 +53,18 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
             return Ok(ExitCode::from(crate::status::FAILED));
         }
     }
-    body.extend(with_reason(which.reason.as_deref()));
-    carry_out(client, ("/bulk", body), action, which.detach).await
+    carry_out(client, ("/bulk", serde_json::to_value(request)?), action, which.detach).await
 }
 
 /// Has a request begin a bulk job, and shows how far that is until it ends. With `detach`, only its id.
 pub(in crate::command) async fn carry_out(
     client: &Client,
-    (path, body): (&str, Map<String, Value>),
+    (path, body): (&str, Value),
     action: BulkAction,
     detach: bool,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let answer = client.post(path, &Value::Object(body)).await.map_err(advise)?;
+    let answer = client.post(path, &body).await.map_err(advise)?;
     let id = oid(answer.get("id"));
     if detach {
         print(&format!("{id}\n"))?;
@@ -80,32 +79,19 @@ pub(in crate::command) async fn carry_out(
     }
 }
 
-fn request(action: BulkAction, which: &BulkWhich) -> Map<String, Value> {
-    let texts = [
-        ("queue", &which.queue),
-        ("node", &which.node),
-        ("schedule", &which.schedule),
-        ("group", &which.group),
-        ("tenant", &which.tenant),
-    ];
-    let given = texts.into_iter().filter_map(|(name, text)| Some((name.to_owned(), text.as_deref()?.into())));
-    let mut filter: Map<String, Value> = given.collect();
-    if !which.id.is_empty() {
-        filter.insert("ids".to_owned(), json!(which.id));
-    }
-    if which.keep_archived {
-        filter.insert("archive".to_owned(), false.into());
-    }
-    if !which.status.is_empty() {
-        filter.insert("status".to_owned(), json!(which.status));
-    }
-    if let Some(age) = which.older_than {
-        filter.insert("older_than".to_owned(), seconds::value(age));
-    }
-    Map::from_iter([
-        ("action".to_owned(), action.name().into()),
-        ("filter".to_owned(), Value::Object(filter)),
-    ])
+fn request(action: BulkAction, which: &BulkWhich) -> NewBulk {
+    let filter = BulkFilter {
+        queue: which.queue.clone(),
+        status: (!which.status.is_empty()).then(|| which.status.clone()),
+        older_than: which.older_than.map(seconds::value),
+        ids: (!which.id.is_empty()).then(|| which.id.clone()),
+        node: which.node.clone(),
+        schedule: which.schedule.clone(),
+        group: which.group.clone(),
+        tenant: which.tenant.clone(),
+        archive: which.keep_archived.then_some(false),
+    };
+    NewBulk { action, filter: Some(filter), reason: which.reason.clone(), preview: None }
 }
 
 /// Asks somebody at a terminal.
@@ -121,7 +107,7 @@ pub(in crate::command) fn agreed(question: &str) -> anyhow::Result<bool> {
 }
 
 /// Waits until a job is no longer running. Returns what there is to say of it.
-async fn follow(client: &Client, id: &str) -> anyhow::Result<Value> {
+async fn follow(client: &Client, id: &str) -> anyhow::Result<BulkJob> {
     let bar = std::io::stderr().is_terminal().then(bar).transpose()?;
     let connection = Connection::new(client);
     connection.answered();
@@ -130,12 +116,12 @@ async fn follow(client: &Client, id: &str) -> anyhow::Result<Value> {
     let job = loop {
         turns.tick().await;
         let job = connection.persist(async || client.get(&path, None).await).await.map_err(advise)?;
+        let job: BulkJob = read(job)?;
         if let Some(bar) = &bar {
-            let number = |name: &str| job.get(name).and_then(Value::as_u64).unwrap_or(0);
-            bar.set_length(number("total"));
-            bar.set_position(number("done") + number("skipped"));
+            bar.set_length(number(job.total.unwrap_or(0)));
+            bar.set_position(number(job.done + job.skipped));
         }
-        if job.get("state").and_then(Value::as_str) != Some("running") {
+        if job.state != "running" {
             break job;
         }
     };
@@ -152,41 +138,47 @@ fn bar() -> anyhow::Result<ProgressBar> {
     Ok(bar)
 }
 
-fn report(action: BulkAction, id: &str, job: &Value) -> anyhow::Result<ExitCode> {
-    let number = |name: &str| job.get(name).and_then(Value::as_u64).unwrap_or(0);
-    let skipped = match number("skipped") {
+fn number(tasks: i64) -> u64 {
+    u64::try_from(tasks).unwrap_or(0)
+}
+
+fn report(action: BulkAction, id: &str, job: &BulkJob) -> anyhow::Result<ExitCode> {
+    let skipped = match job.skipped {
         0 => String::new(),
         skipped => format!(", {skipped} left out as they had changed"),
     };
-    print(&format!("{}: {} tasks{skipped}\n", action.name(), number("done")))?;
-    let errors = job.get("errors").and_then(Value::as_array);
-    for error in errors.into_iter().flatten() {
-        say(&format!("{}: {}", plain(error.get("id")), plain(error.get("error"))));
+    print(&format!("{}: {} tasks{skipped}\n", action.name(), job.done))?;
+    for error in &job.errors {
+        say(&format!("{}: {}", error.id, error.error));
     }
-    let state = plain(job.get("state"));
-    if state == "done" {
+    if job.state == "done" {
         return Ok(ExitCode::SUCCESS);
     }
-    let error = plain(job.get("error"));
-    let why = if error.is_empty() { String::new() } else { format!(": {error}") };
-    say(&format!("disbatch: bulk job {id} {state}{why}"));
+    let why = job.failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
+    say(&format!("disbatch: bulk job {id} {}{why}", job.state));
     Ok(ExitCode::from(crate::status::FAILED))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn body(action: BulkAction, which: &BulkWhich) -> Value {
+        serde_json::to_value(request(action, which)).unwrap()
+    }
 
     #[test]
     fn the_filter_has_what_was_given() {
         let mut which = BulkWhich { queue: Some("mail".into()), yes: true, ..BulkWhich::default() };
         let expected = json!({"action": "cancel", "filter": {"queue": "mail"}});
-        assert_eq!(Value::Object(request(BulkAction::Cancel, &which)), expected);
+        assert_eq!(body(BulkAction::Cancel, &which), expected);
         which.status = vec![1, -5];
         which.older_than = Some(Duration::from_secs(604_800));
         let expected = json!({"action": "delete",
             "filter": {"queue": "mail", "status": [1, -5], "older_than": 604_800}});
-        assert_eq!(Value::Object(request(BulkAction::Delete, &which)), expected);
+        assert_eq!(body(BulkAction::Delete, &which), expected);
         which = BulkWhich {
             node: Some("n1".into()),
             schedule: Some("nightly".into()),
@@ -200,6 +192,6 @@ mod tests {
             "node": "n1", "schedule": "nightly", "group": "a/b", "tenant": "acme",
             "ids": ["6b0003bb686c8275d8013333"], "archive": false,
         }});
-        assert_eq!(Value::Object(request(BulkAction::Delete, &which)), expected);
+        assert_eq!(body(BulkAction::Delete, &which), expected);
     }
 }

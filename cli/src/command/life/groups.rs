@@ -1,21 +1,30 @@
 //! `disbatch groups QUEUE`
 
+use disbatch_wire::groups::QueueGroup;
 use serde_json::{Map, Value};
 
-use crate::api::{Client, segment};
+use crate::api::{Client, read, segment};
 use crate::args::{GroupsOptions, ListingOptions};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, plain, print};
+use crate::output::{Column, Cut, Screen, Table, document, print};
 
 const TABLE: Table = Table {
     columns: &[
-        Column { title: "Group", cell: name, cut: Cut::Early },
-        Column { title: "Waiting", cell: waiting, cut: Cut::Never },
-        Column { title: "Running", cell: |group| plain(group.get("running")), cut: Cut::Never },
-        Column { title: "Got", cell: |group| plain(group.get("started")), cut: Cut::Never },
-        Column { title: "Used (s)", cell: used, cut: Cut::Never },
-        Column { title: "Weight", cell: |group| plain(group.get("weight")), cut: Cut::Never },
-        Column { title: "Next turn", cell: |group| plain(group.get("why")), cut: Cut::Early },
+        Column { title: "Group", cell: |json| of(json, name), cut: Cut::Early },
+        Column { title: "Waiting", cell: |json| of(json, waiting), cut: Cut::Never },
+        Column {
+            title: "Running",
+            cell: |json| of(json, |group| group.running.to_string()),
+            cut: Cut::Never,
+        },
+        Column { title: "Got", cell: |json| of(json, |group| group.started.to_string()), cut: Cut::Never },
+        Column {
+            title: "Used (s)",
+            cell: |json| of(json, |group| format!("{:.1}", group.used)),
+            cut: Cut::Never,
+        },
+        Column { title: "Weight", cell: |json| of(json, |group| group.weight.to_string()), cut: Cut::Never },
+        Column { title: "Next turn", cell: |json| of(json, |group| group.why), cut: Cut::Early },
     ],
     noun: "groups",
 };
@@ -46,17 +55,16 @@ fn text(page: &Value, screen: Screen) -> String {
     }
 }
 
-fn name(group: &Value) -> String {
-    Some(plain(group.get("group"))).filter(|name| !name.is_empty()).unwrap_or_else(|| "(no group)".to_owned())
+fn name(group: QueueGroup) -> String {
+    if group.group.is_empty() { "(no group)".to_owned() } else { group.group }
 }
 
-fn waiting(group: &Value) -> String {
-    let more = group.get("more_waiting").and_then(Value::as_bool) == Some(true);
-    format!("{}{}", plain(group.get("waiting")), if more { "+" } else { "" })
+fn waiting(group: QueueGroup) -> String {
+    format!("{}{}", group.waiting, if group.more_waiting { "+" } else { "" })
 }
 
-fn used(group: &Value) -> String {
-    group.get("used").and_then(Value::as_f64).map(|used| format!("{used:.1}")).unwrap_or_default()
+fn of(json: &Value, cell: impl FnOnce(QueueGroup) -> String) -> String {
+    read(json.clone()).map(cell).unwrap_or_default()
 }
 
 #[cfg(test)]

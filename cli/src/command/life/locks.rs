@@ -1,19 +1,34 @@
 //! `disbatch locks [NAME]`
 
+use disbatch_wire::locks::{Lock, LockTask};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{Client, query, segment};
+use crate::api::{Client, query, read, segment};
 use crate::args::{ListingOptions, LocksOptions};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, list, plain, print};
+use crate::output::{Column, Cut, Screen, Table, document, list, print};
 use crate::status;
 
 const LOCKS: Table = Table {
     columns: &[
-        Column { title: "Lock", cell: |lock| plain(lock.get("name")), cut: Cut::Early },
-        Column { title: "Held by", cell: |lock| plain(lock.get("held_by")), cut: Cut::Never },
-        Column { title: "Waiting", cell: |lock| plain(lock.get("waiting")), cut: Cut::Never },
-        Column { title: "First holder", cell: first, cut: Cut::Late },
+        Column { title: "Lock", cell: |json| of(json, |lock: Lock| lock.name), cut: Cut::Early },
+        Column {
+            title: "Held by",
+            cell: |json| of(json, |lock: Lock| lock.held_by.to_string()),
+            cut: Cut::Never,
+        },
+        Column {
+            title: "Waiting",
+            cell: |json| of(json, |lock: Lock| lock.waiting.to_string()),
+            cut: Cut::Never,
+        },
+        Column {
+            title: "First holder",
+            cell: |json| of(json, |lock: Lock| lock.holders.first().map(task).unwrap_or_default()),
+            cut: Cut::Late,
+        },
     ],
     noun: "locks",
 };
@@ -23,11 +38,19 @@ const HOLDERS: Table = Table { columns: &TASKS, noun: "tasks that hold it" };
 const WAITERS: Table = Table { columns: &TASKS, noun: "tasks that wait for it" };
 
 const TASKS: [Column; 5] = [
-    Column { title: "Task", cell: task, cut: Cut::Late },
-    Column { title: "Mode", cell: mode, cut: Cut::Never },
+    Column { title: "Task", cell: |json| of(json, |held: LockTask| task(&held)), cut: Cut::Late },
+    Column { title: "Mode", cell: |json| of(json, mode), cut: Cut::Never },
     Column { title: "Status", cell: status::of, cut: Cut::Never },
-    Column { title: "Node", cell: |task| plain(task.get("node")), cut: Cut::Early },
-    Column { title: "Since (UTC)", cell: |task| plain(task.get("since")), cut: Cut::Never },
+    Column {
+        title: "Node",
+        cell: |json| of(json, |held: LockTask| held.node.unwrap_or_default()),
+        cut: Cut::Early,
+    },
+    Column {
+        title: "Since (UTC)",
+        cell: |json| of(json, |held: LockTask| held.since.unwrap_or_default()),
+        cut: Cut::Never,
+    },
 ];
 
 /// Prints the locks that tasks hold or wait for, or one of them.
@@ -51,20 +74,17 @@ fn details(lock: &Value, screen: Screen) -> String {
     format!("{}\n{}", HOLDERS.render(of("holders"), screen), WAITERS.render(of("waiters"), screen))
 }
 
-fn first(lock: &Value) -> String {
-    lock.pointer("/holders/0").map(task).unwrap_or_default()
-}
-
 /// Its id, if whoever asks may know it.
-fn task(task: &Value) -> String {
-    Some(plain(task.get("id"))).filter(|id| !id.is_empty()).unwrap_or_else(|| "(of another queue)".to_owned())
+fn task(held: &LockTask) -> String {
+    held.id.clone().unwrap_or_else(|| "(of another queue)".to_owned())
 }
 
-fn mode(task: &Value) -> String {
-    match task.get("places").and_then(Value::as_u64) {
-        Some(places) => format!("1 of {places}"),
-        None => plain(task.get("mode")),
-    }
+fn mode(held: LockTask) -> String {
+    held.places.map_or(held.mode, |places| format!("1 of {places}"))
+}
+
+fn of<T: Default + Serialize + DeserializeOwned>(json: &Value, cell: impl FnOnce(T) -> String) -> String {
+    read(json.clone()).map(cell).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
 
 use crate::access::Need::{Everywhere, Somewhere, Task};
+use crate::api;
 use crate::server::route::{Routes, at};
-use crate::{api, ui};
 
 /// What is done with tasks. These come before the extensions, which have `POST /tasks/:queue` and
 /// `POST /tasks/:queue/:collection`.
@@ -22,9 +22,9 @@ pub fn add(routes: &mut Routes<'_>) {
     routes
         .add(
             at("/admission")
-                .get(Somewhere(Viewer), api::admission::list::handle)
-                .post(Somewhere(Operator), api::admission::set::handle)
-                .delete(Somewhere(Operator), api::admission::lift::handle)
+                .get(Somewhere(Viewer), api::admission::list)
+                .post(Somewhere(Operator), api::admission::set)
+                .delete(Somewhere(Operator), api::admission::lift)
                 .by_accept(),
         )
         .add(at("/tenants").get(Everywhere(Admin), api::tenants::list).by_accept())
@@ -35,6 +35,6 @@ pub fn add(routes: &mut Routes<'_>) {
                 .delete(Everywhere(Admin), api::tenants::delete),
         )
         // What only forms of pages send.
-        .add(at("/ui/admission/lift").post(Somewhere(Operator), ui::admission::lift))
+        .add(at("/ui/admission/lift").post(Somewhere(Operator), api::admission::lift_by_form))
         .add(at("/ui/tenants/{tenant:.+}/delete").post(Everywhere(Admin), api::tenants::delete_by_form));
 }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::time_row;
 use super::week::Week;
-use crate::api::{Answer, get_balance};
+use crate::api::{Answer, balance};
 use crate::json;
 use crate::legacy;
 use crate::openapi::{ErrorBody, OfWrite};
@@ -55,7 +55,7 @@ struct Checked {
     ),
 )]
 pub async fn handle(state: Data<State>, params: Params) -> Answer {
-    let known: BTreeSet<String> = get_balance::known_queues(&state).await?.into_iter().collect();
+    let known: BTreeSet<String> = balance::known_queues(&state).await?.into_iter().collect();
     let checked = check(&params.fields, &known);
     let problem = |problem: &Problem| json!({ "at": problem.at, "text": problem.text });
     Ok(json::ok(&json!({

@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use disbatch_core::bulk::{BulkFrom, BulkJob};
 use disbatch_core::store::{Store, StoreError};
 
-use crate::api::list_bulk::DEFAULT_LIMIT;
+use crate::api::bulk::DEFAULT_LIMIT;
 use crate::bulk;
 use crate::error::HttpError;
 use crate::params::Params;

@@ -1,0 +1,358 @@
+//! Definitions of plugins that are kept in the database, and so are the same for all nodes. Clients know them as workers.
+//!
+//! A document of `workers` has the plugin's name as its `_id` and is a manifest, or is written as another scheduler has its
+//! workers, with all of it in the field `worker` ([`lex`]). `rev` grows with each change; documents that were put there
+//! by other means have none, which counts as 0.
+//!
+//! **What may come from the database.** A definition may choose an image or an address, and no program of a node: it
+//! is for the engines whose work is done elsewhere, and may not ask for what would lead it back to the node ([`allowed`]). So
+//! whoever can write to the database, or administer a DCI, does not get to run what they like as the user of the
+//! nodes; and each of these engines is off on a node whose configuration does not have it. A plugin in the files of a node
+//! comes before a worker of its name, and where the node's configuration does not allow that plugin, none of the two is run
+//! ([`crate::plugin::Plugins::with_workers`]).
+
+mod allowed;
+mod bounds;
+mod hidden;
+mod lex;
+mod manage;
+
+use disbatch_operation::operation;
+use std::fmt;
+
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use serde_json::{Map, Value};
+
+pub use hidden::{HIDDEN, hidden};
+pub use manage::Place;
+
+use crate::model::{PluginName, PluginNameError, to_document, whole_number};
+use crate::plugin::{Manifest, ManifestError, Plugins};
+use crate::schema::Schema;
+use crate::store::collections;
+use crate::store::{Store, StoreError, Stored};
+
+/// The collection of definitions.
+pub(crate) const COLLECTION: &str = collections::WORKERS.name;
+
+/// The fields that a definition consists of besides what was defined.
+const OURS: [&str; 4] = ["_id", "rev", "by", "at"];
+
+/// The field that has all of a definition in the form of another scheduler.
+const LEX: &str = "worker";
+
+/// A definition has so many bytes at most, as MongoDB stores it: with each task, it is told to a runner.
+pub const LARGEST: usize = 256 * 1024;
+
+/// There are so many workers at most: whoever looks at a queue has a web server read all of them.
+pub const MOST: usize = 1_000;
+
+/// All of them have so many bytes at most, as MongoDB stores them.
+pub const MOST_BYTES: usize = 8 * 1024 * 1024;
+
+/// A definition that is stored.
+#[derive(Clone, PartialEq)]
+pub struct Definition {
+    /// The plugin's name.
+    pub name: PluginName,
+    /// The number of the definition: it grows with each change. 0: it was put there by other means.
+    pub rev: i64,
+    /// Who has changed it last, in words.
+    pub by: Option<String>,
+    /// When it was changed last.
+    pub at: Option<DateTime>,
+    /// What was defined, as it is stored.
+    definition: Document,
+}
+
+/// A definition that is to be stored.
+#[derive(Clone, PartialEq)]
+pub struct NewDefinition {
+    /// The plugin's name.
+    pub name: PluginName,
+    definition: Document,
+}
+
+/// A definition cannot be used, or was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum DefinitionError {
+    #[error("_id: expected the name of a plugin")]
+    NoName,
+    /// Its name is not that of a plugin.
+    #[error("_id: {0}")]
+    Name(#[from] PluginNameError),
+    /// It is about another plugin than the one that it is to define.
+    #[error("_id: '{found}' is not the name of this worker, '{expected}'")]
+    OtherName {
+        expected: PluginName,
+        /// What the definition says.
+        found: String,
+    },
+    /// What was defined makes no plugin.
+    #[error(transparent)]
+    Definition(#[from] ManifestError),
+    /// It has the name of a plugin that comes with Disbatch, and so may be on every node.
+    #[error("_id: '{0}' is a plugin that comes with Disbatch")]
+    Shipped(PluginName),
+    #[error("the definition has more than {LARGEST} bytes")]
+    TooLarge,
+    /// There would be too many.
+    #[error("there may be {MOST} workers, and this would make {0}")]
+    TooMany(usize),
+    /// All of them together would be too large.
+    #[error("all workers together may have {MOST_BYTES} bytes, and this would make {0}")]
+    TooMuch(usize),
+    /// There is one of this name.
+    #[error("there is a worker '{0}' already")]
+    NameTaken(PluginName),
+    #[error("no worker '{0}'")]
+    Missing(PluginName),
+    /// Somebody else has changed it since, or does all the time.
+    #[error("the worker was changed meanwhile: its revision is {0}. Nothing is changed")]
+    Changed(i64),
+    /// The database did not do it.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<mongodb::error::Error> for DefinitionError {
+    fn from(error: mongodb::error::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl Definition {
+    /// Reads a document of `workers`.
+    ///
+    /// # Errors
+    /// Its `_id` is no name of a plugin.
+    pub fn read(mut document: Document) -> Result<Self, DefinitionError> {
+        let name = match document.remove("_id") {
+            Some(Bson::String(name)) => name.parse()?,
+            _ => return Err(DefinitionError::NoName),
+        };
+        Ok(Self {
+            name,
+            rev: document.remove("rev").as_ref().and_then(whole_number).unwrap_or_default(),
+            by: match document.remove("by") {
+                Some(Bson::String(by)) => Some(by),
+                _ => None, // Nobody has said so.
+            },
+            at: document.remove("at").and_then(|at| at.as_datetime().copied()),
+            definition: without_bookkeeping(document),
+        })
+    }
+
+    /// Reads what [`Definition::to_raw`] made.
+    pub fn of_raw(raw: &RawDocumentBuf) -> Result<Self, DefinitionError> {
+        Self::read(Document::try_from(raw).unwrap_or_default())
+    }
+
+    /// What runners are told of it.
+    pub fn to_raw(&self) -> RawDocumentBuf {
+        let mut document = doc! { "_id": self.name.as_str() };
+        document.extend(self.definition.clone());
+        // A document that was read can be written.
+        RawDocumentBuf::try_from(&document).unwrap_or_default()
+    }
+
+    /// The plugin that it defines.
+    ///
+    /// # Errors
+    /// It defines none, or one that may not come from the database; the error names the key.
+    pub fn manifest(&self) -> Result<Manifest, ManifestError> {
+        manifest(&self.name, &self.definition)
+    }
+
+    /// What was defined, with all that is secret in it.
+    pub fn definition(&self) -> Value {
+        json(&Bson::Document(self.definition.clone()))
+    }
+
+    /// Whether it is already what is to be stored.
+    pub fn defines(&self, other: &NewDefinition) -> bool {
+        self.definition == other.definition
+    }
+}
+
+impl fmt::Debug for Definition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Definition({}, revision {}, not shown)", self.name, self.rev)
+    }
+}
+
+impl NewDefinition {
+    /// Reads what somebody wants to be stored, for the worker `name` if that is known from elsewhere. What documents of
+    /// other databases have of their own, like `_rev`, is left out, and so is what is secret in the jobs of another scheduler.
+    ///
+    /// # Errors
+    /// It has no name or another one, or that of a shipped plugin; defines no plugin or one that may not come from the database;
+    /// has a key that nothing reads, or is too large.
+    pub fn read(name: Option<PluginName>, fields: &Map<String, Value>) -> Result<Self, DefinitionError> {
+        let is_lex = fields.contains_key(LEX);
+        // In the other form, the name inside is a title for people.
+        let given = fields.get("_id").or_else(|| fields.get("name").filter(|_| !is_lex));
+        let name = match (name, given) {
+            (Some(name), None) => name,
+            (None, Some(Value::String(given))) => given.parse()?,
+            (Some(expected), Some(given)) => match given.as_str() {
+                Some(same) if same == expected.as_str() => expected,
+                other => {
+                    let found = other.map_or_else(|| given.to_string(), str::to_owned);
+                    return Err(DefinitionError::OtherName { expected, found });
+                }
+            },
+            (None, _) => return Err(DefinitionError::NoName),
+        };
+        if Plugins::is_shipped(&name) {
+            return Err(DefinitionError::Shipped(name));
+        }
+        let mut definition = without_bookkeeping(to_document(fields));
+        for field in OURS.into_iter().chain(["name"]) {
+            definition.remove(field);
+        }
+        if let Some(Bson::Document(worker)) = definition.get_mut(LEX) {
+            lex::drop_secure(worker);
+        }
+        let new = Self { name, definition };
+        let manifest = new.manifest()?;
+        if let Some(Err(error)) = manifest.params.as_ref().map(Schema::compile) {
+            return Err(
+                ManifestError::Invalid { path: "params".to_owned(), message: error.to_string() }.into()
+            );
+        }
+        if let Some(unknown) = manifest.unknown_keys.first() {
+            let message = "is unknown".to_owned();
+            return Err(ManifestError::Invalid { path: unknown.clone(), message }.into());
+        }
+        if new.bytes() > LARGEST { Err(DefinitionError::TooLarge) } else { Ok(new) }
+    }
+
+    /// How many bytes MongoDB stores of it, but for some that every worker has.
+    fn bytes(&self) -> usize {
+        bson::serialize_to_vec(&self.definition).map_or(usize::MAX, |bytes| bytes.len())
+    }
+
+    /// The plugin that it defines.
+    ///
+    /// # Errors
+    /// It defines none; but then it was not read.
+    pub fn manifest(&self) -> Result<Manifest, ManifestError> {
+        manifest(&self.name, &self.definition)
+    }
+}
+
+impl fmt::Debug for NewDefinition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NewDefinition({}, not shown)", self.name)
+    }
+}
+
+/// The manifests of those workers that have one. What is wrong with the others is logged.
+pub fn manifests<'a>(workers: impl IntoIterator<Item = &'a Definition>) -> Vec<Manifest> {
+    let manifest = |worker: &Definition| {
+        let manifest = worker.manifest();
+        manifest.inspect_err(|error| tracing::warn!(worker = %worker.name, %error, "ignoring a worker")).ok()
+    };
+    workers.into_iter().filter_map(manifest).collect()
+}
+
+fn manifest(name: &PluginName, definition: &Document) -> Result<Manifest, ManifestError> {
+    let value = match definition.get(LEX) {
+        Some(worker) => {
+            if let Some(other) = definition.keys().find(|key| *key != LEX) {
+                let message = format!("is not to be set beside {LEX}");
+                return Err(ManifestError::Invalid { path: other.clone(), message });
+            }
+            lex::manifest(name, json(worker))?
+        }
+        None => {
+            let mut value = json(&Bson::Document(definition.clone()));
+            value["name"] = Value::from(name.as_str());
+            value
+        }
+    };
+    let mut manifest = Manifest::from_value(value)?;
+    allowed::check(&manifest)?;
+    if let Some(template) = &mut manifest.template {
+        // Forms begin with it, and are for whoever may submit tasks.
+        hidden::drop_secrets(&mut template.params);
+        hidden::drop_secrets(&mut template.options);
+    }
+    Ok(manifest)
+}
+
+/// The fields that are not of a database that the document was in before.
+fn without_bookkeeping(document: Document) -> Document {
+    document.into_iter().filter(|(name, _)| !name.starts_with('_')).collect()
+}
+
+/// What is stored as JSON. A shell of MongoDB writes whole numbers as doubles.
+fn json(value: &Bson) -> Value {
+    match value {
+        Bson::Double(_) => match whole_number(value) {
+            Some(whole) => Value::from(whole),
+            None => value.clone().into_relaxed_extjson(),
+        },
+        Bson::Array(items) => items.iter().map(json).collect(),
+        Bson::Document(document) => {
+            Value::Object(document.iter().map(|(key, value)| (key.clone(), json(value))).collect())
+        }
+        other => other.clone().into_relaxed_extjson(),
+    }
+}
+
+impl Store {
+    pub(crate) fn worker_collection(&self) -> Collection<Stored> {
+        self.database().collection(COLLECTION)
+    }
+
+    /// All workers by name. One without a name of a plugin is logged and left out, and so is one that is larger than
+    /// [`LARGEST`]. For a user of MongoDB that may not read them, as one of a time before there were any, there are none.
+    #[operation]
+    pub async fn workers(&self) -> Result<Vec<Definition>, StoreError> {
+        match self.fitting_workers().await {
+            Err(error) if error.is_forbidden() => Ok(Vec::new()),
+            workers => workers,
+        }
+    }
+
+    /// One worker, however large it is: it can be changed and removed.
+    #[operation]
+    pub async fn worker(&self, name: &PluginName) -> Result<Option<Definition>, StoreError> {
+        match self.workers_that(doc! { "_id": name.as_str() }).await {
+            Err(error) if error.is_forbidden() => Ok(None),
+            workers => Ok(workers?.pop()),
+        }
+    }
+
+    /// A small value for all workers, which is another one when one of them has changed; save for what somebody has changed by
+    /// hand, without another `rev`, and that has the same length.
+    #[operation]
+    pub async fn workers_mark(&self) -> Result<Bson, StoreError> {
+        let marks = async {
+            let found = self.worker_collection().aggregate(Definition::mark()).await?;
+            Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
+        };
+        match marks.await {
+            Err(error) if error.is_forbidden() => Ok(Bson::Null),
+            marks => Ok(marks?.pop().and_then(|mut mark| mark.remove("mark")).unwrap_or(Bson::Null)),
+        }
+    }
+
+    async fn workers_that(&self, filter: Document) -> Result<Vec<Definition>, StoreError> {
+        let found = self.worker_collection().find(filter).sort(doc! { "_id": 1 }).await?;
+        let found: Vec<Stored> = found.try_collect().await?;
+        let readable = |worker: Stored| {
+            Definition::read(worker.into())
+                .inspect_err(|error| tracing::warn!(%error, "ignoring a worker that cannot be read"))
+                .ok()
+        };
+        Ok(found.into_iter().filter_map(readable).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

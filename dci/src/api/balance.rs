@@ -1,0 +1,290 @@
+//! `QueueBalance`: the document that says how many tasks may run when, and which queues come first.
+
+use std::collections::BTreeSet;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use bson::{Bson, DateTime, Document};
+use disbatch_core::audit::{Object, ObjectKind, Verb};
+use disbatch_core::balance::change::revision;
+use disbatch_core::config::Balance;
+use disbatch_core::model::{Queue, whole_number};
+use disbatch_core::store::{Store, StoreError};
+use serde_json::{Map, Value, json};
+
+use crate::access::Who;
+use crate::api::{Answer, then};
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::openapi::{BalanceChange, ErrorBody, OfRead, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{accept, changes, legacy, ui, values};
+
+const STALE: &str = "Other settings have been saved meanwhile. Load the page again to see them.";
+
+/// The document of `QueueBalance`, its switches, and the names of all queues: JSON for people, or a page.
+#[utoipa::path(
+    get, path = "/balance", tag = "balance", operation_id = "getBalance",
+    responses(
+        (
+            status = 200, description = "The document without its id, and what is known of it; or a page.",
+            content((Value = "application/json"), (String = "text/html")),
+        ),
+        OfRead,
+    ),
+)]
+pub async fn get(request: HttpRequest, state: Data<State>) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::balance::render(&state).await));
+    }
+    Ok(json::ok_pretty(&Value::Object(find(&state).await?)))
+}
+
+/// Sets `max_tasks`, `queues` and, if given, `disabled` of the document of `QueueBalance`: until when it does nothing, in seconds
+/// since 1970.
+#[utoipa::path(
+    post, path = "/balance", tag = "balance", operation_id = "updateBalance",
+    request_body = BalanceChange,
+    responses(
+        (
+            status = 200, description = "Changed.", body = Value,
+            example = json!({"status": "success: queuebalance modified"}),
+        ),
+        (
+            status = 400, description = "A parameter is missing or wrong.", body = Value,
+            example = json!({"status": "failed: invalid json passed: 'queues' is missing"}),
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn update(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
+    let params = match params {
+        Err(error) if error.status() == StatusCode::BAD_REQUEST => return Err(failed(error.message())),
+        other => other?,
+    };
+    let known = known_queues(&state).await?.into_iter().collect();
+    let fields = checked(&params.fields, Some(&known)).map_err(|message| failed(&message))?;
+    if has_passed(&fields, state.store.now()) {
+        return Err(failed("'disabled' is a time that has passed already"));
+    }
+    let save = |store: Store| async move { store.save_balance(fields).await };
+    changes::alter(&state, &who, (Verb::BalanceUpdate, Object::new(ObjectKind::Balance)), save).await?;
+    Ok(json::ok(&json!({ "status": "success: queuebalance modified" })))
+}
+
+/// Sets `max_tasks` and `queues` as `POST /balance` does, if the settings still have the revision `.base`, which the page has as
+/// `data-revision`. With `.undo` they are what was there before, and may name queues that are gone. Answers the new revision.
+#[utoipa::path(
+    post, path = "/ui/balance", tag = "service", operation_id = "saveBalance",
+    request_body(
+        content = Value, content_type = "application/json",
+        example = json!({"max_tasks": {"* 07:00": 5}, "queues": [[], ["mail"]], ".base": ""}),
+    ),
+    responses(
+        (status = 200, description = "Saved.", body = Value, example = json!({"revision": "9f86d081884c7d65"})),
+        (status = 400, description = "A parameter is missing or wrong.", body = ErrorBody),
+        (status = 409, description = "Other settings have been saved meanwhile. Nothing is changed.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn save(state: Data<State>, who: Who, params: Params) -> Answer {
+    let missing = || HttpError::bad_request(".base must be the revision that was changed");
+    let base = params.options.get("base").and_then(Value::as_str).ok_or_else(missing)?;
+    let known: BTreeSet<String> = known_queues(&state).await?.into_iter().collect();
+    let known = (!params.is_on("undo")).then_some(&known);
+    let fields = checked(&params.fields, known).map_err(HttpError::bad_request)?;
+    let revision = revision(Some(&fields));
+    if changes::change_balance(&state, &who, base.to_owned(), fields).await? {
+        Ok(json::ok(&json!({ "revision": revision })))
+    } else {
+        Err(HttpError::conflict(STALE))
+    }
+}
+
+/// Disables `QueueBalance` for so many `hours`, or `until` a time: UTC unless it has a zone, or seconds since 1970. With
+/// `enable` it works again.
+#[utoipa::path(
+    post, path = "/ui/balance/disable", tag = "service", operation_id = "disableBalance",
+    request_body(
+        content = Value, content_type = "application/x-www-form-urlencoded", example = json!({"hours": "8"}),
+    ),
+    responses(
+        (
+            status = 200, description = "Until when it is disabled now.", body = Value,
+            example = json!({
+                "disabled": 1_795_163_067, "said": "QueueBalance is disabled until 2026-11-20 08:24:27 UTC.",
+            }),
+        ),
+        (status = 303, description = "Done; the address of `.then` is next."),
+        (status = 400, description = "A parameter is missing or wrong.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn disable(state: Data<State>, who: Who, params: Params) -> Answer {
+    let change = async {
+        let until = until(&params.fields, state.store.now())?;
+        let pause = move |store: Store| async move { store.pause_balance(until).await };
+        changes::alter(&state, &who, (Verb::BalancePause, Object::new(ObjectKind::Balance)), pause).await?;
+        then::answer(&params, json::ok(&json!({ "disabled": until, "said": said(until) })))
+    };
+    then::or_page(then::is_form(&params), change.await)
+}
+
+/// What there is to show.
+async fn find(state: &State) -> Result<Map<String, Value>, StoreError> {
+    let (document, mut known) = futures::try_join!(state.store.stored_balance(), known_queues(state))?;
+    known.sort_unstable();
+    let mut shown = match document {
+        Some(document) => json::from_document(&document, Dates::Text),
+        None => Map::from_iter([("notice".to_owned(), Value::from("balance document not found"))]),
+    };
+    shown.remove("_id");
+    shown.insert("known_queues".to_owned(), known.into());
+    shown.insert("settings".to_owned(), settings(state.balance));
+    Ok(shown)
+}
+
+/// The names of all queues.
+pub async fn known_queues(state: &State) -> Result<Vec<String>, StoreError> {
+    Ok(state.store.list_queues().await?.iter().map(Queue::display_name).collect())
+}
+
+fn settings(balance: Balance) -> Value {
+    json!({
+        "enabled": balance.enabled.0,
+        "log": balance.log.0,
+        "pretend": balance.pretend.0,
+        "verbose": balance.verbose.0,
+    })
+}
+
+/// Whether it was to be disabled until a time before `now`. 0 is no time: it stands for null.
+fn has_passed(fields: &Document, now: DateTime) -> bool {
+    let until = fields.get("disabled").and_then(whole_number).filter(|until| *until != 0);
+    until.is_some_and(|until| until < now.timestamp_millis() / 1000)
+}
+
+fn failed(message: &str) -> HttpError {
+    let body = json!({ "status": format!("failed: invalid json passed: {message}") });
+    HttpError::with_body(StatusCode::BAD_REQUEST, body)
+}
+
+/// The fields as they are stored, with queues of `known` and legal times. Without `known` only their types are checked, for
+/// what has been stored already and may be odd.
+fn checked(fields: &Map<String, Value>, known: Option<&BTreeSet<String>>) -> Result<Document, String> {
+    let unknown = fields.keys().find(|key| !["disabled", "max_tasks", "queues"].contains(&key.as_str()));
+    if let Some(key) = unknown {
+        return Err(format!("'{key}' is unknown, only 'max_tasks', 'queues' and 'disabled' are not"));
+    }
+    let given = |key: &str| fields.get(key).ok_or_else(|| format!("'{key}' is missing"));
+    let mut stored = Document::new();
+    stored.insert("max_tasks", max_tasks(given("max_tasks")?, known.is_some())?);
+    stored.insert("queues", queues(given("queues")?, known)?);
+    if let Some(until) = fields.get("disabled") {
+        let wrong = || "'disabled' must be null or whole seconds since 1970".to_owned();
+        let until = if until.is_null() { Bson::Null } else { whole(until).ok_or_else(wrong)? };
+        stored.insert("disabled", until);
+    }
+    Ok(stored)
+}
+
+fn max_tasks(value: &Value, only_legal: bool) -> Result<Document, String> {
+    let entries = value.as_object().ok_or("'max_tasks' must be an object of times and numbers")?;
+    let entry = |(time, most): (&String, &Value)| {
+        let quoted = Value::from(time.as_str());
+        // What is stored has no key that the database could not take.
+        if (only_legal && !is_time(time)) || time.contains(['\0', '.', '$']) {
+            return Err(format!(
+                "'max_tasks' has the time {quoted}, which must look like \"* 07:00\" for every \
+                                day, or like \"0 07:00\" for Sundays, up to \"6 07:00\" for Saturdays"
+            ));
+        }
+        let wrong = || format!("'max_tasks' has no non-negative integer for {quoted}");
+        Ok((time.clone(), whole(most).ok_or_else(wrong)?))
+    };
+    entries.iter().map(entry).collect()
+}
+
+/// `<0-6 or *> HH:MM`
+fn is_time(text: &str) -> bool {
+    match text.as_bytes() {
+        [b'0'..=b'6' | b'*', b' ', h1, h2, b':', b'0'..=b'5', b'0'..=b'9'] => {
+            matches!((h1, h2), (b'0' | b'1', b'0'..=b'9') | (b'2', b'0'..=b'3'))
+        }
+        _ => false, // Nothing else is a day and a time.
+    }
+}
+
+/// Text becomes a number, as Perl has it.
+fn whole(value: &Value) -> Option<Bson> {
+    let number = legacy::integer(value).filter(|_| legacy::is_non_negative_integer(value))?;
+    Some(json::to_bson(&Value::from(number)))
+}
+
+fn queues(value: &Value, known: Option<&BTreeSet<String>>) -> Result<Vec<Bson>, String> {
+    let tiers = value.as_array().ok_or("'queues' must be an array of arrays of names")?;
+    let mut seen = BTreeSet::new();
+    let mut name = |value: &Value| {
+        let name = match value {
+            Value::String(name) => name.clone(),
+            Value::Number(number) => number.to_string(),
+            other => return Err(format!("'queues' has {other}, which is no name")),
+        };
+        if known.is_some_and(|known| !known.contains(&name)) {
+            return Err(format!("'queues' has {}, which is no queue", Value::from(name)));
+        }
+        if !seen.insert(name.clone()) {
+            return Err(format!("'queues' has {} more than once", Value::from(name)));
+        }
+        Ok(Bson::String(name))
+    };
+    let tier = |tier: &Value| {
+        let names =
+            tier.as_array().ok_or_else(|| format!("'queues' has {tier}, which is no array of names"))?;
+        names.iter().map(&mut name).collect::<Result<Vec<_>, _>>().map(Bson::Array)
+    };
+    tiers.iter().map(tier).collect()
+}
+
+fn said(until: Option<i64>) -> String {
+    let Some(until) = until else { return "QueueBalance works again.".to_owned() };
+    let at = json::date_text(DateTime::from_millis(until.saturating_mul(1000))).unwrap_or_default();
+    format!("QueueBalance is disabled until {} UTC.", at.replace('T', " "))
+}
+
+/// Until when, in seconds since 1970; `None` if it is to work.
+fn until(fields: &Map<String, Value>, now: DateTime) -> Result<Option<i64>, HttpError> {
+    let given = |name: &str| fields.get(name).filter(|value| !values::is_unset(value));
+    if let Some(enable) = given("enable")
+        && values::flag("enable", enable)?
+    {
+        return Ok(None);
+    }
+    let now = now.timestamp_millis() / 1000;
+    let until = match (given("hours"), given("until")) {
+        (Some(hours), _) => now + values::positive("hours", hours)? * 3600,
+        (None, Some(until)) => values::time("until", &with_seconds(until))?.timestamp_millis() / 1000,
+        (None, None) => {
+            return Err(HttpError::bad_request("say until when, or for how many hours"));
+        }
+    };
+    if until <= now {
+        return Err(HttpError::bad_request("this time has passed already"));
+    }
+    Ok(Some(until))
+}
+
+/// The time of a form's field, which has no seconds where these are 0.
+fn with_seconds(until: &Value) -> Value {
+    match until.as_str() {
+        Some(text) if text.len() == "2026-11-20T08:24".len() && text.contains('T') => {
+            Value::from(format!("{text}:00"))
+        }
+        _ => until.clone(), // It is whole, or wrong.
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Bulk jobs: one thing that is done to many tasks, in the background.
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use disbatch_core::bulk::BulkCancelled;
+use disbatch_wire::bulk::{BulkJob, NewBulk, NewBulkAnswer};
+use serde_json::json;
+
+use crate::access::Who;
+use crate::api::{Answer, then};
+use crate::error::HttpError;
+use crate::openapi::{BulkLimit, ErrorBody, OfRead, OfSearch, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{accept, bulk, changes, json, ui};
+
+/// So many jobs unless told otherwise.
+pub const DEFAULT_LIMIT: i64 = 20;
+
+/// The bulk jobs, the latest first. A filter by ids has their number in place of the ids.
+#[utoipa::path(
+    get, path = "/bulk", tag = "bulk", operation_id = "listBulkJobs",
+    params(BulkLimit),
+    responses(
+        (
+            status = 200, content((Vec<BulkJob> = "application/json"), (String = "text/html")),
+            description = "The jobs; a page if `Accept` asks for HTML.",
+        ),
+        (status = 400, description = "`.limit` is wrong.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn list(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::bulk::render(&state, &params).await));
+    }
+    let jobs = state.store.list_bulk(bulk::limit(&params, DEFAULT_LIMIT)?).await?;
+    json::of(&jobs.iter().map(|job| bulk::view(job, false)).collect::<Vec<_>>())
+}
+
+/// One bulk job and how far it is: JSON, or a page.
+#[utoipa::path(
+    get, path = "/bulk/{id}", tag = "bulk", operation_id = "getBulkJob",
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (
+            status = 200, content((BulkJob = "application/json"), (String = "text/html")),
+            description = "The job; a page if `Accept` asks for HTML.",
+        ),
+        (
+            status = 404, content((ErrorBody = "application/json"), (String = "text/html")),
+            description = "There is no such job.",
+        ),
+        OfRead,
+    ),
+)]
+pub async fn get(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::bulk::job::render(&state, &id).await));
+    }
+    json::of(&bulk::view(&bulk::find(&state, &id).await?, true))
+}
+
+/// Does one thing to many tasks, in the background: cancel, retry, archive or delete. Tasks that come later
+/// are left alone. With the option `.preview`, only says how many tasks match; `null` if counting takes too long.
+#[utoipa::path(
+    post, path = "/bulk", tag = "bulk", operation_id = "createBulkJob",
+    request_body(content(
+        (NewBulk = "application/json"),
+        (NewBulk = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (
+            status = 200, content((NewBulkAnswer = "application/json"), (String = "text/html")),
+            description = "With `.preview`: how many tasks match; a page if `Accept` asks for HTML.",
+        ),
+        (status = 202, description = "The job's id. Its progress is at `GET /bulk/{id}`.", body = NewBulkAnswer),
+        (status = 303, description = "To the job's page, if `Accept` asks for HTML."),
+        (
+            status = 400, content((ErrorBody = "application/json"), (String = "text/html")),
+            description = "A parameter is wrong, or the filter is for everything.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn create(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
+    let html = accept::wants_html(&request);
+    let wanted = match bulk::request(&state, &params, &request).await {
+        Ok(wanted) => wanted,
+        Err(error) if html => return Ok(ui::page(ui::bulk::refused(&state, &who, &params, &error).await)),
+        Err(error) => return Err(error),
+    };
+    if params.is_on("preview") {
+        let count = state.store.count_bulk(wanted.action, &wanted.filter).await?;
+        if html {
+            return Ok(ui::page(ui::bulk::confirm(&state, &params, &wanted, count).await));
+        }
+        return Ok(json::ok(&json!({ "count": count })));
+    }
+    let id = changes::create_bulk(&state, wanted).await?.to_hex();
+    let place = format!("/bulk/{id}");
+    if html {
+        return Ok(then::see(&place));
+    }
+    Ok(json::made(StatusCode::ACCEPTED, &place, &json!({ "id": id })))
+}
+
+/// Stops a bulk job after the tasks that it is at. What it has done stays done.
+#[utoipa::path(
+    post, path = "/bulk/{id}/cancel", tag = "bulk", operation_id = "cancelBulkJob",
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (
+            status = 200, description = "Stopped.", body = Object,
+            example = json!({"id": "6b0003bb686c8275d8014444", "state": "cancelled"}),
+        ),
+        (status = 303, description = "To the job's page, if `Accept` asks for HTML."),
+        (status = 404, description = "There is no such job.", body = ErrorBody),
+        (status = 409, description = "It is over.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn cancel(request: HttpRequest, state: Data<State>, who: Who, id: Path<String>) -> Answer {
+    let cancelled = match changes::cancel_bulk(&state, &who, bulk::id_of(&id)?).await? {
+        BulkCancelled::Cancelled => Ok(json!({ "id": *id, "state": "cancelled" })),
+        BulkCancelled::NotRunning(ended) => {
+            Err(HttpError::conflict(format!("the bulk job is over: its state is {}", ended.as_str())))
+        }
+        BulkCancelled::NoSuchJob => Err(bulk::not_found(&id)),
+    };
+    if accept::wants_html(&request) {
+        return then::lead(cancelled, &format!("/bulk/{id}"));
+    }
+    Ok(json::ok(&cancelled?))
+}

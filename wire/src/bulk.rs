@@ -1,0 +1,154 @@
+//! Bulk jobs: one thing that is done to many tasks.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+pub enum BulkAction {
+    /// Cancel those that have not ended
+    Cancel,
+    /// Queue those that have ended once more
+    Retry,
+    /// Move those that have ended to the archive
+    Archive,
+    /// Delete those that have ended, with their output
+    Delete,
+}
+
+impl BulkAction {
+    /// Its word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Retry => "retry",
+            Self::Archive => "archive",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// One thing to be done to many tasks. A form may have the keys of `filter` among its own.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "action": "cancel", "filter": {"queue": "mail"}, "reason": "sent twice",
+})))]
+pub struct NewBulk {
+    /// What is done.
+    pub action: BulkAction,
+    /// To which tasks. It must have `queue` or `ids`.
+    pub filter: Option<BulkFilter>,
+    /// Why, for the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Only count the tasks.
+    #[serde(rename = ".preview", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
+    pub preview: Option<u8>,
+}
+
+/// Which tasks: all that is given must be so.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({"queue": "mail", "status": [2], "older_than": 86400})))]
+pub struct BulkFilter {
+    /// A queue's name or id, or `*` for all queues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// A status, or several. Without it: any that the action applies to, save that a retry leaves out tasks that
+    /// succeeded (1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<i32>>))]
+    pub status: Option<Vec<i64>>,
+    /// Not changed for so many seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0))]
+    pub older_than: Option<Value>,
+    /// Ids of tasks, at most 100,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
+    /// The name of the node that they were given to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The name or id of the schedule that made them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// Their group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Their tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Whether a delete is for archived tasks too, which it is unless this is false. Other actions leave them alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<bool>,
+}
+
+/// The new job, or with `.preview` the number of tasks.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({"id": "6b0003bb686c8275d8014444"})))]
+pub struct NewBulkAnswer {
+    /// The job's id.
+    pub id: Option<String>,
+    /// How many tasks match; null if counting takes too long.
+    pub count: Option<u64>,
+}
+
+/// A bulk job.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "id": "6b0003bb686c8275d8014444", "action": "cancel", "filter": {"queue": "6b0003bb686c8275d70dc2f1"},
+    "reason": null, "by": "the REST API from 127.0.0.1", "state": "running", "total": 5000, "done": 1200,
+    "skipped": 0, "errors": [], "position": "6b0003bb686c8275d8013333", "created": "2026-11-20T08:24:27",
+    "updated": "2026-11-20T08:24:29", "instance": "6b0003bb686c8275d8015555",
+})))]
+pub struct BulkJob {
+    pub id: String,
+    #[cfg_attr(feature = "openapi", schema(value_type = BulkAction))]
+    pub action: String,
+    /// As it was asked for, with the queue's id.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub filter: Value,
+    pub reason: Option<String>,
+    /// Who wanted it.
+    pub by: String,
+    /// `running`, `done`, `cancelled` or `failed`.
+    pub state: String,
+    /// How many tasks matched when it was made; null if counting them took too long.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub total: Option<i64>,
+    /// How many tasks it has changed.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub done: i64,
+    /// How many needed nothing any more, or could not be acted on.
+    #[cfg_attr(feature = "openapi", schema(value_type = u64))]
+    pub skipped: i64,
+    /// The first ten tasks that could not be acted on.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<Object>))]
+    pub errors: Vec<BulkError>,
+    /// Why it failed; only if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// The last task that was looked at.
+    pub position: Option<String>,
+    /// UTC.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub created: Value,
+    /// When it last got on, UTC.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub updated: Value,
+    /// Which server works on it.
+    pub instance: String,
+}
+
+/// A task that could not be acted on, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BulkError {
+    pub id: String,
+    pub error: String,
+}

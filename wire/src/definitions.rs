@@ -1,0 +1,87 @@
+//! Definitions of plugins that the database has, known to clients as workers.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A plugin that the database defines.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = Worker, example = json!({
+    "name": "My::Report", "engine": "http", "description": "Writes reports", "version": "",
+    "runs": "https://reports.example/run", "problem": null,
+    "definition": {
+        "engine": "http", "description": "Writes reports",
+        "http": {"url": "https://reports.example/run", "headers": {"Authorization": "(hidden)"}},
+    },
+    "rev": 1, "by": "anna from 192.0.2.7", "at": "2026-11-20T08:24:27",
+})))]
+pub struct Definition {
+    /// The plugin's name.
+    pub name: String,
+    /// `container`, `http` or `kubernetes`; null if it makes no plugin.
+    pub engine: Option<String>,
+    pub description: String,
+    pub version: String,
+    /// The image or the address, if it has one.
+    pub runs: String,
+    /// Why it makes no plugin, if it makes none.
+    pub problem: Option<String>,
+    /// What was defined. Values of headers and variables are `(hidden)`, save for administrators.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub definition: Value,
+    /// It grows with each change; 0 if the document was put into the database by other means.
+    pub rev: i64,
+    /// Who has changed it last.
+    pub by: Option<String>,
+    pub at: Option<String>,
+}
+
+/// Whether a definition could be stored.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = WorkerCheck, example = json!({
+    "valid": false, "error": "worker.image: must be given",
+})))]
+pub struct DefinitionCheck {
+    pub valid: bool,
+    /// What is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<String>,
+    /// The manifest that it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub plugin: Option<Value>,
+}
+
+/// What became of them, by name.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = WorkersImported, example = json!({
+    "created": ["csv"], "updated": [], "unchanged": [], "left": [], "warnings": [],
+})))]
+pub struct DefinitionsImported {
+    pub created: Vec<String>,
+    pub updated: Vec<String>,
+    pub unchanged: Vec<String>,
+    /// There is another of this name.
+    pub left: Vec<String>,
+    /// Which of them no node can run now, and why.
+    pub warnings: Vec<String>,
+}
+
+/// A worker that is gone.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(as = WorkerDeleted, example = json!({
+    "name": "My::Report", "deleted": true, "queues": ["reports"],
+})))]
+pub struct DefinitionDeleted {
+    pub name: String,
+    pub deleted: bool,
+    /// Queues of this plugin, whose tasks wait now.
+    pub queues: Vec<String>,
+}

@@ -1,0 +1,71 @@
+//! Groups of a queue.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Groups of a queue.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "groups": [{
+        "group": "acme/ann", "waiting": 17, "more_waiting": false, "running": 2, "started": 240, "finished": 238,
+        "used": 312.5, "weight": 1, "started_ago": 4.2, "turn_in": 3, "why": "3 turns come before its next one",
+    }],
+    "next": null, "waiting": 5, "more_waiting": false, "round": 128, "last": "zoe", "policy": "fair", "share": "turns",
+    "scheme": [2, 1], "group_threads": null, "half_life": 3600, "weights": null,
+})))]
+pub struct QueueGroups {
+    /// In the order of their names.
+    pub groups: Vec<QueueGroup>,
+    /// With which `.after` the next page begins; null if this is the last.
+    pub next: Option<String>,
+    /// How many groups wait; up to 10,000 are counted.
+    pub waiting: u64,
+    /// Whether even more wait.
+    pub more_waiting: bool,
+    /// How often the turns have begun anew with the first group.
+    pub round: i64,
+    /// The group that had its turn last.
+    pub last: Option<String>,
+    /// `fifo`, `lifo`, `priority` or `fair`.
+    pub policy: String,
+    /// What is shared: `turns` or `use`.
+    pub share: String,
+    /// How often each class of priorities is preferred.
+    pub scheme: Option<Vec<u32>>,
+    /// How many tasks of a group may run at once.
+    pub group_threads: Option<u64>,
+    /// After how many seconds what was used counts half.
+    pub half_life: f64,
+    /// What groups get more than others, by their names.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub weights: Option<Value>,
+}
+
+/// A group.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct QueueGroup {
+    /// Its name; empty for the tasks that have none.
+    pub group: String,
+    /// How many of its tasks wait; up to 1,000 are counted.
+    pub waiting: u64,
+    /// Whether even more wait.
+    pub more_waiting: bool,
+    /// How many are claimed or running.
+    pub running: u64,
+    /// How many were started in all, as far as nodes have told.
+    pub started: u64,
+    /// How many of these have ended.
+    pub finished: u64,
+    /// For how many seconds its tasks ran; what is older counts less.
+    pub used: f64,
+    /// How much more than others it gets.
+    pub weight: u32,
+    /// How many seconds ago one of its tasks was started.
+    pub started_ago: Option<f64>,
+    /// How many turns of others come before its next one; null if it does not wait, or that cannot be told.
+    pub turn_in: Option<u64>,
+    /// When its next turn is, or why it has none.
+    pub why: String,
+}
