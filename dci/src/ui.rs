@@ -13,7 +13,6 @@ pub mod calendars;
 pub mod chart;
 pub mod docs;
 pub mod files;
-pub mod host;
 pub mod kept;
 pub mod lacking;
 pub mod live;

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use askama::Template;
+use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
 use disbatch_core::counters::Totals;
 use disbatch_core::model::{Queue, QueueId};
@@ -11,10 +13,11 @@ use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
-use super::throughput::Span;
+use super::throughput::{Span, spark, sum};
 use crate::state::State;
 use crate::ui::kept::Kept;
 use crate::ui::node_state::Now;
+use crate::ui::parts::Spark;
 use crate::ui::tally::{Question, Tally};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
@@ -55,8 +58,9 @@ pub struct Facts {
     pub now: Now,
 }
 
-/// A queue and its tasks.
-#[derive(Debug)]
+/// A queue and its tasks: also a row of their table.
+#[derive(Debug, Template)]
+#[template(path = "overview/queue.html")]
 pub struct QueueFacts {
     /// As stored.
     pub queue: Queue,
@@ -74,13 +78,22 @@ pub struct QueueFacts {
     pub oldest: Option<DateTime>,
 }
 
+impl HtmlSafe for QueueFacts {}
+
 impl QueueFacts {
     /// How many tasks ended within the last hour.
     pub fn last_hour(&self) -> Ended {
-        self.hour.iter().fold(Ended::default(), |mut sum, minute| {
-            sum.merge(*minute);
-            sum
-        })
+        sum(&self.hour)
+    }
+
+    fn spark(&self) -> Spark {
+        spark(&self.hour, Span::Hour.words())
+    }
+
+    /// Where some of its tasks are, or all of them if it is not known which are meant.
+    fn link(&self, tally: &Tally) -> String {
+        let id = self.queue.id;
+        tally.link(id).unwrap_or_else(|| format!("/tasks?queue={id}"))
     }
 }
 

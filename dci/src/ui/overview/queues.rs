@@ -4,85 +4,22 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 
 use super::facts::QueueFacts;
-use super::throughput::{Span, spark};
 use crate::error::HttpError;
 use crate::ui::live::Part;
-use crate::ui::names::{label, short};
-use crate::ui::parts::{Spark, When};
-use crate::ui::plain;
-use crate::ui::tally::Tally;
 
 /// All of them.
 #[derive(Debug, Template)]
 #[template(path = "overview/queues.html")]
-pub struct QueueTable {
-    rows: Vec<QueueRow>,
+pub struct QueueTable<'a> {
+    pub rows: &'a [QueueFacts],
 }
 
-impl HtmlSafe for QueueTable {}
+impl HtmlSafe for QueueTable<'_> {}
 
-#[derive(Debug, Template)]
-#[template(path = "overview/queue.html")]
-struct QueueRow {
-    id: String,
-    name: String,
-    /// For labels and messages.
-    short: String,
-    plugin: String,
-    threads: u64,
-    waiting: Linked,
-    running: u64,
-    finished: Linked,
-    failed: Linked,
-    paused: bool,
-    accepting: bool,
-    reason: String,
-    oldest: When,
-    spark: Spark,
-}
-
-impl HtmlSafe for QueueRow {}
-
-/// A number of tasks, and where these are.
-#[derive(Debug)]
-struct Linked {
-    tally: Tally,
-    link: String,
-}
-
-impl QueueTable {
-    /// A table of `queues`.
-    pub fn of(queues: &[QueueFacts]) -> Self {
-        Self { rows: queues.iter().map(row).collect() }
-    }
-
+impl QueueTable<'_> {
     /// The table, whenever there are others, and each of them.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("queues", self, &self.rows, |row| format!("queue-{}", row.id))
-    }
-}
-
-fn row(facts: &QueueFacts) -> QueueRow {
-    let queue = &facts.queue;
-    let linked = |tally: &Tally| Linked {
-        tally: tally.clone(),
-        link: tally.link(queue.id).unwrap_or_else(|| format!("/tasks?queue={}", queue.id)),
-    };
-    QueueRow {
-        id: queue.id.to_string(),
-        name: label(queue),
-        short: short(queue),
-        plugin: plain(queue.plugin.as_ref()),
-        threads: queue.thread_limit(),
-        waiting: linked(&facts.waiting),
-        running: facts.running,
-        finished: linked(&facts.finished),
-        failed: linked(&facts.failed),
-        paused: queue.is_paused(),
-        accepting: queue.is_accepting(),
-        reason: queue.reason().unwrap_or_default().to_owned(),
-        oldest: facts.oldest.map(When::at).unwrap_or_default(),
-        spark: spark(&facts.hour, Span::Hour.words()),
+        Part::table("queues", self, self.rows, |row| format!("queue-{}", row.queue.id))
     }
 }
 
@@ -93,6 +30,7 @@ mod tests {
     use disbatch_core::series::Ended;
 
     use super::*;
+    use crate::ui::tally::Tally;
 
     const ID: &str = "6b0003bb686c8275d70dc2f1";
 
@@ -115,7 +53,7 @@ mod tests {
         let fields = doc! {
             "name": "<mail>", "plugin": "My::\"Plugin\"", "threads": "3", "paused": true, "reason": "a <move>",
         };
-        let html = QueueTable::of(&[facts(fields)]).render().unwrap();
+        let html = QueueTable { rows: &[facts(fields)] }.render().unwrap();
         for part in [
             "<tr id=\"queue-6b0003bb686c8275d70dc2f1\">",
             "<a class=\"name\" href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
@@ -139,7 +77,7 @@ mod tests {
     #[test]
     fn odd_queues_are_shown_too() {
         let nasty = "<script>alert('1')</script>\"".repeat(400);
-        let html = QueueTable::of(&[facts(doc! { "name": &nasty, "plugin": 5, "accepting": false })]);
+        let html = QueueTable { rows: &[facts(doc! { "name": &nasty, "plugin": 5, "accepting": false })] };
         let html = html.render().unwrap();
         assert!(!html.contains("<script") && html.contains("&#60;script&#62;"), "it is text");
         assert!(
@@ -150,7 +88,7 @@ mod tests {
         assert!(html.contains("<span class=\"status closed\">accepts no tasks</span>"), "{html}");
         let mut bare = facts(doc! {});
         (bare.failed, bare.oldest, bare.hour) = (Tally::default(), None, Vec::new());
-        let html = QueueTable::of(&[bare]).render().unwrap();
+        let html = QueueTable { rows: &[bare] }.render().unwrap();
         assert!(html.contains(&format!(">{ID}</a>")), "a queue without a name has its id: {html}");
         assert!(html.contains("No task ended within the last hour.") && !html.contains("–"), "{html}");
     }
@@ -158,12 +96,12 @@ mod tests {
     #[test]
     fn the_table_is_sent_again_when_there_are_others_only() {
         let parts = |queues: &[QueueFacts]| {
-            QueueTable::of(queues).parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
+            QueueTable { rows: queues }.parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
         };
         let one = parts(&[facts(doc! { "name": "a" })]);
         let renamed = parts(&[facts(doc! { "name": "b" })]);
         assert_eq!((one.len(), one[0] == renamed[0], one[1] == renamed[1]), (2, true, false));
         assert_ne!(parts(&[])[0], one[0]);
-        assert!(QueueTable::of(&[]).render().unwrap().contains("There are no queues yet."));
+        assert!(QueueTable { rows: &[] }.render().unwrap().contains("There are no queues yet."));
     }
 }
