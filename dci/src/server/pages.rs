@@ -83,7 +83,7 @@ where
         let text = without_frame(&without_values(&text));
         let text = without_empty_lines(&text).replace(&"x".repeat(1_000), "(1000 x)");
         let text = if path == "/about" { without_numbers(&text) } else { text };
-        let file = Path::new(SNAPSHOTS).join(format!("{}-{name}", self.name));
+        let file = Path::new(SNAPSHOTS).join(format!("{}-{name}.txt", self.name));
         if std::env::var_os("DISBATCH_RENEW").is_some() {
             std::fs::write(file, text).unwrap();
         } else if std::fs::read_to_string(&file).ok().as_deref() != Some(text.as_str()) {

@@ -2,7 +2,6 @@
 
 mod attention;
 pub mod facts;
-mod queues;
 pub mod throughput;
 
 use std::sync::Arc;
@@ -30,8 +29,7 @@ use crate::ui::parts::{Spark, grouped};
 use crate::ui::tally::Tally;
 use crate::ui::{self, Rendered};
 use attention::Attention;
-use facts::{Facts, QueueFacts};
-use queues::QueueTable;
+use facts::{Facts, QueueFacts, QueueTable};
 use throughput::Span;
 
 #[derive(Template)]

@@ -3,7 +3,6 @@
 mod charts;
 mod facts;
 pub mod groups;
-pub mod remove;
 mod settings;
 pub mod submit;
 
@@ -19,11 +18,11 @@ use disbatch_core::plugin::Template as Prefilled;
 use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who, viewer};
-use crate::api::{Answer, get_queue};
+use crate::api::{Answer, delete_queue, get_queue, then};
 use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
-use crate::openapi::{ErrorBody, OfRead};
+use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::chart::Charts;
@@ -185,6 +184,21 @@ pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params,
     let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
     let points = charts::points(&state.store, queue.id, span).await?;
     Ok(json::ok(&charts::chart(of, span, &points)))
+}
+
+/// Deletes a queue, whose tasks stay, and leads to the overview.
+#[utoipa::path(
+    post, path = "/ui/queues/{id}/delete", tag = "service", operation_id = "deleteQueueByForm",
+    params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
+    responses(
+        (status = 303, description = "Deleted; the overview is next."),
+        (status = 400, description = "There is no such queue. A page.", body = String, content_type = "text/html"),
+        (status = 404, description = "The address has no id of a queue.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
+    then::lead(delete_queue::delete(&state, &who, &named).await, "/")
 }
 
 #[cfg(test)]
