@@ -17,6 +17,8 @@
 mod described;
 mod extensions;
 mod listen;
+#[cfg(test)]
+mod pages;
 mod route;
 mod routes;
 

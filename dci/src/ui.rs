@@ -16,7 +16,6 @@ pub mod chart;
 pub mod definitions;
 pub mod docs;
 pub mod files;
-pub mod host;
 pub mod kept;
 pub mod lacking;
 pub mod live;
@@ -39,9 +38,9 @@ pub mod task;
 pub mod tasks;
 pub mod users;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::CONTENT_SECURITY_POLICY;
+use actix_web::http::header::{CONTENT_SECURITY_POLICY, RETRY_AFTER};
+use actix_web::{HttpResponse, ResponseError};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
@@ -85,6 +84,15 @@ pub fn page(rendered: Rendered) -> HttpResponse {
     // The character set is named in the page itself: Perl Disbatch sends the bare type.
     response.insert_header((CONTENT_SECURITY_POLICY, POLICY));
     response.content_type("text/html").body(html)
+}
+
+/// A page with what is wrong in place of the one for the error.
+pub fn refusal(error: &HttpError, rendered: Rendered) -> HttpResponse {
+    let mut response = page(rendered);
+    if let Some(wait) = error.error_response().headers().get(RETRY_AFTER) {
+        response.headers_mut().insert(RETRY_AFTER, wait.clone());
+    }
+    response
 }
 
 pub fn render(status: StatusCode, template: &impl Template) -> Rendered {

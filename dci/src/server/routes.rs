@@ -93,7 +93,7 @@ fn forms(routes: &mut Routes<'_>) {
     routes
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/tasks").post(Queue(Submitter), ui::queue::submit::handle))
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}/delete").post(Everywhere(Operator), ui::node::remove))
-        .add(at("/ui/queues/{id:[0-9a-f]{24}}/delete").post(Queue(Operator), ui::queue::remove::handle))
+        .add(at("/ui/queues/{id:[0-9a-f]{24}}/delete").post(Queue(Operator), ui::queue::remove))
         .add(at("/ui/balance").post(Everywhere(Operator), api::balance::save))
         .add(at("/ui/balance/check").post(Everywhere(Operator), ui::balance::check::handle))
         .add(at("/ui/balance/disable").post(Everywhere(Operator), api::balance::disable));

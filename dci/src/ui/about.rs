@@ -8,7 +8,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::Document;
-use disbatch_core::about::{Measured, Server, Size, Topology};
+use disbatch_core::about::{Measured, Server, Topology};
 use serde_json::Value;
 
 use crate::api::monitoring;
@@ -16,7 +16,7 @@ use crate::openapi::OfRead;
 use crate::state::State;
 use crate::ui::kept::Kept;
 use crate::ui::node_state::{NodeState, Now};
-use crate::ui::parts::{Pill, bytes, grouped};
+use crate::ui::parts::{Pill, bytes};
 use crate::ui::{self, Rendered, plain};
 
 /// How long it is kept how large collections are.
@@ -25,72 +25,29 @@ const SIZES_KEPT: Duration = Duration::from_secs(30);
 /// How large collections are; nothing where the user of this server may not ask.
 pub type Sizes = Kept<Option<Vec<Measured>>>;
 
-/// Scripts of others, as `assets/vendor/README.md` has them.
-const VENDORED: [Vendored; 3] = [
-    Vendored {
-        name: "htmx",
-        version: "2.0.11",
-        license: "0BSD",
-        text: include_str!("../../assets/vendor/htmx.LICENSE"),
-    },
-    Vendored {
-        name: "idiomorph",
-        version: "0.7.4",
-        license: "0BSD",
-        text: include_str!("../../assets/vendor/idiomorph.LICENSE"),
-    },
-    Vendored {
-        name: "uPlot",
-        version: "1.6.32",
-        license: "MIT",
-        text: include_str!("../../assets/vendor/uplot.LICENSE"),
-    },
-];
+/// A script of others: its name, release, licence and the text of that.
+type Vendored = (&'static str, &'static str, &'static str, &'static str);
 
-struct Vendored {
-    name: &'static str,
-    version: &'static str,
-    license: &'static str,
-    text: &'static str,
-}
+/// As `assets/vendor/README.md` has them.
+const VENDORED: [Vendored; 3] = [
+    ("htmx", "2.0.11", "0BSD", include_str!("../../assets/vendor/htmx.LICENSE")),
+    ("idiomorph", "0.7.4", "0BSD", include_str!("../../assets/vendor/idiomorph.LICENSE")),
+    ("uPlot", "1.6.32", "MIT", include_str!("../../assets/vendor/uplot.LICENSE")),
+];
 
 #[derive(Template)]
 #[template(path = "about.html")]
-struct AboutPage {
-    checks: Vec<Check>,
-    dens: Vec<Release>,
+struct AboutPage<'a> {
+    /// What was looked at, how it is, and a message.
+    checks: [(&'static str, Pill, String); 3],
+    /// Releases of the DEN, the newest first, and the nodes that have it.
+    dens: Vec<(String, Vec<(String, Pill)>)>,
     /// What the database is, line by line.
     database: Vec<(&'static str, String)>,
     /// None: this server may not ask.
-    sizes: Option<Vec<SizeRow>>,
+    sizes: Option<&'a [Measured]>,
     /// All that are known.
     total: String,
-    vendored: [Vendored; VENDORED.len()],
-}
-
-struct Check {
-    name: &'static str,
-    state: Pill,
-    message: String,
-}
-
-/// The nodes that have one release of the DEN.
-struct Release {
-    version: String,
-    nodes: Vec<(String, Pill)>,
-}
-
-struct SizeRow {
-    name: &'static str,
-    /// None: it is not known.
-    known: Option<Known>,
-}
-
-struct Known {
-    documents: String,
-    data: String,
-    stored: String,
-    indexes: String,
 }
 
 /// Which releases work here, what the database is like, and whether all is well.
@@ -127,7 +84,7 @@ struct Found<'a> {
     health: &'a Value,
 }
 
-fn page(found: &Found<'_>, sizes: Option<&[Measured]>) -> AboutPage {
+fn page<'a>(found: &Found<'_>, sizes: Option<&'a [Measured]>) -> AboutPage<'a> {
     let all = sizes.into_iter().flatten().filter_map(|(_, size)| *size);
     let total =
         bytes(all.fold(0_u64, |sum, size| sum.saturating_add(size.stored).saturating_add(size.indexes)));
@@ -136,40 +93,36 @@ fn page(found: &Found<'_>, sizes: Option<&[Measured]>) -> AboutPage {
         checks: checks(found),
         dens: dens(found.nodes, found.now),
         database: database(found.name, found.server),
-        sizes: sizes.map(|sizes| sizes.iter().map(size_row).collect()),
+        sizes,
         total: if some_unknown { format!("at least {total}") } else { total },
-        vendored: VENDORED,
     }
 }
 
-fn checks(found: &Found<'_>) -> Vec<Check> {
+fn checks(found: &Found<'_>) -> [(&'static str, Pill, String); 3] {
     let answered = found.server.answered_in;
-    let database = Check {
-        name: "Database",
-        state: Pill { tone: "good", word: "OK" },
-        message: format!("it answered within {:.1} ms", answered.as_secs_f64() * 1000.0),
-    };
+    let good = Pill { tone: "good", word: "OK" };
+    let message = format!("it answered within {:.1} ms", answered.as_secs_f64() * 1000.0);
     let check = |name, key: &str| {
         let text = |field: &str| found.health[key][field].as_str().unwrap_or_default().to_owned();
         let state = match text("status").as_str() {
-            "OK" => Pill { tone: "good", word: "OK" },
+            "OK" => good,
             "WARNING" => Pill { tone: "busy", word: "WARNING" },
             _ => Pill { tone: "bad", word: "CRITICAL" },
         };
-        Check { name, state, message: text("message") }
+        (name, state, text("message"))
     };
-    vec![database, check("Nodes", "disbatch"), check("QueueBalance", "queuebalance")]
+    [("Database", good, message), check("Nodes", "disbatch"), check("QueueBalance", "queuebalance")]
 }
 
 /// The nodes by the release of their DEN.
-fn dens(nodes: &[Document], now: &Now) -> Vec<Release> {
+fn dens(nodes: &[Document], now: &Now) -> Vec<(String, Vec<(String, Pill)>)> {
     let mut by_version: BTreeMap<String, Vec<(String, Pill)>> = BTreeMap::new();
     for node in nodes {
         let version = plain(node.get("version"));
         let entry = (plain(node.get("node")), NodeState::of(node, now).pill());
         by_version.entry(version).or_default().push(entry);
     }
-    by_version.into_iter().rev().map(|(version, nodes)| Release { version, nodes }).collect()
+    by_version.into_iter().rev().collect()
 }
 
 fn database(name: &str, server: &Server) -> Vec<(&'static str, String)> {
@@ -192,19 +145,10 @@ fn database(name: &str, server: &Server) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn size_row((name, size): &Measured) -> SizeRow {
-    let known = |size: Size| Known {
-        documents: grouped(size.documents),
-        data: bytes(size.data),
-        stored: bytes(size.stored),
-        indexes: bytes(size.indexes),
-    };
-    SizeRow { name, known: size.map(known) }
-}
-
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
+    use disbatch_core::about::Size;
     use serde_json::json;
 
     use super::*;
@@ -287,10 +231,10 @@ mod tests {
     #[test]
     fn scripts_of_others_are_those_that_are_there() {
         let listed = include_str!("../../assets/vendor/README.md");
-        for script in VENDORED {
-            let line = listed.lines().find(|line| line.contains(&format!("`{}", script.name.to_lowercase())));
+        for (name, version, license, _) in VENDORED {
+            let line = listed.lines().find(|line| line.contains(&format!("`{}", name.to_lowercase())));
             let line = line.unwrap();
-            assert!(line.contains(script.version) && line.contains(script.license), "{line}");
+            assert!(line.contains(version) && line.contains(license), "{line}");
         }
         assert_eq!(listed.lines().filter(|line| line.starts_with("| `")).count(), VENDORED.len());
     }

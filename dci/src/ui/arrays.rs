@@ -2,14 +2,17 @@
 
 mod picture;
 
+use std::collections::HashMap;
+
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::doc;
+use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::arrays::{Array, ArrayRow, Cell, Counts, Element, FinalWhen};
+use disbatch_core::arrays::{Array, ArrayRow, Counts, Element, FinalWhen};
 use disbatch_core::model::{Queue, Selector, Status, whole_number};
 
 use crate::access::Who;
@@ -21,82 +24,47 @@ use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{label, names};
-use crate::ui::parts::{Pill, When, cut, grouped};
-use crate::ui::{self, Rendered, StatusView, plain, text};
+use crate::ui::parts::{Pill, grouped};
+use crate::ui::{self, Rendered, StatusView, text};
 use picture::{Picture, in_a_square};
-
-/// So much of a value is shown.
-const SHOWN: usize = 80;
 
 #[derive(Template)]
 #[template(path = "arrays.html")]
-struct ArraysPage {
-    rows: Vec<Row>,
+struct ArraysPage<'a> {
+    found: &'a [ArrayRow],
+    /// The names of queues.
+    names: HashMap<ObjectId, String>,
     next: String,
 }
 
 #[derive(Template)]
 #[template(path = "array.html")]
-struct ArrayPage {
-    id: String,
-    queue: String,
+struct ArrayPage<'a> {
+    panel: Panel<'a>,
     queue_name: String,
-    panel: Panel,
-    elements: Vec<Line>,
+    elements: Vec<Element>,
     previous: String,
     next: String,
-}
-
-/// An array of the list.
-struct Row {
-    id: String,
-    queue: String,
-    queue_name: String,
-    words: String,
-    state: Pill,
-    done: Option<i64>,
-    failed: Option<i64>,
-    count: u32,
-    created: When,
 }
 
 /// How far an array is.
 #[derive(Template)]
 #[template(path = "array/panel.html")]
-struct Panel {
-    id: String,
-    words: String,
-    state: Pill,
-    count: u32,
-    inserted: u32,
-    cap: Option<u32>,
-    key: String,
-    done: Option<i64>,
-    counts: Vec<(StatusView, String)>,
-    created: When,
-    ended: When,
-    owner: String,
+struct Panel<'a> {
+    array: &'a Array,
+    /// None: counting takes too long.
+    counts: Option<Counts>,
     last: Option<Last>,
     picture: Picture,
-    can_cancel: bool,
-    can_retry: bool,
 }
 
-impl HtmlSafe for Panel {}
+impl HtmlSafe for Panel<'_> {}
 
 /// The task that comes after all elements.
 struct Last {
     id: String,
     status: Option<StatusView>,
     when: &'static str,
-}
-
-/// An element of the table.
-struct Line {
-    id: String,
-    index: String,
-    value: String,
-    status: Option<StatusView>,
 }
 
 pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
@@ -117,11 +85,9 @@ pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
     let address = |from: u32| format!("/arrays/{}?.from={from}&.limit={limit}", array.id);
     let after = from.saturating_add(limit);
     let page = ArrayPage {
-        id: array.id.to_string(),
-        queue: array.queue.to_string(),
         queue_name: queue.as_ref().map_or_else(|| array.queue.to_string(), label),
         panel: panel(state, &array).await?,
-        elements: elements.iter().map(Line::of).collect(),
+        elements,
         previous: if from > 0 { address(from.saturating_sub(limit)) } else { String::new() },
         next: if after < array.count { address(after) } else { String::new() },
     };
@@ -147,7 +113,7 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     Ok(vec![Part::new(format!("array-{}", array.id), &panel(state, &array).await?)?])
 }
 
-async fn panel(state: &State, array: &Array) -> Result<Panel, HttpError> {
+async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpError> {
     let size = in_a_square(array.count);
     let store = &state.store;
     let only = [array.id];
@@ -166,29 +132,26 @@ async fn panel(state: &State, array: &Array) -> Result<Panel, HttpError> {
         }
         None => None,
     };
-    Ok(Panel { last, ..Panel::of(array, counts.as_ref(), &cells, size) })
+    Ok(Panel { array, counts, last, picture: Picture::of(array.count, &cells, size) })
 }
 
-impl ArraysPage {
+impl<'a> ArraysPage<'a> {
     /// `search` is the address of the same search from the first array on.
-    fn of(found: &[ArrayRow], queues: &[Queue], search: &str, limit: i64) -> Self {
-        let known = names(queues);
-        let row = |(array, counts): &ArrayRow| Row {
-            id: array.id.to_string(),
-            queue: array.queue.to_string(),
-            queue_name: known.get(&array.queue.0).cloned().unwrap_or_else(|| array.queue.to_string()),
-            words: cut(&array.words, SHOWN),
-            state: Pill { tone: array.state.as_str(), word: array.state.as_str() },
-            done: counts.as_ref().map(arrays::ended),
-            failed: counts.as_ref().map(failed),
-            count: array.count,
-            created: array.created.map(When::at).unwrap_or_default(),
-        };
+    fn of(found: &'a [ArrayRow], queues: &[Queue], search: &str, limit: i64) -> Self {
         let is_full = i64::try_from(found.len()).is_ok_and(|rows| rows >= limit);
         let last = found.last().filter(|_| is_full).map(|(array, _)| array.id);
         let next = last.map(|last| format!("{search}&.before={last}"));
-        Self { rows: found.iter().map(row).collect(), next: next.unwrap_or_default() }
+        Self { found, names: names(queues), next: next.unwrap_or_default() }
     }
+
+    fn queue_name(&self, array: &Array) -> String {
+        self.names.get(&array.queue.0).cloned().unwrap_or_else(|| array.queue.to_string())
+    }
+}
+
+/// Where an array stands.
+fn state(array: &Array) -> Pill {
+    Pill { tone: array.state.as_str(), word: array.state.as_str() }
 }
 
 /// The address of the search that `params` asks for, from the first array on.
@@ -205,28 +168,13 @@ fn failed(counts: &Counts) -> i64 {
     arrays::ended(counts).saturating_sub(of_success)
 }
 
-impl Panel {
-    fn of(array: &Array, counts: Option<&Counts>, cells: &[Cell], size: u32) -> Self {
-        let done = counts.map(arrays::ended);
-        let shown = counts.into_iter().flatten();
-        Self {
-            id: array.id.to_string(),
-            words: cut(&array.words, 4 * SHOWN),
-            state: Pill { tone: array.state.as_str(), word: array.state.as_str() },
-            count: array.count,
-            inserted: array.inserted,
-            cap: array.cap,
-            key: array.key.clone(),
-            done,
-            counts: shown.map(|(status, tasks)| (StatusView::from_code(*status), number(*tasks))).collect(),
-            created: array.created.map(When::at).unwrap_or_default(),
-            ended: array.ended.map(When::at).unwrap_or_default(),
-            owner: array.owner.clone().unwrap_or_default(),
-            last: None,
-            picture: Picture::of(array.count, cells, size),
-            can_cancel: done.is_none_or(|done| done < i64::from(array.count)),
-            can_retry: counts.is_none_or(|counts| failed(counts) > 0),
-        }
+impl Panel<'_> {
+    fn can_cancel(&self) -> bool {
+        self.counts.as_ref().is_none_or(|counts| arrays::ended(counts) < i64::from(self.array.count))
+    }
+
+    fn can_retry(&self) -> bool {
+        self.counts.as_ref().is_none_or(|counts| failed(counts) > 0)
     }
 }
 
@@ -234,22 +182,10 @@ fn number(tasks: i64) -> String {
     grouped(u64::try_from(tasks).unwrap_or(0))
 }
 
-impl Line {
-    fn of(element: &Element) -> Self {
-        Self {
-            id: element.id.to_string(),
-            index: element.index.to_string(),
-            value: cut(&plain(element.value.as_ref()), SHOWN),
-            status: element.status.map(|status| StatusView::from_code(status.code())),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use bson::oid::ObjectId;
     use bson::{Bson, DateTime};
-    use disbatch_core::arrays::ArrayState;
+    use disbatch_core::arrays::{ArrayState, Cell};
     use disbatch_core::model::{ArrayId, QueueId, TaskId};
 
     use super::*;
@@ -273,7 +209,10 @@ mod tests {
         }
     }
 
-    fn page(panel: Panel) -> String {
+    fn page(counts: &Counts, cells: &[Cell], last: Option<Last>) -> String {
+        let array = array(4);
+        let picture = Picture::of(array.count, cells, 1);
+        let panel = Panel { array: &array, counts: Some(counts.clone()), last, picture };
         let element = Element {
             id: TaskId(ObjectId::from_bytes([3; 12])),
             index: 0,
@@ -281,11 +220,9 @@ mod tests {
             status: Some(Status::Failed),
         };
         let page = ArrayPage {
-            id: panel.id.clone(),
-            queue: "02".to_owned(),
             queue_name: "<mail>".to_owned(),
             panel,
-            elements: vec![Line::of(&element)],
+            elements: vec![element],
             previous: String::new(),
             next: "/arrays/x?.from=1".to_owned(),
         };
@@ -298,7 +235,7 @@ mod tests {
         let cells = cells.map(|(number, status)| Cell { number, status, tasks: 1 });
         let counts = Counts::from([(0, 1), (1, 1), (2, 1)]);
         let last = Last { id: "04".to_owned(), status: None, when: "when all elements have ended" };
-        let html = page(Panel { last: Some(last), ..Panel::of(&array(4), Some(&counts), &cells, 1) });
+        let html = page(&counts, &cells, Some(last));
         for part in [
             "0-9&#60;1&#62;",
             "&#60;ann&#62;",
@@ -324,7 +261,7 @@ mod tests {
     #[test]
     fn what_has_succeeded_cannot_be_acted_on() {
         let counts = Counts::from([(1, 4)]);
-        let html = page(Panel::of(&array(4), Some(&counts), &[], 1));
+        let html = page(&counts, &[], None);
         assert!(!html.contains("/cancel\"") && !html.contains("/retry\""), "{html}");
     }
 

@@ -14,7 +14,7 @@ use crate::audit;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::names::{names, short};
+use crate::ui::names::names;
 use crate::ui::{self, Rendered, text};
 use row::Row;
 
@@ -39,16 +39,9 @@ struct AuditPage {
 struct Form {
     /// What can be done, and whether it is looked for.
     whats: Vec<(String, bool)>,
-    queues: Vec<Choice>,
+    queues: Vec<Queue>,
     /// The other fields, by name.
     fields: HashMap<&'static str, String>,
-}
-
-#[derive(Debug)]
-struct Choice {
-    id: String,
-    name: String,
-    chosen: bool,
 }
 
 impl Form {
@@ -93,19 +86,15 @@ fn page(
 fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
     let field = |name: &str| text(params.fields.get(name)).trim().to_owned();
     let fields: HashMap<&'static str, String> = audit::FIELDS.map(|name| (name, field(name))).into();
-    let (what, queue) = (field("what"), field("queue"));
+    let what = field("what");
     queues.sort_by_cached_key(Queue::display_name);
-    let choice = |found: &Queue| {
-        let id = found.id.to_string();
-        Choice { name: short(found), chosen: id == queue, id }
-    };
     let verbs = Verb::all().into_iter().filter(|verb| !verb.is_found_with_another()).map(Verb::words);
     let mut whats: Vec<(String, bool)> = verbs.map(|words| (words.clone(), words == what)).collect();
     if !what.is_empty() && !whats.iter().any(|(_, chosen)| *chosen) {
         // A link may ask for what begins with a word.
         whats.push((what, true));
     }
-    Form { whats, queues: queues.iter().map(choice).collect(), fields }
+    Form { whats, queues, fields }
 }
 
 /// The address of another page of the same.

@@ -11,49 +11,27 @@ use crate::ui::{self, Rendered};
 
 #[derive(Template)]
 #[template(path = "docs.html")]
-struct Docs {
-    title: String,
-    version: String,
-    about: Vec<Prose>,
-    groups: Vec<Group>,
+struct Docs<'a> {
+    whole: &'a Value,
 }
 
-/// Text in pieces, every second of which is code: Markdown's backticks are all that descriptions use.
-type Prose = Vec<String>;
+impl Docs<'_> {
+    /// The operations of a tag, with their paths and methods.
+    fn operations(&self, tag: &Value) -> Vec<(&String, &String, &Value)> {
+        let all = entries(&self.whole["paths"]).flat_map(|(path, methods)| {
+            entries(methods).map(move |(method, operation)| (path, method, operation))
+        });
+        all.filter(|(.., operation)| items(&operation["tags"]).first() == Some(&tag["name"])).collect()
+    }
 
-struct Group {
-    name: String,
-    description: Prose,
-    operations: Vec<Operation>,
-}
-
-struct Operation {
-    id: String,
-    method: String,
-    path: String,
-    summary: String,
-    description: Vec<Prose>,
-    parameters: Vec<Parameter>,
-    bodies: Vec<Body>,
-    responses: Vec<Response>,
-}
-
-struct Parameter {
-    name: String,
-    place: String,
-    kind: String,
-    description: Prose,
-}
-
-struct Body {
-    media_type: String,
-    example: Option<String>,
-}
-
-struct Response {
-    status: String,
-    description: Prose,
-    bodies: Vec<Body>,
+    /// The media types of a body, and an example of each.
+    fn bodies<'a>(&self, content: &'a Value) -> Vec<(&'a String, Option<String>)> {
+        let body = |(media_type, content): (&'a String, &'a Value)| {
+            let example = content.get("example").cloned().or_else(|| example(&content["schema"], self.whole));
+            (media_type, example.and_then(|value| written(media_type, &value)))
+        };
+        entries(content).map(body).collect()
+    }
 }
 
 /// The description of the API as a page.
@@ -69,74 +47,7 @@ pub async fn handle() -> HttpResponse {
 }
 
 fn show(description: &Value) -> Rendered {
-    ui::render(StatusCode::OK, &docs(description))
-}
-
-fn docs(description: &Value) -> Docs {
-    Docs {
-        title: text(&description["info"]["title"]),
-        version: text(&description["info"]["version"]),
-        about: paragraphs(&description["info"]["description"]).iter().map(|text| prose(text)).collect(),
-        groups: items(&description["tags"]).iter().map(|tag| group(tag, description)).collect(),
-    }
-}
-
-fn group(tag: &Value, whole: &Value) -> Group {
-    let mut operations = Vec::new();
-    for (path, methods) in entries(&whole["paths"]) {
-        for (method, operation) in entries(methods) {
-            if items(&operation["tags"]).first() == Some(&tag["name"]) {
-                operations.push(self::operation(path, method, operation, whole));
-            }
-        }
-    }
-    Group { name: text(&tag["name"]), description: prose(&text(&tag["description"])), operations }
-}
-
-fn operation(path: &str, method: &str, operation: &Value, whole: &Value) -> Operation {
-    let response = |(status, response): (&String, &Value)| Response {
-        status: status.clone(),
-        description: prose(&text(&response["description"])),
-        bodies: bodies(&response["content"], whole),
-    };
-    Operation {
-        id: text(&operation["operationId"]),
-        method: method.to_uppercase(),
-        path: path.to_owned(),
-        summary: text(&operation["summary"]),
-        description: paragraphs(&operation["description"]).iter().map(|text| prose(text)).collect(),
-        parameters: items(&operation["parameters"]).iter().map(parameter).collect(),
-        bodies: bodies(&operation["requestBody"]["content"], whole),
-        responses: entries(&operation["responses"]).map(response).collect(),
-    }
-}
-
-fn parameter(parameter: &Value) -> Parameter {
-    let types = match &parameter["schema"]["type"] {
-        Value::Array(types) => types.iter().filter(|kind| *kind != "null").map(text).collect(),
-        kind => vec![text(kind)],
-    };
-    Parameter {
-        name: text(&parameter["name"]),
-        place: text(&parameter["in"]),
-        kind: types.join(" or "),
-        description: prose(&text(&parameter["description"])),
-    }
-}
-
-fn prose(text: &str) -> Prose {
-    text.split('`').map(str::to_owned).collect()
-}
-
-fn bodies(content: &Value, whole: &Value) -> Vec<Body> {
-    let body = |(media_type, content): (&String, &Value)| {
-        let example = content.get("example").cloned().or_else(|| example(&content["schema"], whole));
-        Body {
-            media_type: media_type.clone(),
-            example: example.and_then(|value| written(media_type, &value)),
-        }
-    };
-    entries(content).map(body).collect()
+    ui::render(StatusCode::OK, &Docs { whole: description })
 }
 
 /// An example as it is sent.
@@ -168,13 +79,21 @@ fn example(schema: &Value, whole: &Value) -> Option<Value> {
     example(schema.get("items")?, whole).map(|item| Value::from(vec![item]))
 }
 
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+/// The types that a parameter may have.
+fn kinds(parameter: &Value) -> String {
+    let types = match &parameter["schema"]["type"] {
+        Value::Array(types) => types.iter().filter(|kind| *kind != "null").map(text).collect(),
+        kind => vec![text(kind)],
+    };
+    types.join(" or ")
 }
 
-fn paragraphs(value: &Value) -> Vec<String> {
-    let text = value.as_str().unwrap_or_default();
-    text.split("\n\n").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect()
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn paragraphs(value: &Value) -> impl Iterator<Item = &str> {
+    text(value).split("\n\n").map(str::trim).filter(|text| !text.is_empty())
 }
 
 fn items(value: &Value) -> &[Value] {

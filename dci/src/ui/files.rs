@@ -1,43 +1,26 @@
 //! `GET /files` for people: the sets of files that tasks take and leave.
 
 pub mod one;
-pub mod remove;
 
 use actix_web::http::StatusCode;
 use askama::Template;
-use disbatch_core::files::{FileSet, SetSummary};
+use disbatch_core::files::SetSummary;
 
 use crate::access::Who;
 use crate::files;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::parts::{When, bytes};
 use crate::ui::{self, Rendered};
 
 #[derive(Template)]
 #[template(path = "files.html")]
 struct FilesPage {
-    rows: Vec<Row>,
+    sets: Vec<SetSummary>,
     /// The address of the page behind this one.
     next: String,
     /// Whether the page's reader may make file sets.
     stores: bool,
-}
-
-/// A set as a row of the table.
-struct Row {
-    name: String,
-    address: String,
-    version: i64,
-    versions: u64,
-    count: u64,
-    bytes: String,
-    bytes_of_all: String,
-    committed: When,
-    by: String,
-    task: Option<String>,
-    tenant: String,
 }
 
 /// The page of a set.
@@ -53,31 +36,8 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let last = sets.last().filter(|_| is_full);
     let next =
         last.map(|last| format!("/files?.limit={}&.after={}", query.limit, encoded(&last.latest.name)));
-    let page = FilesPage {
-        rows: sets.iter().map(Row::of).collect(),
-        next: next.unwrap_or_default(),
-        stores: files::may_store(who).is_ok(),
-    };
+    let page = FilesPage { next: next.unwrap_or_default(), stores: files::may_store(who).is_ok(), sets };
     ui::render(StatusCode::OK, &page)
-}
-
-impl Row {
-    fn of(summary: &SetSummary) -> Self {
-        let set: &FileSet = &summary.latest;
-        Self {
-            name: set.name.clone(),
-            address: place(&set.name),
-            version: set.version,
-            versions: summary.versions,
-            count: set.count,
-            bytes: bytes(set.bytes),
-            bytes_of_all: bytes(summary.bytes),
-            committed: set.committed.map(When::at).unwrap_or_default(),
-            by: set.by.clone().unwrap_or_default(),
-            task: set.task.map(|task| task.to_string()),
-            tenant: set.tenant.clone().unwrap_or_default(),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -87,20 +47,20 @@ mod tests {
 
     use super::*;
 
-    fn row() -> Row {
+    fn set() -> SetSummary {
         let at = DateTime::from_millis(1_795_163_067_344);
         let latest = doc! {
             "_id": ObjectId::from_bytes([1; 12]), "name": "data", "version": 3_i64, "state": "done", "count": 1_200_i64,
             "bytes": 2_048_i64, "created": at, "committed": at, "by": "<ann>", "tenant": "<acme>",
             "task": ObjectId::from_bytes([2; 12]),
         };
-        let latest: FileSet = bson::deserialize_from_document(latest).unwrap();
-        Row::of(&SetSummary { latest, versions: 2, bytes: 4_096 })
+        let latest = bson::deserialize_from_document(latest).unwrap();
+        SetSummary { latest, versions: 2, bytes: 4_096 }
     }
 
     #[test]
     fn a_set_is_told_by_its_newest_version() {
-        let html = FilesPage { rows: vec![row()], next: "/files?.after=data".to_owned(), stores: true };
+        let html = FilesPage { sets: vec![set()], next: "/files?.after=data".to_owned(), stores: true };
         let html = html.render().unwrap();
         for part in [
             "href=\"/files/data\"",
@@ -115,7 +75,7 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("<ann>") && !html.contains(" style="), "{html}");
-        let none = |stores| FilesPage { rows: vec![], next: String::new(), stores }.render().unwrap();
+        let none = |stores| FilesPage { sets: vec![], next: String::new(), stores }.render().unwrap();
         assert!(
             none(true).contains("There are no file sets yet.") && none(true).contains("disbatch files put")
         );

@@ -226,16 +226,7 @@ pub fn of_one<F>(
 where
     F: AsyncFn(&State, &str) -> Result<Vec<Part>, HttpError> + 'static,
 {
-    let name = format!("{kind} {id}");
-    let known = Rc::new((id, find));
-    respond(request, state, name, move |state| {
-        let known = Rc::clone(&known);
-        async move {
-            let (id, find) = &*known;
-            find(state.get_ref(), id.as_str()).await
-        }
-        .boxed_local()
-    })
+    of_known(request, state, format!("{kind} {id}"), (Rc::<str>::from(id), find))
 }
 
 /// The same for a page whose address is a search: `kind` says of what.
@@ -249,14 +240,22 @@ where
     F: AsyncFn(&State, &Params) -> Result<Vec<Part>, HttpError> + 'static,
 {
     let name = format!("{kind} {}", request.query_string());
-    let known = Rc::new((params.unwrap_or_default(), find));
+    of_known(request, state, name, (Rc::new(params.unwrap_or_default()), find))
+}
+
+fn of_known<T: ?Sized + 'static, F>(
+    request: &HttpRequest,
+    state: &Data<State>,
+    name: String,
+    (known, find): (Rc<T>, F),
+) -> HttpResponse
+where
+    F: AsyncFn(&State, &T) -> Result<Vec<Part>, HttpError> + 'static,
+{
+    let find = Rc::new(find);
     respond(request, state, name, move |state| {
-        let known = Rc::clone(&known);
-        async move {
-            let (params, find) = &*known;
-            find(state.get_ref(), params).await
-        }
-        .boxed_local()
+        let (known, find) = (Rc::clone(&known), Rc::clone(&find));
+        async move { find(state.get_ref(), &known).await }.boxed_local()
     })
 }
 

@@ -1,9 +1,9 @@
 //! `GET /login`, `POST /login` and `POST /logout`: how people say who they are, and that they leave.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CACHE_CONTROL, HeaderValue, LOCATION, RETRY_AFTER};
+use actix_web::http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse, ResponseError};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use disbatch_core::accounts::UserName;
 use serde_json::{Value, json};
@@ -150,11 +150,7 @@ fn refused(error: &HttpError, params: &Params) -> HttpResponse {
         next: own(params.options.get("then")),
         message: Some(error.message()),
     };
-    let mut response = ui::page(ui::render(error.status(), &page));
-    if let Some(wait) = error.error_response().headers().get(RETRY_AFTER) {
-        response.headers_mut().insert(RETRY_AFTER, wait.clone());
-    }
-    response
+    ui::refusal(error, ui::render(error.status(), &page))
 }
 
 /// Who it is, if anybody is asked.
@@ -179,6 +175,8 @@ fn given<'a>(params: &'a Params, name: &str) -> Result<&'a str, HttpError> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use actix_web::http::header::RETRY_AFTER;
 
     use super::*;
 

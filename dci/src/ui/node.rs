@@ -7,9 +7,10 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
-use bson::{Bson, Document};
+use bson::Bson;
 
 use disbatch_core::plugin::Report;
+use disbatch_core::series::NodePoint;
 
 use crate::access::Who;
 use crate::api::{Answer, delete_node, get_node, then};
@@ -18,7 +19,7 @@ use crate::json;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::chart::Chart;
+use crate::ui::chart::Charts;
 use crate::ui::live::{self, Part};
 use crate::ui::overview::throughput::Span;
 use crate::ui::{self, Rendered, plain, text};
@@ -30,13 +31,10 @@ use shown::{Facts, Shown};
 struct NodePage {
     /// Its own id; nothing if it has none that can be used.
     id: String,
-    name: String,
     shown: Shown,
     plugins: Option<Vec<String>>,
     problems: Vec<Report>,
-    span: &'static str,
-    spans: [(&'static str, bool); Span::ALL.len()],
-    charts: Vec<Chart>,
+    charts: Charts,
 }
 
 /// The page.
@@ -45,27 +43,20 @@ pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
     let span = Span::of(params);
     let (facts, points) =
         futures::try_join!(Facts::gather(state, node.clone()), charts::points(&state.store, &node, span),)?;
-    let charts = Of::ALL.map(|of| charts::first(of, span, &points));
-    ui::render(StatusCode::OK, &page(&facts, span, charts.into()))
+    ui::render(StatusCode::OK, &page(&facts, span, &points))
 }
 
-fn page(facts: &Facts, span: Span, charts: Vec<Chart>) -> NodePage {
+fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
     let node = &facts.node;
+    let id = node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let plugins = node.get("plugins").and_then(Bson::as_array);
     NodePage {
-        id: id_of(node),
-        name: plain(node.get("node")),
         shown: Shown::of(facts),
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
-        span: span.name(),
-        spans: Span::ALL.map(|other| (other.name(), other == span)),
-        charts,
+        charts: charts::first(format!("/nodes/{id}"), span, points),
+        id,
     }
-}
-
-fn id_of(node: &Document) -> String {
-    node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default()
 }
 
 /// What of the page of a node changes, as Server-Sent Events like those of `/ui/overview`.
@@ -122,16 +113,14 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
 pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, HttpError>) -> Answer {
     let params = params.unwrap_or_default();
     let node = get_node::find(&state, &id).await?;
-    let of = Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Running);
-    let span = Span::of(&params);
+    let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
     let points = charts::points(&state.store, &node, span).await?;
     Ok(json::ok(&charts::chart(of, span, &points)))
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::{DateTime, doc};
-    use disbatch_core::series::NodePoint;
+    use bson::{DateTime, Document, doc};
 
     use super::*;
     use crate::ui::live::assert_on_page;
@@ -175,13 +164,7 @@ mod tests {
 
     fn html(facts: &Facts) -> String {
         let point = NodePoint { at: NOW, running: Some(2.0), load: None, memory_available: Some(1e9) };
-        page(
-            facts,
-            Span::Hour,
-            Of::ALL.map(|of| charts::first(of, Span::Hour, std::slice::from_ref(&point))).into(),
-        )
-        .render()
-        .unwrap()
+        page(facts, Span::Hour, &[point]).render().unwrap()
     }
 
     #[test]

@@ -4,39 +4,22 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use askama::filters::HtmlSafe;
-use bson::Document;
 use futures::FutureExt;
 
 use crate::error::HttpError;
 use crate::nodes;
 use crate::openapi::OfFixed;
 use crate::state::State;
-use crate::ui::live::{self, Part};
-use crate::ui::node_row::NodeRow;
+use crate::ui::live;
+use crate::ui::node_row::NodeTable;
 use crate::ui::node_state::Now;
 use crate::ui::{self, Rendered};
 
 #[derive(Template)]
 #[template(path = "nodes.html")]
 struct NodesPage {
-    table: Table,
+    table: NodeTable,
 }
-
-#[derive(Template)]
-#[template(path = "nodes/table.html")]
-struct Table {
-    rows: Vec<Row>,
-}
-
-#[derive(Template)]
-#[template(path = "nodes/row.html")]
-struct Row {
-    node: NodeRow,
-}
-
-impl HtmlSafe for Table {}
-impl HtmlSafe for Row {}
 
 /// The page.
 pub async fn render(state: &State) -> Rendered {
@@ -57,27 +40,15 @@ pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
     })
 }
 
-async fn table(state: &State) -> Result<Table, HttpError> {
+async fn table(state: &State) -> Result<NodeTable, HttpError> {
     let (nodes, server) = futures::try_join!(state.store.list_nodes(), state.store.server_time())?;
     let nodes = nodes::as_they_are(state, nodes).await?;
-    Ok(Table::of(&nodes, &Now { server, host: state.store.now() }))
-}
-
-impl Table {
-    fn of(nodes: &[Document], now: &Now) -> Self {
-        let row = |(number, node)| Row { node: NodeRow::of(number, node, now) };
-        Self { rows: nodes.iter().enumerate().map(row).collect() }
-    }
-
-    /// The table, whenever there are others, and each of them.
-    fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("nodes", self, &self.rows, |row| row.node.key.clone())
-    }
+    Ok(NodeTable::of(&nodes, &Now { server, host: state.store.now() }, true))
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::{DateTime, doc};
+    use bson::{DateTime, Document, doc};
 
     use super::*;
     use crate::ui::live::assert_on_page;
@@ -85,7 +56,7 @@ mod tests {
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
     fn html(nodes: &[Document]) -> String {
-        NodesPage { table: Table::of(nodes, &Now { server: NOW, host: NOW }) }.render().unwrap()
+        NodesPage { table: NodeTable::of(nodes, &Now { server: NOW, host: NOW }, true) }.render().unwrap()
     }
 
     fn node() -> Document {
@@ -134,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_part_is_on_the_page_under_its_id() {
-        let table = Table::of(&[node(), doc! { "node": "b" }], &Now { server: NOW, host: NOW });
+        let table = NodeTable::of(&[node(), doc! { "node": "b" }], &Now { server: NOW, host: NOW }, true);
         let parts = table.parts().unwrap();
         let html = NodesPage { table }.render().unwrap();
         assert_eq!(parts.len(), 3);

@@ -2,8 +2,6 @@
 
 mod attention;
 pub mod facts;
-mod nodes;
-mod queues;
 pub mod throughput;
 
 use std::sync::Arc;
@@ -25,34 +23,32 @@ use crate::openapi::{OfFixed, OfRead};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::live::{self, Part};
+use crate::ui::node_row::NodeTable;
 use crate::ui::node_state::NodeState;
 use crate::ui::parts::{Spark, grouped};
 use crate::ui::tally::Tally;
 use crate::ui::{self, Rendered};
 use attention::Attention;
-use facts::{Facts, QueueFacts};
-use nodes::NodeTable;
-use queues::QueueTable;
+use facts::{Facts, QueueFacts, QueueTable};
 use throughput::Span;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
-struct Overview {
-    database: String,
-    plugins: Vec<String>,
-    shown: Shown,
-    span: &'static str,
-    spans: [(&'static str, bool); Span::ALL.len()],
+struct Overview<'a> {
+    database: &'a str,
+    plugins: &'a [String],
+    shown: Shown<'a>,
+    span: Span,
     picture: Spark,
     words: String,
 }
 
 /// What changes by itself.
 #[derive(Debug)]
-struct Shown {
+struct Shown<'a> {
     attention: Attention,
     figures: Figures,
-    queues: QueueTable,
+    queues: QueueTable<'a>,
     nodes: NodeTable,
 }
 
@@ -124,11 +120,10 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
         points = Arc::default();
     }
     let overview = Overview {
-        database: state.store.database_name().to_owned(),
-        plugins: plugins.names().to_vec(),
+        database: state.store.database_name(),
+        plugins: plugins.names(),
         shown: shown(&facts),
-        span: span.name(),
-        spans: Span::ALL.map(|other| (other.name(), other == span)),
+        span,
         picture: throughput::picture(span, &points),
         words: throughput::words(&throughput::ends(&points), span.words()),
     };
@@ -136,29 +131,29 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
 }
 
 async fn parts(state: &State) -> Result<Vec<Part>, HttpError> {
-    let shown = shown(&Facts::gather(state).await?);
-    let mut parts = vec![Part::new("attention", &shown.attention)?, Part::new("figures", &shown.figures)?];
-    parts.extend(shown.queues.parts()?);
-    parts.extend(shown.nodes.parts()?);
-    Ok(parts)
+    shown(&Facts::gather(state).await?).parts()
 }
 
-fn shown(facts: &Facts) -> Shown {
+impl Shown<'_> {
+    fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let first = vec![Part::new("attention", &self.attention)?, Part::new("figures", &self.figures)?];
+        Ok([first, self.queues.parts()?, self.nodes.parts()?].concat())
+    }
+}
+
+fn shown(facts: &Facts) -> Shown<'_> {
     Shown {
         attention: Attention::of(facts),
         figures: figures(facts),
-        queues: QueueTable::of(&facts.queues),
-        nodes: NodeTable::of(&facts.nodes, &facts.now),
+        queues: QueueTable { rows: &facts.queues },
+        nodes: NodeTable::of(&facts.nodes, &facts.now, false),
     }
 }
 
 fn figures(facts: &Facts) -> Figures {
     let sum =
         |number: fn(&QueueFacts) -> u64| facts.queues.iter().map(number).fold(0_u64, u64::saturating_add);
-    let hour = facts.queues.iter().map(QueueFacts::last_hour).fold(Ended::default(), |mut sum, queue| {
-        sum.merge(queue);
-        sum
-    });
+    let hour = throughput::sum(facts.queues.iter().flat_map(|queue| &queue.hour));
     let alive = facts.nodes.iter().filter(|node| NodeState::of(node, &facts.now).is_up());
     Figures {
         queues: facts.queues.len(),
@@ -216,12 +211,12 @@ mod tests {
     }
 
     fn page(facts: &Facts, plugins: &[&str]) -> String {
+        let plugins: Vec<String> = plugins.iter().map(|name| (*name).to_owned()).collect();
         let overview = Overview {
-            database: "<db>".into(),
-            plugins: plugins.iter().map(|name| (*name).to_owned()).collect(),
+            database: "<db>",
+            plugins: &plugins,
             shown: shown(facts),
-            span: Span::Day.name(),
-            spans: Span::ALL.map(|span| (span.name(), span == Span::Day)),
+            span: Span::Day,
             picture: throughput::picture(Span::Day, &[]),
             words: throughput::words(&[], Span::Day.words()),
         };
@@ -271,16 +266,7 @@ mod tests {
     fn every_part_is_on_the_page_under_its_id() {
         let facts = facts();
         let html = page(&facts, &[]);
-        let shown = shown(&facts);
-        let parts = [
-            vec![
-                Part::new("attention", &shown.attention).unwrap(),
-                Part::new("figures", &shown.figures).unwrap(),
-            ],
-            shown.queues.parts().unwrap(),
-            shown.nodes.parts().unwrap(),
-        ];
-        assert_on_page(&parts.concat(), &html);
+        assert_on_page(&shown(&facts).parts().unwrap(), &html);
     }
 
     #[test]

@@ -38,6 +38,11 @@ impl When {
     }
 }
 
+/// A time that may not be known.
+pub fn when(at: &Option<DateTime>) -> When {
+    at.map(When::at).unwrap_or_default()
+}
+
 /// A state as a symbol and a word; the style sheet has the symbols of tones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Template)]
 #[template(path = "parts/pill.html")]

@@ -7,7 +7,7 @@ use askama::Template;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{PluginName, Queue};
-use disbatch_core::plugin::{Http, Warm};
+use disbatch_core::plugin::{Http, Manifest, Warm};
 
 use crate::access::Who;
 use crate::catalogue::Catalogue;
@@ -15,42 +15,30 @@ use crate::state::State;
 use crate::ui::names::label;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
-use crate::ui::schema::{Form, Row};
+use crate::ui::schema::Form;
 use crate::ui::{self, Rendered, definitions, node_row, plain};
 
 #[derive(Template)]
 #[template(path = "plugins.html")]
-struct PluginsPage {
-    plugins: Vec<View>,
+struct PluginsPage<'a> {
+    plugins: Vec<View<'a>>,
     /// What looks like a plugin on this host and cannot run.
     problems: Vec<String>,
 }
 
 /// A plugin.
-struct View {
+struct View<'a> {
     name: String,
     /// Whether it can be led to: names of plugins may be anything that somebody has stored.
     legal: bool,
     /// The page of its definition, if the database has one.
     worker: Option<String>,
     /// What its author says of it, if this host has its manifest, or the database has.
-    described: Option<Described>,
+    described: Option<&'a Manifest>,
     /// Whether queues may be created with it here.
     allowed: bool,
     nodes: Vec<Place>,
     queues: Vec<Place>,
-}
-
-struct Described {
-    about: String,
-    version: String,
-    /// How it is run.
-    engine: &'static str,
-    warm: Option<String>,
-    /// Whether its web service shows no token.
-    shows_no_token: bool,
-    /// None: the manifest does not describe them.
-    params: Option<Vec<Row>>,
 }
 
 /// Something with a page.
@@ -77,7 +65,7 @@ pub async fn render(state: &State, who: &Who) -> Rendered {
     ui::render(StatusCode::OK, &page(&plugins, &queues, (&nodes, &now)))
 }
 
-fn page(known: &Catalogue, queues: &[Queue], (nodes, now): (&[Document], &Now)) -> PluginsPage {
+fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], &Now)) -> PluginsPage<'a> {
     let mut on: BTreeMap<String, Vec<Place>> = BTreeMap::new();
     for node in nodes {
         for plugin in names_on(node) {
@@ -94,7 +82,7 @@ fn page(known: &Catalogue, queues: &[Queue], (nodes, now): (&[Document], &Now)) 
     let view = |name: String| View {
         legal: name.parse::<PluginName>().is_ok(),
         worker: worker(known, &name),
-        described: described(known, &name),
+        described: name.parse().ok().and_then(|name| known.manifest(&name)),
         allowed: known.allows(&name),
         nodes: on.remove(&name).unwrap_or_default(),
         queues: used.remove(&name).unwrap_or_default(),
@@ -126,18 +114,6 @@ fn worker(known: &Catalogue, name: &str) -> Option<String> {
     let name: PluginName = name.parse().ok()?;
     let is_defined = known.host().get(&name).is_none() && known.workers().contains_key(&name);
     is_defined.then(|| definitions::place(&name))
-}
-
-fn described(known: &Catalogue, name: &str) -> Option<Described> {
-    let manifest = known.manifest(&name.parse().ok()?)?;
-    Some(Described {
-        engine: manifest.engine.as_str(),
-        about: manifest.description.clone(),
-        shows_no_token: manifest.http.as_ref().is_some_and(Http::shows_no_token),
-        version: manifest.version.clone(),
-        warm: manifest.warm.as_ref().map(kept),
-        params: manifest.params.as_ref().map(|schema| Form::of(schema).rows()),
-    })
 }
 
 /// How long a process of a warm plugin is kept.

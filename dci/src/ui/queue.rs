@@ -3,9 +3,7 @@
 mod charts;
 mod facts;
 pub mod groups;
-pub mod remove;
 mod settings;
-mod shown;
 pub mod submit;
 
 use actix_web::HttpRequest;
@@ -20,35 +18,30 @@ use disbatch_core::plugin::Template as Prefilled;
 use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who, viewer};
-use crate::api::{Answer, get_queue};
+use crate::api::{Answer, delete_queue, get_queue, then};
 use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
-use crate::openapi::{ErrorBody, OfRead};
+use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::chart::Chart;
+use crate::ui::chart::Charts;
 use crate::ui::live::{self, Part};
-use crate::ui::names::label;
 use crate::ui::overview::throughput::Span;
 use crate::ui::schema::{Field, Form};
 use crate::ui::tasks::params_of;
-use crate::ui::{self, Rendered, plain, text};
+use crate::ui::{self, Rendered, text};
 use charts::Of;
 use facts::Facts;
 use settings::Settings;
-use shown::Shown;
 
 #[derive(Template)]
 #[template(path = "queue.html")]
-struct QueuePage {
-    id: String,
-    name: String,
-    plugin: String,
+struct QueuePage<'a> {
+    facts: &'a Facts,
     /// The role of the page's reader on the queue.
     role: Option<Role>,
-    shown: Shown,
-    settings: Settings,
+    settings: Settings<'a>,
     /// Of the plugin's parameters; none if they are not described.
     fields: Vec<Field>,
     /// What the field for JSON has at first.
@@ -57,12 +50,10 @@ struct QueuePage {
     template: Prefilled,
     /// Whether tasks can have secure parameters.
     has_keys: bool,
-    span: &'static str,
-    spans: [(&'static str, bool); Span::ALL.len()],
-    charts: Vec<Chart>,
+    charts: Charts,
 }
 
-impl QueuePage {
+impl QueuePage<'_> {
     /// Attributes of the body of the page.
     fn roles(&self) -> HtmlSafeOutput<String> {
         viewer::roles_with(self.role)
@@ -92,9 +83,8 @@ pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Param
     // A task that is run again has what it had.
     let template = if again.is_some() { Prefilled::default() } else { template_of(&plugins, &queue) };
     let again = again.or_else(|| Some(template.params.clone()).filter(|params| !params.is_empty()));
-    let charts = Of::ALL.map(|of| charts::first(of, span, &points));
-    let settings = Settings::of(&queue, plugins.names());
-    let page = page(&facts, settings, (form_of(&plugins, &queue), again), (span, charts));
+    let charts = charts::first(queue.id, span, &points);
+    let page = page(&facts, plugins.names(), (form_of(&plugins, &queue), again), charts);
     ui::render(StatusCode::OK, &QueuePage { template, has_keys: !state.keys.is_empty(), ..page })
 }
 
@@ -117,12 +107,12 @@ async fn again(
     Ok(task.and_then(of_task))
 }
 
-fn page(
-    facts: &Facts,
-    settings: Settings,
+fn page<'a>(
+    facts: &'a Facts,
+    plugins: &'a [String],
     (form, again): (Option<Form>, Option<Map<String, Value>>),
-    (span, charts): (Span, [Chart; 3]),
-) -> QueuePage {
+    charts: Charts,
+) -> QueuePage<'a> {
     let form = match (form, &again) {
         (Some(form), Some(params)) => Some(form.with(params)),
         (form, _) => form,
@@ -131,16 +121,11 @@ fn page(
         json: again.map(|params| json::pretty(&Value::Object(params))).unwrap_or_default(),
         template: Prefilled::default(),
         has_keys: false,
-        id: facts.queue.id.to_string(),
-        name: label(&facts.queue),
-        plugin: plain(facts.queue.plugin.as_ref()),
+        facts,
         role: viewer::role_on(&facts.queue),
-        shown: Shown::of(facts),
-        settings,
+        settings: Settings { queue: &facts.queue, plugins },
         fields: form.map(|form| form.fields).unwrap_or_default(),
-        span: span.name(),
-        spans: Span::ALL.map(|other| (other.name(), other == span)),
-        charts: charts.into(),
+        charts,
     }
 }
 
@@ -175,7 +160,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     let queue = get_queue::find(state, &NamedQueue::parse(id)).await?;
-    Shown::of(&Facts::gather(state, queue).await?).parts()
+    Facts::gather(state, queue).await?.parts()
 }
 
 /// What happened in a queue over time: `of` is `ended`, how many tasks ended, `waited`, how long those had waited that
@@ -196,10 +181,24 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
 pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params, HttpError>) -> Answer {
     let params = params.unwrap_or_default();
     let queue = get_queue::find(&state, &named).await?;
-    let of = Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Ended);
-    let span = Span::of(&params);
+    let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
     let points = charts::points(&state.store, queue.id, span).await?;
     Ok(json::ok(&charts::chart(of, span, &points)))
+}
+
+/// Deletes a queue, whose tasks stay, and leads to the overview.
+#[utoipa::path(
+    post, path = "/ui/queues/{id}/delete", tag = "service", operation_id = "deleteQueueByForm",
+    params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
+    responses(
+        (status = 303, description = "Deleted; the overview is next."),
+        (status = 400, description = "There is no such queue. A page.", body = String, content_type = "text/html"),
+        (status = 404, description = "The address has no id of a queue.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
+    then::lead(delete_queue::delete(&state, &who, &named).await, "/")
 }
 
 #[cfg(test)]

@@ -41,8 +41,9 @@ use timeline::Timeline;
 
 #[derive(Template)]
 #[template(path = "task.html")]
-struct TaskPage {
-    id: String,
+struct TaskPage<'a> {
+    id: &'a str,
+    task: &'a Document,
     queue: QueueLink,
     look: Look,
     params: Shown,
@@ -53,7 +54,8 @@ struct TaskPage {
     resume: String,
     /// Its priority; 0 if it has none.
     priority: i64,
-    again: Again,
+    /// The page of its queue, whose form can be filled with its params; nothing if it is gone.
+    form: String,
 }
 
 /// What changes by itself.
@@ -66,19 +68,6 @@ struct Look {
     facts: Facts,
     timeline: Timeline,
     outcome: Outcome,
-}
-
-/// The form that submits the task again.
-struct Again {
-    params: String,
-    /// The page of the task's queue, whose form can be filled with its params; nothing if it is gone.
-    form: String,
-    /// Whether that is the only way, as the params are too long for the field.
-    too_long: bool,
-    timeout: String,
-    max_attempts: String,
-    /// What was asked for of its steps, as JSON; empty if it has none.
-    steps: String,
 }
 
 /// All that a page shows of the task itself, one part after the other.
@@ -212,7 +201,13 @@ fn view(id: &str, task: &Document, queue: &QueueLink, now: DateTime) -> Look {
     }
 }
 
-fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Output; 2]) -> TaskPage {
+fn page<'a>(
+    id: &'a str,
+    task: &'a Document,
+    queue: QueueLink,
+    look: Look,
+    outputs: [Output; 2],
+) -> TaskPage<'a> {
     let params = params_of(task).map(Shown::of).unwrap_or_default();
     let [stdout, stderr] = &outputs;
     let resume = running_attempt(task)
@@ -220,18 +215,11 @@ fn page(id: &str, task: &Document, queue: QueueLink, look: Look, outputs: [Outpu
     let form = queue.id.as_ref().filter(|_| queue.there);
     let form = form.map(|queue| format!("/queues/{queue}?task={id}#new")).unwrap_or_default();
     TaskPage {
-        id: id.to_owned(),
+        id,
+        task,
         queue,
         look,
-        again: Again {
-            // What is not shown as a whole is not to be sent again in part.
-            params: if params.cut { String::new() } else { params.text.clone() },
-            too_long: params.cut,
-            form,
-            timeout: plain(task.get("timeout")),
-            max_attempts: plain(task.get("max_attempts")),
-            steps: steps::asked_for(task),
-        },
+        form,
         params,
         secure: task.contains_key(secrets::SHOWN),
         outputs,

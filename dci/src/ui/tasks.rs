@@ -7,7 +7,7 @@ mod search;
 pub mod statuses;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
@@ -46,24 +46,14 @@ const MOST_LIVE: usize = 100;
 
 #[derive(Template)]
 #[template(path = "tasks.html")]
-struct TasksPage {
-    form: Form,
+struct TasksPage<'a> {
+    search: &'a Search,
+    queues: &'a [Queue],
+    /// Fields of other indexes, and what is looked for in them.
+    others: Vec<(String, String)>,
     chips: Vec<Chip>,
     message: Option<String>,
     result: Option<Shown>,
-}
-
-/// What the form's fields hold.
-struct Form {
-    search: Search,
-    queues: Vec<(String, String, bool)>,
-    statuses: Statuses,
-    /// Fields of other indexes.
-    others: Vec<(String, String)>,
-    columns: Vec<(Column, bool)>,
-    /// The names of those that are shown unless somebody chooses.
-    usual: String,
-    chosen: bool,
 }
 
 /// What was found.
@@ -71,8 +61,6 @@ struct Shown {
     table: Table,
     count: Option<String>,
     looked_at: Option<u64>,
-    /// The actions for those that are selected, and whether they are for good.
-    selected: Vec<(&'static str, &'static str, bool)>,
     actions: Actions,
     previous: String,
     next: String,
@@ -121,7 +109,9 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
         chips: search.chips(&names),
         message,
         result: found.map(|found| shown(&search, found)),
-        form: form(search, &queues, others.cloned().collect()),
+        others: of_others(&search, others.cloned().collect()),
+        queues: &queues,
+        search: &search,
     };
     ui::render(status, &page)
 }
@@ -196,27 +186,13 @@ fn in_words(refusal: Refusal) -> HttpError {
     }
 }
 
-fn form(search: Search, queues: &[Queue], mut others: Vec<String>) -> Form {
-    let option = |queue: &Queue| {
-        let id = queue.id.to_string();
-        let chosen = id == search.queue;
-        (id, queue.display_name(), chosen)
-    };
-    others.sort();
-    others.dedup();
+/// What is looked for in the fields of these names, each once.
+fn of_others(search: &Search, names: BTreeSet<String>) -> Vec<(String, String)> {
     let given = |name: String| {
         let value = search.others.iter().find(|(known, _)| *known == name);
         (name, value.map(|(_, value)| value.clone()).unwrap_or_default())
     };
-    Form {
-        queues: queues.iter().map(option).collect(),
-        statuses: Statuses::of(&search.statuses),
-        others: others.into_iter().map(given).collect(),
-        columns: Column::ALL.map(|column| (column, search.columns.contains(&column))).to_vec(),
-        usual: Column::USUAL.map(Column::name).join(","),
-        chosen: search.columns != Column::USUAL,
-        search,
-    }
+    names.into_iter().map(given).collect()
 }
 
 fn shown(search: &Search, found: Found) -> Shown {
@@ -239,9 +215,6 @@ fn shown(search: &Search, found: Found) -> Shown {
     let count = found.count.map(|count| count.parse::<u64>().map_or(count, parts::grouped));
     Shown {
         actions: Actions::of(search, count.as_deref()),
-        selected: Action::ALL
-            .map(|action| (action.as_str(), title(action), action == Action::Delete))
-            .to_vec(),
         looked_at: found.looked_at.map(|tasks| tasks as u64),
         previous: place(found.previous),
         next: place(found.next),
@@ -281,12 +254,14 @@ mod tests {
     }
 
     fn page(search: Search, message: Option<&str>, found: Option<Found>) -> String {
-        let names = names(&[queue()]);
+        let queues = [queue()];
         let page = TasksPage {
-            chips: search.chips(&names),
+            chips: search.chips(&names(&queues)),
             message: message.map(str::to_owned),
             result: found.map(|found| shown(&search, found)),
-            form: form(search, &[queue()], vec!["params.<to>".into()]),
+            others: of_others(&search, ["params.<to>".to_owned()].into()),
+            queues: &queues,
+            search: &search,
         };
         page.render().unwrap()
     }

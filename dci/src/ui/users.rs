@@ -17,28 +17,13 @@ use crate::error::HttpError;
 use crate::json::{self, date_text};
 use crate::openapi::{self, OfRead};
 use crate::state::State;
-use crate::ui::account::may::{self, May};
+use crate::ui::account::may;
 use crate::ui::names::names;
-use crate::ui::parts::When;
 use crate::{accept, ui};
 
+/// All of them, with the names of queues by id, and how many tokens somebody has.
 #[derive(Template)]
 #[template(path = "users.html")]
-struct UsersPage {
-    rows: Vec<Row>,
-}
-
-struct Row {
-    name: String,
-    role: Option<&'static str>,
-    grants: Vec<May>,
-    /// One who has none comes through a proxy.
-    has_password: bool,
-    tokens: u64,
-    created: When,
-}
-
-/// All of them, with the names of queues by id, and how many tokens somebody has.
 struct Facts {
     users: Vec<User>,
     names: HashMap<ObjectId, String>,
@@ -60,7 +45,7 @@ struct Facts {
 pub async fn handle(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
     let facts = Facts::gather(&state, &who).await;
     if accept::wants_html(&request) {
-        return Ok(ui::page(facts.and_then(|facts| ui::render(StatusCode::OK, &page(&facts)))));
+        return Ok(ui::page(facts.and_then(|facts| ui::render(StatusCode::OK, &facts))));
     }
     let facts = facts?;
     Ok(json::ok(&facts.users.iter().map(|user| facts.json(user)).collect()))
@@ -99,18 +84,6 @@ fn counted(tokens: &[Token]) -> HashMap<String, u64> {
         *counts.entry(token.user.clone()).or_default() += 1;
     }
     counts
-}
-
-fn page(facts: &Facts) -> UsersPage {
-    let row = |user: &User| Row {
-        name: user.name.to_string(),
-        role: user.rights.everywhere().map(Role::name),
-        grants: may::rows(None, user.rights.grants(), &facts.names),
-        has_password: user.password.is_some(),
-        tokens: facts.tokens(user),
-        created: user.created.map(When::at).unwrap_or_default(),
-    };
-    UsersPage { rows: facts.users.iter().map(row).collect() }
 }
 
 #[cfg(test)]
@@ -156,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_users_and_no_hash() {
-        let html = page(&facts()).render().unwrap();
+        let html = facts().render().unwrap();
         let body = html.split("<main").nth(1).unwrap();
         assert!(
             !body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"),
@@ -175,7 +148,7 @@ mod tests {
         }
         assert!(!html.contains("argon2"), "{html}");
         let none = Facts { users: vec![], names: HashMap::new(), tokens: HashMap::new() };
-        assert!(page(&none).render().unwrap().contains("There are no users yet."));
+        assert!(none.render().unwrap().contains("There are no users yet."));
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub fn add(routes: &mut Routes<'_>) {
                 .delete(Somewhere(Submitter), delete::handle)
                 .by_accept(),
         )
-        .add(at("/ui/files/{name:[^/]+}/delete").post(Somewhere(Submitter), ui::files::remove::handle));
+        .add(at("/ui/files/{name:[^/]+}/delete").post(Somewhere(Submitter), ui::files::one::remove));
 }
 
 fn contents_of_sets(routes: &mut Routes<'_>) {

@@ -1,76 +1,56 @@
 //! The account as a page.
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::RETRY_AFTER;
-use actix_web::{HttpResponse, ResponseError};
 use askama::Template;
-use disbatch_core::accounts::{Role, Session, Token};
+use disbatch_core::accounts::Role;
 use disbatch_core::model::QueueId;
 
-use super::browser;
 use super::facts::Facts;
 use super::may::{self, May};
-use super::tokens::LASTS;
 use crate::access::{Via, Who};
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::names::short;
-use crate::ui::parts::When;
 use crate::ui::{self, Rendered};
 
 #[derive(Template)]
 #[template(path = "account.html")]
-struct AccountPage {
-    name: Option<String>,
-    /// The name of the token that has let in whoever asks.
-    by_token: Option<String>,
-    /// Whether a proxy has.
-    by_proxy: bool,
-    may: Vec<May>,
-    sessions: Vec<SessionRow>,
-    tokens: Vec<TokenRow>,
-    /// The roles that a new token can have, and whether it is the one that is suggested.
-    roles: Vec<(&'static str, bool)>,
-    /// The queues that a new token can be for, by id.
-    queues: Vec<(String, String)>,
-    /// For how many days, and whether that is suggested.
-    lasts: [(&'static str, &'static str, bool); LASTS.len()],
+struct AccountPage<'a> {
+    facts: &'a Facts,
     notes: Notes,
 }
 
-impl AccountPage {
-    /// What was wrong with the form for another password.
-    fn password_refused(&self) -> Option<&Refused> {
-        self.notes.refused.as_ref().filter(|refused| refused.form == Form::Password)
+impl AccountPage<'_> {
+    /// What was wrong with a form.
+    fn refused(&self, form: Form) -> Option<&Refused> {
+        self.notes.refused.as_ref().filter(|refused| refused.form == form)
     }
 
-    /// What was wrong with the form for a token.
-    fn token_refused(&self) -> Option<&Refused> {
-        self.notes.refused.as_ref().filter(|refused| refused.form == Form::Token)
+    /// The name of the token that has let in whoever asks.
+    fn by_token(&self) -> Option<&str> {
+        match &self.facts.who.via {
+            Via::Token { name, .. } => Some(name),
+            Via::OpenDoor | Via::Session(_) | Via::Password | Via::Proxy => None,
+        }
     }
-}
 
-struct SessionRow {
-    id: String,
-    created: When,
-    seen: When,
-    from: String,
-    browser: String,
-    agent: String,
-    own: bool,
-}
+    fn may(&self) -> Vec<May> {
+        let facts = self.facts;
+        may::rows(facts.who.rights.everywhere(), &facts.grants(), &facts.names())
+    }
 
-struct TokenRow {
-    id: String,
-    name: String,
-    role: &'static str,
-    /// None: all that its owner may use.
-    queues: Option<Vec<String>>,
-    expires: When,
-    used: When,
-    from: String,
-    is_over: bool,
+    /// The roles that a new token can have.
+    fn roles(&self) -> Vec<Role> {
+        let highest = self.facts.who.rights.somewhere();
+        Role::ALL.into_iter().filter(|role| Some(*role) <= highest).collect()
+    }
+
+    fn queue_name(&self, id: &QueueId) -> String {
+        let queue = self.facts.queues.iter().find(|queue| queue.id == *id);
+        queue.map_or_else(|| id.to_string(), short)
+    }
 }
 
 /// What a page says besides.
@@ -122,7 +102,7 @@ pub(super) fn said(params: &Params) -> Option<&'static str> {
 
 /// The page.
 pub(super) async fn render(state: &State, who: &Who, status: StatusCode, notes: Notes) -> Rendered {
-    ui::render(status, &page(&Facts::gather(state, who).await?, notes))
+    ui::render(status, &AccountPage { facts: &Facts::gather(state, who).await?, notes })
 }
 
 /// The page with what was wrong with a form.
@@ -135,61 +115,7 @@ pub(super) async fn refused(
     let name = ui::text(params.fields.get("name"));
     let refused = Refused { form, message: error.message().to_owned(), name };
     let notes = Notes { refused: Some(refused), ..Notes::default() };
-    let mut response = ui::page(render(state, who, error.status(), notes).await);
-    if let Some(wait) = error.error_response().headers().get(RETRY_AFTER) {
-        response.headers_mut().insert(RETRY_AFTER, wait.clone());
-    }
-    response
-}
-
-fn page(facts: &Facts, notes: Notes) -> AccountPage {
-    let (who, names) = (&facts.who, facts.names());
-    let highest = who.rights.somewhere();
-    let roles = Role::ALL.into_iter().filter(|role| Some(*role) <= highest);
-    AccountPage {
-        name: who.name.clone(),
-        by_token: match &who.via {
-            Via::Token { name, .. } => Some(name.clone()),
-            Via::OpenDoor | Via::Session(_) | Via::Password | Via::Proxy => None,
-        },
-        by_proxy: who.via == Via::Proxy,
-        may: may::rows(who.rights.everywhere(), &facts.grants(), &names),
-        sessions: facts.sessions.iter().map(|session| session_row(session, facts.is_own(session))).collect(),
-        tokens: facts.tokens.iter().map(|token| token_row(token, facts)).collect(),
-        roles: roles.map(|role| (role.name(), role == Role::Viewer)).collect(),
-        queues: facts.queues.iter().map(|queue| (queue.id.to_string(), short(queue))).collect(),
-        lasts: LASTS.map(|(days, words)| (days, words, days == "90")),
-        notes,
-    }
-}
-
-fn session_row(session: &Session, own: bool) -> SessionRow {
-    SessionRow {
-        id: session.id.to_hex(),
-        created: session.created.map(When::at).unwrap_or_default(),
-        seen: session.seen.map(When::at).unwrap_or_default(),
-        from: session.from.clone(),
-        browser: browser::name(&session.agent),
-        agent: session.agent.clone(),
-        own,
-    }
-}
-
-fn token_row(token: &Token, facts: &Facts) -> TokenRow {
-    let name = |id: &QueueId| {
-        let queue = facts.queues.iter().find(|queue| queue.id == *id);
-        queue.map_or_else(|| id.to_string(), short)
-    };
-    TokenRow {
-        id: token.id.to_hex(),
-        name: token.name.clone(),
-        role: token.role.name(),
-        queues: token.queues.as_ref().map(|queues| queues.iter().map(name).collect()),
-        expires: token.expires.map(When::at).unwrap_or_default(),
-        used: token.used.map(When::at).unwrap_or_default(),
-        from: token.from.clone().unwrap_or_default(),
-        is_over: token.is_over,
-    }
+    ui::refusal(error, render(state, who, error.status(), notes).await)
 }
 
 #[cfg(test)]
@@ -198,7 +124,7 @@ mod tests {
 
     use bson::oid::ObjectId;
     use bson::{DateTime, doc};
-    use disbatch_core::accounts::{Key, Rights};
+    use disbatch_core::accounts::{Key, Rights, Session, Token};
     use disbatch_core::model::Queue;
     use serde_json::json;
 
@@ -246,7 +172,7 @@ mod tests {
     }
 
     fn html(facts: &Facts, notes: Notes) -> String {
-        page(facts, notes).render().unwrap()
+        AccountPage { facts, notes }.render().unwrap()
     }
 
     #[test]

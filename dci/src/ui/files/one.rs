@@ -1,62 +1,31 @@
 //! `GET /files/:name` for people: a version, its files, and the versions that there are besides.
 
 use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
 use askama::Template;
 use disbatch_core::accounts::Role;
-use disbatch_core::files::{FileEntry, FileSet};
+use disbatch_core::files::FileEntry;
 
 use super::place;
 use crate::access::Who;
+use crate::api::files::delete;
+use crate::api::{Answer, then};
 use crate::files::{self, Page};
+use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::parts::{When, bytes};
 use crate::ui::{self, Rendered, text};
 
 #[derive(Template)]
 #[template(path = "fileset.html")]
 struct SetPage {
-    name: String,
+    page: Page,
     /// The address of the set.
     place: String,
-    version: i64,
-    count: u64,
-    bytes: String,
-    by: String,
-    task: Option<String>,
-    tenant: String,
-    committed: When,
-    expires: When,
     prefix: String,
-    entries: Vec<Entry>,
-    /// The address of the page behind this one.
-    next: String,
-    versions: Vec<Version>,
     /// Whether the page's reader may remove it.
     stores: bool,
-}
-
-/// A file.
-struct Entry {
-    path: String,
-    address: String,
-    size: String,
-    mode: String,
-    sha256: String,
-    mtime: When,
-}
-
-/// A version of the set.
-struct Version {
-    number: i64,
-    address: String,
-    is_shown: bool,
-    count: u64,
-    bytes: String,
-    committed: When,
-    by: String,
-    task: Option<String>,
 }
 
 /// The page.
@@ -64,70 +33,55 @@ pub async fn render(state: &State, who: &Who, name: &str, params: &Params) -> Re
     let page = files::page(state, who, name, params).await?;
     let stores = files::role_on(who, page.set.tenant.as_deref()) >= Some(Role::Submitter);
     let prefix = text(params.options.get("prefix"));
-    ui::render(StatusCode::OK, &SetPage::of(&page, prefix, stores))
+    ui::render(StatusCode::OK, &SetPage::of(page, prefix, stores))
 }
 
 impl SetPage {
-    fn of(page: &Page, prefix: String, stores: bool) -> Self {
-        let (set, place) = (&page.set, place(&page.set.name));
-        let next = page.next.as_ref().map(|next| {
-            let version = set.version;
-            format!("{place}?.version={version}&.prefix={}&.after={}", encoded(&prefix), encoded(next))
-        });
-        Self {
-            name: set.name.clone(),
-            version: set.version,
-            count: set.count,
-            bytes: bytes(set.bytes),
-            by: set.by.clone().unwrap_or_default(),
-            task: set.task.map(|task| task.to_string()),
-            tenant: set.tenant.clone().unwrap_or_default(),
-            committed: set.committed.map(When::at).unwrap_or_default(),
-            expires: set.expires.map(When::at).unwrap_or_default(),
-            entries: page.entries.iter().map(|entry| Entry::of(entry, &place, set.version)).collect(),
-            next: next.unwrap_or_default(),
-            versions: page.versions.iter().map(|version| Version::of(version, &place, set)).collect(),
-            prefix,
-            place,
-            stores,
-        }
+    fn of(page: Page, prefix: String, stores: bool) -> Self {
+        Self { place: place(&page.set.name), page, prefix, stores }
     }
-}
 
-impl Entry {
-    fn of(entry: &FileEntry, place: &str, version: i64) -> Self {
+    /// The address of the page behind this one.
+    fn next(&self) -> String {
+        let (place, version, prefix) = (&self.place, self.page.set.version, encoded(&self.prefix));
+        let next = self.page.next.as_deref().map(encoded);
+        next.map_or_else(String::new, |next| {
+            format!("{place}?.version={version}&.prefix={prefix}&.after={next}")
+        })
+    }
+
+    /// The address of a file.
+    fn address(&self, entry: &FileEntry) -> String {
         let parts: Vec<String> = entry.path.split('/').map(encoded).collect();
-        Self {
-            path: entry.path.clone(),
-            address: format!("{place}/content/{}?.version={version}", parts.join("/")),
-            size: bytes(entry.size),
-            mode: format!("{:03o}", entry.mode),
-            sha256: entry.file.to_string(),
-            mtime: When::at(entry.mtime),
-        }
+        format!("{}/content/{}?.version={}", self.place, parts.join("/"), self.page.set.version)
     }
 }
 
-impl Version {
-    fn of(version: &FileSet, place: &str, shown: &FileSet) -> Self {
-        Self {
-            number: version.version,
-            address: format!("{place}?.version={}", version.version),
-            is_shown: version.version == shown.version,
-            count: version.count,
-            bytes: bytes(version.bytes),
-            committed: version.committed.map(When::at).unwrap_or_default(),
-            by: version.by.clone().unwrap_or_default(),
-            task: version.task.map(|task| task.to_string()),
-        }
-    }
+/// Removes a file set, or the version that `.version` says, and leads to the list of sets.
+#[utoipa::path(
+    post, path = "/ui/files/{name}/delete", tag = "service", operation_id = "deleteFileSetByForm",
+    params(("name" = String, Path, description = "The name of the set.", example = "data")),
+    request_body(
+        content = Value, content_type = "application/x-www-form-urlencoded", example = json!({".version": "3"}),
+    ),
+    responses(
+        (status = 303, description = "Removed; the list of sets is next."),
+        (status = 400, description = "The option is wrong. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        (status = 404, description = "There is no such version. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        OfWrite,
+    ),
+)]
+pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    then::lead(delete::delete(&state, &who, &name, &params).await, "/files")
 }
 
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
     use bson::{DateTime, doc};
-    use disbatch_core::files::ContentId;
+    use disbatch_core::files::{ContentId, FileSet};
 
     use super::*;
 
@@ -150,7 +104,7 @@ mod tests {
             entries: vec![entry],
             next: Some("a b/<c>.csv".to_owned()),
         };
-        SetPage::of(&page, "a&b".to_owned(), stores).render().unwrap()
+        SetPage::of(page, "a&b".to_owned(), stores).render().unwrap()
     }
 
     #[test]

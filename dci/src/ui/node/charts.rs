@@ -1,84 +1,75 @@
 //! What a node was like over time.
 
+use std::time::Duration;
+
 use bson::Document;
 use disbatch_core::model::NodeName;
 use disbatch_core::series::NodePoint;
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::ui::chart::Chart;
+use crate::ui::chart::{Chart, Charts, drawn};
 use crate::ui::overview::throughput::Span;
 use crate::ui::parts::{Spark, bytes};
 
 const GIBIBYTE: f64 = 1_073_741_824.0;
 
 /// What a chart is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    /// How many runners lived.
-    Running,
-    /// The load average of one minute.
-    Load,
-    /// The memory that was available.
-    Memory,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Of {
+    /// As addresses have it.
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    value: fn(&NodePoint) -> Option<f64>,
+    words: fn(f64) -> String,
 }
+
+/// How many runners lived.
+const RUNNING: Of = Of {
+    name: "running",
+    title: "Running tasks",
+    unit: "tasks",
+    value: |point| point.running,
+    words: |value| format!("{value:.1}"),
+};
+
+/// The load average of one minute.
+const LOAD: Of = Of {
+    name: "load",
+    title: "Load",
+    unit: "processes",
+    value: |point| point.load,
+    words: |value| format!("{value:.2}"),
+};
+
+/// The memory that was available.
+const MEMORY: Of = Of {
+    name: "memory",
+    title: "Memory available",
+    unit: "GiB",
+    value: |point| point.memory_available.map(|bytes| bytes / GIBIBYTE),
+    words: |value| bytes(whole(value * GIBIBYTE)),
+};
+
+const ALL: [Of; 3] = [RUNNING, LOAD, MEMORY];
 
 impl Of {
-    pub const ALL: [Self; 3] = [Self::Running, Self::Load, Self::Memory];
-
-    /// As addresses have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Load => "load",
-            Self::Memory => "memory",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|of| of.name() == name)
-    }
-
-    const fn title(self) -> &'static str {
-        match self {
-            Self::Running => "Running tasks",
-            Self::Load => "Load",
-            Self::Memory => "Memory available",
-        }
-    }
-
-    const fn unit(self) -> &'static str {
-        match self {
-            Self::Running => "tasks",
-            Self::Load => "processes",
-            Self::Memory => "GiB",
-        }
-    }
-
-    fn value(self, point: &NodePoint) -> Option<f64> {
-        match self {
-            Self::Running => point.running,
-            Self::Load => point.load,
-            Self::Memory => point.memory_available.map(|bytes| bytes / GIBIBYTE),
-        }
-    }
-
-    fn told(self, value: f64) -> String {
-        match self {
-            Self::Running => format!("{value:.1}"),
-            Self::Load => format!("{value:.2}"),
-            Self::Memory => bytes(whole(value * GIBIBYTE)),
-        }
+    pub fn named(name: &str) -> Self {
+        ALL.into_iter().find(|of| of.name == name).unwrap_or(RUNNING)
     }
 }
 
-/// The chart of what was noted.
-pub(super) fn first(of: Of, span: Span, points: &[NodePoint]) -> Chart {
-    let words = words(of, span, points);
-    // Hundredths, as loads are small.
-    let value = |point: &NodePoint| (whole(of.value(point).unwrap_or_default() * 100.0), 0);
-    let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words.clone());
-    Chart { of: of.name(), title: of.title(), picture, words }
+/// The charts of what was noted, for the page of a node.
+pub(super) fn first(place: String, span: Span, points: &[NodePoint]) -> Charts {
+    let charts = ALL.map(|of| {
+        let words = words(of, span, points);
+        // Hundredths, as loads are small.
+        let value = |point: &NodePoint| (whole((of.value)(point).unwrap_or_default() * 100.0), 0);
+        let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words.clone());
+        Chart { of: of.name, title: of.title, picture, words }
+    });
+    Charts { place, span, charts: charts.into() }
 }
 
 /// A number that is none below zero, without its fraction.
@@ -99,25 +90,21 @@ pub(super) async fn points(store: &Store, node: &Document, span: Span) -> Result
 
 /// What the chart shows.
 pub(super) fn chart(of: Of, span: Span, points: &[NodePoint]) -> Value {
-    let values: Vec<Option<f64>> = points.iter().map(|point| of.value(point)).collect();
-    let seconds = |point: &NodePoint| point.at.timestamp_millis().div_euclid(1000);
-    json!({
-        "times": points.iter().map(seconds).collect::<Vec<_>>(),
-        "unit": of.unit(),
-        "every": span.every().as_secs().max(10),
-        "words": words(of, span, points),
-        "series": [{ "label": of.title(), "kind": "area", "tone": "accent", "values": values }],
-    })
+    let values: Vec<Option<f64>> = points.iter().map(of.value).collect();
+    let every = span.every().max(Duration::from_secs(10));
+    let series = [(of.title, "area", "accent", json!(values))];
+    drawn(points.iter().map(|point| point.at), (of.unit, every, words(of, span, points)), series)
 }
 
 fn words(of: Of, span: Span, points: &[NodePoint]) -> String {
-    let values: Vec<f64> = points.iter().filter_map(|point| of.value(point)).collect();
+    let values: Vec<f64> = points.iter().filter_map(of.value).collect();
     let Some(last) = values.last() else {
         return format!("Nothing was noted within {}.", span.words());
     };
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);
-    format!("{} to {} within {}, {} at last.", of.told(least), of.told(most), span.words(), of.told(*last))
+    let [least, most, last] = [least, most, *last].map(of.words);
+    format!("{least} to {most} within {}, {last} at last.", span.words())
 }
 
 #[cfg(test)]
@@ -140,27 +127,21 @@ mod tests {
     #[test]
     fn what_was_not_noted_is_a_gap() {
         let points = [point(60, Some(0.25)), point(120, None), point(180, Some(1.5))];
-        let shown = chart(Of::Load, Span::Hour, &points);
+        let shown = chart(LOAD, Span::Hour, &points);
         assert_eq!(shown["times"], json!([60, 120, 180]));
         assert_eq!(shown["series"][0]["values"], json!([0.25, null, 1.5]));
         assert_eq!(shown["words"], "0.25 to 1.50 within the last hour, 1.50 at last.");
-        assert_eq!(
-            words(Of::Running, Span::Day, &points),
-            "1.0 to 2.0 within the last 24 hours, 2.0 at last."
-        );
-        assert!(words(Of::Memory, Span::Hour, &points).starts_with("238 MiB to 1.3 GiB within"));
-        assert_eq!(
-            words(Of::Load, Span::Week, &[point(0, None)]),
-            "Nothing was noted within the last 7 days."
-        );
+        assert_eq!(words(RUNNING, Span::Day, &points), "1.0 to 2.0 within the last 24 hours, 2.0 at last.");
+        assert!(words(MEMORY, Span::Hour, &points).starts_with("238 MiB to 1.3 GiB within"));
+        assert_eq!(words(LOAD, Span::Week, &[point(0, None)]), "Nothing was noted within the last 7 days.");
     }
 
     #[test]
     fn there_is_a_picture_without_script() {
-        for of in Of::ALL {
-            assert_eq!(Of::named(of.name()), Some(of));
-            let odd = [point(0, Some(f64::NAN)), point(60, Some(-1.0)), point(120, Some(f64::INFINITY))];
-            assert!(first(of, Span::Hour, &odd).picture.render().is_ok());
+        let odd = [point(0, Some(f64::NAN)), point(60, Some(-1.0)), point(120, Some(f64::INFINITY))];
+        for chart in first("/nodes/n".to_owned(), Span::Hour, &odd).charts {
+            assert_eq!(Of::named(chart.of).name, chart.of);
+            assert!(chart.picture.render().is_ok());
         }
     }
 }

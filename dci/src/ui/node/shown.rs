@@ -3,21 +3,20 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::model::{Count, Labels, Node, number, whole_number};
-use disbatch_core::node::{Addresses, Stats};
+use disbatch_core::model::{number, whole_number};
+use disbatch_core::node::Addresses;
 use disbatch_core::store::StoreError;
 
 use crate::error::HttpError;
 use crate::nodes;
 use crate::state::State;
-use crate::ui::host::{self, Memory};
 use crate::ui::live::Part;
 use crate::ui::names::names;
-use crate::ui::node_state::{NodeState, Now};
-use crate::ui::parts::{Pill, When};
+use crate::ui::node_row::NodeRow;
+use crate::ui::node_state::Now;
+use crate::ui::parts::When;
 use crate::ui::{StatusView, plain};
 
 /// So many of its tasks are shown.
@@ -37,73 +36,27 @@ pub(super) struct Facts {
     pub now: Now,
 }
 
-/// All of them.
+/// What the page shows. Its blocks are the parts that change by themselves.
+#[derive(Template)]
+#[template(path = "node/parts.html", blocks = ["head", "controls", "facts", "notices", "tasks"])]
 pub(super) struct Shown {
-    pub head: Head,
-    pub controls: Option<Controls>,
-    pub facts: FactList,
-    pub notices: Notices,
-    pub tasks: TaskTable,
-}
-
-#[derive(Template)]
-#[template(path = "node/head.html")]
-pub(super) struct Head {
-    name: String,
-    state: Pill,
-    seen: When,
-}
-
-#[derive(Template)]
-#[template(path = "node/controls.html")]
-pub(super) struct Controls {
-    id: String,
-    name: String,
-    limit: Option<u64>,
-    draining: bool,
-    /// Whether a DEN works there that knows how to drain.
-    drains: bool,
-}
-
-#[derive(Template)]
-#[template(path = "node/facts.html")]
-pub(super) struct FactList {
-    running: String,
-    limit: Option<u64>,
-    load: String,
-    memory: Option<Memory>,
-    version: String,
+    pub node: NodeRow,
     /// How many tasks its DEN leaves alone.
     aside: i64,
     serves: Option<String>,
     /// Whether schedules fire from there.
     fires: bool,
-    labels: String,
     addresses: Vec<(&'static str, String)>,
-}
-
-/// What is wrong with it, and what can be done about that.
-#[derive(Template)]
-#[template(path = "node/notices.html")]
-pub(super) struct Notices {
-    id: String,
-    name: String,
     /// Another DEN uses its name.
     rival: Option<String>,
     /// What was run when it died.
     hook: Option<String>,
-    /// Whether it may be removed.
-    is_gone: bool,
-}
-
-#[derive(Template)]
-#[template(path = "node/tasks.html")]
-pub(super) struct TaskTable {
     rows: Vec<Row>,
-    /// How many there are at most.
+    /// How many of its tasks are shown, if there are more.
     most: Option<usize>,
 }
 
+/// A task.
 struct Row {
     id: String,
     queue: String,
@@ -113,12 +66,6 @@ struct Row {
     percent: Option<f64>,
     message: String,
 }
-
-impl HtmlSafe for Head {}
-impl HtmlSafe for Controls {}
-impl HtmlSafe for FactList {}
-impl HtmlSafe for Notices {}
-impl HtmlSafe for TaskTable {}
 
 impl Facts {
     pub async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
@@ -139,62 +86,40 @@ impl Facts {
 }
 
 impl Shown {
-    /// What they show.
+    /// What it shows.
     pub fn of(facts: &Facts) -> Self {
         let document = &facts.node;
-        let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
-        let seen = document.get("timestamp");
-        let stats = Stats::of_node(document);
-        let limit = document.get("maxthreads").and_then(|limit| Count(limit.clone()).get());
-        let controls = node.as_ref().map(|node| Controls {
-            id: node.id.to_hex(),
-            name: plain(document.get("node")),
-            limit,
-            draining: node.is_draining(),
-            drains: node.is_ours(),
-        });
-        let is = NodeState::of_node(node.as_ref(), seen, &facts.now);
-        let addresses = Addresses::of_node(document);
+        let node = NodeRow::of(0, document, &facts.now);
+        let Addresses { private, public } = Addresses::of_node(document);
+        let addresses = [("private", private), ("public", public)].into_iter();
+        let mut rows: Vec<Row> = facts.tasks.iter().map(|task| row(task, &facts.queues)).collect();
+        // Ids begin with the time of their creation.
+        rows.sort_by(|one, other| one.id.cmp(&other.id));
         Self {
-            head: Head { name: plain(document.get("node")), state: is.pill(), seen: When::of(seen) },
-            controls,
-            facts: FactList {
-                running: plain(document.get("running")),
-                limit,
-                load: host::load(&stats),
-                memory: Memory::of(&stats),
-                version: plain(document.get("version")),
-                aside: document.get("aside").and_then(whole_number).unwrap_or(0),
-                serves: serves(document),
-                fires: document.get("schedules") != Some(&Bson::Boolean(false)),
-                labels: Labels::of(document.get_document("labels").ok()).to_string(),
-                addresses: [("private", addresses.private), ("public", addresses.public)]
-                    .into_iter()
-                    .filter(|(_, all)| !all.is_empty())
-                    .map(|(kind, all)| (kind, all.join(", ")))
-                    .collect(),
-            },
-            notices: Notices {
-                id: node.as_ref().map(|node| node.id.to_hex()).unwrap_or_default(),
-                name: plain(document.get("node")),
-                rival: document.get_str("rival").ok().map(str::to_owned).filter(|_| is.is_up()),
-                hook: hook(document).filter(|_| !is.is_up()),
-                is_gone: node.is_some() && !is.is_up(),
-            },
-            tasks: tasks(facts),
+            aside: document.get("aside").and_then(whole_number).unwrap_or(0),
+            serves: serves(document),
+            fires: document.get("schedules") != Some(&Bson::Boolean(false)),
+            addresses: addresses
+                .filter(|(_, all)| !all.is_empty())
+                .map(|(kind, all)| (kind, all.join(", ")))
+                .collect(),
+            rival: document.get_str("rival").ok().map(str::to_owned).filter(|_| node.state.is_up()),
+            hook: hook(document).filter(|_| !node.state.is_up()),
+            node,
+            rows,
+            most: facts.more.then_some(MOST),
         }
     }
 
-    /// The same, to be sent.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
         let mut parts = vec![
-            Part::new("node-head", &self.head)?,
-            Part::new("node-notices", &self.notices)?,
-            Part::new("node-facts", &self.facts)?,
-            Part::new("node-tasks", &self.tasks)?,
+            Part::new("node-head", &self.as_head())?,
+            Part::new("node-notices", &self.as_notices())?,
+            Part::new("node-facts", &self.as_facts())?,
+            Part::new("node-tasks", &self.as_tasks())?,
         ];
-        if let Some(controls) = &self.controls {
-            parts.push(Part::new("node-controls", controls)?);
+        if self.node.is_known {
+            parts.push(Part::new("node-controls", &self.as_controls())?);
         }
         Ok(parts)
     }
@@ -222,13 +147,6 @@ fn serves(node: &Document) -> Option<String> {
             Some(format!("all but {} (ignorequeues of its configuration)", queues(ignored)))
         }
     }
-}
-
-fn tasks(facts: &Facts) -> TaskTable {
-    let mut rows: Vec<Row> = facts.tasks.iter().map(|task| row(task, &facts.queues)).collect();
-    // Ids begin with the time of their creation.
-    rows.sort_by(|one, other| one.id.cmp(&other.id));
-    TaskTable { rows, most: facts.more.then_some(MOST) }
 }
 
 fn row(task: &Document, queues: &HashMap<ObjectId, String>) -> Row {

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use bson::DateTime;
 use disbatch_core::series::{Ended, Point};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::params::Params;
+use crate::ui::chart::drawn;
 use crate::ui::parts::{Spark, grouped};
 use crate::ui::text;
 
@@ -18,17 +19,60 @@ pub enum Span {
     Week,
 }
 
+/// What there is to say of a span.
+struct About {
+    /// As addresses have it.
+    name: &'static str,
+    words: &'static str,
+    /// How long it is, what is added up, and how often it is worth to look: seconds.
+    times: [u64; 3],
+    unit: &'static str,
+}
+
 impl Span {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Week];
 
-    /// As addresses have it.
-    pub const fn name(self) -> &'static str {
+    const fn about(self) -> About {
         match self {
-            Self::Hour => "1h",
-            Self::Day => "24h",
-            Self::Week => "7d",
+            Self::Hour => About {
+                name: "1h",
+                words: "the last hour",
+                times: [59 * 60, 60, 5],
+                unit: "tasks per minute",
+            },
+            Self::Day => About {
+                name: "24h",
+                words: "the last 24 hours",
+                times: [24 * 3600, 15 * 60, 60],
+                unit: "tasks per 15 minutes",
+            },
+            Self::Week => About {
+                name: "7d",
+                words: "the last 7 days",
+                times: [7 * 24 * 3600, 2 * 3600, 300],
+                unit: "tasks per 2 hours",
+            },
         }
+    }
+
+    pub const fn name(self) -> &'static str {
+        self.about().name
+    }
+
+    pub const fn words(self) -> &'static str {
+        self.about().words
+    }
+
+    pub const fn length(self) -> Duration {
+        Duration::from_secs(self.about().times[0])
+    }
+
+    pub const fn step(self) -> Duration {
+        Duration::from_secs(self.about().times[1])
+    }
+
+    pub const fn every(self) -> Duration {
+        Duration::from_secs(self.about().times[2])
     }
 
     pub fn named(name: &str) -> Option<Self> {
@@ -40,78 +84,28 @@ impl Span {
         Self::named(&text(params.fields.get("span"))).unwrap_or(Self::Hour)
     }
 
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Hour => "the last hour",
-            Self::Day => "the last 24 hours",
-            Self::Week => "the last 7 days",
-        }
-    }
-
-    /// How long it is.
-    pub const fn length(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Hour => 59 * 60,
-            Self::Day => 24 * 3600,
-            Self::Week => 7 * 24 * 3600,
-        })
-    }
-
     /// When it began that ends now.
     pub fn since(self, now: DateTime) -> DateTime {
         let length = i64::try_from(self.length().as_millis()).unwrap_or(i64::MAX);
         DateTime::from_millis(now.timestamp_millis().saturating_sub(length))
     }
-
-    /// What is added up.
-    pub const fn step(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Hour => 60,
-            Self::Day => 15 * 60,
-            Self::Week => 2 * 3600,
-        })
-    }
-
-    const fn unit(self) -> &'static str {
-        match self {
-            Self::Hour => "tasks per minute",
-            Self::Day => "tasks per 15 minutes",
-            Self::Week => "tasks per 2 hours",
-        }
-    }
-
-    /// How often it is worth to look.
-    pub const fn every(self) -> Duration {
-        Duration::from_secs(match self {
-            Self::Hour => 5,
-            Self::Day => 60,
-            Self::Week => 300,
-        })
-    }
 }
 
 /// What the chart shows.
 pub fn chart(span: Span, points: &[Point]) -> Value {
-    let series = |label: &str, kind: &str, tone: &str, number: fn(Ended) -> u64| {
-        let values: Vec<u64> = points.iter().map(|point| number(point.numbers.ended)).collect();
-        json!({ "label": label, "kind": kind, "tone": tone, "values": values })
+    let values = |number: fn(&Ended) -> u64| -> Value {
+        points.iter().map(|point| number(&point.numbers.ended)).collect::<Vec<u64>>().into()
     };
-    let times: Vec<i64> = points.iter().map(|point| point.at.timestamp_millis().div_euclid(1000)).collect();
-    let mut all = vec![
-        series("Succeeded", "area", "accent", |ended| ended.succeeded),
-        series("Failed", "bars", "bad", |ended| ended.failed),
+    let mut series = vec![
+        ("Succeeded", "area", "accent", values(|ended| ended.succeeded)),
+        ("Failed", "bars", "bad", values(|ended| ended.failed)),
     ];
     // It is seldom that there are any.
     if points.iter().any(|point| point.numbers.ended.other > 0) {
-        all.push(series("Cancelled or lost", "line", "busy", |ended| ended.other));
+        series.push(("Cancelled or lost", "line", "busy", values(|ended| ended.other)));
     }
-    json!({
-        "times": times,
-        "unit": span.unit(),
-        "every": span.every().as_secs(),
-        "words": words(&ends(points), span.words()),
-        "series": all,
-    })
+    let words = words(&ends(points), span.words());
+    drawn(points.iter().map(|point| point.at), (span.about().unit, span.every(), words), series)
 }
 
 /// The same as a picture, and in words.
@@ -124,6 +118,14 @@ pub fn ends(points: &[Point]) -> Vec<Ended> {
     points.iter().map(|point| point.numbers.ended).collect()
 }
 
+/// All of it together.
+pub fn sum<'a>(numbers: impl IntoIterator<Item = &'a Ended>) -> Ended {
+    numbers.into_iter().fold(Ended::default(), |mut sum, ended| {
+        sum.merge(*ended);
+        sum
+    })
+}
+
 /// What ended, as a picture whose label tells it in words.
 pub fn spark(numbers: &[Ended], when: &str) -> Spark {
     let pairs: Vec<(u64, u64)> = numbers.iter().map(|ended| (ended.total(), ended.failed)).collect();
@@ -132,10 +134,7 @@ pub fn spark(numbers: &[Ended], when: &str) -> Spark {
 
 /// What ended, in words.
 pub fn words(numbers: &[Ended], when: &str) -> String {
-    let sum = numbers.iter().fold(Ended::default(), |mut sum, ended| {
-        sum.merge(*ended);
-        sum
-    });
+    let sum = sum(numbers);
     match (sum.total(), sum.failed) {
         (0, _) => format!("No task ended within {when}."),
         (ended, 0) => format!("{} ended within {when}, none failed.", grouped(ended)),
@@ -146,6 +145,7 @@ pub fn words(numbers: &[Ended], when: &str) -> String {
 #[cfg(test)]
 mod tests {
     use disbatch_core::series::Numbers;
+    use serde_json::json;
 
     use super::*;
 

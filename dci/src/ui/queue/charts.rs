@@ -7,7 +7,7 @@ use disbatch_core::series::{Histogram, Point};
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::ui::chart::Chart;
+use crate::ui::chart::{Chart, Charts, drawn};
 use crate::ui::overview::throughput::{self, Span};
 use crate::ui::parts::{Spark, grouped};
 
@@ -23,7 +23,7 @@ const UNITS: [(f64, f64, &str); 4] = [
     (0.0, 1.0, "milliseconds"),
 ];
 
-/// What a chart is of.
+/// What a chart is of, as addresses name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     /// How many tasks ended.
@@ -34,45 +34,33 @@ pub(super) enum Of {
     Ran,
 }
 
+const ALL: [(Of, &str, &str); 3] = [
+    (Of::Ended, "ended", "Throughput"),
+    (Of::Waited, "waited", "Waiting time"),
+    (Of::Ran, "ran", "Running time"),
+];
+
 impl Of {
-    pub const ALL: [Self; 3] = [Self::Ended, Self::Waited, Self::Ran];
-
-    /// As addresses have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ended => "ended",
-            Self::Waited => "waited",
-            Self::Ran => "ran",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|of| of.name() == name)
-    }
-
-    const fn title(self) -> &'static str {
-        match self {
-            Self::Ended => "Throughput",
-            Self::Waited => "Waiting time",
-            Self::Ran => "Running time",
-        }
+    pub fn named(name: &str) -> Self {
+        ALL.into_iter().find(|(_, of, _)| *of == name).map_or(Self::Ended, |(of, ..)| of)
     }
 }
 
-/// The chart of what happened.
-pub(super) fn first(of: Of, span: Span, points: &[Point]) -> Chart {
-    let words = words(of, span, points);
-    let picture = match of {
-        Of::Ended => throughput::picture(span, points),
-        Of::Waited | Of::Ran => {
-            let slow = |point: &Point| {
-                let slow = times(of, point).percentile(95).unwrap_or_default().as_millis();
-                (u64::try_from(slow).unwrap_or(u64::MAX), 0)
-            };
-            Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words.clone())
-        }
-    };
-    Chart { of: of.name(), title: of.title(), picture, words }
+/// The charts of what happened.
+pub(super) fn first(queue: QueueId, span: Span, points: &[Point]) -> Charts {
+    let charts = ALL.map(|(of, name, title)| {
+        let words = words(of, span, points);
+        let slow = |point: &Point| {
+            let slow = times(of, point).percentile(95).unwrap_or_default().as_millis();
+            (u64::try_from(slow).unwrap_or(u64::MAX), 0)
+        };
+        let picture = match of {
+            Of::Ended => throughput::picture(span, points),
+            Of::Waited | Of::Ran => Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words.clone()),
+        };
+        Chart { of: name, title, picture, words }
+    });
+    Charts { place: format!("/queues/{queue}"), span, charts: charts.into() }
 }
 
 /// What happened in a queue within a stretch of time up to now.
@@ -85,26 +73,20 @@ pub(super) fn chart(of: Of, span: Span, points: &[Point]) -> Value {
     if of == Of::Ended {
         return throughput::chart(span, points);
     }
-    let lines = PERCENTILES.map(|(percent, label, kind, tone)| {
-        let value =
-            |point: &Point| times(of, point).percentile(percent).map(|time| time.as_secs_f64() * 1000.0);
-        (label, kind, tone, points.iter().map(value).collect::<Vec<_>>())
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
+    let lines = PERCENTILES.map(|(percent, ..)| {
+        let value = |point: &Point| times(of, point).percentile(percent).map(milliseconds);
+        points.iter().map(value).collect::<Vec<_>>()
     });
-    let most = lines.iter().flat_map(|(.., values)| values.iter().flatten()).copied().fold(0.0, f64::max);
+    let most = lines.iter().flatten().flatten().copied().fold(0.0, f64::max);
     let (_, size, unit) =
         UNITS.into_iter().find(|(from, ..)| most >= *from).unwrap_or((0.0, 1.0, "milliseconds"));
-    let series = lines.map(|(label, kind, tone, values)| {
+    let series = PERCENTILES.into_iter().zip(lines).map(|((_, label, kind, tone), values)| {
         let values: Vec<Option<f64>> = values.into_iter().map(|value| value.map(|ms| ms / size)).collect();
-        json!({ "label": label, "kind": kind, "tone": tone, "values": values })
+        (label, kind, tone, json!(values))
     });
-    let seconds = |point: &Point| point.at.timestamp_millis().div_euclid(1000);
-    json!({
-        "times": points.iter().map(seconds).collect::<Vec<_>>(),
-        "unit": unit,
-        "every": span.every().as_secs().max(10),
-        "words": words(of, span, points),
-        "series": series,
-    })
+    let every = span.every().max(Duration::from_secs(10));
+    drawn(points.iter().map(|point| point.at), (unit, every, words(of, span, points)), series)
 }
 
 fn times(of: Of, point: &Point) -> &Histogram {
@@ -135,7 +117,7 @@ fn words(of: Of, span: Span, points: &[Point]) -> String {
 }
 
 /// A length of time for people.
-pub(super) fn length(time: Duration) -> String {
+pub fn length(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1000.0;
     match ms {
         ..1.0 => "1 ms".to_owned(),
@@ -188,9 +170,10 @@ mod tests {
         let lengths =
             [0, 250, 2_500, 90_000, 9_000_000, 200_000_000].map(|ms| length(Duration::from_millis(ms)));
         assert_eq!(lengths, ["1 ms", "250 ms", "2.5 s", "1.5 min", "2.5 h", "2.3 d"]);
-        for of in Of::ALL {
-            assert_eq!(Of::named(of.name()), Some(of));
-            assert_eq!(first(of, Span::Hour, &[]).words, words(of, Span::Hour, &[]));
+        let queue = QueueId(bson::oid::ObjectId::from_bytes([1; 12]));
+        for (chart, (of, name, _)) in first(queue, Span::Hour, &[]).charts.iter().zip(ALL) {
+            assert_eq!((Of::named(name), chart.of), (of, name));
+            assert_eq!(chart.words, words(of, Span::Hour, &[]));
         }
     }
 }

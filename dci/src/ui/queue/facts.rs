@@ -1,18 +1,23 @@
 //! What the page of a queue shows of it, gathered with bounded reads.
 
+use askama::Template;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::counters::Totals;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId};
-use disbatch_core::series::Numbers;
+use disbatch_core::series::{Histogram, Numbers};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
 use super::charts;
+use crate::error::HttpError;
 use crate::state::State;
-use crate::ui::node_state::Now;
+use crate::ui::lacking::Lacking;
+use crate::ui::live::Part;
+use crate::ui::node_state::{NodeState, Now};
 use crate::ui::overview::throughput::Span;
 use crate::ui::tally::{Tally, beyond};
+use crate::ui::{StatusView, plain};
 
 /// Up to so many tasks of a status are counted, and beyond that the counters are asked.
 const BOUND: u64 = 1_000;
@@ -47,7 +52,9 @@ pub(super) enum Statuses {
     Finished,
 }
 
-#[derive(Debug)]
+/// Its blocks are the parts of the page that change by themselves.
+#[derive(Debug, Template)]
+#[template(path = "queue/parts.html", blocks = ["head", "notices", "controls", "figures", "statuses"])]
 pub(super) struct Facts {
     pub queue: Queue,
     pub tallies: Vec<(Statuses, Tally)>,
@@ -60,6 +67,14 @@ pub(super) struct Facts {
 }
 
 impl Statuses {
+    fn view(self) -> StatusView {
+        match self {
+            Self::One(code) => StatusView::from_code(code),
+            Self::Held => StatusView { code: "-8 and below".into(), word: "held" },
+            Self::Finished => StatusView { code: "3 and above".into(), word: "finished" },
+        }
+    }
+
     fn filter(self, queue: QueueId) -> Document {
         let status: Bson = match self {
             Self::One(code) => code.into(),
@@ -109,10 +124,66 @@ impl Facts {
         Ok(Self { queue, tallies, oldest, hour, nodes, now: Now { server, host: store.now() } })
     }
 
+    pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        Ok(vec![
+            Part::new("queue-head", &self.as_head())?,
+            Part::new("queue-notices", &self.as_notices())?,
+            Part::new("queue-controls", &self.as_controls())?,
+            Part::new("queue-figures", &self.as_figures())?,
+            Part::new("queue-statuses", &self.as_statuses())?,
+        ])
+    }
+
     /// How many tasks have one of these statuses; if there are many more, at least so many.
-    pub fn tasks(&self, of: Statuses) -> u64 {
-        let tally = self.tallies.iter().find(|(statuses, _)| *statuses == of);
-        tally.map_or(0, |(_, tally)| tally.least())
+    fn tasks(&self, codes: &[i64]) -> u64 {
+        let is_asked = |of: &Statuses| matches!(of, Statuses::One(code) if codes.contains(code));
+        self.tallies.iter().filter(|(of, _)| is_asked(of)).map(|(_, tally)| tally.least()).sum()
+    }
+
+    /// How long tasks waited and ran within the last hour.
+    fn times(&self) -> [(&'static str, &Histogram); 2] {
+        [("Waited", &self.hour.waited), ("Ran", &self.hour.ran)]
+    }
+
+    /// The address of the page.
+    fn place(&self) -> String {
+        format!("/queues/{}", self.queue.id)
+    }
+
+    pub fn plugin(&self) -> String {
+        plain(self.queue.plugin.as_ref())
+    }
+
+    /// What keeps its tasks from running, or from coming, and whether that is as somebody wanted it.
+    fn notices(&self) -> Vec<(bool, String)> {
+        let queue = &self.queue;
+        let because = queue.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let mut notices = Vec::new();
+        if queue.is_paused() {
+            notices.push((true, format!("Nothing of it is claimed, as it is paused{because}")));
+        } else if queue.thread_limit() == 0 {
+            notices.push((false, "Nothing of it is claimed, as its threads are 0.".to_owned()));
+        }
+        if !queue.is_accepting() {
+            notices.push((true, format!("It accepts no tasks{because}")));
+        }
+        notices.extend(queue.unknown_sort().map(|sort| {
+            let text = format!("Its order (sort), \"{sort}\", is unknown: the default order is used.");
+            (false, text)
+        }));
+        notices.extend(self.lacks().map(|text| (false, text)));
+        notices
+    }
+
+    /// Why no node can run its tasks, if that is known.
+    fn lacks(&self) -> Option<String> {
+        let nodes = self.nodes.iter().map(|node| (NodeState::of(node, &self.now), node));
+        Some(match Lacking::of(&self.queue, nodes)? {
+            Lacking::Plugin => "It has no plugin, so nothing can run its tasks.".to_owned(),
+            Lacking::UsablePlugin(why) => format!("Nothing can run its tasks: {why}."),
+            Lacking::Node => "No node is alive that claims tasks.".to_owned(),
+            Lacking::NodeWith(plugin) => format!("No node that is alive has its plugin {plugin}."),
+        })
     }
 }
 

@@ -44,10 +44,10 @@ fn facts(fields: Document) -> Facts {
 }
 
 fn html(facts: &Facts, form: Option<Form>) -> String {
-    let settings = Settings::of(&facts.queue, &["My::Plugin".to_owned(), "<Other>".to_owned()]);
+    let plugins = ["My::Plugin".to_owned(), "<Other>".to_owned()];
     let point = Point { at: NOW, numbers: Numbers::default() };
-    let charts = Of::ALL.map(|of| charts::first(of, Span::Day, std::slice::from_ref(&point)));
-    page(facts, settings, (form, None), (Span::Day, charts)).render().unwrap()
+    let charts = charts::first(facts.queue.id, Span::Day, std::slice::from_ref(&point));
+    page(facts, &plugins, (form, None), charts).render().unwrap()
 }
 
 fn form() -> Form {
@@ -160,9 +160,8 @@ fn odd_queues_are_shown_too() {
 fn a_task_can_be_run_again_with_other_parameters() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
     let again = json!({ "to": "you <b>", "more": 1 });
-    let settings = Settings::of(&facts.queue, &[]);
-    let charts = Of::ALL.map(|of| charts::first(of, Span::Hour, &[]));
-    let page = page(&facts, settings, (Some(form()), again.as_object().cloned()), (Span::Hour, charts));
+    let charts = charts::first(facts.queue.id, Span::Hour, &[]);
+    let page = page(&facts, &[], (Some(form()), again.as_object().cloned()), charts);
     let html = page.render().unwrap();
     assert!(html.contains("name=\"/to\" value=\"you &#60;b&#62;\""), "{html}");
     assert!(html.contains("&#34;more&#34; : 1,") && !html.contains("<b>"), "{html}");
@@ -171,9 +170,8 @@ fn a_task_can_be_run_again_with_other_parameters() {
 #[test]
 fn secure_parameters_have_a_field_where_there_is_a_key() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
-    let settings = Settings::of(&facts.queue, &[]);
-    let charts = Of::ALL.map(|of| charts::first(of, Span::Hour, &[]));
-    let page = page(&facts, settings, (Some(form()), None), (Span::Hour, charts));
+    let charts = charts::first(facts.queue.id, Span::Hour, &[]);
+    let page = page(&facts, &[], (Some(form()), None), charts);
     let fields = |html: &str| html.matches("<input type=\"password\" name=\".secure_params\"").count();
     assert_eq!(fields(&page.render().unwrap()), 0);
     let with_keys = QueuePage { has_keys: true, ..page };
@@ -193,5 +191,5 @@ fn an_array_is_asked_for_with_the_form_and_with_json() {
 fn every_part_is_on_the_page_under_its_id() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
     let html = html(&facts, Some(form()));
-    assert_on_page(&Shown::of(&facts).parts().unwrap(), &html);
+    assert_on_page(&facts.parts().unwrap(), &html);
 }

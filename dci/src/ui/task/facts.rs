@@ -5,7 +5,7 @@ use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 
 use super::files::{FileLink, links};
-use super::life::{Attempt, exit, who_and_why};
+use super::life::{exit, who_and_why};
 use crate::json::{self, Dates};
 use crate::ui::parts::When;
 use crate::ui::spans::waited;
@@ -15,64 +15,11 @@ use crate::ui::{bulk::encoded, plain};
 const SHOWN_BYTES: usize = 64 * 1024;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: [&str; 56] = [
-    "_id",
-    "after",
-    "after_failed",
-    "after_when",
-    "again",
-    "archived",
-    "array",
-    "attempt",
-    "awaited",
-    "born",
-    "cancel",
-    "complete",
-    "ctime",
-    "deadline",
-    "dependents",
-    "exit",
-    "external",
-    "failures",
-    "files",
-    "final_of",
-    "freed",
-    "gate",
-    "grace",
-    "group",
-    "group_slot",
-    "has_secure_params",
-    "held",
-    "history",
-    "holds_locks",
-    "lock_round",
-    "locks",
-    "max_attempts",
-    "mtime",
-    "needs_lock",
-    "node",
-    "parameters",
-    "params",
-    "priority",
-    "progress",
-    "queue",
-    "result",
-    "run_at",
-    "saves",
-    "schedule",
-    "scheduled_for",
-    "secure_params",
-    "started",
-    "status",
-    "stderr",
-    "stdout",
-    "steps",
-    "timeout",
-    "unique",
-    "unsettled",
-    "waiting_for",
-    "wants_key",
-];
+const KNOWN: &str = "_id after after_failed after_when again archived array attempt awaited born cancel complete ctime \
+    deadline dependents exit external failures files final_of freed gate grace group group_slot \
+    has_secure_params held history holds_locks lock_round locks max_attempts mtime needs_lock node \
+    parameters params priority progress queue result run_at saves schedule scheduled_for secure_params \
+    started status stderr stdout steps timeout unique unsettled waiting_for wants_key";
 
 /// The queue's name, and its id if it has one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -102,12 +49,13 @@ pub struct Facts {
 impl HtmlSafe for Facts {}
 
 /// What came out, and what is known besides.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/outcome.html")]
 pub struct Outcome {
     id: String,
     result: Option<Shown>,
-    attempts: Vec<Attempt>,
+    /// Earlier ones, as they are kept.
+    attempts: Vec<Document>,
     others: Vec<(String, Shown)>,
 }
 
@@ -198,11 +146,11 @@ impl Facts {
 impl Outcome {
     /// What came of a task, and of its attempts before.
     pub fn of(id: &str, task: &Document, attempts: &[Document]) -> Self {
-        let others = task.iter().filter(|(key, _)| !KNOWN.contains(&key.as_str()));
+        let others = task.iter().filter(|(key, _)| !KNOWN.split(' ').any(|known| known == *key));
         Self {
             id: id.to_owned(),
             result: task.get("result").filter(|result| **result != Bson::Null).map(Shown::of),
-            attempts: attempts.iter().map(Attempt::of).collect(),
+            attempts: attempts.to_vec(),
             others: others.map(|(key, value)| (key.clone(), Shown::of(value))).collect(),
         }
     }
@@ -322,5 +270,23 @@ mod tests {
         let nothing =
             Outcome::of("6b0003bb686c8275d8013333", &doc! { "result": Bson::Null }, &[]).render().unwrap();
         assert!(!nothing.contains("<h2") && nothing.contains("id=\"task-outcome\""), "{nothing}");
+    }
+
+    #[test]
+    fn attempts_tell_what_came_of_them() {
+        let attempt = doc! {
+            "attempt": 1, "status": 2, "started": at(0), "stdout": "x", "stderr": Bson::Null,
+            "exit": { "code": 3, "duration": 2 },
+        };
+        let html = Outcome::of("6b0003bb686c8275d8013333", &doc! {}, &[attempt]).render().unwrap();
+        for part in [
+            "<th scope=\"row\" class=\"number\">1</th>",
+            "<td class=\"time\">2026-11-20 08:24:27</td>",
+            "<td>Exit code: 3, Took: 2.0 s</td>",
+            "stdout?.attempt=1",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("stderr"), "it has none: {html}");
     }
 }

@@ -66,20 +66,6 @@ struct Node {
     title: String,
 }
 
-impl Node {
-    const fn text_x(&self) -> usize {
-        self.x + 12
-    }
-
-    const fn name_y(&self) -> usize {
-        self.y + 19
-    }
-
-    const fn below_y(&self) -> usize {
-        self.y + 37
-    }
-}
-
 /// One task comes after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edge {

@@ -7,7 +7,7 @@ use disbatch_core::explain::Explanation;
 use disbatch_core::model::Status;
 
 use crate::ui::spans::precise;
-use crate::ui::{StatusView, parts, plain, time};
+use crate::ui::{StatusView, parts, plain};
 
 /// What it is called, how it is, and what can be done with it.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
@@ -52,20 +52,6 @@ pub struct Progress {
 }
 
 impl HtmlSafe for Progress {}
-
-/// An earlier attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attempt {
-    pub number: String,
-    pub status: StatusView,
-    pub node: String,
-    pub started: String,
-    pub ended: String,
-    pub note: String,
-    pub exit: String,
-    /// The parts of addresses under which its output is.
-    pub outputs: Vec<&'static str>,
-}
 
 impl Head {
     /// That of a task. `queue_is_there`: another one can be submitted to its queue.
@@ -134,22 +120,16 @@ impl Progress {
     }
 }
 
-impl Attempt {
-    /// One as it is kept.
-    pub fn of(attempt: &Document) -> Self {
-        let has_output = |stream: &&str| !matches!(attempt.get(stream), None | Some(Bson::Null));
-        let exit = attempt.get_document("exit").map(exit).unwrap_or_default();
-        Self {
-            number: plain(attempt.get("attempt")),
-            status: StatusView::of(attempt),
-            node: plain(attempt.get("node")),
-            started: time(attempt.get("started")),
-            ended: time(attempt.get("ended")),
-            note: plain(attempt.get("note")),
-            exit: exit.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", "),
-            outputs: ["stdout", "stderr"].into_iter().filter(has_output).collect(),
-        }
-    }
+/// How the plugin of an earlier attempt ended.
+pub fn exit_words(attempt: &Document) -> String {
+    let exit = attempt.get_document("exit").map(exit).unwrap_or_default();
+    exit.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The streams of which something is kept of an earlier attempt.
+pub fn outputs(attempt: &Document) -> impl Iterator<Item = &'static str> {
+    let has_output = |stream: &&str| !matches!(attempt.get(stream), None | Some(Bson::Null));
+    ["stdout", "stderr"].into_iter().filter(has_output)
 }
 
 /// The status of a task, if it is a number.
@@ -245,19 +225,6 @@ mod tests {
         ];
         assert_eq!(exit, expected);
         assert!(self::exit(&doc! { "duration": "x", "peak_memory": -5.0, "oom": 1 }).len() <= 1);
-    }
-
-    #[test]
-    fn attempts_tell_what_came_of_them() {
-        let attempt = Attempt::of(&doc! {
-            "attempt": 1, "status": 2, "started": DateTime::from_millis(1_795_163_067_344), "stdout": "x",
-            "stderr": Bson::Null, "exit": { "code": 3, "duration": 2 },
-        });
-        assert_eq!((attempt.number.as_str(), attempt.started.as_str()), ("1", "2026-11-20 08:24:27"));
-        assert_eq!(
-            (attempt.exit.as_str(), &attempt.outputs[..]),
-            ("Exit code: 3, Took: 2.0 s", &["stdout"][..])
-        );
     }
 
     #[test]

@@ -89,65 +89,37 @@ impl Column {
     pub const USUAL: [Self; 6] =
         [Self::Queue, Self::Status, Self::Node, Self::Created, Self::Changed, Self::Params];
 
-    /// As addresses name it.
-    pub const fn name(self) -> &'static str {
+    /// As people read it, and the fields of a task that it needs.
+    const fn about(self) -> (&'static str, &'static [&'static str]) {
         match self {
-            Self::Queue => "queue",
-            Self::Status => "status",
-            Self::Node => "node",
-            Self::Created => "created",
-            Self::Changed => "changed",
-            Self::Waited => "waited",
-            Self::Ran => "ran",
-            Self::Exit => "exit",
-            Self::Progress => "progress",
-            Self::Attempt => "attempt",
-            Self::Due => "due",
-            Self::Result => "result",
-            Self::Params => "params",
+            Self::Queue => ("Queue", &["queue"]),
+            Self::Status => ("Status", &["status"]),
+            Self::Node => ("Node", &["node"]),
+            Self::Created => ("Created", &["ctime"]),
+            Self::Changed => ("Changed", &["mtime"]),
+            Self::Waited => ("Waited", &["ctime", "run_at", "started"]),
+            Self::Ran => ("Ran", &["exit"]),
+            Self::Exit => ("Exit", &["exit"]),
+            Self::Progress => ("Progress", &["progress"]),
+            Self::Attempt => ("Attempt", &["attempt"]),
+            Self::Due => ("Due", &["run_at"]),
+            Self::Result => ("Result", &["result"]),
+            Self::Params => ("Params", &["params", "parameters"]),
         }
     }
 
-    /// As people read it.
     pub const fn title(self) -> &'static str {
-        match self {
-            Self::Queue => "Queue",
-            Self::Status => "Status",
-            Self::Node => "Node",
-            Self::Created => "Created",
-            Self::Changed => "Changed",
-            Self::Waited => "Waited",
-            Self::Ran => "Ran",
-            Self::Exit => "Exit",
-            Self::Progress => "Progress",
-            Self::Attempt => "Attempt",
-            Self::Due => "Due",
-            Self::Result => "Result",
-            Self::Params => "Params",
-        }
+        self.about().0
+    }
+
+    /// As addresses name it.
+    pub fn name(self) -> String {
+        self.title().to_lowercase()
     }
 
     /// Whether its cells are numbers.
     pub const fn is_number(self) -> bool {
         matches!(self, Self::Waited | Self::Ran | Self::Exit | Self::Attempt)
-    }
-
-    /// The fields of a task that it needs.
-    const fn fields(self) -> &'static [&'static str] {
-        match self {
-            Self::Queue => &["queue"],
-            Self::Status => &["status"],
-            Self::Node => &["node"],
-            Self::Created => &["ctime"],
-            Self::Changed => &["mtime"],
-            Self::Waited => &["ctime", "run_at", "started"],
-            Self::Ran | Self::Exit => &["exit"],
-            Self::Progress => &["progress"],
-            Self::Attempt => &["attempt"],
-            Self::Due => &["run_at"],
-            Self::Result => &["result"],
-            Self::Params => &["params", "parameters"],
-        }
     }
 
     /// Those that an option names, in their order; the usual ones if it names none.
@@ -157,14 +129,14 @@ impl Column {
             option => words(&text(option)),
         };
         let chosen: Vec<Self> =
-            Self::ALL.into_iter().filter(|column| named.iter().any(|name| name == column.name())).collect();
+            Self::ALL.into_iter().filter(|column| named.contains(&column.name())).collect();
         if chosen.is_empty() { Self::USUAL.to_vec() } else { chosen }
     }
 
     /// What is to be read of tasks for `columns`. Of values that may be large and of which only the beginning is shown,
     /// the server sends small ones only.
     pub fn projection(columns: &[Self]) -> Document {
-        let fields = columns.iter().flat_map(|column| column.fields());
+        let fields = columns.iter().flat_map(|column| column.about().1);
         fields.fold(doc! { "_id": 1 }, |mut projection, field| {
             let value = if LARGE.contains(field) { unless_large(field) } else { Bson::Int32(1) };
             projection.insert(*field, value);

@@ -104,7 +104,7 @@ impl Search {
             pairs.push((".limit".to_owned(), self.limit.to_string()));
         }
         if self.columns != Column::USUAL {
-            let names: Vec<&str> = self.columns.iter().map(|column| column.name()).collect();
+            let names: Vec<String> = self.columns.iter().map(|column| column.name()).collect();
             pairs.push((".columns".to_owned(), names.join(",")));
         }
         pairs
