@@ -95,6 +95,9 @@ impl Settings {
 }
 
 impl Overlap {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Allow, Self::Skip, Self::Queue, Self::Cancel];
+
     /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use jiff::civil::Date;
 
-use super::spec::{Rule, SpecError, given, is_name, shown, text};
+use super::spec::{Rule, SpecError, given, is_name, shown, text, zone};
 use super::zone::Zone;
 use super::{Schedule, ScheduleError, Spec};
 use crate::store::{Altered, Store, StoreError};
@@ -41,18 +41,11 @@ impl Calendar {
     pub fn read(fields: &Document) -> Result<Self, SpecError> {
         let name = text(fields, "name")?.or(text(fields, "_id")?).filter(|name| is_name(name));
         let wrong = || SpecError::new("name", "expected a name of 1 to 200 characters");
-        let zone = match text(fields, "zone")? {
-            None => None,
-            Some(name) => {
-                let unknown = || SpecError::new("zone", format!("'{name}' is no time zone"));
-                Some(Zone::named(name).ok_or_else(unknown)?)
-            }
-        };
         Ok(Self {
             name: name.ok_or_else(wrong)?.to_owned(),
             dates: days(fields, "dates", "2026-12-25", date)?,
             recurring: days(fields, "recurring", "12-25", day_of_year)?,
-            zone,
+            zone: zone(fields)?,
         })
     }
 

@@ -21,7 +21,7 @@ const MOST_CALENDARS: usize = 20;
 const LONGEST_JITTER: i64 = 86_400;
 
 /// When a schedule fires.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Spec {
     /// At the times of any of these. None: it makes no tasks by itself, only when somebody asks for one.
     pub cron: Vec<CronExpr>,
@@ -88,16 +88,7 @@ impl SpecError {
 impl Spec {
     /// The times of these expressions, in UTC.
     pub fn new(cron: Vec<CronExpr>) -> Self {
-        Self {
-            cron,
-            zone: Zone::utc(),
-            gap: Gap::default(),
-            fold: Fold::default(),
-            jitter: Duration::ZERO,
-            start: None,
-            end: None,
-            calendars: Vec::new(),
-        }
+        Self { cron, ..Self::default() }
     }
 
     /// Reads the fields `cron`, `zone`, `gap`, `fold`, `jitter`, `start`, `end` and `calendars`. None of them must be there. Fields that
@@ -106,22 +97,21 @@ impl Spec {
     /// # Errors
     /// A field is wrong. The error names it.
     pub fn read(fields: &Document) -> Result<Self, SpecError> {
-        let mut spec = Self::new(cron(given(fields, "cron"))?);
-        if let Some(name) = text(fields, "zone")? {
-            let unknown = || SpecError::new("zone", format!("'{name}' is no time zone"));
-            spec.zone = Zone::named(name).ok_or_else(unknown)?;
-        }
-        spec.gap = word(fields, "gap", "skip or after")?;
-        spec.fold = word(fields, "fold", "first, last or both")?;
-        spec.jitter = seconds(fields, "jitter", LONGEST_JITTER)?.unwrap_or_default();
-        spec.start = moment(fields, "start")?;
-        spec.end = moment(fields, "end")?;
+        let spec = Self {
+            cron: cron(given(fields, "cron"))?,
+            zone: zone(fields)?.unwrap_or_default(),
+            gap: word(fields, "gap", "skip or after")?,
+            fold: word(fields, "fold", "first, last or both")?,
+            jitter: seconds(fields, "jitter", LONGEST_JITTER)?.unwrap_or_default(),
+            start: moment(fields, "start")?,
+            end: moment(fields, "end")?,
+            calendars: calendars(given(fields, "calendars"))?,
+        };
         if let (Some(start), Some(end)) = (spec.start, spec.end)
             && end < start
         {
             return Err(SpecError::new("end", "it is before the start"));
         }
-        spec.calendars = calendars(given(fields, "calendars"))?;
         Ok(spec)
     }
 
@@ -178,6 +168,13 @@ pub(super) fn text<'a>(fields: &'a Document, name: &'static str) -> Result<Optio
         Some(Bson::String(text)) => Ok(Some(text)),
         Some(other) => Err(SpecError::new(name, format!("expected text, not {}", shown(other)))),
     }
+}
+
+/// The field with a time zone.
+pub(super) fn zone(fields: &Document) -> Result<Option<Zone>, SpecError> {
+    let Some(name) = text(fields, "zone")? else { return Ok(None) };
+    let unknown = || SpecError::new("zone", format!("'{name}' is no time zone"));
+    Zone::named(name).map(Some).ok_or_else(unknown)
 }
 
 /// A field with one of the words of `T`, which `expected` has.

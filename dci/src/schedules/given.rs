@@ -4,10 +4,10 @@ use actix_web::http::StatusCode;
 use bson::{DateTime, Document};
 use disbatch_core::closest::closest;
 use disbatch_core::model::{Queue, QueueId};
-use disbatch_core::schedules::{self, OPTIONS, Settings, Spec};
+use disbatch_core::schedules::{self, OPTIONS, Overlap, Settings, Spec};
 use disbatch_core::secrets::{self, Keys};
 use disbatch_core::task::TaskOptions;
-use disbatch_wire::liberal::{Flag, Set, Text, When, is_unset, list};
+use disbatch_wire::liberal::{Flag, Seconds, Set, Text, When, is_unset, list};
 use disbatch_wire::schedules::ScheduleChange;
 use serde_json::{Map, Value, json};
 
@@ -44,6 +44,9 @@ impl Given {
                 Some(("calendars", rule @ ("exclude" | "only"))) => {
                     let used = list(value).into_iter().map(|name| json!({ "name": name, "use": rule }));
                     calendars.get_or_insert_default().extend(used);
+                }
+                None if name == "queue" && (value.is_array() || value.is_object() || value.is_boolean()) => {
+                    return Err(HttpError::bad_request("queue not found")); // That names none.
                 }
                 None if name == "options" => options.extend(object("options", value)?),
                 _ => drop(fields.insert(name.clone(), value.clone())),
@@ -117,6 +120,14 @@ impl Given {
             }
             (Some(Set(Some(_))), _) | (None, Some(_)) => {}
             (None | Some(Set(None)), _) => return Err(HttpError::bad_request("name must be given")),
+        }
+        if let Some(Set(Some(overlap))) = &self.fields.overlap {
+            values::word("overlap", &overlap.as_str().into(), &Overlap::ALL.map(Overlap::as_str))?;
+        }
+        if let Some(Set(Some(Seconds(catch_up)))) = &self.fields.catch_up
+            && values::seconds("catch_up", catch_up)?.subsec_nanos() != 0
+        {
+            return Err(HttpError::bad_request("catch_up must be whole seconds"));
         }
         let mut fields = self.stored()?;
         fields.insert("queue", queue.id);

@@ -2,7 +2,6 @@ use std::time::Duration;
 
 use bson::doc;
 use bson::oid::ObjectId;
-use disbatch_core::schedules::Overlap;
 use disbatch_core::secrets::new_key;
 
 use super::*;
@@ -139,8 +138,8 @@ fn what_is_wrong_is_named() {
         (json!({ "params": "{" }), "params is not JSON"),
         (json!({ "params": [1] }), "params must be a JSON object"),
         (json!({ "params": { "a.b": 1 } }), "keys must not be empty or contain a dot"),
-        (json!({ "overlap": "never" }), "overlap: 'never' is not allow, skip, queue or cancel"),
-        (json!({ "catch_up": 0.5 }), "catch_up: expected whole seconds from 0 to 31622400, not 0.5"),
+        (json!({ "overlap": "never" }), "overlap must be \\\"allow\\\""),
+        (json!({ "catch_up": 0.5 }), "catch_up must be whole seconds"),
         (json!({ "description": 5 }), "description must be text"),
         (json!({ "options": { "timeout": 0 } }), "options.timeout must be more than 0"),
         (json!({ "options": { "unique": "k" } }), "unknown param in options"),
