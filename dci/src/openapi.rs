@@ -193,7 +193,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::account::password::change_password,
         ui::account::tokens::create_token,
         ui::account::tokens::revoke_token,
-        ui::account::sessions::end_session,
+        ui::account::end_session,
         ui::users::handle,
         ui::docs::handle,
         ui::about::handle,

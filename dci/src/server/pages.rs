@@ -94,16 +94,20 @@ where
     }
 }
 
-/// Without what is behind these words up to a quotation mark: it differs each time, or tells what is in an asset.
+/// Without what is behind these words up to this sign: it differs each time, or tells what is in an asset.
 fn without_values(html: &str) -> String {
-    ["?v=", "name=\".form_token\" value=\"", "form-token\" content=\""].iter().fold(
-        html.to_owned(),
-        |html, word| {
-            let mut pieces = html.split(word);
-            let first = pieces.next().unwrap_or_default().to_owned();
-            pieces.fold(first, |text, piece| text + word + piece.find('"').map_or("", |at| &piece[at..]))
-        },
-    )
+    let values = [
+        ("?v=", '"'),
+        ("name=\".form_token\" value=\"", '"'),
+        ("form-token\" content=\"", '"'),
+        // How long until then, by the clock of the database.
+        (" UTC (in ", ')'),
+    ];
+    values.iter().fold(html.to_owned(), |html, (word, end)| {
+        let mut pieces = html.split(word);
+        let first = pieces.next().unwrap_or_default().to_owned();
+        pieces.fold(first, |text, piece| text + word + piece.find(*end).map_or("", |at| &piece[at..]))
+    })
 }
 
 /// What all pages have around them is not stored with each.

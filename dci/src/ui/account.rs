@@ -5,25 +5,25 @@ mod facts;
 pub mod may;
 mod page;
 pub mod password;
-pub mod sessions;
 pub mod tokens;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::Data;
+use actix_web::web::{Data, Path};
+use bson::oid::ObjectId;
 use disbatch_core::accounts::UserName;
+use serde_json::json;
 
 pub use password::change_password;
-pub use sessions::end_session;
 pub use tokens::{create_token, revoke_token};
 
 use crate::access::{Via, Who};
-use crate::api::Answer;
+use crate::api::{Answer, then};
 use crate::error::HttpError;
-use crate::openapi::{Account, OfRead};
+use crate::openapi::{Account, ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, json, ui};
+use crate::{accept, changes, json, ui};
 use facts::Facts;
 use page::{Notes, said};
 
@@ -50,6 +50,32 @@ pub async fn handle(
         return Ok(ui::page(page::render(&state, &who, StatusCode::OK, notes).await));
     }
     Ok(json::ok(&Facts::gather(&state, &who).await?.json()))
+}
+
+/// Ends one of the sessions of whoever asks: its browser has to log in again.
+#[utoipa::path(
+    post, path = "/account/sessions/{id}/end", tag = "accounts", operation_id = "endSession",
+    params(("id" = String, Path, description = "The session's id.", example = "6b0003bb686c8275d8016666")),
+    responses(
+        (status = 200, description = "Ended.", body = Value, example = json!({"ended": true})),
+        (status = 303, description = "Ended; the address of `.then` is next."),
+        (status = 404, description = "You have no such session.", body = ErrorBody),
+        (status = 409, description = "Nobody is asked who they are, so nobody has sessions.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn end_session(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    then::or_page(then::is_form(&params), end(&state, &who, &id, &params).await)
+}
+
+async fn end(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
+    let name = owner(who)?;
+    let none = || HttpError::not_found("you have no such session");
+    let id = ObjectId::parse_str(id).map_err(|_| none())?;
+    if !changes::end_session_of(state, who, &name, id).await? {
+        return Err(none());
+    }
+    then::answer(params, json::ok(&json!({ "ended": true })))
 }
 
 /// Whose account it is that is to be changed.

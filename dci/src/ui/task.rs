@@ -2,7 +2,6 @@
 
 mod facts;
 mod feed;
-mod files;
 mod graph;
 mod life;
 mod output;

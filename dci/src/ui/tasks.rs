@@ -5,7 +5,6 @@ mod columns;
 mod find;
 mod search;
 pub mod statuses;
-mod table;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -32,11 +31,10 @@ use crate::ui::live::{self, Part};
 use crate::ui::names::names;
 use crate::ui::{self, Rendered, parts, text};
 use actions::Actions;
-use columns::Column;
+use columns::{Column, Row, Table};
 use find::{Found, Plan};
 use search::{Chip, Search, address};
 use statuses::{Statuses, words};
-use table::{Row, Table};
 
 pub use actions::title;
 pub use columns::{MOST_BYTES, TOO_LARGE, params as params_of, unless_large};

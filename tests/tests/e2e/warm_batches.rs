@@ -24,9 +24,9 @@ def raw(text):
         while data:
             data = data[os.write(control, data):]
 def say(id, **line):
+    raw(json.dumps({"id": id, **line}))
     if "done" in line:
         answered.add(id)
-    raw(json.dumps({"id": id, **line}))
 def work(one, size):
     id = one["env"]["DISBATCH_TASK_ID"]
     exec(one["task"]["params"]["do"], {**globals(), **one, "id": id, "size": size, "cancel": cancelled[id]})

@@ -10,6 +10,7 @@ use super::search::Search;
 #[derive(Debug, Default, PartialEq, Eq, Template)]
 #[template(path = "tasks/actions.html")]
 pub struct Actions {
+    /// What each is for, and its hidden fields.
     forms: Vec<Form>,
     /// How many tasks are found, if that is known.
     count: String,
@@ -19,13 +20,7 @@ pub struct Actions {
 
 impl HtmlSafe for Actions {}
 
-#[derive(Debug, PartialEq, Eq)]
-struct Form {
-    action: &'static str,
-    title: &'static str,
-    danger: bool,
-    fields: Vec<(&'static str, String)>,
-}
+type Form = (Action, Vec<(&'static str, String)>);
 
 impl Actions {
     /// Those for what `search` finds. None, and why, where it asks for something that `POST /bulk` does not know. None for
@@ -41,7 +36,7 @@ impl Actions {
         if forms.is_empty() || (!narrowed && search.statuses.is_empty()) {
             return Self::default();
         }
-        let deletes = forms.iter().any(|form| form.danger);
+        let deletes = forms.iter().any(|(action, _)| *action == Action::Delete);
         let note = match (search.archive, deletes) {
             (true, true) => {
                 "Archived tasks among them can only be deleted; the other actions leave them alone."
@@ -98,12 +93,7 @@ fn form(action: Action, search: &Search) -> Option<Form> {
         ("node", search.node.clone()),
         ("archive", if is_spared { "0" } else { "" }.to_owned()),
     ];
-    Some(Form {
-        action: action.as_str(),
-        title: title(action),
-        danger: action == Action::Delete,
-        fields: fields.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
-    })
+    Some((action, fields.into_iter().filter(|(_, value)| !value.is_empty()).collect()))
 }
 
 #[cfg(test)]
@@ -121,7 +111,7 @@ mod tests {
     }
 
     fn names(actions: &Actions) -> Vec<&str> {
-        actions.forms.iter().map(|form| form.action).collect()
+        actions.forms.iter().map(|(action, _)| action.as_str()).collect()
     }
 
     #[test]
@@ -140,8 +130,8 @@ mod tests {
         }
         let failed = of(json!({"status": ["2", "-2"]}), json!({}));
         assert_eq!(names(&failed), ["cancel", "retry", "archive", "delete"]);
-        assert_eq!(failed.forms[0].fields, [("queue", "*".to_owned()), ("status", "-2".to_owned())]);
-        assert_eq!(failed.forms[1].fields[1], ("status", "2".to_owned()));
+        assert_eq!(failed.forms[0].1, [("queue", "*".to_owned()), ("status", "-2".to_owned())]);
+        assert_eq!(failed.forms[1].1[1], ("status", "2".to_owned()));
         assert_eq!(names(&of(json!({"queue": QUEUE, "status": "-2"}), json!({}))), ["cancel"]);
     }
 
@@ -149,7 +139,7 @@ mod tests {
     fn archived_tasks_are_deleted_only_if_they_are_searched_for() {
         let archive = |options: Value| {
             let actions = of(json!({"queue": QUEUE, "node": "<n>"}), options);
-            let of = |form: &Form| form.fields.iter().find(|(name, _)| *name == "archive").cloned();
+            let of = |(_, fields): &Form| fields.iter().find(|(name, _)| *name == "archive").cloned();
             (actions.forms.iter().map(of).collect::<Vec<_>>(), actions.render().unwrap())
         };
         let (fields, html) = archive(json!({}));

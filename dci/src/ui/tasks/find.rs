@@ -18,10 +18,8 @@ use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use futures::{Stream, TryStreamExt};
 use serde_json::Value;
 
-use super::columns::Column;
-
+use super::columns::{Column, Row};
 use super::search::{Search, is_usual};
-use super::table::Row;
 use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;

@@ -10,9 +10,7 @@ use disbatch_core::task::pages::{PageQuery, Position, Selection};
 use futures::TryStreamExt;
 use tokio::time::Instant;
 
-use super::super::columns::params;
-
-use super::super::table::Row;
+use super::super::columns::{Row, params};
 use super::{Found, Plan};
 use crate::error::HttpError;
 use crate::query::several::find_page;
