@@ -234,10 +234,13 @@ impl Shared {
         }
         let finishes = order.attempt > i64::from(order.work.fails);
         let end = json!({ "status": if finishes { "FINISHED" } else { "FAILED" } }).to_string().into_bytes();
+        // What was not answered may have been heard, and have ended the task.
+        let first = boot_time();
         loop {
             match self.call(order, &order.status, &end).await {
                 Heard::Taken => {
-                    self.served()[order.number].finished = finishes;
+                    let served = &mut self.served()[order.number];
+                    (served.finished, served.last) = (finishes, first);
                     return;
                 }
                 Heard::Over => return,
