@@ -8,8 +8,10 @@
 //! Whoever looks for versions settles first those that it would pass over, and so do sweeps: nobody relies on the runner or
 //! the DEN to have come this far before it died. What has become of a run does not change any more, once it has ended.
 //! A task that has ended is begun again, or removed, only after what it has left was settled. Its end may be read before a
-//! majority of the servers has it. So it is not begun again while a version is sealed, and a deletion is noted by a majority
-//! first, which then has the end as well.
+//! majority of the servers has it, and what is settled may not be taken back. So whoever settles waits until a majority has all that could
+//! be read when the versions were found, and whoever has seen the end of a task sees what it has left. A majority that is away is not
+//! waited for long: then nothing is settled, a task is not begun again while a version is sealed, and a deletion is noted by
+//! a majority first, which then has the end as well.
 
 use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashMap};
@@ -18,6 +20,7 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use futures::TryStreamExt;
+use mongodb::ClientSession;
 use mongodb::options::ReadConcern;
 
 use super::sets::gone;
@@ -30,10 +33,8 @@ use crate::task::archive;
 /// So many versions are settled at once.
 const AT_ONCE: i64 = 1_000;
 
-/// So often it is looked whether all is settled that a task has left, with a pause after each look. A majority of the servers
-/// is behind the primary for moments.
-const LOOKS: usize = 20;
-const PAUSE: Duration = Duration::from_millis(100);
+/// So long it is waited for a majority of the servers to have what the primary has. It is behind for moments.
+const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
 /// How many versions were settled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -72,18 +73,10 @@ impl Store {
         self.settle_filesets_of(&[task.0]).await
     }
 
-    /// The same until nothing is left of a task that a run has sealed: the end of a task may be read a moment before a majority
-    /// of the servers has it, and what it has left is settled only then. Tells whether nothing is. If not, the task cannot
-    /// be said to have ended.
+    /// The same. Tells whether nothing is left of the task that a run has sealed. If not, the task cannot be said to have ended.
     pub(crate) async fn settle_all_filesets(&self, task: TaskId) -> Result<bool, StoreError> {
-        for _ in 0..LOOKS {
-            self.settle_filesets(task).await?;
-            if !self.has_sealed_filesets(task).await? {
-                return Ok(true);
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-        Ok(false)
+        self.settle_filesets(task).await?;
+        Ok(!self.has_sealed_filesets(task).await?)
     }
 
     /// Whether there is a version that a run of the task has sealed. For a user who may not look there is none, as ever.
@@ -111,25 +104,30 @@ impl Store {
         self.settle_versions(sealed).await
     }
 
-    /// Settles versions, if this user may: one that an older release made may not, and the next one that may does it.
+    /// Settles versions, if this user may, and a majority has what can be read: one that an older release made may not. The next one
+    /// who can does it.
     async fn settle_versions(&self, which: Document) -> Result<SettledFiles, StoreError> {
         match self.settle_each(which).await {
-            Err(error) if error.is_forbidden() => Ok(SettledFiles::default()),
+            Err(error) if error.is_forbidden() || error.is_out_of_time() => Ok(SettledFiles::default()),
             settled => settled,
         }
     }
 
     async fn settle_each(&self, which: Document) -> Result<SettledFiles, StoreError> {
         let only = doc! { "task": 1, "attempt": 1, "state": 1 };
-        let found = self.filesets_collection().find(which).projection(only).limit(AT_ONCE).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        // What it reads later is not older than what it has read before, or could have.
+        let mut session = self.database().client().start_session().causal_consistency(true).await?;
+        let versions = self.filesets_collection();
+        let find = versions.find(which).projection(only).limit(AT_ONCE);
+        let found: Vec<Document> =
+            find.session(&mut session).await?.stream(&mut session).try_collect().await?;
         let mut settled = SettledFiles::default();
         if found.is_empty() {
             return Ok(settled);
         }
         let tasks: BTreeSet<ObjectId> =
             found.iter().filter_map(|version| version.get_object_id("task").ok()).collect();
-        let standings = self.standings_of(tasks.into_iter().collect()).await?;
+        let standings = self.standings_of(tasks.into_iter().collect(), &mut session).await?;
         let are = |state: SetState, fates: &[Fate]| -> Vec<ObjectId> {
             let is_one = |version: &&Document| {
                 version.get_str("state").is_ok_and(|found| found == state.as_str())
@@ -163,7 +161,11 @@ impl Store {
     }
 
     /// How tasks stand, wherever they are. What this tells is not taken back when the primary changes.
-    async fn standings_of(&self, tasks: Vec<ObjectId>) -> Result<Standings, StoreError> {
+    async fn standings_of(
+        &self,
+        tasks: Vec<ObjectId>,
+        session: &mut ClientSession,
+    ) -> Result<Standings, StoreError> {
         let mut standings = Standings { known: HashMap::new(), all: true };
         let mut left = tasks;
         // In this order: a task that is being archived is in both for a while, and in none at no time.
@@ -171,7 +173,7 @@ impl Store {
             if left.is_empty() {
                 break;
             }
-            match self.standings_in(collection, &left).await {
+            match self.standings_in(collection, &left, session).await {
                 Ok(found) => standings.known.extend(found),
                 Err(error) if error.is_forbidden() => standings.all = false,
                 Err(error) => return Err(error),
@@ -185,12 +187,14 @@ impl Store {
         &self,
         collection: &str,
         tasks: &[ObjectId],
+        session: &mut ClientSession,
     ) -> Result<Vec<(ObjectId, (Status, i64))>, StoreError> {
         let these = doc! { "_id": { "$in": tasks } };
         let only = doc! { "status": 1, "attempt": 1 };
         let collection = self.database().collection::<Document>(collection);
-        let found = collection.find(these).projection(only).read_concern(ReadConcern::majority()).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let find = collection.find(these).projection(only).max_time(MAJORITY_WITHIN);
+        let mut found = find.read_concern(ReadConcern::majority()).session(&mut *session).await?;
+        let found: Vec<Document> = found.stream(session).try_collect().await?;
         let standing = |task: &Document| {
             let status = Status::from_code(task.get("status").and_then(whole_number)?);
             let attempt = task.get("attempt").and_then(whole_number).unwrap_or(0);
