@@ -5,7 +5,8 @@
 //! claimed or running is counted. Whether it is there is looked at now and then. With it, there are two
 //! things that slots do not keep. A program that knows nothing of slots takes tasks beside them, so as long as one may be there, all that is
 //! claimed or running is counted. And when the limit is lowered, tasks run in slots above it, so for a while after that the tasks of the queue
-//! are counted as well: until every node has heard of it, and has seen what the others started before they did.
+//! are counted as well: until every node has heard of it, and has seen what the others started before they did, or until the limit is again
+//! what it was. What limit a queue had before it was heard of is not known, unless the change stream has told that it was made.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,26 +39,57 @@ pub struct Limits {
     /// Whether there may be programs that know nothing of slots. `None`: it has not been looked yet.
     strangers: Option<bool>,
     queues: HashMap<QueueId, Known>,
+    /// Queues of which it was heard that they were made, and not yet what they are; and the highest limit that they have had.
+    made: HashMap<QueueId, u64>,
 }
 
-/// The limits of a queue, and when they were found lower than before, or found first.
-#[derive(Debug)]
-struct Known {
+/// How many tasks of a queue, and of a group of it, may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limit {
     threads: u64,
     group_threads: u64,
-    lowered: Instant,
+}
+
+impl Limit {
+    const NONE: Self = Self { threads: u64::MAX, group_threads: u64::MAX };
+
+    fn of(queue: &Queue) -> Self {
+        let of_groups = if queue.policy() == Policy::Fair { Settings::of(queue).group_threads } else { None };
+        Self { threads: queue.claim_limit(), group_threads: of_groups.unwrap_or(u64::MAX) }
+    }
+
+    /// Whether tasks may be in slots above `other` because of it.
+    fn exceeds(self, other: Self) -> bool {
+        self.threads > other.threads || self.group_threads > other.group_threads
+    }
+}
+
+/// The limit of a queue, and what it was before, with the time when that was found over.
+#[derive(Debug)]
+struct Known {
+    limit: Limit,
+    before: Vec<(Limit, Instant)>,
 }
 
 impl Known {
-    fn of(queue: &Queue, now: Instant) -> Self {
-        let of_groups = if queue.policy() == Policy::Fair { Settings::of(queue).group_threads } else { None };
-        let group_threads = of_groups.unwrap_or(u64::MAX);
-        Self { threads: queue.claim_limit(), group_threads, lowered: now }
+    fn was(&mut self, limit: Limit, now: Instant) {
+        // What was not higher, and was over before, tells nothing more.
+        self.before.retain(|(before, over)| {
+            before.exceeds(limit) && now.saturating_duration_since(*over) < SETTLES_IN
+        });
+        self.before.push((limit, now));
     }
 
-    fn change(&mut self, new: Self) {
-        let is_lower = new.threads < self.threads || new.group_threads < self.group_threads;
-        *self = Self { lowered: if is_lower { new.lowered } else { self.lowered }, ..new };
+    fn change(&mut self, new: Limit, now: Instant) {
+        let before = std::mem::replace(&mut self.limit, new);
+        if before != new {
+            self.was(before, now);
+        }
+    }
+
+    /// When the limits were found over that were higher than it is now.
+    fn lowered(&self) -> impl Iterator<Item = Instant> {
+        self.before.iter().filter(|(before, _)| before.exceeds(self.limit)).map(|(_, over)| *over)
     }
 }
 
@@ -105,12 +137,19 @@ impl Limits {
 
     /// Limits have changed since queues were read, and may have been changed back: what they were for a moment counts as heard of.
     pub fn were(&mut self, peaks: &Peaks, now: Instant) {
-        for (queue, known) in &mut self.queues {
-            match peaks.queues.get(queue) {
-                _ if peaks.of_any => known.lowered = now,
-                Some(Peak::Unknown) => known.lowered = now,
-                Some(Peak::Threads(threads)) => known.threads = known.threads.max(*threads),
-                None => {}
+        if peaks.of_any {
+            self.made.clear();
+            self.queues.values_mut().for_each(|known| known.was(Limit::NONE, now));
+            return;
+        }
+        for (queue, peak) in &peaks.queues {
+            let (known, made) = (self.queues.get_mut(queue), self.made.get_mut(queue));
+            match (*peak, known, made) {
+                (Peak::Threads(threads), Some(known), _) => known.was(Limit { threads, ..known.limit }, now),
+                (_, Some(known), _) => known.was(Limit::NONE, now),
+                (Peak::Threads(threads), None, Some(highest)) => *highest = threads.max(*highest),
+                (Peak::Made(threads), None, None) => drop(self.made.insert(*queue, threads)),
+                (_, None, _) => drop(self.made.remove(queue)),
             }
         }
     }
@@ -119,24 +158,28 @@ impl Limits {
     pub fn heard(&mut self, queues: &[Queue], now: Instant) -> bool {
         self.queues.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
         for queue in queues {
-            let new = Known::of(queue, now);
+            let limit = Limit::of(queue);
             match self.queues.entry(queue.id) {
-                Entry::Occupied(mut known) => known.get_mut().change(new),
-                Entry::Vacant(vacant) => drop(vacant.insert(new)),
+                Entry::Occupied(mut known) => known.get_mut().change(limit, now),
+                Entry::Vacant(vacant) => {
+                    let made = self.made.get(&queue.id).copied();
+                    let highest = made.map_or(Limit::NONE, |threads| Limit { threads, ..limit });
+                    vacant.insert(Known { limit, before: vec![(highest, now)] });
+                }
             }
         }
-        self.queues.values().any(|known| known.lowered == now)
+        self.made.clear();
+        self.queues.values().any(|known| known.lowered().any(|lowered| lowered == now))
     }
 
     /// Whether tasks of a queue that were claimed have to be counted.
     pub fn must_count(&self, queue: QueueId, seen: Seen, now: Instant) -> bool {
         let Seen { read, has_others, alone } = seen;
-        let lowered = self.queues.get(&queue).map(|known| known.lowered);
         // A DEN that came later has said that it is there before it read the queue.
         let nobody_else = |lowered: Instant| alone.is_some_and(|alone| alone > lowered);
-        let is_new = lowered.is_none_or(|lowered| {
-            now.saturating_duration_since(lowered) < SETTLES_IN && !nobody_else(lowered)
-        });
+        let counts =
+            |lowered: Instant| now.saturating_duration_since(lowered) < SETTLES_IN && !nobody_else(lowered);
+        let is_new = self.queues.get(&queue).is_none_or(|known| known.lowered().any(counts));
         let is_old = read.is_none_or(|read| now.saturating_duration_since(read) >= HEARD_WITHIN);
         !self.are_ours() || has_others || is_new || is_old
     }
@@ -174,15 +217,22 @@ mod tests {
         assert!(count(&limits, later + second * 2));
         assert!(!count(&limits, later + second + SETTLES_IN));
         let later = later + SETTLES_IN * 2;
+        for (threads, counts) in [(3, true), (5, true), (6, false), (7, false), (6, true)] {
+            limits.heard(&[queue(threads)], later);
+            assert_eq!(count(&limits, later), counts, "no task is in a slot above {threads}");
+        }
+        let later = later + SETTLES_IN * 2;
         let told = |peak: Peak| Peaks { of_any: false, queues: [(id, peak)].into() };
         limits.were(&told(Peak::Threads(6)), later);
         limits.were(&Peaks::default(), later);
         limits.heard(&[queue(6)], later);
         assert!(!count(&limits, later + second), "it was not higher for a moment");
         limits.were(&told(Peak::Threads(7)), later);
-        assert!(!count(&limits, later + second), "it is not lower yet");
-        limits.heard(&[queue(6)], later);
         assert!(count(&limits, later + second), "it was higher for a moment");
+        limits.heard(&[queue(7)], later);
+        assert!(!count(&limits, later + second), "and still is");
+        limits.heard(&[queue(6)], later);
+        assert!(count(&limits, later + second), "it was higher");
         for peaks in [told(Peak::Unknown), Peaks { of_any: true, ..Peaks::default() }] {
             let later = later + SETTLES_IN * 2;
             assert!(!count(&limits, later));
@@ -190,6 +240,33 @@ mod tests {
             assert!(count(&limits, later + second), "it may have been higher for a moment");
             limits.heard(&[], later);
             limits.heard(&[queue(6)], later - SETTLES_IN);
+        }
+    }
+
+    #[test]
+    fn a_queue_that_was_heard_of_when_it_was_made_has_had_no_other_limit() {
+        let (begun, id) = (Instant::now(), queue(1).id);
+        let seen = Seen { read: Some(begun), ..Seen::default() };
+        let told = |peak: Peak| Peaks { of_any: false, queues: [(id, peak)].into() };
+        let any = Peaks { of_any: true, ..Peaks::default() };
+        for (peaks, counts) in [
+            (vec![told(Peak::Made(5))], false),
+            (vec![told(Peak::Made(6))], true),
+            (vec![told(Peak::Made(3)), told(Peak::Threads(5))], false),
+            (vec![told(Peak::Made(3)), told(Peak::Threads(6))], true),
+            (vec![told(Peak::Made(5)), told(Peak::Unknown)], true),
+            (vec![told(Peak::Made(5)), told(Peak::Made(5))], true),
+            (vec![told(Peak::Made(5)), any], true),
+            (vec![told(Peak::Threads(5))], true),
+        ] {
+            let mut limits = Limits::default();
+            limits.met(false);
+            limits.looked(true, begun);
+            peaks.iter().for_each(|peaks| limits.were(peaks, begun));
+            assert_eq!(limits.heard(&[queue(5)], begun), counts, "{peaks:?}");
+            assert_eq!(limits.must_count(id, seen, begun), counts, "{peaks:?}");
+            limits.were(&told(Peak::Made(5)), begun);
+            assert!(limits.must_count(id, seen, begun), "it was another one, which is gone: {peaks:?}");
         }
     }
 

@@ -59,7 +59,7 @@ pub struct Rules {
     pub keeps_lowest: bool,
     /// A start in the slot of another task is given back if what it was decided by is too old when its answer comes.
     pub hands_over_by_new_settings: bool,
-    /// It is counted until a change is settled.
+    /// It is counted while a limit that is not settled was higher.
     pub counts_after_change: bool,
     /// A DEN that is alone, and need not count because of a change, knows that others stand still.
     pub alone_is_silence: bool,
@@ -232,7 +232,7 @@ impl Model for Limits {
             }
             Action::Settled => {
                 state.forget(Age::New);
-                state.dens.iter_mut().for_each(|den| den.is_new = false);
+                state.dens.iter_mut().for_each(|den| den.highest = 0);
                 std::mem::replace(&mut state.phase, Phase::Settled) == Phase::Heard
             }
             Action::StandStill(den) => {
@@ -293,7 +293,9 @@ impl Limits {
         let peak = std::mem::take(&mut den.peak);
         let was = den.read.map_or(0, |(read, _)| read);
         let highest = if self.rules.hears_each_change { peak } else { was };
-        den.is_new |= !is_settled && highest > limit;
+        if !is_settled {
+            den.highest = den.highest.max(highest);
+        }
         den.read = Some((limit, age));
         den.others |= others;
         den.silent = false;
@@ -310,12 +312,13 @@ impl Limits {
     fn find_alone(&self, state: &mut State, number: usize) -> bool {
         let mut others = state.dens.iter().enumerate().filter(|(other, _)| *other != number);
         let is_alone = !self.rules.alone_is_silence || others.all(|(_, den)| den.silent);
-        is_alone && std::mem::take(&mut state.dens[number].is_new)
+        let den = &mut state.dens[number];
+        is_alone && den.has_higher() && std::mem::take(&mut den.highest) > 0
     }
 
     /// Whether it is counted whatever has been read when.
     fn counts(&self, den: &Den, without: bool) -> bool {
-        (self.rules.counts_after_change && den.is_new)
+        (self.rules.counts_after_change && den.has_higher())
             || (self.rules.counts_beside_others && (den.others || without))
     }
 

@@ -66,6 +66,7 @@ fn a_limit_that_is_raised_is_kept_without_counting() {
     holds(dens(2, &[0, 2]), 2_000);
     holds(dens(2, &[1, 2]), 20_000);
     holds(dens(2, &[2, 0, 2]), 100_000);
+    holds(dens(2, &[3, 1, 2]), 2_000_000);
 }
 
 #[test]

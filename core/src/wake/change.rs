@@ -45,7 +45,7 @@ pub(super) struct Change {
     /// The document, where it is a node or a queue.
     #[serde(default)]
     document: Option<ObjectId>,
-    /// What has changed of a queue that was there before.
+    /// What has changed of a queue, or what it has to say of limits if it is new.
     #[serde(default)]
     update: Option<Update>,
     /// A new task that is queued.
@@ -70,12 +70,25 @@ impl Update {
         if fields.any(|field| LIMITS.contains(&field)) {
             return Some(Peak::Unknown);
         }
-        let Some(threads) = self.updated_fields.get("threads") else {
-            let is_removed = self.removed_fields.iter().any(|field| field == "threads");
-            return is_removed.then_some(Peak::Threads(0));
-        };
-        let threads = whole_number(threads).map(|threads| u64::try_from(threads).unwrap_or(0));
-        Some(threads.map_or(Peak::Unknown, Peak::Threads))
+        let is_removed = || self.removed_fields.iter().any(|field| field == "threads");
+        match self.updated_fields.get("threads") {
+            None => is_removed().then_some(Peak::Threads(0)),
+            Some(_) => Some(self.threads().map_or(Peak::Unknown, Peak::Threads)),
+        }
+    }
+
+    /// What limit its queue was made with.
+    fn made(&self) -> Peak {
+        let is_there = |field: &str| self.updated_fields.get(field).is_some_and(|value| *value != Bson::Null);
+        if ["policy", "group_threads"].into_iter().any(is_there) {
+            return Peak::Unknown;
+        }
+        self.threads().map_or(Peak::Unknown, Peak::Made)
+    }
+
+    fn threads(&self) -> Option<u64> {
+        let threads = whole_number(self.updated_fields.get("threads")?)?;
+        Some(u64::try_from(threads).unwrap_or(0))
     }
 }
 
@@ -122,6 +135,11 @@ fn fields() -> Document {
         let is_id = doc! { "$eq": [{ "$type": id }, "objectId"] };
         doc! { "$cond": [{ "$and": [&is_new_task, is_id] }, id, "$$REMOVE"] }
     };
+    let limits = LIMITS
+        .into_iter()
+        .chain(["threads"])
+        .map(|field| (field.to_owned(), format!("$fullDocument.{field}")));
+    let limits: Document = limits.map(|(field, path)| (field, Bson::String(path))).collect();
     doc! {
         "_id": 1,
         "of": "$ns.coll",
@@ -143,11 +161,26 @@ fn fields() -> Document {
             ] },
             "$documentKey._id", "$$REMOVE",
         ] },
-        "update": { "$cond": [
-            { "$and": [{ "$eq": ["$ns.coll", QUEUES] }, { "$eq": ["$operationType", "update"] }] },
-            { "updatedFields": "$updateDescription.updatedFields", "removedFields": "$updateDescription.removedFields" },
-            "$$REMOVE",
-        ] },
+        "update": { "$switch": {
+            "branches": [
+                {
+                    "case": { "$ne": ["$ns.coll", QUEUES] },
+                    "then": "$$REMOVE",
+                },
+                {
+                    "case": { "$eq": ["$operationType", "update"] },
+                    "then": {
+                        "updatedFields": "$updateDescription.updatedFields",
+                        "removedFields": "$updateDescription.removedFields",
+                    },
+                },
+                {
+                    "case": { "$eq": ["$operationType", "insert"] },
+                    "then": { "updatedFields": limits, "removedFields": [] },
+                },
+            ],
+            "default": "$$REMOVE",
+        } },
         "task": of_new("$documentKey._id"),
         "queue": of_new("$fullDocument.queue"),
     }
@@ -163,6 +196,7 @@ impl Change {
     pub(super) fn peak(&self) -> Option<(QueueId, Peak)> {
         let queue = QueueId(self.document.filter(|_| self.of == QUEUES)?);
         match &self.update {
+            Some(update) if self.new => Some((queue, update.made())),
             Some(update) => Some((queue, update.peak()?)),
             None => Some((queue, Peak::Unknown)),
         }
@@ -235,6 +269,15 @@ mod tests {
         assert_eq!(peak(doc! { "threads": 5 }, &["paused"]), Some((true, Peak::Unknown)));
         assert_eq!(peak(doc! { "group_threads": 5 }, &[]), Some((true, Peak::Unknown)));
         assert_eq!(peak(doc! { "weights.a": 5 }, &[]), None);
+        let made = |fields: Document| {
+            let update = doc! { "updatedFields": fields, "removedFields": [] };
+            let change = doc! { "of": "queues", "document": id, "new": true, "update": update };
+            bson::deserialize_from_document::<Change>(change).unwrap().peak().map(|(_, peak)| peak)
+        };
+        assert_eq!(made(doc! { "threads": 5, "policy": Bson::Null, "paused": true }), Some(Peak::Made(5)));
+        for unknown in [doc! {}, doc! { "threads": "5" }, doc! { "threads": 5, "policy": "fair" }] {
+            assert_eq!(made(unknown), Some(Peak::Unknown));
+        }
         let told = |change: Document| bson::deserialize_from_document::<Change>(change).unwrap().peak();
         assert_eq!(told(doc! { "of": "queues", "document": id }), Some((QueueId(id), Peak::Unknown)));
         assert_eq!(told(doc! { "of": "nodes", "document": id }), None);

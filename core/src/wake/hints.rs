@@ -114,6 +114,8 @@ pub struct Hints {
 pub enum Peak {
     /// Not more than this.
     Threads(u64),
+    /// The queue was made then, and it was not more than this since.
+    Made(u64),
     Unknown,
 }
 
@@ -192,11 +194,14 @@ impl Hints {
     pub(super) fn had_limit(&self, peak: Option<(QueueId, Peak)>) {
         let Some((queue, peak)) = peak else { return };
         let mut peaks = self.peaks.lock().unwrap_or_else(PoisonError::into_inner);
-        let highest = peaks.queues.entry(queue).or_insert(peak);
-        *highest = match (*highest, peak) {
-            (Peak::Threads(one), Peak::Threads(other)) => Peak::Threads(one.max(other)),
-            _ => Peak::Unknown,
+        let both = |highest: &mut Peak| {
+            *highest = match (*highest, peak) {
+                (Peak::Threads(one), Peak::Threads(other)) => Peak::Threads(one.max(other)),
+                (Peak::Made(one), Peak::Threads(other)) => Peak::Made(one.max(other)),
+                _ => Peak::Unknown,
+            };
         };
+        peaks.queues.entry(queue).and_modify(both).or_insert(peak);
     }
 
     /// Everything may have changed since hints came last.
@@ -264,8 +269,15 @@ mod tests {
         }
         hints.had_limit(Some((other, Peak::Unknown)));
         hints.had_limit(Some((other, Peak::Threads(1))));
+        let (made, twice) = (QueueId([3; 12].into()), QueueId([4; 12].into()));
+        for (queue, peak) in [(made, 2), (twice, 2)].into_iter().map(|(id, peak)| (id, Peak::Made(peak))) {
+            hints.had_limit(Some((queue, peak)));
+            hints.had_limit(Some((queue, if queue == twice { peak } else { Peak::Threads(4) })));
+        }
         hints.had_limit(None);
-        let queues = [(one, Peak::Threads(5)), (other, Peak::Unknown)].into();
+        let queues =
+            [(one, Peak::Threads(5)), (other, Peak::Unknown), (made, Peak::Made(4)), (twice, Peak::Unknown)]
+                .into();
         assert_eq!(hints.take_peaks(), Peaks { of_any: false, queues });
         assert_eq!(hints.take_peaks(), Peaks::default());
         hints.tell_all();

@@ -43,8 +43,8 @@ pub struct Den {
     pub read: Option<(u8, Age)>,
     /// The highest limit since it read it last, if there was a change.
     pub peak: u8,
-    /// It has heard of a change lately.
-    pub is_new: bool,
+    /// The highest limit that it has heard of lately, if there was a change.
+    pub highest: u8,
     /// There may be programs without slots.
     pub others: bool,
     /// It has not said for long that it is there.
@@ -100,6 +100,11 @@ pub struct State {
 }
 
 impl Den {
+    /// Tasks may be in slots above the limit, as far as it knows.
+    pub(super) fn has_higher(&self) -> bool {
+        self.highest > self.read.map_or(0, |(limit, _)| limit)
+    }
+
     pub(super) fn age(&mut self, change: impl Fn(&mut Age)) {
         self.read.iter_mut().for_each(|(_, age)| change(age));
         self.start.iter_mut().for_each(|start| change(&mut start.age));
