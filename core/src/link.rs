@@ -27,7 +27,7 @@
 //! Each assignment has a number, and whatever is said about it names that number: what comes late, when the runner has
 //! the next task already, is of no effect.
 //!
-//! A runner has one task, or several whose plugin takes batches: these are its lanes ([`Assignment::lane`]). Each is as if it were the only
+//! A runner has one task, or several of a warm plugin: these are its lanes ([`Assignment::lane`]). Each is as if it were the only
 //! one; what is due at the same moment goes out together.
 //!
 //! A task that was not `taken` has not been begun: if its runner dies or cannot make the folder, it is given back. A runner

@@ -1,7 +1,7 @@
 //! Which runners this DEN has, and what each works on. A runner outlives the DEN: nothing here is needed for it to
 //! finish.
 //!
-//! Our own runners are kept warm: one whose task has ended gets the next. One whose plugin takes batches has several tasks at a time, all of
+//! Our own runners are kept warm: one whose task has ended gets the next. One may have several tasks of a warm plugin at a time, all of
 //! that plugin. A configured `task_runner` is started for
 //! each task.
 
@@ -118,7 +118,7 @@ impl Hold {
     }
 }
 
-/// Which tasks one runner may have at a time: those of a plugin that takes batches.
+/// Which tasks one runner may have at a time: those of one warm plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lanes {
     pub plugin: PluginName,

@@ -155,11 +155,17 @@ impl Availability {
         self.plugins.get(&name).filter(|plugin| plugin.handoff)
     }
 
-    /// Which tasks a runner may have beside one of the queue: those of its plugin, if that takes batches.
+    /// Which tasks a runner may have beside one of the queue: those of its plugin, if that takes batches, or if it is a warm one whose
+    /// tasks have no folders.
     pub fn lanes_of(&self, queue: &Queue) -> Option<Lanes> {
         let plugin = queue.plugin_name().ok().flatten()?;
-        let batch = self.plugins.get(&plugin)?.manifest.warm?.batch?;
-        Some(Lanes { plugin, most: usize::try_from(batch.max).unwrap_or(1) })
+        let warm = self.plugins.get(&plugin)?.manifest.warm?;
+        let most = match warm.batch {
+            Some(batch) => usize::try_from(batch.max).unwrap_or(1),
+            None if !warm.folder => WARM_LANES,
+            None => return None,
+        };
+        Some(Lanes { plugin, most })
     }
 
     fn reason_against(&self, config: &Config, queue: &Queue) -> Option<String> {
@@ -180,6 +186,10 @@ impl Availability {
         })
     }
 }
+
+/// So many processes of a warm plugin one runner has, each with a task of its own. What a runner does for a task costs less the more it
+/// does at a time, and it does them on one processor; and if somebody kills it, they end together.
+const WARM_LANES: usize = 8;
 
 /// Says which web services show no token when they call back.
 fn warn_of_open_callbacks<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) {

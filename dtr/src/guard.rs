@@ -48,7 +48,7 @@ pub mod protocol;
 pub mod refusal;
 mod ward;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, OsStr};
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -199,8 +199,12 @@ pub struct Guard(Arc<Handle>);
 #[derive(Debug)]
 struct Handle(Shared);
 
+/// The processes of the guards of this runner that are there, as far as is known.
+static THERE: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
 #[derive(Debug)]
 struct Shared {
+    process: u32,
     socket: Socket,
     outbox: Outbox,
     reports: Mutex<Reports>,
@@ -224,7 +228,7 @@ impl Guard {
         prctl::set_child_subreaper(true)?;
         bury_children();
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
-        Command::new(program())
+        let guard = Command::new(program())
             .arg0(OsStr::new(ARG0))
             .arg(WORD)
             .arg(folder::mark())
@@ -233,7 +237,9 @@ impl Guard {
             .stdin(OwnedFd::from(far))
             .stdout(Stdio::null())
             .spawn()?;
+        lock(&THERE).insert(guard.id());
         Ok(Self(Arc::new(Handle(Shared {
+            process: guard.id(),
             socket: Socket::new(near)?,
             outbox: Outbox::default(),
             reports: Mutex::default(),
@@ -271,6 +277,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         // Whoever has inherited the socket does not keep the guard alive.
         let _gone = rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both);
+        lock(&THERE).remove(&self.0.process);
     }
 }
 
@@ -443,14 +450,18 @@ impl Guarded {
     }
 
     /// Kills what a guard that is gone has left behind: the plugin's process group and every process of ours that
-    /// carries its marks. What has shed them is not known from what earlier plugins have left running.
+    /// carries its marks, and has no other guard. What has shed them is not known from what earlier plugins have left running.
     pub async fn clear_up(&self) {
         if let Some(group) = self.process {
             let _gone = killpg(group, Signal::SIGKILL);
         }
         let until = Instant::now() + REMAINS_LIMIT;
+        let of_another = |child: &family::Process| {
+            let process = u32::try_from(child.pid.as_raw()).unwrap_or_default();
+            process != self.guard.0.0.process && lock(&THERE).contains(&process)
+        };
         loop {
-            let mut remains = Processes::now().descendants(Pid::this(), |_| false);
+            let mut remains = Processes::now().descendants(Pid::this(), of_another);
             remains.retain(|process| !self.marks.is_empty() && family::marks(process.pid) == self.marks);
             if remains.is_empty() || Instant::now() > until {
                 return;

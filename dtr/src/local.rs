@@ -116,7 +116,7 @@ pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<
         never = batcher.drive(&setup.lifecycle) => match never {},
     };
     streams.hand_on_the_rest(&outcome, &mut say).await?;
-    kit.tools().await.warm.end().await;
+    kit.tools.end().await;
     batcher.end().await;
     Ok(Rehearsed {
         status: outcome.status.code(),

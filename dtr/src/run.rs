@@ -51,7 +51,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
         done = Box::pin(work.carry_out(&kit, nudged)) => done?,
         never = batcher.drive(&setup.lifecycle) => match never {},
     };
-    kit.tools().await.warm.end().await;
+    kit.tools.end().await;
     batcher.end().await;
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
     ledger.flush().await;

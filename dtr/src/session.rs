@@ -1,4 +1,4 @@
-//! A warm runner: one task after the other, as its DEN assigns them, or several at a time whose plugin takes batches.
+//! A warm runner: one task after the other, as its DEN assigns them, or several at a time of a warm plugin.
 //!
 //! The session ends with the link, or after the task during which the runner had to go on without it. See
 //! [`disbatch_core::link`] for what is said.
@@ -17,7 +17,7 @@ use disbatch_core::schedules::ForRun;
 use disbatch_core::task::{Start, Started};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::args::Args;
 use crate::boot_time::Asked;
@@ -39,16 +39,19 @@ pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     std::env::set_current_dir("/").map_err(Failure::Setup)?;
     let (kit, batcher) = Kit::new(&setup.config)?;
     // Now, so that the first task need not wait for it.
-    kit.tools().await.guards.renew().map_err(Failure::Setup)?;
+    kit.tools.be_ready().map_err(Failure::Setup)?;
     let mut session = Session { setup, link, incoming, kit, batcher, folders: Folders::default() };
     post.beside(async {
         let ended = session.work().await;
-        session.kit.tools().await.warm.end().await;
+        session.kit.tools.end().await;
         session.batcher.end().await;
         ended
     })
     .await
 }
+
+/// So often it is looked after the processes of warm plugins that have no task, while others have one.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// It stays the same, and the system need not be asked for each task.
 static PID: LazyLock<u32> = LazyLock::new(std::process::id);
@@ -92,7 +95,7 @@ impl Session {
                     self.link.close();
                     continue;
                 }
-                () = self.kit.idle(), if self.link.is_up() => continue,
+                () = self.kit.tools.idle(), if self.link.is_up() => continue,
                 never = self.batcher.drive(&self.setup.lifecycle), if self.link.is_up() => match never {},
             };
             let Some(assignment) = assignment else { return last };
@@ -139,6 +142,8 @@ impl Session {
         let mut last = Ok(Ending::Stored);
         let mut arrived = vec![first];
         let mut drive = pin!(batcher.drive(&setup.lifecycle));
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             arrived.extend(std::iter::from_fn(|| incoming.try_next()));
             let taken = place.take(std::mem::take(&mut arrived));
@@ -158,6 +163,7 @@ impl Session {
                 Some(assignment) = incoming.next() => arrived.push(assignment),
                 () = setup.lifecycle.draining(), if link.is_up() => link.close(),
                 never = drive.as_mut() => match never {},
+                _ = looks.tick() => kit.tools.look_after(),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Warm plugins: one process that takes task after task. See the section "Warm plugins" of `docs/plugins.md`.
 //!
-//! A runner keeps at most one, also while other plugins do other tasks, and one that takes batches ([`batch`]). What is the same for a plugin that is started for
+//! A runner keeps as many as it has had tasks at a time, also while other plugins do other tasks, and one that takes batches ([`batch`]). What is the same for a plugin that is started for
 //! one task is shared with it: guard, captures, control channel, custody, and what is made of the end.
 
 mod batch;
@@ -163,17 +163,17 @@ impl Keeper {
         }
     }
 
-    /// Looks after the process while there is no task. Never returns, and loses nothing when dropped.
+    /// The plugin whose process is there.
+    pub fn plugin(&self) -> Option<&PluginName> {
+        self.kept.as_ref().map(|kept| &kept.key.name)
+    }
+
+    /// Looks after the process while there is no task, until it has ended. Loses nothing when dropped.
     pub async fn idle(&mut self) {
-        loop {
-            match &mut self.kept {
-                Some(kept) => {
-                    if kept.process.idle().await {
-                        tracing::debug!("the warm plugin has ended");
-                        self.kept = None;
-                    }
-                }
-                None => std::future::pending().await,
+        while let Some(kept) = &mut self.kept {
+            if kept.process.idle().await {
+                tracing::debug!("the warm plugin has ended");
+                self.kept = None;
             }
         }
     }

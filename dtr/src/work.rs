@@ -7,6 +7,7 @@ mod answered;
 mod elsewhere;
 pub mod parts;
 mod perform;
+mod tools;
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,6 @@ use disbatch_core::plugin::{Engine, Manifest};
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
-use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard};
 
 use crate::boot_time::{Asked, boot_time};
 use crate::custody::{Charge, Custody, Nudged};
@@ -36,8 +36,9 @@ use crate::retry::{Patience, retry};
 use crate::setup::Setup;
 use crate::steps;
 use crate::supervision::{self, Supervision};
-use crate::warm::{Batcher, Batches, Keeper};
+use crate::warm::{Batcher, Batches};
 use parts::{Part, Refused};
+use tools::Toolbox;
 
 /// A task that lasts longer is shown to others in any case.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
@@ -68,27 +69,17 @@ pub struct Kit {
     plugins: Mutex<Installed>,
     /// What plugins are kept from.
     isolation: Arc<Isolation>,
-    tools: AsyncMutex<Tools>,
+    /// What each task has for itself.
+    pub tools: Toolbox,
     /// Where tasks go whose plugin takes batches.
     batches: Batches,
-}
-
-/// What one task has at a time.
-#[derive(Debug)]
-pub struct Tools {
-    /// The process that plugins are started by.
-    pub guards: Guards,
-    /// The process of a warm plugin.
-    pub warm: Keeper,
 }
 
 impl Kit {
     /// Nothing but the plugins that there are, and what they are kept from; and what gives tasks to those that take batches.
     pub fn new(config: &Config) -> Result<(Self, Batcher), ConfigError> {
         let isolation = Arc::new(Isolation::prepare(config)?);
-        let guards = Guards::new(Arc::clone(&isolation));
-        let tools = AsyncMutex::new(Tools { guards, warm: Keeper::default() });
-        // A guard of its own: a task with steps may have the other one for long.
+        let tools = Toolbox::new(Arc::clone(&isolation));
         let (batches, batcher) = Batcher::new(Guards::new(Arc::clone(&isolation)));
         let plugins = Mutex::new(Installed::discover(config));
         Ok((Self { plugins, isolation, tools, batches }, batcher))
@@ -102,16 +93,6 @@ impl Kit {
     /// What a task needs of them. They are looked at for this only: what the task takes does not keep others from them.
     fn parts_of(&self, begun: &Begun, config: &Config) -> Result<Vec<Part>, Refused> {
         parts::find(begun, config, &mut self.plugins())
-    }
-
-    /// What one task has at a time, when nobody else has it.
-    pub async fn tools(&self) -> AsyncMutexGuard<'_, Tools> {
-        self.tools.lock().await
-    }
-
-    /// Looks after the process of a warm plugin while there is no task. Never returns, and loses nothing when dropped.
-    pub async fn idle(&self) {
-        self.tools().await.warm.idle().await;
     }
 }
 

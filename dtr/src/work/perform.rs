@@ -17,7 +17,8 @@ use disbatch_core::task::STORAGE;
 
 use super::answered;
 use super::parts::{self, Part};
-use super::{AsyncMutexGuard, Kit, Tools, Work};
+use super::tools::Tools;
+use super::{Kit, Work};
 use crate::answer::{self, Answer};
 use crate::capture::Captures;
 use crate::early::Early;
@@ -210,7 +211,7 @@ impl<'a> Stage<'a> {
         let for_the_last = if is_last { self.secure_params.take() } else { None };
         let folder = self.folder_of(part)?;
         let batch = part.plugin.manifest.warm.filter(|warm| warm.batch.is_some());
-        let tools = if batch.is_none() { Some(self.tools().await?) } else { None };
+        let tools = batch.is_none().then(|| self.kit.tools.take(&part.name));
         let job = Job {
             task: &task,
             secure_params: self.secure_params.as_ref(),
@@ -260,19 +261,6 @@ impl<'a> Stage<'a> {
             return work.folder.path().map_err(io::Error::other);
         }
         Ok(Path::new(folder::HOME))
-    }
-
-    /// What one task has at a time. Where the runner has several, that may take until others have ended.
-    async fn tools(&mut self) -> Result<AsyncMutexGuard<'a, Tools>, NotBegun> {
-        let kit = self.kit;
-        if let Ok(tools) = kit.tools.try_lock() {
-            return Ok(tools);
-        }
-        let tools = kit.tools.lock().await;
-        match self.must_end() {
-            Some(reason) => Err(NotBegun::ToEnd { reason, why: "it was to end before".to_owned() }),
-            None => Ok(tools),
-        }
     }
 
     /// Sees to what has to be done in the database before a plugin is started. Returns with what its web service calls back,

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use anyhow::Context;
 use bson::{Bson, Document, doc};
-use disbatch_core::model::QueueId;
+use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::task::CancelRequest;
 use disbatch_tests::{Script, World, eventually};
 use nix::sys::signal::{Signal, kill};
@@ -188,6 +189,103 @@ open({noted:?}, 'w').write(f\"{{os.getpid()}} {{message['work_dir']}}\\n\"); tim
     .await?;
     world.until_status(ids[0], -6).await?;
     assert_eq!(stdout(&world.until_status(ids[1], 1).await?), "well\n");
+    world.end().await
+}
+
+/// The runner and the guard of a process.
+fn ancestors(pid: &str) -> anyhow::Result<[String; 2]> {
+    let parent = |pid: &str| -> anyhow::Result<String> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let fields = stat.rsplit_once(") ").context("no parent")?.1;
+        Ok(fields.split(' ').nth(1).context("no parent")?.to_owned())
+    };
+    let guard = parent(pid)?;
+    Ok([parent(&guard)?, guard])
+}
+
+/// Four tasks, each of which does `then` when all of them have a process. Returns the tasks and their processes.
+async fn four_at_once(
+    world: &World,
+    queue: QueueId,
+    then: &str,
+) -> anyhow::Result<(Vec<TaskId>, Vec<String>)> {
+    let there = tempfile::tempdir_in(world.path())?.keep();
+    let what = format!(
+        "
+there = {there:?} + '/' + env['DISBATCH_TASK_ID']
+open(there + '.new', 'w').write(str(os.getpid())); os.rename(there + '.new', there)
+while sum('.' not in name for name in os.listdir({there:?})) < 4: time.sleep(0.01)
+{then}"
+    );
+    let ids = world.submit(queue, vec![task(what); 4]).await?;
+    let pids = eventually("the processes of all of them", || async {
+        let pid = |id: &TaskId| std::fs::read_to_string(there.join(id.to_string())).ok();
+        Ok(ids.iter().map(pid).collect::<Option<Vec<String>>>())
+    });
+    let pids = pids.await?;
+    Ok((ids, pids))
+}
+
+#[tokio::test]
+async fn without_folders_processes_share_a_runner_and_end_one_by_one() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = queue(&world, json!({ "folder": false, "idle_s": 2 }), 4).await?;
+    let go = world.path().join("go");
+    let until_go = format!("while not os.path.exists({go:?}): time.sleep(0.01)");
+    let den = world.den("n1")?;
+    let (ids, pids) = four_at_once(&world, queue, &until_go).await?;
+    let [runner, guard] = ancestors(&pids[0])?;
+    let mut guards = BTreeSet::new();
+    for pid in &pids {
+        let [of, guard] = ancestors(pid)?;
+        assert_eq!(of, runner, "one runner for all: {}", den.log()?);
+        guards.insert(guard);
+    }
+    assert_eq!(guards.len(), 4, "and a guard for each");
+    let request = CancelRequest { by: "a test".to_owned(), reason: None };
+    world.store().cancel_task(ids[3], &request).await?;
+    world.until_status(ids[3], -3).await?;
+    kill(Pid::from_raw(guard.parse()?), Signal::SIGKILL)?;
+    world.until_status(ids[0], 2).await?;
+    assert_eq!(pids.iter().map(|pid| runs(pid)).collect::<Vec<_>>(), [false, true, true, false]);
+    std::fs::write(&go, "")?;
+    world.until_status(ids[1], 1).await?;
+    world.until_status(ids[2], 1).await?;
+    // The same runner goes on. Processes that have no task end although another one has.
+    let (ids, again) = four_at_once(&world, queue, "pass").await?;
+    for pid in &again {
+        assert_eq!(ancestors(pid)?[0], runner, "{}", den.log()?);
+    }
+    for id in ids {
+        world.until_status(id, 1).await?;
+    }
+    let long =
+        world.submit(queue, vec![task(format!("while os.path.exists({go:?}): time.sleep(0.01)"))]).await?;
+    eventually("the idle processes to end", || async {
+        Ok((again.iter().filter(|pid| runs(pid)).count() == 1).then_some(()))
+    })
+    .await?;
+    assert_eq!(world.task(long[0]).await?.get_i32("status")?, 0, "the other one has a task");
+    std::fs::remove_file(&go)?;
+    world.until_status(long[0], 1).await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_killed_runner_of_several_processes_leaves_an_orphan_of_each_task() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = queue(&world, json!({ "folder": false }), 4).await?;
+    let _den = world.den("n1")?;
+    let (ids, pids) = four_at_once(&world, queue, "time.sleep(1000)").await?;
+    let [runner, _] = ancestors(&pids[0])?;
+    assert_eq!(world.until_status(ids[0], 0).await?.get_i64("pid")?, runner.parse::<i64>()?);
+    kill(Pid::from_raw(runner.parse()?), Signal::SIGKILL)?;
+    for id in ids {
+        assert_eq!(world.until_status(id, -6).await?.get_i32("attempt")?, 1);
+    }
+    assert!(pids.iter().all(|pid| !runs(pid)), "their guards have ended them");
+    let next = world.submit(queue, vec![task("print('well')")]).await?;
+    assert_eq!(stdout(&world.until_status(next[0], 1).await?), "well\n");
     world.end().await
 }
 

@@ -1,0 +1,119 @@
+//! What one task has at a time: a guard, and the process of a warm plugin. A runner has as many of these as it has had tasks at
+//! the same time.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use disbatch_core::model::PluginName;
+use futures::FutureExt;
+use futures::future::select_all;
+
+use crate::guard::Guards;
+use crate::isolation::Isolation;
+use crate::warm::Keeper;
+
+/// What one task has at a time.
+#[derive(Debug)]
+pub struct Tools {
+    /// The process that plugins are started by.
+    pub guards: Guards,
+    /// The process of a warm plugin.
+    pub warm: Keeper,
+}
+
+/// Those that no task has, the one that was used last at the end.
+#[derive(Debug)]
+pub struct Toolbox {
+    isolation: Arc<Isolation>,
+    free: Mutex<Vec<Tools>>,
+}
+
+/// Those that a task has. They go back when this is dropped.
+#[derive(Debug)]
+pub struct InUse<'a> {
+    tools: Vec<Tools>,
+    toolbox: &'a Toolbox,
+}
+
+impl Toolbox {
+    /// None yet. Plugins are kept from what they are not to have.
+    pub fn new(isolation: Arc<Isolation>) -> Self {
+        Self { isolation, free: Mutex::default() }
+    }
+
+    /// For a task of this plugin, with its process if there is one that is free. One of another plugin is given up only if there is
+    /// nothing else.
+    pub fn take(&self, plugin: &PluginName) -> InUse<'_> {
+        let mut free = self.lock();
+        let with = |wanted: Option<&PluginName>| free.iter().rposition(|tools| tools.warm.plugin() == wanted);
+        let at = with(Some(plugin)).or_else(|| with(None)).or_else(|| free.len().checked_sub(1));
+        let tools = at.map_or_else(|| self.more(), |at| free.remove(at));
+        InUse { tools: vec![tools], toolbox: self }
+    }
+
+    /// Has a guard there, so that the first task need not wait for it.
+    pub fn be_ready(&self) -> std::io::Result<()> {
+        let mut tools = self.more();
+        tools.guards.renew()?;
+        self.lock().push(tools);
+        Ok(())
+    }
+
+    /// Looks after the processes of warm plugins while there is no task, until one has ended. Loses nothing when dropped.
+    pub async fn idle(&self) {
+        let mut all = self.all();
+        let kept = all.tools.iter_mut().filter(|tools| tools.warm.plugin().is_some());
+        let idle: Vec<_> = kept.map(|tools| Box::pin(tools.warm.idle())).collect();
+        if idle.is_empty() {
+            std::future::pending().await
+        }
+        select_all(idle).await;
+    }
+
+    /// The same for a moment: what is due now is done to those that no task has.
+    pub fn look_after(&self) {
+        for tools in &mut self.all().tools {
+            tools.warm.idle().now_or_never();
+        }
+    }
+
+    /// Ends the processes that no task has.
+    pub async fn end(&self) {
+        for tools in &mut self.all().tools {
+            tools.warm.end().await;
+        }
+    }
+
+    fn more(&self) -> Tools {
+        Tools { guards: Guards::new(Arc::clone(&self.isolation)), warm: Keeper::default() }
+    }
+
+    fn all(&self) -> InUse<'_> {
+        InUse { tools: std::mem::take(&mut *self.lock()), toolbox: self }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Tools>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deref for InUse<'_> {
+    type Target = Tools;
+
+    fn deref(&self) -> &Tools {
+        &self.tools[0]
+    }
+}
+
+impl DerefMut for InUse<'_> {
+    fn deref_mut(&mut self) -> &mut Tools {
+        &mut self.tools[0]
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        // Not even a guard that has nothing to guard may end before the runner: it would remove the folders of all tasks.
+        self.toolbox.lock().append(&mut self.tools);
+    }
+}
