@@ -13,6 +13,7 @@ mod increase;
 mod indexes;
 mod isolation;
 mod log;
+mod metrics;
 mod plugins;
 mod secrets;
 mod sections;
@@ -36,6 +37,7 @@ pub use increase::Increase;
 pub use indexes::Indexes;
 pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs};
 pub use log::{Level, Log};
+pub use metrics::Metrics;
 pub use plugins::{AllowedPlugins, PluginEntry};
 pub use secrets::{NamedSecret, SecretEnvironment, Secrets};
 pub use sections::{
@@ -91,6 +93,9 @@ pub struct Config {
     /// Whether `/monitoring` looks.
     #[serde(default = "Flag::on")]
     pub monitoring: Flag,
+    /// Where a DEN serves metrics.
+    #[serde(default)]
+    pub metrics: Metrics,
     /// `QueueBalance`.
     #[serde(default)]
     pub balance: Balance,

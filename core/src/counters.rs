@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use bson::Document;
 use bson::oid::ObjectId;
+use disbatch_metrics::labels::Source;
 use mongodb::Collection;
 use mongodb::options::{Acknowledgment, CollectionOptions, WriteConcern};
 
@@ -110,12 +111,21 @@ impl Store {
     /// Notes that `tasks` tasks of `queue` have moved from one status to another; `None` is not to be there. Ends are
     /// also noted in [`crate::series`].
     pub(crate) fn moved(&self, queue: QueueId, from: Option<Status>, to: Option<Status>, tasks: u64) {
+        self.measure_move(queue, (from, to), tasks);
         self.note::<Moves>(|moves| moves.pending.moved(queue.0, from, to, tasks));
         if let (Some(from), Some(to)) = (from, to)
             && !from.has_ended()
             && to.has_ended()
         {
             self.note_ends(queue, to, tasks);
+        }
+    }
+
+    /// Notes that `tasks` new tasks of `queue` are there.
+    pub(crate) fn submitted(&self, queue: QueueId, status: Option<Status>, tasks: u64, source: Source) {
+        self.moved(queue, None, status, tasks);
+        if tasks > 0 {
+            self.metrics().queues.of(queue.0.bytes()).submitted.of(source).add(tasks);
         }
     }
 

@@ -31,6 +31,7 @@ pub mod lease;
 pub mod lifecycle;
 pub mod link;
 pub mod live;
+pub mod measure;
 pub mod model;
 pub mod node;
 mod notebook;
@@ -52,4 +53,5 @@ pub mod tenants;
 pub mod users;
 pub mod wake;
 
+pub use disbatch_metrics as metrics;
 pub use disbatch_values::text;

@@ -1,5 +1,7 @@
 //! Queues: what may be done with them, and how their tasks are counted.
 
+mod first;
+
 use disbatch_operation::operation;
 use std::collections::HashMap;
 
@@ -36,7 +38,11 @@ impl Store {
     #[operation]
     pub async fn queues_within(&self, reach: &Reach) -> Result<Vec<Queue>, StoreError> {
         let documents: Vec<Stored> = self.queues().find(reach.filter()).await?.try_collect().await?;
-        Ok(documents.into_iter().filter_map(readable).collect())
+        let queues: Vec<Queue> = documents.into_iter().filter_map(readable).collect();
+        if matches!(reach, Reach::All) {
+            self.measure_queues(&queues);
+        }
+        Ok(queues)
     }
 
     /// One queue. A name also finds a queue whose name was stored as a number.

@@ -110,6 +110,9 @@ impl Store {
     pub(crate) fn note_start(&self, waiting: &Waiting, at: DateTime) {
         let waited = at.timestamp_millis().saturating_sub(waiting.since.timestamp_millis());
         let waited = Duration::from_millis(u64::try_from(waited).unwrap_or(0));
+        let queue = self.metrics().queues.of(waiting.queue.0.bytes());
+        queue.started.inc();
+        queue.wait.observe_time(waited);
         let minute = minute_of(at);
         self.note::<Series>(|series| {
             series.pending.add(minute, waiting.queue, |numbers| numbers.waited.add(waited, 1));

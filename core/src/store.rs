@@ -40,6 +40,7 @@ use crate::notebook::Notebook;
 use crate::series::Series;
 use crate::task::aside;
 use collections::{ARCHIVE, ATTEMPTS, BALANCE, CHUNKS, FILES, NODES, QUEUES, REPORTS, SUBMISSIONS, TASKS};
+use disbatch_metrics::Metrics;
 
 /// How long an operation waits for a reachable server before it fails.
 const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -68,6 +69,7 @@ pub struct Store {
     pub(crate) groups: Arc<Notebook<Ledger>>,
     pub(crate) admission: Arc<Memory>,
     aside: Arc<aside::Memory>,
+    metrics: Arc<Metrics>,
     indexes: Indexes,
     _turns: Arc<AbortOnDropHandle<()>>,
 }
@@ -96,9 +98,20 @@ impl Store {
         };
         let (clock, groups) = (Arc::new(SystemClock), Arc::new(Notebook::of_daemon()));
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        let (aside, indexes) = (Arc::default(), config.indexes);
+        let (aside, metrics, indexes) = (Arc::default(), Arc::default(), config.indexes);
         let turns = turns(&database);
-        Ok(Self { database, clock, counters, series, groups, admission, aside, indexes, _turns: turns })
+        Ok(Self {
+            database,
+            clock,
+            counters,
+            series,
+            groups,
+            admission,
+            aside,
+            metrics,
+            indexes,
+            _turns: turns,
+        })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
@@ -106,9 +119,19 @@ impl Store {
         let (counters, series) = (Counters::of_daemon(), Notebook::of_daemon());
         let groups = Arc::new(Notebook::of_daemon());
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        let (aside, indexes) = (Arc::default(), Indexes::default());
+        let (aside, metrics, indexes) = (Arc::default(), Arc::default(), Indexes::default());
         let turns = turns(&database);
-        Self { database, clock, counters, series, groups, admission, aside, indexes, _turns: turns }
+        Self { database, clock, counters, series, groups, admission, aside, metrics, indexes, _turns: turns }
+    }
+
+    /// What the process does is counted in these metrics.
+    pub fn counting_in(self, metrics: Arc<Metrics>) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// What the process counts.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// Asks the server for a sign of life.

@@ -67,6 +67,7 @@ impl Follower {
             Err(error) => return error,
         };
         self.hints.listen(true);
+        self.store.metrics().stream_up.set_whether(true);
         loop {
             match tokio::time::timeout(SILENCE, stream.next_if_any()).await {
                 Ok(Ok(change)) => {
@@ -75,6 +76,7 @@ impl Follower {
                         tracing::info!("following changes of the database again");
                     }
                     if let Some(change) = change {
+                        self.store.metrics().stream_hints.inc();
                         self.hints.arrived(change.arrival());
                         self.hints.had_limit(change.peak());
                         self.hints.tell(change.news(self.hints.node()));
@@ -130,6 +132,7 @@ impl Follower {
     /// Says so once, and tells how long to wait before the next try.
     fn lost(&mut self, error: &StoreError) -> Duration {
         self.hints.listen(false);
+        self.store.metrics().stream_up.set_whether(false);
         let standalone = error.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET);
         if !std::mem::replace(&mut self.complained, true) {
             if standalone {

@@ -10,6 +10,7 @@ use super::items::{Items, element_id};
 use super::millis;
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError};
+use disbatch_metrics::labels::Source;
 
 /// So long nobody else goes on with an array without a sign of progress.
 const LEASE: Duration = Duration::from_secs(20);
@@ -202,7 +203,7 @@ impl Store {
         let ids = tasks.iter().filter_map(|task| task.get_object_id("_id").ok());
         let ids: Vec<TaskId> = ids.map(TaskId).collect();
         match self.new_tasks().insert_many(tasks).ordered(false).await.map_err(StoreError::from) {
-            Ok(_) => self.moved(queue, None, status.map(Status::from_code), ids.len() as u64),
+            Ok(_) => self.submitted(queue, status.map(Status::from_code), ids.len() as u64, Source::Array),
             Err(error) => {
                 // Which of them were there, and counted, nobody knows.
                 self.doubt_counters();

@@ -17,6 +17,7 @@ use super::plan::{Demand, Settings, WeekMinute, allot};
 use crate::config::Balance;
 use crate::model::{Queue, QueueId, Selector, Status};
 use crate::store::{Store, StoreError};
+use disbatch_metrics::labels::Worker;
 
 /// How often queues are balanced.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -109,7 +110,10 @@ impl Balancer {
             return Ok(());
         }
         self.turns.begin(now);
-        match tokio::time::timeout_at(end, round(&self.store, self.settings, &TimeZone::system())).await {
+        let rounded =
+            tokio::time::timeout_at(end, round(&self.store, self.settings, &TimeZone::system())).await;
+        self.store.measure_worker(Worker::Balance, now.elapsed(), matches!(rounded, Ok(Ok(_))));
+        match rounded {
             Ok(result) => {
                 let report = result?;
                 if report.status != "OK" && self.last.as_ref() != Some(&report) {

@@ -46,6 +46,8 @@ pub(super) struct Decision {
     pub fire: Vec<DateTime>,
     /// How many times are passed over.
     pub skipped: usize,
+    /// How many of these are too late.
+    pub late: usize,
     /// The newest time that is passed over, if it is newer than those that fire, and why.
     pub newest: Option<(DateTime, &'static str)>,
     /// The next time. `None`: there is none any more.
@@ -75,7 +77,13 @@ pub(super) fn decide(schedule: &Schedule, calendars: &Calendars, situation: Situ
         false => all(schedule, calendars, before, situation.now),
     };
     let Some(Due { mut times, late, newest }) = due else {
-        return Decision { fire: Vec::new(), skipped: 0, newest: None, next: spec.next(calendars, before) };
+        return Decision {
+            fire: Vec::new(),
+            skipped: 0,
+            late: 0,
+            newest: None,
+            next: spec.next(calendars, before),
+        };
     };
     let room = match schedule.settings.overlap {
         _ if !situation.queue || !situation.fits => 0,
@@ -94,7 +102,7 @@ pub(super) fn decide(schedule: &Schedule, calendars: &Calendars, situation: Situ
     };
     let passed_over = (times.last() != Some(&newest)).then_some((newest, why));
     let skipped = late + found - times.len();
-    Decision { fire: times, skipped, newest: passed_over, next: spec.next(calendars, newest) }
+    Decision { fire: times, skipped, late, newest: passed_over, next: spec.next(calendars, newest) }
 }
 
 /// The newest time that is due: it may fire if it is not too late, and all before it are passed over.
@@ -261,7 +269,7 @@ mod tests {
             schedule(doc! { "cron": "@hourly", "calendars": [{ "name": "closed" }], "catch_up": 600 });
         let decision = decide(&schedule, &calendars, at(5));
         let next = Some(time(BEGIN + 86_400));
-        assert_eq!(decision, Decision { fire: vec![], skipped: 0, newest: None, next });
+        assert_eq!(decision, Decision { fire: vec![], skipped: 0, late: 0, newest: None, next });
     }
 
     #[test]

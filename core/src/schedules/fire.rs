@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_metrics::labels::Fire;
 use futures::{StreamExt, TryStreamExt};
 
 use super::decide::{Decision, Situation, WRONG_PARAMS, decide};
@@ -123,6 +124,7 @@ impl Store {
         match Box::pin(self.fire(found, now, schemas)).await {
             Err(error) if !error.is_transient() && !error.is_forbidden() => {
                 tracing::error!(schedule = ?id, %error, "a schedule cannot fire; it is tried again in a minute");
+                self.metrics().schedule_fires.of(Fire::Error).inc();
                 self.put_off(id, next, now).await?;
                 Ok(Fired::default())
             }
@@ -173,6 +175,7 @@ impl Store {
         if self.schedules().update_one(schedule.unchanged(), update).await?.matched_count == 0 {
             return Ok(Fired { more: true, ..Fired::default() }); // Somebody else has decided.
         }
+        self.measure_firing(&decision, situation);
         if let Some((time, why)) = decision.newest {
             tracing::info!(schedule = %schedule.settings.name, %time, why, misfit, "a schedule did not fire");
         }
@@ -183,6 +186,18 @@ impl Store {
             Box::pin(self.complete_firing(&schedule, *firing)).await?;
         }
         Ok(Fired { fired: firing.len() as u64, skipped: decision.skipped as u64, completed: 0, more: true })
+    }
+
+    fn measure_firing(&self, decision: &Decision, situation: Situation) {
+        let fires = &self.metrics().schedule_fires;
+        fires.of(Fire::Fired).add(decision.fire.len() as u64);
+        fires.of(Fire::Missed).add(decision.late as u64);
+        let why = if situation.queue && situation.fits { Fire::Overlap } else { Fire::Error };
+        fires.of(why).add(decision.skipped.saturating_sub(decision.late) as u64);
+        for time in &decision.fire {
+            let late = situation.now.timestamp_millis().saturating_sub(time.timestamp_millis());
+            self.metrics().schedule_lag.observe_time(Duration::from_millis(u64::try_from(late).unwrap_or(0)));
+        }
     }
 
     /// Leaves a schedule that cannot fire alone for a while. What it is due for stays.
@@ -329,7 +344,7 @@ mod tests {
         let (schedule, task) = (schedule(), TaskId(ObjectId::new()));
         let (now, time) = (DateTime::from_millis(1_795_305_600_500), schedule.next.unwrap());
         let next = DateTime::from_millis(1_795_309_200_000);
-        let decision = Decision { fire: vec![time], skipped: 3, newest: None, next: Some(next) };
+        let decision = Decision { fire: vec![time], skipped: 3, late: 3, newest: None, next: Some(next) };
         let update = decided(&schedule, &decision, None, &[Firing { time, task }], now);
         let expected = doc! {
             "$set": {
@@ -341,7 +356,8 @@ mod tests {
             "$inc": { "counts.fired": 1_i64, "counts.skipped": 3_i64 },
         };
         assert_eq!(update, expected);
-        let decision = Decision { fire: vec![], skipped: 1, newest: Some((time, "skipped")), next: None };
+        let decision =
+            Decision { fire: vec![], skipped: 1, late: 0, newest: Some((time, "skipped")), next: None };
         let expected = doc! {
             "$unset": { "next": "", "next_for": "" },
             "$set": { "last": { "for": time, "at": now, "outcome": "skipped" } },

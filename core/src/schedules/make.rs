@@ -14,6 +14,7 @@ use crate::model::{Status, TaskId, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, Stored};
 use crate::task::{CancelRequest, SubmitError, TaskOptions};
+use disbatch_metrics::labels::Source;
 
 /// So long the server may take to insert a task. It is far below the time after which others complete what is left: an
 /// insert that was broken off never comes after what others did because of that.
@@ -91,7 +92,7 @@ impl Store {
                 return Err(error.into());
             }
         }
-        self.moved(schedule.settings.queue, None, status, 1);
+        self.submitted(schedule.settings.queue, status, 1, Source::Schedule);
         if status == Some(Status::Blocked) {
             self.link_at_once(&[firing.task]).await;
         }

@@ -14,6 +14,7 @@ use crate::keys::{self, Key, Settled};
 use crate::model::{Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 use crate::task::{SubmitError, TaskOptions};
+use disbatch_metrics::labels::Source;
 
 /// How often a task that is to run now is tried: there may be one for the very same millisecond.
 const TRIES: u32 = 5;
@@ -88,7 +89,7 @@ impl Store {
             let status = status_of(&task);
             match self.insert_for(schedule.id, firing, task).await {
                 Ok(true) => {
-                    self.moved(schedule.settings.queue, None, status, 1);
+                    self.submitted(schedule.settings.queue, status, 1, Source::Schedule);
                     if status == Some(Status::Blocked) {
                         self.link_at_once(&[firing.task]).await;
                     }
@@ -249,7 +250,7 @@ impl Store {
         };
         let made = without_those(made, &refused);
         let made = self.settle_missed(schedule, made).await.inspect_err(|_| self.doubt_counters())?;
-        self.moved(schedule.settings.queue, None, status, made.len() as u64);
+        self.submitted(schedule.settings.queue, status, made.len() as u64, Source::Schedule);
         if status == Some(Status::Blocked) {
             self.link_at_once(&made).await;
         }

@@ -200,6 +200,7 @@ impl Store {
             batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot.number));
             window.put_back(outcome.refused.iter().map(|refused| refused.task).collect());
             let lost = outcome.lost.len();
+            self.metrics().claim_lost.add((lost + outcome.refused.len()) as u64);
             slots.extend(outcome.lost.iter().map(|lost| lost.slot));
             if window.is_contended() || (lost > 0 && self.have_others(&outcome.lost, claimant).await?) {
                 window.met_others(tried, lost);
@@ -332,7 +333,14 @@ pub(crate) fn claimable(queue: &Queue) -> Document {
 
 /// The same by its id.
 pub(super) fn claimable_of(queue: QueueId) -> Document {
-    doc! { "node": { "$in": [Bson::Null, Bson::Int32(-1)] }, "status": Status::Queued, "queue": queue }
+    let mut claimable = claimable_of_any();
+    claimable.insert("queue", queue);
+    claimable
+}
+
+/// The same of any queue.
+pub(crate) fn claimable_of_any() -> Document {
+    doc! { "node": { "$in": [Bson::Null, Bson::Int32(-1)] }, "status": Status::Queued }
 }
 
 /// Whether the queue is taken from its end.

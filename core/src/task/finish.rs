@@ -127,6 +127,7 @@ impl Store {
     /// Notes that the end of a task was stored.
     pub(super) fn note_finish(&self, run: &Run, finish: &Finish) {
         self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
+        self.measure_attempt(run.queue, finish);
         if let Some(ran) = finish.ran() {
             self.note_run(run.queue, ran);
         }
@@ -222,6 +223,7 @@ impl Store {
         };
         if deferred.matched_count == 1 {
             self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
+            self.measure_attempt(run.queue, finish);
             return Ok(Finished::Stored);
         }
         let stored = self.find_task(run.task).await?;
@@ -275,7 +277,7 @@ fn goes_first() -> Document {
 
 impl Finish {
     /// How long the plugin ran, if there was one.
-    pub(super) fn ran(&self) -> Option<Duration> {
+    pub(crate) fn ran(&self) -> Option<Duration> {
         let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
         Duration::try_from_secs_f64(seconds).ok()
     }

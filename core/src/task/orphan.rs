@@ -104,7 +104,9 @@ impl Store {
                 && error.is_about_one()
             {
                 let error = StoreError::unfit(&error.to_string());
-                return self.bury_unfit(task, &filter, (&found, error)).await;
+                let buried = self.bury_unfit(task, &filter, (&found, error)).await?;
+                self.measure_burial(task.queue, evidence, buried);
+                return Ok(buried);
             }
         } else if !matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             self.discard_output(&sealed).await?;
@@ -116,6 +118,9 @@ impl Store {
             Ok(Buried::Again) => self.moved(task.queue, Some(Status::Running), Some(Status::Deferred), 1),
             Ok(Buried::LeftToService | Buried::NotRunning) => {}
             Err(_) => self.doubt_counters(),
+        }
+        if let Ok(what) = &buried {
+            self.measure_burial(task.queue, evidence, *what);
         }
         if matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
             // Nobody sees what it has left, with or without this: see `files/settle.rs`.

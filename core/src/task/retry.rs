@@ -12,6 +12,7 @@ use crate::keys::{BORN, Hold, Key, WANTS_KEY};
 use crate::model::{ArrayId, STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
 use crate::{admission, arrays};
+use disbatch_metrics::labels::RetriedBy;
 
 /// Where a task waits that is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +115,7 @@ impl Store {
             && result.matched_count == 1
         {
             self.moved(task.queue, Some(task.status), Some(status), 1);
+            self.metrics().queues.of(task.queue.0.bytes()).retried.of(RetriedBy::Person).inc();
             if status == Status::Blocked {
                 self.link_at_once(&[id]).await;
                 return Ok(Retried::Blocked);

@@ -26,6 +26,7 @@ use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TaskSource;
 use crate::store::{Store, StoreError, Stored};
 use crate::tenants::{Busy, OverQuota};
+use disbatch_metrics::labels::Source;
 
 /// How many tasks are sent to the server at once.
 const BATCH: usize = 1_000;
@@ -381,8 +382,8 @@ impl Store {
             }
         }
         let others = ids.len() as u64 - blocked;
-        self.moved(template.queue, None, Some(template.status), others);
-        self.moved(template.queue, None, Some(Status::Blocked), blocked);
+        self.submitted(template.queue, Some(template.status), others, Source::Api);
+        self.submitted(template.queue, Some(Status::Blocked), blocked, Source::Api);
         if blocked > 0 {
             self.link_at_once(&ids).await;
         }

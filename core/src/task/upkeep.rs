@@ -158,7 +158,11 @@ impl Store {
     async fn look(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Result<Outlook, StoreError> {
         let pipeline = self.outlook_pipeline(question, may);
         let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
-        Ok(Outlook::of(question, found))
+        let outlook = Outlook::of(question, found);
+        if let Some(queues) = &outlook.queues {
+            self.measure_queues(queues);
+        }
+        Ok(outlook)
     }
 
     /// How the server finds the answer of [`Store::look_around`]: one plan for each of its parts.

@@ -19,6 +19,7 @@ use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TaskSource;
 use crate::store::{Store, StoreError, Stored};
+use disbatch_metrics::labels::Source;
 
 /// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
 const MOST: usize = 100_000;
@@ -311,8 +312,8 @@ impl Store {
             any_blocked |= blocked > 0;
             if let Ok(key) = template.fields.get_str("unique") {
                 if self.insert_unique(queue, key, batch).await? {
-                    self.moved(queue, None, Some(template.status), count - blocked);
-                    self.moved(queue, None, Some(Status::Blocked), blocked);
+                    self.submitted(queue, Some(template.status), count - blocked, Source::Api);
+                    self.submitted(queue, Some(Status::Blocked), blocked, Source::Api);
                 } else {
                     // Whether it was counted nobody knows.
                     self.doubt_counters();
@@ -322,8 +323,8 @@ impl Store {
             // The driver takes what it is given, so that long texts are not there once more.
             let inserted = self.new_tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
             let Err(error) = inserted else {
-                self.moved(queue, None, Some(template.status), count - blocked);
-                self.moved(queue, None, Some(Status::Blocked), blocked);
+                self.submitted(queue, Some(template.status), count - blocked, Source::Api);
+                self.submitted(queue, Some(Status::Blocked), blocked, Source::Api);
                 continue;
             };
             // Which of them are there from before, and counted, nobody knows.
