@@ -10,11 +10,12 @@ mod janitor;
 mod leader;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
+use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::NodeName;
-use disbatch_core::store::Store;
+use disbatch_core::store::{Store, StoreError};
 use disbatch_core::wake::{self, Hints};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,18 @@ use self::leader::Leader;
 
 /// How long the end of the node waits for them: they give their leases back.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// Does a round of a chore, and notes how long that took.
+pub async fn measured<T>(
+    store: &Store,
+    worker: Worker,
+    round: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let began = Instant::now();
+    let done = round.await;
+    store.measure_worker(worker, began.elapsed(), done.is_ok());
+    done
+}
 
 /// All of them, at work.
 #[derive(Debug)]
@@ -57,7 +70,12 @@ impl Chores {
             running.spawn(auditor::run(leader(auditor::LEASE), config.auditor, stop.clone()));
         }
         if with_balance && balance::is_enabled(config) {
-            running.spawn(balance::run(config.clone(), instance.clone(), stop.clone()));
+            running.spawn(balance::run(
+                config.clone(),
+                Arc::clone(store.metrics()),
+                instance.clone(),
+                stop.clone(),
+            ));
         }
         Self { clockwork, running, stop }
     }

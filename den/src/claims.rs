@@ -10,11 +10,13 @@
 //! should have (`sharing.rs`).
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
 use disbatch_core::fair::Stay;
 use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::metrics::labels::Round as ClaimRound;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::queue::Look;
 use disbatch_core::store::StoreError;
@@ -37,19 +39,24 @@ impl Node {
         let mut queues = self.served().await?;
         let now = Instant::now();
         self.revive_queues(now);
-        queues
-            .retain(|queue| !self.dry.contains(&queue.id) && self.capacity.starts.room_of(queue.id, now) > 0);
+        queues.retain(|queue| !self.dry.contains(&queue.id));
+        let is_gated = !queues.is_empty();
+        queues.retain(|queue| self.capacity.starts.room_of(queue.id, now) > 0);
         self.capacity.sharing.keep_only(|id| queues.iter().any(|queue| queue.id == id), now);
         if queues.is_empty() || self.capacity.maxthreads == Some(0) || self.capacity.starts.room(now) == 0 {
+            if is_gated {
+                self.store.metrics().claim_rounds.of(ClaimRound::Gated).inc();
+            }
             return Ok(());
         }
         self.forget_grants();
         self.look_at_others(queues.iter().map(|queue| queue.id).collect()).await?;
         let mut round = self.capacity.round(&queues, &self.runners.launcher);
         let mut more = true;
+        let mut result = ClaimRound::Gated;
         while more && !lifecycle.is_draining() {
             let asked = boot_time();
-            let batch = self.claim_batch(&queues, &mut round).await?;
+            let batch = self.measured_batch(&queues, &mut round, &mut result).await?;
             more = !batch.is_empty();
             let confirmed = self.confirm(batch, &mut round).await?;
             let mut schedules = self.schedules_of(&confirmed).await?;
@@ -68,7 +75,34 @@ impl Node {
                 }
             }
         }
+        self.store.metrics().claim_rounds.of(result).inc();
         Ok(())
+    }
+
+    /// Claims up to a batch of tasks, and notes what came of it. `result` is that of the round so far.
+    async fn measured_batch(
+        &mut self,
+        queues: &[Queue],
+        round: &mut Round,
+        result: &mut ClaimRound,
+    ) -> Result<Vec<Claim>, StoreError> {
+        let metrics = Arc::clone(self.store.metrics());
+        let (began, lost) = (Instant::now(), metrics.claim_lost.get());
+        let (batch, has_asked) = self.claim_batch(queues, round).await?;
+        if has_asked {
+            metrics.claim_seconds.observe_time(began.elapsed());
+        }
+        if !batch.is_empty() {
+            metrics.claim_tasks.observe_count(batch.len());
+        }
+        *result = match *result {
+            ClaimRound::Tasks => ClaimRound::Tasks,
+            _ if !batch.is_empty() => ClaimRound::Tasks,
+            _ if metrics.claim_lost.get() > lost => ClaimRound::Lost,
+            ClaimRound::Gated if has_asked => ClaimRound::Empty,
+            before => before,
+        };
+        Ok(batch)
     }
 
     /// Reads queues again before they are so old that claims would have to be counted, and at the same time what others have.
@@ -96,9 +130,13 @@ impl Node {
         self.capacity.look_at_others(&self.store, queues, &self.runners.launcher).await
     }
 
-    /// Claims up to a batch of tasks. All of them come back, to be confirmed.
-    async fn claim_batch(&mut self, queues: &[Queue], round: &mut Round) -> Result<Vec<Claim>, StoreError> {
-        let mut batch = Vec::new();
+    /// Claims up to a batch of tasks. All of them come back, to be confirmed, and whether there was anything to be asked for.
+    async fn claim_batch(
+        &mut self,
+        queues: &[Queue],
+        round: &mut Round,
+    ) -> Result<(Vec<Claim>, bool), StoreError> {
+        let (mut batch, mut has_asked) = (Vec::new(), false);
         let mut promised = Promised::default();
         while batch.len() < BATCH
             && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
@@ -120,6 +158,7 @@ impl Node {
             let (mut slots, rest) = with_runners(slots, &ready, claimant.lease.is_some());
             round.put_back(&rest);
             let asked = slots.len();
+            has_asked |= asked > 0;
             let started = self.start_ahead(id, &claimant, &mut slots).await;
             let started = started.inspect_err(|_| self.runners.uncertain = true)?;
             let mut claimed = Batch::default();
@@ -150,7 +189,7 @@ impl Node {
                 break;
             }
         }
-        Ok(batch)
+        Ok((batch, has_asked))
     }
 
     /// Who claims tasks of `queue`. A runner that knows of no leases would be taken for dead when that of the claim is over.

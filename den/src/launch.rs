@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use bson::RawDocumentBuf;
 use disbatch_core::config::Config;
 use disbatch_core::fair::Stay;
+use disbatch_core::metrics::labels::{Death, RunnerKind, RunnerState};
 use disbatch_core::model::{NodeName, PluginName, QueueId, TaskId};
 use disbatch_core::plugin::Plugin;
 use disbatch_core::store::Store;
@@ -160,6 +162,31 @@ pub struct Launcher {
 }
 
 impl Launcher {
+    /// How many runners there are.
+    pub fn measure(&self) {
+        let mut census = [[0_u64; 2]; 2];
+        for process in self.processes.values() {
+            census[usize::from(process.warm.is_some())][usize::from(process.hold.count() > 0)] += 1;
+        }
+        let kinds = [RunnerKind::Cold, RunnerKind::Warm].into_iter().zip(census);
+        for (kind, [idle, busy]) in kinds {
+            let runners = self.services.store.metrics().runners.of(kind);
+            runners.of(RunnerState::Idle).set(idle);
+            runners.of(RunnerState::Busy).set(busy);
+        }
+    }
+
+    /// Counts the end of a runner, unless it had come to its own.
+    pub fn measure_death(&self, exit: &Exit) {
+        let cause = match &exit.status {
+            Ok(status) if status.success() => return,
+            Ok(status) if status.signal().is_some() => Death::Signal,
+            Ok(_) => Death::Exit,
+            Err(_) => Death::Vanished,
+        };
+        self.services.store.metrics().runner_deaths.of(cause).inc();
+    }
+
     /// Prepares to start `dtr` from beside this binary, or the configured `task_runner`. What becomes of runners
     /// arrives at the receiver.
     pub fn new(

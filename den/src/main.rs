@@ -14,6 +14,7 @@ mod handover;
 mod isolation;
 mod launch;
 mod limits;
+mod monitoring;
 mod node;
 mod pace;
 mod plugins;

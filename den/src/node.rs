@@ -13,6 +13,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::config::{Config, QueueIds};
 use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::{NodeName, QueueId};
 use disbatch_core::node::Beat;
 use disbatch_core::store::{Store, StoreError};
@@ -139,7 +140,11 @@ impl Node {
             if self.database.left(Instant::now()).is_some() {
                 continue;
             }
-            match self.look(lifecycle).await {
+            let began = Instant::now();
+            let looked = self.look(lifecycle).await;
+            self.store.measure_worker(Worker::Look, began.elapsed(), looked.is_ok());
+            self.store.metrics().database_up.set_whether(looked.is_ok());
+            match looked {
                 Ok(()) => self.database.worked(),
                 Err(error) => self.leave_database_alone(&error),
             }
@@ -326,6 +331,17 @@ impl Node {
         Ok(())
     }
 
+    /// What the node has of runners and places.
+    fn measure(&self) {
+        let metrics = self.store.metrics();
+        match self.capacity.maxthreads {
+            Some(limit) => metrics.node_places.set(limit),
+            None => metrics.node_places.forget(),
+        }
+        metrics.node_places_used.set(self.runners.launcher.running() as u64);
+        self.runners.launcher.measure();
+    }
+
     /// Says that this DEN is alive, and learns what operators want of it.
     async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
         let ids = |ids: &Option<QueueIds>| {
@@ -360,6 +376,7 @@ impl Node {
         self.supervision.reached();
         self.hints.set_node(entry.id);
         self.capacity.maxthreads = entry.thread_limit();
+        self.measure();
         if entry.is_draining() != self.draining {
             self.draining = entry.is_draining();
             let what = if self.draining { "claiming nothing more" } else { "claiming again" };

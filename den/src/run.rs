@@ -1,23 +1,27 @@
 //! Sets a node up and lets it work.
 
 use std::io;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disbatch_core::config::{Config, ConfigError, Role};
 use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::model::NodeName;
 use disbatch_core::secrets::{Keys, KeysError};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::telemetry;
 use disbatch_core::wake::Hints;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::Args;
 use crate::backoff::Backoff;
 use crate::chores::Chores;
 use crate::isolation;
 use crate::launch::Launcher;
+use crate::monitoring;
 use crate::node::Node;
 
 /// How long the end of the node waits until its last notes are written.
@@ -35,6 +39,9 @@ pub enum Failure {
     /// `mongohost` or the CA file cannot be used.
     #[error("invalid configuration: {0}")]
     Address(StoreError),
+    /// The address for metrics.
+    #[error("cannot listen on {0} (metrics.listen): {1}")]
+    Listen(SocketAddr, io::Error),
     /// The log file, the signal handlers, the host name or the own path.
     #[error("{0}")]
     Setup(#[from] io::Error),
@@ -62,7 +69,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         None => NodeName::of_this_host()?,
     };
     let lifecycle = Lifecycle::listen()?;
+    let metrics = Arc::new(Metrics::of(Component::Den, env!("CARGO_PKG_VERSION")));
+    let _monitored = monitored(&config, &metrics).await?;
     let Some(store) = connect(&config, &lifecycle).await? else { return Ok(()) };
+    let store = store.counting_in(metrics);
     let launcher = Launcher::new(&config, &name, &store)?;
     tracing::info!(
         node = %name, database = store.database_name(), mongohost = %shown(&config.mongohost),
@@ -84,6 +94,16 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     chores.end().await;
     let _written = tokio::time::timeout(LAST_MOMENT, notes.flush()).await;
     Ok(())
+}
+
+/// Serves metrics, if that is wanted, from before the database is there until what is returned is dropped.
+async fn monitored(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<AbortOnDropHandle<()>>, Failure> {
+    let Some(address) = config.metrics.listen else { return Ok(None) };
+    let served = monitoring::serve(address, Arc::clone(metrics)).await;
+    served.map(Some).map_err(|why| Failure::Listen(address, why))
 }
 
 /// Resolves the database's address, waiting for a name server that is away. `None`: a signal came first.

@@ -77,6 +77,7 @@ impl Runners {
             Event::FewAhead => {}
             Event::Exit(exit) => {
                 self.launcher.gone(exit.process.serial);
+                self.launcher.measure_death(&exit);
                 self.exits.push(*exit);
             }
         }

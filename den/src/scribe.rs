@@ -8,11 +8,14 @@
 //! run that it is for, so it does no harm if both do.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disbatch_core::metrics::Metrics;
+use disbatch_core::metrics::labels::{Renewal, Write};
 use disbatch_core::model::TaskId;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{RunWrite, Take, Written};
+use disbatch_core::task::{Renewed, RunWrite, Take, Written};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
@@ -64,14 +67,18 @@ struct Job {
 
 /// Takes writes. Clones speak to the same scribe, which ends with the last of them.
 #[derive(Debug, Clone)]
-pub struct Scribe(mpsc::UnboundedSender<Job>);
+pub struct Scribe {
+    jobs: mpsc::UnboundedSender<Job>,
+    metrics: Arc<Metrics>,
+}
 
 impl Scribe {
     /// Starts to write to `store`, in a task of the runtime.
     pub fn start(store: Store) -> Self {
         let (sender, receiver) = mpsc::unbounded_channel();
+        let metrics = Arc::clone(store.metrics());
         tokio::spawn(work(store, receiver));
-        Self(sender)
+        Self { jobs: sender, metrics }
     }
 
     /// Writes `write` together with others, and tells what became of it.
@@ -91,7 +98,8 @@ impl Scribe {
     }
 
     fn send(&self, job: Job) {
-        if let Err(lost) = self.0.send(job) {
+        self.metrics.write_backlog.of(kind(&job.write)).inc();
+        if let Err(lost) = self.jobs.send(job) {
             let written = Err("the DEN is ending".to_owned());
             (lost.0.tell)(Outcome { written, asked: Duration::ZERO }, None);
         }
@@ -185,7 +193,9 @@ async fn carry_out(store: &Store, batch: Vec<Job>) -> Vec<TaskId> {
     let ends = writes.len();
     // Ends first: the slots that these free are given again.
     writes.extend(takes);
+    let began = Instant::now();
     let (asked, outcomes) = write(store, &writes, ends).await;
+    measure(store.metrics(), (&writes, ends), &outcomes, began.elapsed());
     writes.truncate(ends);
     let mut outcomes = outcomes.into_iter();
     let of_ends: Vec<_> = outcomes.by_ref().take(ends).collect();
@@ -194,6 +204,47 @@ async fn carry_out(store: &Store, batch: Vec<Job>) -> Vec<TaskId> {
         tell(Outcome { written, asked }, taken);
     }
     writes.iter().map(RunWrite::task).collect()
+}
+
+const KINDS: [Write; 4] = [Write::Start, Write::End, Write::Renew, Write::Output];
+
+fn kind(write: &RunWrite) -> Write {
+    match write {
+        RunWrite::Start(_) | RunWrite::Take(_) => Write::Start,
+        RunWrite::Finish { .. } => Write::End,
+        RunWrite::Renew { .. } => Write::Renew,
+        RunWrite::Progress { .. } | RunWrite::Storage { .. } | RunWrite::Steps { .. } => Write::Output,
+    }
+}
+
+/// Counts writes that were made at once, of which the first `asked_for` were waited for one by one.
+fn measure(
+    metrics: &Metrics,
+    (writes, asked_for): (&[RunWrite], usize),
+    outcomes: &[Result<Written, String>],
+    took: Duration,
+) {
+    for of in KINDS {
+        let tasks = writes.iter().filter(|write| kind(write) == of).count();
+        if tasks > 0 {
+            metrics.write_tasks.of(of).observe_count(tasks);
+            metrics.write_seconds.of(of).observe_time(took);
+        }
+    }
+    for (number, (write, outcome)) in writes.iter().zip(outcomes).enumerate() {
+        if number < asked_for {
+            metrics.write_backlog.of(kind(write)).dec();
+        }
+        match (write, outcome) {
+            (RunWrite::Renew { .. }, Ok(Written::Renewed(Renewed::Held { .. }))) => {
+                metrics.lease_renewals.of(Renewal::Held).inc();
+            }
+            (RunWrite::Renew { .. }, Ok(_)) => metrics.lease_renewals.of(Renewal::Lost).inc(),
+            (RunWrite::Renew { .. }, Err(_)) => metrics.lease_renewals.of(Renewal::Failed).inc(),
+            (RunWrite::Take(_), Ok(Written::NotClaimed)) => metrics.claim_lost.inc(),
+            _ => {} // Tasks are counted where they are written.
+        }
+    }
 }
 
 /// Writes a batch, repeating the first `lasting` of it for a while if the database is away.

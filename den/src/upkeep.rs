@@ -4,10 +4,12 @@
 use std::time::Instant;
 
 use bson::Bson;
+use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::{NodeSelector, Queue, QueueId, Task};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Evidence, Outlook, Question, is_detached};
 
+use crate::chores::measured;
 use crate::external;
 use crate::node::Node;
 
@@ -133,7 +135,7 @@ impl Node {
             }
         }
         if outlook.due {
-            let swept = self.store.sweep_tasks().await?;
+            let swept = measured(&self.store, Worker::Sweep, self.store.sweep_tasks()).await?;
             if swept.given_back > 0 {
                 tracing::warn!(
                     tasks = swept.given_back,

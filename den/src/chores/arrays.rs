@@ -5,12 +5,14 @@
 use std::time::Duration;
 
 use disbatch_core::lease::LeaseName;
+use disbatch_core::metrics::labels;
 use disbatch_core::store::StoreError;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Clockwork;
 use super::leader::Leader;
+use super::measured;
 
 /// Who looks after arrays.
 pub const LEASE: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));
@@ -69,7 +71,8 @@ impl Worker {
         if !self.leads().await? {
             return Ok(());
         }
-        let passed = self.leader.store.pass_arrays().await?;
+        let store = &self.leader.store;
+        let passed = measured(store, labels::Worker::Arrays, store.pass_arrays()).await?;
         if passed.filled + passed.closed > 0 {
             tracing::info!(filled = passed.filled, done = passed.closed, "looked after arrays");
         }

@@ -8,12 +8,15 @@ use disbatch_core::config::Auditor;
 use disbatch_core::counters::AuditNote;
 use disbatch_core::counters::audit::{Due, Window};
 use disbatch_core::lease::LeaseName;
+use disbatch_core::metrics::Metrics;
+use disbatch_core::metrics::labels;
 use disbatch_core::model::QueueId;
 use disbatch_core::store::StoreError;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::leader::Leader;
+use super::measured;
 
 /// Prolonged with each window, which takes some seconds, and longer only where many millions of tasks are counted.
 pub const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));
@@ -77,6 +80,10 @@ impl Worker {
         if !self.leader.leads().await? {
             return Ok(());
         }
+        measured(&self.leader.store, labels::Worker::Audit, self.audit_what_is_due()).await
+    }
+
+    async fn audit_what_is_due(&self) -> Result<(), StoreError> {
         match self.leader.store.audit_due(self.every).await? {
             Due::Nothing => Ok(()),
             Due::New(queues) => self.audit(&queues).await.map(|_| ()),
@@ -111,7 +118,7 @@ impl Worker {
                 return Ok(None);
             }
             let window = self.leader.store.audit_window(queues).await?;
-            corrected += report(&window);
+            corrected += report(self.leader.store.metrics(), &window);
             counting += window.counting;
             queues = queues.get(window.queues..).unwrap_or_default();
             tokio::time::sleep(window.counting * SHARE).await;
@@ -121,8 +128,9 @@ impl Worker {
 }
 
 /// Says what has drifted, and returns by how much.
-fn report(window: &Window) -> u64 {
+fn report(metrics: &Metrics, window: &Window) -> u64 {
     for correction in &window.corrections {
+        metrics.queues.of(correction.queue.0.bytes()).drift.add(correction.by.unsigned_abs());
         tracing::warn!(
             queue = %correction.queue, status = correction.status, tasks = correction.by,
             "a counter had drifted and was corrected"

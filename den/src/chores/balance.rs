@@ -1,9 +1,11 @@
 //! `QueueBalance` next to the node: a task of its own, with a connection of its own as its own user.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use disbatch_core::balance;
 use disbatch_core::config::{Config, Role};
+use disbatch_core::metrics::Metrics;
 use disbatch_core::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
@@ -16,9 +18,11 @@ pub fn is_enabled(config: &Config) -> bool {
 }
 
 /// Balances queues until `stop`.
-pub async fn run(config: Config, instance: String, stop: CancellationToken) {
+pub async fn run(config: Config, metrics: Arc<Metrics>, instance: String, stop: CancellationToken) {
     match connect(&config, &stop).await {
-        Ok(Some(store)) => balance::run::run(store, config.balance, instance, stop).await,
+        Ok(Some(store)) => {
+            balance::run::run(store.counting_in(metrics), config.balance, instance, stop).await
+        }
         Ok(None) => {}
         Err(error) => tracing::error!(%error, "QueueBalance does not run"),
     }

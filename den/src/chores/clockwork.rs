@@ -7,11 +7,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use disbatch_core::metrics::labels::Worker;
 use disbatch_core::schedules::Fired;
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
+
+use super::measured;
 
 /// The hold on it.
 #[derive(Debug, Clone, Default)]
@@ -67,7 +70,7 @@ pub async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
             () = stop.cancelled() => return,
             () = clockwork.wake.notified() => {}
         }
-        match work(&store, &clockwork).await {
+        match measured(&store, Worker::Schedules, work(&store, &clockwork)).await {
             Ok(true) => clockwork.wake.notify_one(),
             Ok(false) => {}
             Err(error) if error.is_forbidden() => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use disbatch_core::gates::Passed;
 use disbatch_core::lease::LeaseName;
+use disbatch_core::metrics::labels;
 use disbatch_core::model::TaskId;
 use disbatch_core::store::StoreError;
 use disbatch_core::wake::Hints;
@@ -18,6 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::leader::Leader;
+use super::measured;
 
 pub const LEASE: LeaseName = LeaseName::new("gates", Duration::from_secs(90));
 
@@ -83,7 +85,8 @@ impl Worker {
             return Ok(());
         }
         self.rechecked = Some(Instant::now());
-        self.last = self.leader.store.recheck_gates(self.last).await?;
+        let store = &self.leader.store;
+        self.last = measured(store, labels::Worker::Gates, store.recheck_gates(self.last)).await?;
         Ok(())
     }
 
@@ -95,7 +98,8 @@ impl Worker {
     async fn pass(&mut self) -> Result<(), StoreError> {
         let mut more = true;
         while more && !self.stop.is_cancelled() {
-            let passed = self.leader.store.pass_gates().await?;
+            let store = &self.leader.store;
+            let passed = measured(store, labels::Worker::Gates, store.pass_gates()).await?;
             self.report(&passed);
             more = passed.more;
         }

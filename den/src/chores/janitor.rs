@@ -9,6 +9,7 @@ use disbatch_core::files::SweptFiles;
 use disbatch_core::keys::KeySweep;
 use disbatch_core::lease::LeaseName;
 use disbatch_core::live::LiveSweep;
+use disbatch_core::metrics::labels;
 use disbatch_core::model::{QueueId, Retention};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Place;
@@ -16,6 +17,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::leader::Leader;
+use super::measured;
 
 /// Prolonged with each batch, which takes a small part of it.
 pub const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));
@@ -100,10 +102,16 @@ impl Worker {
         if !self.leader.leads().await? {
             return Ok(round);
         }
+        let store = self.leader.store.clone();
+        measured(&store, labels::Worker::Archive, self.work(&mut round)).await?;
+        Ok(round)
+    }
+
+    async fn work(&mut self, round: &mut Round) -> Result<(), StoreError> {
         let moves = self.leader.store.finish_archiving().await?;
         round.finished = moves.moved + moves.stayed + self.leader.store.finish_deleting().await?;
         for (queue, retention) in self.leader.store.queues_with_retention().await? {
-            self.tidy(queue.id, retention, &mut round).await?;
+            self.tidy(queue.id, retention, round).await?;
         }
         let swept = match self.leader.store.sweep_callback_logs(&mut self.logs).await {
             // A user that an older release made may not look there.
@@ -126,8 +134,7 @@ impl Worker {
             );
         }
         self.sweep_keys().await?;
-        self.look_for_odd_ids().await?;
-        Ok(round)
+        self.look_for_odd_ids().await
     }
 
     /// Keys that nobody has any more: all of them, or as many as can be looked at in a while.
