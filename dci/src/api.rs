@@ -35,6 +35,7 @@ pub mod list_plugins;
 pub mod list_queues;
 pub mod list_tasks;
 pub mod locks;
+pub mod metrics;
 pub mod monitoring;
 pub mod query_tasks;
 pub mod retry_task;

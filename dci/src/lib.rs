@@ -27,6 +27,7 @@ mod incoming;
 pub mod input;
 mod json;
 mod legacy;
+mod measure;
 mod nodes;
 mod openapi;
 mod options;

@@ -184,6 +184,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::list_counters::handle,
         api::audit_counters::handle,
         api::info::handle,
+        api::metrics::handle,
         api::monitoring::handle,
         handle,
         ui::login::handle,

@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`connections`] | notes for the connection when a request is answered |
 //! | [`headers`] | completes the headers of every answer |
+//! | [`measure`] | counts every answer |
 //! | [`allowance`] | counts the memory that the request takes |
 //! | [`incoming`] | breaks off bodies that do not come in time |
 //! | [`hosts`] | refuses names that are not this server's |
@@ -36,6 +37,7 @@ use anyhow::anyhow;
 use clap::Parser;
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
+use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
 use disbatch_core::{admission, bulk, core_dumps, telemetry};
@@ -46,7 +48,7 @@ use crate::error::HttpError;
 use crate::hosts::{self, Hosts};
 use crate::state::State;
 use crate::tls::Certificate;
-use crate::{accept, allowance, connections, headers, incoming, origin, static_files, ui};
+use crate::{accept, allowance, connections, headers, incoming, measure, origin, static_files, ui};
 use route::{Declared, Routes};
 
 const USAGE: u8 = 2;
@@ -113,7 +115,8 @@ async fn configure(arguments: &Arguments) -> anyhow::Result<(Config, Store)> {
     let store = Store::connect(&config, Role::DisbatchWeb).await;
     let store =
         store.map_err(|error| anyhow!("cannot use mongohost of {}: {error}", config.path.display()))?;
-    Ok((config, store))
+    let metrics = Metrics::of(Component::Dci, env!("CARGO_PKG_VERSION"));
+    Ok((config, store.counting_in(Arc::new(metrics))))
 }
 
 /// Says in the log whether the database is there. Requests do not wait for it.
@@ -172,6 +175,7 @@ fn listening(state: State, address: SocketAddr, certificate: Option<Certificate>
             .wrap(from_fn(hosts::refuse_other_names))
             .wrap(from_fn(incoming::in_time))
             .wrap(from_fn(allowance::of_stranger))
+            .wrap(from_fn(measure::requests))
             // It sees every answer.
             .wrap(from_fn(headers::protect))
             // Last, so that it sees the whole of it.

@@ -22,6 +22,7 @@ use crate::catalogue::{self, Catalogue, KeptCatalogue};
 use crate::counts::QueueCounts;
 use crate::error::HttpError;
 use crate::files::Checks;
+use crate::measure::Gathered;
 use crate::ui::about::Sizes;
 use crate::ui::live::Feeds;
 use crate::ui::overview::facts::Memory;
@@ -42,6 +43,8 @@ pub struct State {
     pub watch: Arc<Watch>,
     /// Who looks at which page that changes by itself.
     pub feeds: Arc<Feeds>,
+    /// What metrics have of the database.
+    pub gathered: Arc<Gathered>,
     /// What the overview keeps for a while.
     pub overview: Arc<Memory>,
     /// Contents of file sets that are being checked.
@@ -125,6 +128,7 @@ impl State {
             counts: Arc::default(),
             watch: Arc::default(),
             feeds: Arc::default(),
+            gathered: Arc::default(),
             overview: Arc::default(),
             checks: Arc::default(),
             plugins,

@@ -19,7 +19,7 @@ use super::{Need, Via, Who, form, identify, refusal, schedules, streams};
 use crate::error::HttpError;
 use crate::options;
 use crate::state::State;
-use crate::{allowance, connections};
+use crate::{allowance, connections, measure};
 
 /// Lets through who may, and refuses all others.
 pub async fn enforce(
@@ -37,10 +37,13 @@ pub async fn enforce(
     let who = match identify::identify(request.request(), &state).await {
         Ok(Some(who)) => who,
         Ok(None) => {
+            let has_shown = identify::has_shown(request.request());
+            measure::not_let_in(state.store.metrics(), StatusCode::UNAUTHORIZED, has_shown);
             let response = refusal::unknown(request.request());
             return Ok(request.into_response(response));
         }
         Err(error) => {
+            measure::not_let_in(state.store.metrics(), error.status(), true);
             let response = refusal::error(request.request(), error);
             return Ok(request.into_response(response));
         }
@@ -49,6 +52,7 @@ pub async fn enforce(
     connections::known(request.request());
     let viewer = Viewer::of(&who);
     if let Err(error) = admit(need, &who, &mut request, &state).await {
+        measure::not_let_in(state.store.metrics(), error.status(), true);
         let response = viewer.look(async { refusal::error(request.request(), error) }).await;
         return Ok(request.into_response(response));
     }

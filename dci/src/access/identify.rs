@@ -1,7 +1,7 @@
 //! Finds out who asks.
 
 use actix_web::HttpRequest;
-use actix_web::http::header::AUTHORIZATION;
+use actix_web::http::header::{AUTHORIZATION, COOKIE};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use disbatch_core::accounts::{Rights, UserName, is_token};
@@ -54,6 +54,11 @@ pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who
         rights: user.rights,
         from,
     }))
+}
+
+/// Whether a request shows who makes it, rightly or not.
+pub fn has_shown(request: &HttpRequest) -> bool {
+    [AUTHORIZATION, COOKIE].iter().any(|name| request.headers().contains_key(name))
 }
 
 /// Whether something stands between the client and this server, so that not only this machine asks.

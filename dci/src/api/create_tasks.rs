@@ -15,6 +15,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Data};
 use bson::Document;
 use disbatch_core::accounts::Role;
+use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use disbatch_core::task::{Once, TaskOptions};
 use futures::stream;
@@ -26,7 +27,7 @@ use crate::error::HttpError;
 use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{arrays, changes, json, legacy};
+use crate::{arrays, changes, json, legacy, measure};
 
 /// The answer tells so many ids at once.
 const AT_ONCE: usize = 1_000;
@@ -152,6 +153,7 @@ pub async fn submit(
     // What was submitted before is answered the same, whatever the schema is by now.
     let (tasks, checked) = fit::check(state, queue, &options.steps, tasks).await?;
     if checked.is_err() && !is_repetition(state, queue.id, once.as_ref()).await? {
+        measure::refused(state.store.metrics(), queue.id, Refusal::Schema);
         return checked.map(|()| Vec::new());
     }
     let (store, queue) = (state.store.clone(), queue.id);
@@ -161,6 +163,7 @@ pub async fn submit(
             Some(once) => store.submit_tasks_once(queue, tasks, &options, once).await,
             None => store.submit_tasks(queue, tasks, &options).await,
         }
+        .inspect_err(|error| measure::refused_by(store.metrics(), queue, error))
     };
     // It is large, and so would be whatever waits for it.
     Ok(Box::pin(changes::submit(state, who, queue, None, submission)).await?)

@@ -11,6 +11,7 @@ use disbatch_core::task::{Once, SubmitError, SubmittedArray, TaskOptions};
 
 use super::{actor, to_the_end};
 use crate::access::Who;
+use crate::measure;
 use crate::state::State;
 
 /// Submits an array. One that had been submitted before, under the same key, is no change.
@@ -23,7 +24,8 @@ pub async fn submit_array(
 ) -> Result<SubmittedArray, SubmitError> {
     let (store, actor) = (state.store.clone(), actor(who));
     let change = async move {
-        let made = Box::pin(store.submit_array(queue, &array, &options, once.as_ref())).await?;
+        let made = Box::pin(store.submit_array(queue, &array, &options, once.as_ref())).await;
+        let made = made.inspect_err(|error| measure::refused_by(store.metrics(), queue, error))?;
         if !made.is_repetition {
             let more = doc! { "count": i64::from(made.array.count), "array": made.array.id };
             let object = Object::with_id(ObjectKind::Queue, queue.0);

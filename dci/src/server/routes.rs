@@ -175,6 +175,7 @@ fn service(routes: &mut Routes<'_>) {
     routes
         .add(at("/openapi.json").get(Login, openapi::handle))
         .add(at("/info").get(Login, api::info::handle))
+        .add(at("/metrics").get(Everywhere(Viewer), api::metrics::handle))
         .add(at("/monitoring").get(Everywhere(Viewer), api::monitoring::handle))
         .add(at("/audit").get(Everywhere(Admin), api::list_audit::handle).by_accept())
         .add(at("/counters").get(Everywhere(Viewer), api::list_counters::handle))

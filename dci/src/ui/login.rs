@@ -14,7 +14,7 @@ use crate::error::HttpError;
 use crate::openapi::{Credentials, ErrorBody, OfAnybody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, changes, json, ui};
+use crate::{accept, changes, json, measure, ui};
 
 /// Where a login leads if nothing else is asked for.
 const HOME: &str = "/";
@@ -97,7 +97,11 @@ pub async fn handle(
     ),
 )]
 pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
-    match begin(&request, &state, &params).await {
+    let begun = begin(&request, &state, &params).await;
+    if let Err(error) = &begun {
+        measure::not_let_in(state.store.metrics(), error.status(), true);
+    }
+    match begun {
         Err(error) if then::is_form(&params) => Ok(refused(&error, &params)),
         other => other,
     }

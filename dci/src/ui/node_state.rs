@@ -32,6 +32,8 @@ pub enum NodeState {
 }
 
 impl NodeState {
+    pub const ALL: [Self; 5] = [Self::Alive, Self::Draining, Self::Stopped, Self::Dead, Self::Gone];
+
     /// By its heartbeat and the clock of the server; by the time that it told for one of Perl's.
     pub fn of(document: &Document, now: &Now) -> Self {
         let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
@@ -68,16 +70,19 @@ impl NodeState {
         matches!(self, Self::Alive | Self::Draining)
     }
 
-    /// As it is shown.
-    pub const fn pill(self) -> Pill {
-        let word = match self {
+    pub const fn word(self) -> &'static str {
+        match self {
             Self::Alive => "alive",
             Self::Draining => "draining",
             Self::Stopped => "stopped",
             Self::Dead => "dead",
             Self::Gone => "gone",
-        };
-        Pill { tone: word, word }
+        }
+    }
+
+    /// As it is shown.
+    pub const fn pill(self) -> Pill {
+        Pill { tone: self.word(), word: self.word() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `POST /tasks` with `.array`: many tasks that are submitted as one.
 
 use disbatch_core::arrays::NewArray;
+use disbatch_core::metrics::labels::Refusal;
 use serde_json::{Value, json};
 
 use super::{Prepared, fit, invalid, is_repetition, prepared};
@@ -9,7 +10,7 @@ use crate::api::Answer;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::state::State;
-use crate::{arrays, changes, json};
+use crate::{arrays, changes, json, measure};
 
 /// Creates an array in a queue.
 pub async fn create(state: &State, who: &Who, params: &Params) -> Answer {
@@ -23,6 +24,7 @@ pub async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     if let Err(error) = checked
         && !is_repetition(state, queue.id, once.as_ref()).await?
     {
+        measure::refused(state.store.metrics(), queue.id, Refusal::Schema);
         return Err(error);
     }
     let made = changes::submit_array(state, who, queue.id, array, (options, once)).await?;

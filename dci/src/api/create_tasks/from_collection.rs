@@ -2,6 +2,7 @@
 //! document's field `a.b`.
 
 use bson::{Bson, Document};
+use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Queue, TaskId};
 use disbatch_core::store::collections::{SourceError, TaskSource};
 use disbatch_core::task::{Once, SubmitError, TaskOptions};
@@ -12,7 +13,7 @@ use crate::access::Who;
 use crate::error::HttpError;
 use crate::query::collection_filter;
 use crate::state::State;
-use crate::{changes, json};
+use crate::{changes, json, measure};
 
 /// How a value of `params` names a field of the document.
 const PLACEHOLDER: &str = "document.";
@@ -53,7 +54,7 @@ pub async fn submit(
         };
         let looked = state.store.look_at_source(&source, filter.clone(), &mut goes_on).await;
         looked.map_err(HttpError::from_search)?;
-        checked?;
+        checked.inspect_err(|_| measure::refused(state.store.metrics(), queue.id, Refusal::Schema))?;
     }
     let (store, collection, queue) = (state.store.clone(), name.clone(), queue.id);
     let options = TaskOptions { owner: who.name.clone(), ..options };
@@ -66,6 +67,7 @@ pub async fn submit(
             }
             None => store.submit_tasks_for(queue, &source, filter, &params, &options).await,
         };
+        let submitted = submitted.inspect_err(|error| measure::refused_by(store.metrics(), queue, error));
         submitted.map_err(|error| match error {
             SubmitError::Store(error) => HttpError::from_search(error),
             other => other.into(), // It says what is wrong with the request.

@@ -1,0 +1,239 @@
+//! What the metrics of a DCI are made of besides what the store counts: what is asked of this server, and what the database tells of
+//! queues and nodes. That is looked at when somebody collects metrics, and not more often than every few seconds.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::{Method, StatusCode};
+use actix_web::middleware::Next;
+use actix_web::web::Data;
+use disbatch_core::metrics::labels::{AuthFailure, Refusal};
+use disbatch_core::metrics::queues::OTHER;
+use disbatch_core::metrics::{Metrics, Route, Row, Rows};
+use disbatch_core::model::{Policy, Queue, QueueId, Sort, Status};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::SubmitError;
+use tokio::time::Instant;
+
+use crate::options::plain;
+use crate::state::State;
+use crate::ui::node_state::{NodeState, Now};
+
+/// What the database has told counts for so long.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// Asking takes at most one part in so many of the time.
+const SHARE: u32 = 20;
+
+/// It is asked again after so long at the latest.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Locks are counted up to this.
+const MOST_LOCKS: u64 = 10_000;
+
+/// When the database is to be asked again. Whoever comes while it is asked waits for the answer.
+#[derive(Debug, Default)]
+pub struct Gathered(tokio::sync::Mutex<Option<Instant>>);
+
+impl Gathered {
+    /// Sees to it that the metrics have what the database tells.
+    pub async fn renew(&self, store: &Store) {
+        let mut until = self.0.lock().await;
+        if until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        let began = Instant::now();
+        gather(store).await;
+        *until = Some(Instant::now() + (began.elapsed() * SHARE).clamp(KEPT, LONGEST));
+    }
+}
+
+/// What is not told is not known any more, and so is not exported.
+fn told<T: Default>(what: &str, told: Result<T, StoreError>) -> T {
+    told.unwrap_or_else(|error| {
+        tracing::warn!(%error, "metrics are without {what}");
+        T::default()
+    })
+}
+
+async fn gather(store: &Store) {
+    let metrics = store.metrics();
+    let queues = store.list_queues().await;
+    metrics.database_up.set_whether(queues.is_ok());
+    let queues = told("queues", queues);
+    let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
+    let (under_way, waits, counters, nodes, locks) = futures::join!(
+        store.tasks_under_way(&ids),
+        store.longest_waits(),
+        store.read_counters(),
+        nodes(store),
+        store.count_locks(MOST_LOCKS),
+    );
+    metrics.nodes.set(told("nodes", nodes));
+    match locks {
+        Ok((held, waiting)) => {
+            metrics.locks_held.set(held);
+            metrics.locks_waiting.set(waiting);
+        }
+        error => {
+            metrics.locks_held.forget();
+            metrics.locks_waiting.forget();
+            told("locks", error.map(drop));
+        }
+    }
+    let is_known = under_way.is_ok();
+    let under_way = told("tasks that run", under_way);
+    let (waits, counters) = (told("waiting tasks", waits), told("counters", counters).unwrap_or_default());
+    let labels = Labels(metrics.queues.labels());
+    let (mut tasks, mut oldest) = (Table::new(sum), Table::new(f64::max));
+    let (mut places, mut used) = (Table::new(sum), Table::new(sum));
+    for queue in &queues {
+        let label = labels.of(queue);
+        places.add([label], Some(queue.claim_limit() as f64));
+        for (state, status) in
+            [("queued", Status::Queued), ("deferred", Status::Deferred), ("blocked", Status::Blocked)]
+        {
+            tasks.add(
+                [label, state],
+                counters.of_statuses(queue.id, &[status.code()]).map(|tasks| tasks as f64),
+            );
+        }
+        oldest.add([label, "queued"], waits.get(&queue.id).map(Duration::as_secs_f64));
+        let own = under_way.get(&queue.id).copied().unwrap_or_default();
+        if is_known {
+            tasks.add([label, "claimed"], Some(own.claimed as f64));
+            tasks.add([label, "running"], Some(own.running as f64));
+            used.add([label], Some((own.claimed + own.running) as f64));
+        }
+        oldest.add([label, "running"], own.longest.map(|longest| longest.as_secs_f64()));
+    }
+    metrics.queue_info.set(queues.iter().filter_map(|queue| labels.info(queue)).collect());
+    tasks.into(&metrics.queue_tasks);
+    oldest.into(&metrics.queue_oldest);
+    places.into(&metrics.queue_places);
+    used.into(&metrics.queue_places_used);
+}
+
+fn sum(one: f64, other: f64) -> f64 {
+    one + other
+}
+
+struct Labels(HashMap<[u8; 12], String>);
+
+impl Labels {
+    fn of(&self, queue: &Queue) -> &str {
+        self.0.get(&queue.id.0.bytes()).map_or(OTHER, String::as_str)
+    }
+
+    fn info(&self, queue: &Queue) -> Option<Row> {
+        let label = self.0.get(&queue.id.0.bytes())?;
+        let plugin = queue.plugin_name().ok().flatten().map(|plugin| plugin.to_string());
+        let policy = match queue.policy() {
+            Policy::Sorted(Sort::Lifo) => "lifo",
+            Policy::Sorted(Sort::Fifo | Sort::Default) => "fifo",
+            Policy::Priority => "priority",
+            Policy::Fair => "fair",
+        };
+        Some((vec![label.clone(), plugin.unwrap_or_default(), policy.to_owned()], 1.0))
+    }
+}
+
+/// Rows by their labels. Those of queues that have no label of their own become one.
+struct Table {
+    rows: BTreeMap<Vec<String>, f64>,
+    together: fn(f64, f64) -> f64,
+}
+
+impl Table {
+    fn new(together: fn(f64, f64) -> f64) -> Self {
+        Self { rows: BTreeMap::new(), together }
+    }
+
+    fn add<const LABELS: usize>(&mut self, labels: [&str; LABELS], number: Option<f64>) {
+        let Some(number) = number else { return };
+        let labels = labels.map(str::to_owned).to_vec();
+        self.rows
+            .entry(labels)
+            .and_modify(|known| *known = (self.together)(*known, number))
+            .or_insert(number);
+    }
+
+    fn into(self, rows: &Rows) {
+        rows.set(self.rows.into_iter().collect());
+    }
+}
+
+async fn nodes(store: &Store) -> Result<Vec<Row>, StoreError> {
+    let (nodes, server) = futures::try_join!(store.list_nodes(), store.server_time())?;
+    let now = Now { server, host: store.now() };
+    let mut states: BTreeMap<&str, f64> = NodeState::ALL.map(|state| (state.word(), 0.0)).into();
+    for node in &nodes {
+        *states.entry(NodeState::of(node, &now).word()).or_default() += 1.0;
+    }
+    Ok(states.into_iter().map(|(state, nodes)| (vec![state.to_owned()], nodes)).collect())
+}
+
+/// Counts every answer.
+pub async fn requests(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
+    let metrics = request.app_data::<Data<State>>().map(|state| state.store.metrics().clone());
+    let (began, method) = (Instant::now(), known(request.method()));
+    let answered = next.call(request).await;
+    let (template, code) = match &answered {
+        Ok(response) => (response.request().match_pattern(), response.status()),
+        // It was refused before a route was looked for.
+        Err(error) => (None, error.as_response_error().status_code()),
+    };
+    let template = template.map_or_else(|| OTHER.to_owned(), |pattern| plain(&pattern));
+    let route = Route { template, method, code: code.as_u16() };
+    if let Some(metrics) = metrics {
+        metrics.http_requests.of(&route).inc();
+        metrics.http_seconds.of(&route).observe_time(began.elapsed());
+    }
+    answered
+}
+
+fn known(method: &Method) -> &'static str {
+    let methods = ["GET", "HEAD", "POST", "PUT", "DELETE"];
+    methods.into_iter().find(|known| method.as_str() == *known).unwrap_or(OTHER)
+}
+
+/// Counts that somebody was not let in, if the answer says so. `has_shown`: they have shown who they are.
+pub fn not_let_in(metrics: &Metrics, status: StatusCode, has_shown: bool) {
+    let why = match status {
+        StatusCode::FORBIDDEN => AuthFailure::Forbidden,
+        StatusCode::TOO_MANY_REQUESTS => AuthFailure::Throttled,
+        StatusCode::UNAUTHORIZED if has_shown => AuthFailure::Wrong,
+        StatusCode::UNAUTHORIZED => AuthFailure::Missing,
+        _ => return,
+    };
+    metrics.auth_failures.of(why).inc();
+}
+
+/// Counts that new tasks of a queue were refused.
+pub fn refused(metrics: &Metrics, queue: QueueId, why: Refusal) {
+    metrics.queues.of(queue.0.bytes()).refused.of(why).inc();
+}
+
+/// The same by what the store says. What a client has got wrong otherwise is no refusal.
+pub fn refused_by(metrics: &Metrics, queue: QueueId, error: &SubmitError) {
+    let why = match error {
+        SubmitError::NotUnique { .. } => Refusal::Unique,
+        SubmitError::AnotherRequest => Refusal::Idempotency,
+        SubmitError::Rejected { .. } => Refusal::Admission,
+        SubmitError::OverBudget(_) => Refusal::Size,
+        SubmitError::OverQuota(_) => Refusal::Quota,
+        SubmitError::UniqueForSeveral
+        | SubmitError::NoSuchTasks(_)
+        | SubmitError::TooManyLinks
+        | SubmitError::ChainOfCollection
+        | SubmitError::TooManyForKey(_)
+        | SubmitError::Busy(_)
+        | SubmitError::Store(_) => return,
+    };
+    refused(metrics, queue, why);
+}
