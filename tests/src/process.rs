@@ -82,10 +82,13 @@ impl Den {
         Ok(std::fs::read_to_string(&self.log)?)
     }
 
+    pub fn process(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the DEN has ended")
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let id = self.child.id().context("the DEN has ended")?;
-        Ok(kill(Pid::from_raw(i32::try_from(id)?), signal)?)
+        Ok(kill(Pid::from_raw(i32::try_from(self.process()?)?), signal)?)
     }
 
     /// Sends it a signal and waits for its end.

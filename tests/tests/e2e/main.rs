@@ -42,6 +42,7 @@ mod limits;
 mod link;
 mod live;
 mod locks;
+mod metrics;
 mod mixed_fleet;
 mod nodes;
 mod outage;
