@@ -19,7 +19,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare prepare-browser release demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
+.PHONY: help prepare prepare-browser prepare-clients release demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ prepare:
 prepare-browser:
 	@scripts/prepare browser
 
+prepare-clients:
+	@scripts/prepare clients
+
 release: prepare ## Build all programs for use, into target/release (FEATURES=..: see docs/engines/kubernetes.md)
 	cargo build --locked --release $(FEATURES)
 
@@ -41,7 +44,7 @@ demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=-
 
 # All targets at once: the tests ask for other features of some dependencies than the programs alone, and
 # everything that uses those would be built twice.
-test: prepare-browser ## Run all tests against real MongoDB servers, and the pages in Chromium
+test: prepare-browser prepare-clients ## Run all tests against real MongoDB servers, and the pages in Chromium
 	$(BUILD_TESTS)
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	target/debug/disbatch-mongod run -- cargo nextest run $(ALL) $(ARGS)

@@ -46,7 +46,7 @@ pub async fn run(args: DevOptions, connection: ConnectionOptions) -> anyhow::Res
 }
 
 async fn session(args: &DevOptions, folder: &Folder, stack: &mut Stack) -> anyhow::Result<ExitCode> {
-    stack.start(folder, args.mongo_port).await?;
+    stack.start(folder, args.mongo_port, &args.plugins).await?;
     let console = stack.console().clone();
     let client = stack.client().clone();
     if !args.exit {

@@ -36,6 +36,9 @@ pub struct DevOptions {
     /// Port of MongoDB on 127.0.0.1 [default: the one before, else any that is free]
     #[arg(long, value_name = "N")]
     pub mongo_port: Option<u16>,
+    /// Folder of plugins, or of one, that can be used beside the shipped ones; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub plugins: Vec<PathBuf>,
     /// Create two queues, run 20 tasks in them and show what comes out
     #[arg(long)]
     pub demo: bool,

@@ -1,12 +1,14 @@
 //! `GET /info`
 
 use actix_web::HttpResponse;
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
 use serde_json::json;
 
 use crate::json;
 use crate::openapi::OfFixed;
 use crate::state::{Extension, State};
+use crate::ui::VERSION;
 
 /// The routes that are always there, in the notation of Perl Disbatch, which clients may look for.
 const GET: [&str; 11] = [
@@ -30,7 +32,7 @@ const DELETE: [&str; 1] = ["(?^u:^/queues/(?<queue>.+)$)"];
 #[utoipa::path(
     get, path = "/info", tag = "service", operation_id = "showInfo",
     responses(
-        (status = 200, description = "The routes are in the notation of Perl Disbatch.", body = Value),
+        (status = 200, description = "The routes are in the notation of Perl Disbatch. The header `Disbatch-Version` is the version of this server.", body = Value),
         OfFixed,
     ),
 )]
@@ -57,9 +59,14 @@ pub async fn handle(state: Data<State>) -> HttpResponse {
     get.push("(?^u:^/)"); // Static files.
     let mut extensions: Vec<&str> = state.extensions.iter().map(|extension| extension.name()).collect();
     extensions.sort_unstable();
-    json::ok(&json!({
+    let mut response = json::ok(&json!({
         "database": state.store.database_name(),
         "routes": { "DELETE": DELETE, "GET": get, "POST": post },
         "web_extensions": extensions,
-    }))
+    }));
+    // Not in the body, which is that of Perl Disbatch.
+    response
+        .headers_mut()
+        .insert(HeaderName::from_static("disbatch-version"), HeaderValue::from_static(VERSION));
+    response
 }

@@ -55,8 +55,14 @@ impl Folder {
     }
 
     /// Writes the configuration. Every plugin that is found is allowed.
-    pub fn write_config(&self, mongodb: &str) -> anyhow::Result<()> {
-        let config = json!({ "mongohost": mongodb, "database": DATABASE });
+    pub fn write_config(&self, mongodb: &str, plugins: &[PathBuf]) -> anyhow::Result<()> {
+        let mut config = json!({ "mongohost": mongodb, "database": DATABASE });
+        if !plugins.is_empty() {
+            let found = |path: &PathBuf| {
+                path.canonicalize().with_context(|| format!("cannot find the plugins in {}", path.display()))
+            };
+            config["plugin_dirs"] = json!(plugins.iter().map(found).collect::<anyhow::Result<Vec<_>>>()?);
+        }
         fs::write(self.config(), format!("{config:#}\n"))
             .with_context(|| format!("cannot write {}", self.config().display()))
     }
@@ -91,10 +97,17 @@ mod tests {
     fn one_folder_serves_one_process() {
         let path = std::env::temp_dir().join(format!("disbatch-dev-{}", std::process::id()));
         let first = Folder::open(Some(&path)).unwrap();
-        first.write_config("mongodb://h/").unwrap();
-        let text = fs::read_to_string(first.config()).unwrap();
-        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(config, json!({ "mongohost": "mongodb://h/", "database": "disbatch" }));
+        let written = |plugins: &[PathBuf]| {
+            first.write_config("mongodb://h/", plugins).unwrap();
+            let text = fs::read_to_string(first.config()).unwrap();
+            serde_json::from_str::<serde_json::Value>(&text).unwrap()
+        };
+        let here = path.canonicalize().unwrap();
+        let config = json!({ "mongohost": "mongodb://h/", "database": "disbatch" });
+        assert_eq!(written(&[]), config);
+        assert_eq!(written(&[path.join("logs/..")])["plugin_dirs"], json!([here]));
+        let error = first.write_config("mongodb://h/", &[path.join("nosuch")]).unwrap_err().to_string();
+        assert!(error.starts_with("cannot find the plugins in /"), "{error}");
         let error = Folder::open(Some(&path)).unwrap_err().to_string();
         assert!(error.starts_with("another disbatch dev uses /"), "{error}");
         drop(first);

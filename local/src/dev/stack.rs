@@ -1,6 +1,7 @@
 //! MongoDB, DCI and DEN: started in this order, stopped in the other.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use disbatch_cli::api::Client;
@@ -51,14 +52,19 @@ impl Stack {
 
     /// Starts everything and waits until it works. After an error or when this is broken off, what has been
     /// started is there to be stopped.
-    pub async fn start(&mut self, folder: &Folder, mongo_port: Option<u16>) -> anyhow::Result<()> {
+    pub async fn start(
+        &mut self,
+        folder: &Folder,
+        mongo_port: Option<u16>,
+        plugins: &[PathBuf],
+    ) -> anyhow::Result<()> {
         let port = self.address.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
         TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| {
             format!("port {port} on 127.0.0.1 cannot be used; choose another with --port")
         })?;
         self.console.line("starting MongoDB, dci and den");
         let mongod = self.start_mongod(folder, mongo_port).await?;
-        folder.write_config(&mongod.uri())?;
+        folder.write_config(&mongod.uri(), plugins)?;
         self.mongod = Some(mongod);
 
         let (config, console) = (folder.config(), &self.console);

@@ -14,6 +14,7 @@ mod bulk_filters;
 mod cgroups;
 mod claim;
 mod claims;
+mod clients;
 mod collections;
 mod containers;
 mod controls;

@@ -1,0 +1,77 @@
+"""Runs what a page shows: conformance/readme.py LANGUAGE PAGE..
+
+A block after `<!-- file: NAME -->` is that file. The other blocks of the language are one program, in their order, which a
+`disbatch dev` is there for. Each block of `sh` prints what the block of `text` after it says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from disbatch.testing import Dev
+
+BLOCK = re.compile(r"(?:<!-- file: (\S+) -->\n)?```(\w+)\n(.*?)^```$", re.S | re.M)
+HERE = Path(__file__).resolve().parent.parent
+PROGRAMS = {
+    "python": ("snippets.py", [sys.executable, "snippets.py"]),
+    "typescript": ("snippets.mts", ["node", "snippets.mjs"]),
+    "perl": ("snippets.pl", ["perl", "snippets.pl"]),
+}
+
+
+def run(command: list[str], folder: Path, env: dict[str, str], page: Path) -> str:
+    ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    if ended.returncode != 0:
+        sys.exit(f"{page}: {' '.join(command)[:300]}: {ended.stdout}\n{ended.stderr}")
+    return ended.stdout
+
+
+def compile_typescript(folder: Path, env: dict[str, str], page: Path) -> None:
+    package = HERE / "typescript"
+    (folder / "node_modules/@types").mkdir(parents=True)
+    (folder / "node_modules/disbatch").symlink_to(package)
+    (folder / "node_modules/@types/node").symlink_to(package / "node_modules/@types/node")
+    (folder / "node_modules/undici-types").symlink_to(package / "node_modules/undici-types")
+    files = [str(path) for path in folder.rglob("*.mts") if "node_modules" not in path.parts]
+    options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node"]
+    run([str(package / "node_modules/.bin/tsc"), *options, *files], folder, env, page)
+
+
+def check(language: str, page: Path) -> int:
+    program, command = PROGRAMS[language]
+    blocks = BLOCK.findall(page.read_text())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path, _, text in blocks:
+            if path:
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_text(text)
+                (folder / path).chmod(0o755 if text.startswith("#!") else 0o644)
+        snippets = [text for path, kind, text in blocks if kind == language and not path]
+        if not snippets:
+            sys.exit(f"{page} has no blocks of {language}")
+        (folder / program).write_text("\n".join(snippets))
+        # Plugins find the libraries by these, too.
+        os.environ.update(PERL5LIB=str(HERE / "perl/lib"), PYTHONPATH=os.pathsep.join(map(os.path.abspath, sys.path[1:])))
+        env = dict(os.environ)
+        if language == "typescript":
+            compile_typescript(folder, env, page)
+        plugins = [folder / "plugins"] if (folder / "plugins").is_dir() else [HERE / "conformance/plugins"]
+        with Dev(plugins=plugins) as dev:
+            run(command, folder, {**env, "DISBATCH_URL": dev.url}, page)
+            for (path, kind, text), after in zip(blocks, [*blocks[1:], ("", "", "")]):
+                if kind == "sh" and not path:
+                    printed = run(["bash", "-euc", text], folder, {**env, "DISBATCH_URL": dev.url}, page)
+                    if after[1] == "text" and printed != after[2]:
+                        sys.exit(f"{page}: {text}prints\n{printed}and not\n{after[2]}")
+    return len(blocks)
+
+
+if __name__ == "__main__":
+    for one in sys.argv[2:]:
+        print(f"{one}: {check(sys.argv[1], Path(one).resolve())} blocks")

@@ -1,0 +1,36 @@
+"""Where scripts/prepare puts what the tests of the libraries need of PyPI. As a program it prints that folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+
+CLIENTS = Path(__file__).resolve().parent.parent
+LIBRARY = CLIENTS / "python/src"
+
+
+def folder() -> Path:
+    """Another one for other requirements or another Python."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    text = (CLIENTS / "python/requirements.txt").read_bytes() + sys.version.encode()
+    return cache / "disbatch" / f"clients-{hashlib.sha256(text).hexdigest()[:12]}"
+
+
+def prepare() -> None:
+    """Lets this process and those that it starts find them, and the program that is tested."""
+    if not folder().is_dir():
+        sys.exit("the tests of the client libraries need what scripts/prepare clients installs")
+    for path in (folder(), LIBRARY):
+        sys.path.insert(1, str(path))
+    os.environ["PYTHONPATH"] = f"{LIBRARY}{os.pathsep}{folder()}"
+    # The fixtures come by their name, as no package is installed here.
+    os.environ.update(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_PLUGINS="disbatch.pytest_plugin")
+    os.environ.setdefault("DISBATCH_PROGRAM", str(CLIENTS.parent / "target/debug/disbatch"))
+    for name in ("DISBATCH_URL", "DISBATCH_TOKEN", "DISBATCH_USERNAME", "DISBATCH_PASSWORD"):
+        os.environ.pop(name, None)
+
+
+if __name__ == "__main__":
+    print(folder())

@@ -1,0 +1,300 @@
+"""Writes a plugin. See docs/plugins.md for what a plugin is; this module needs nothing but the standard library.
+
+    from disbatch.plugin import Task, run
+
+    def greet(task: Task) -> None:
+        print("Hello", task.params["name"])
+        task.result({"greeted": 1})
+
+    run(greet)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any, NoReturn, TextIO
+
+MAX_SAVED = 1024 * 1024
+# A control line has at most 2 MiB; text may grow sixfold as JSON.
+MAX_TEXT = 256 * 1024
+# What the environment of one task has and that of the next may lack.
+OPTIONAL = ("JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_ARRAY_ID", "DISBATCH_ARRAY_INDEX", "DISBATCH_ARRAY_VALUE")
+
+
+class _Control:
+    """The control descriptor. Without a runner, as when a plugin is tried by hand, what is sent goes nowhere."""
+
+    def __init__(self) -> None:
+        number = os.environ.get("DISBATCH_CONTROL_FD")
+        self._fd = int(number) if number else None
+        self._lock = threading.Lock()
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        if self._fd is None:
+            return
+        line = json.dumps(message, default=_extended, allow_nan=False).encode() + b"\n"
+        with self._lock:
+            while line:
+                line = line[os.write(self._fd, line) :]
+
+
+def _extended(value: Any) -> Any:
+    """Times are dates of the database."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return {"$date": value.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+    raise TypeError(f"{value!r} cannot be sent as JSON")
+
+
+class Task:
+    """A task, as its plugin gets it."""
+
+    def __init__(
+        self, document: Mapping[str, Any], *, env: Mapping[str, str] | None = None, work_dir: str | None = None,
+        control: _Control | None = None, in_batch: bool = False,
+    ) -> None:
+        if not isinstance(document, Mapping):
+            raise ValueError(f"the task must be an object, got {document!r}")
+        self.document = {key: value for key, value in document.items() if key != "secure_params"}
+        # What is in `env` differs from task to task, also where one process takes many.
+        self.env: Mapping[str, str] = os.environ if env is None else env
+        self.work_dir = work_dir or self.env.get("DISBATCH_WORK_DIR") or "."
+        self.params: dict[str, Any] = document.get("params") or {}
+        # Not part of `document`, so that it is not printed with it.
+        self.secure_params: dict[str, Any] = document.get("secure_params") or {}
+        # What an earlier run has saved.
+        self.storage: Any = document.get("storage")
+        self.cancelled = threading.Event()
+        self.is_done = False
+        self._control = control or _Control()
+        self._in_batch = in_batch
+
+    @classmethod
+    def from_stdin(cls) -> Task:
+        """The task of a process that has been started for it alone."""
+        return cls(json.load(sys.stdin))
+
+    @property
+    def id(self) -> str:
+        return _id(self.document.get("_id")) or self.env.get("DISBATCH_TASK_ID", "")
+
+    @property
+    def queue(self) -> str:
+        """The queue's id; its name is `env["DISBATCH_QUEUE"]`."""
+        return _id(self.document.get("queue"))
+
+    @property
+    def attempt(self) -> int:
+        return int(self.env.get("DISBATCH_ATTEMPT") or 1)
+
+    def progress(self, percent: float | None = None, message: str | None = None) -> None:
+        """How far it is, from 0 to 100, and what it does."""
+        progress: dict[str, Any] = {}
+        if percent is not None and percent == percent:
+            progress["percent"] = min(100, max(0, percent))
+        if message:
+            progress["message"] = message
+        if progress:
+            self._send(progress=progress)
+
+    def result(self, value: Mapping[str, Any]) -> None:
+        """The structured result. The last one wins."""
+        if not isinstance(value, Mapping):
+            raise ValueError("result must be an object")
+        self._send(result=_sized("result", value))
+
+    def save(self, value: Any) -> None:
+        """What the next run finds in `storage`. The last one wins."""
+        self._send(storage=_sized("storage", value))
+
+    def status(self, status: int) -> None:
+        """The final status in place of 1: a positive number."""
+        if not isinstance(status, int) or status < 1:
+            raise ValueError(f"status must be a positive integer, got {status!r}")
+        self._send(status=status)
+
+    def report(self, document: Mapping[str, Any]) -> None:
+        """Adds a document to the collection `reports`."""
+        self._send(report=document)
+
+    def log(self, text: str) -> None:
+        """A line of the task's standard error, at once."""
+        self._write("stderr", f"{text}\n")
+
+    def print(self, text: str) -> None:
+        """A line of the task's standard output, at once; also in batches, where `print` belongs to no task."""
+        self._write("stdout", f"{text}\n")
+
+    def done(self, exit: int = 0) -> None:
+        """In a batch: the task is over, and failed unless `exit` is 0. What was not answered when `work` returns is over then."""
+        if self.is_done:
+            raise ValueError(f"the task {self.id} is over already")
+        self.is_done = True
+        if self._in_batch:
+            self._send(done={"exit": exit})
+        else:
+            self._control.send({"done": {"id": self.id, "exit": exit}})
+
+    def _write(self, stream: str, text: str) -> None:
+        if not self._in_batch:
+            target = sys.stderr if stream == "stderr" else sys.stdout
+            target.write(text)
+            target.flush()
+            return
+        for first in range(0, len(text), MAX_TEXT):
+            self._control.send({"id": self.id, stream: text[first : first + MAX_TEXT]})
+
+    def _send(self, **message: Any) -> None:
+        self._control.send({"id": self.id, **message} if self._in_batch else message)
+
+
+def _id(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = value.get("$oid")
+    return value if isinstance(value, str) else ""
+
+
+def _sized(name: str, value: Any) -> Any:
+    size = len(json.dumps(value, default=_extended, ensure_ascii=False).encode(errors="replace"))
+    if size > MAX_SAVED:
+        raise ValueError(f"{name} must have at most {MAX_SAVED} bytes, got {size}")
+    return value
+
+
+Work = Callable[[Task], object]
+
+
+def _attempt(work: Callable[[], object]) -> tuple[int, str]:
+    """Does it, and returns what would be the exit status of a process of its own, and why."""
+    try:
+        work()
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return (end.code or 0) & 255, ""
+        return 1, f"{end.code}\n"
+    except Exception:
+        return 1, traceback.format_exc()
+    return 0, ""
+
+
+def is_warm() -> bool:
+    """Whether the runner gives this process task after task."""
+    return os.environ.get("DISBATCH_WARM") == "1"
+
+
+def run(work: Work) -> NoReturn:
+    """Does the task on standard input, or where the manifest says `warm`, one task after the other; then exits.
+
+    An exception is a failure: it is printed on standard error. So is `sys.exit`.
+    """
+    if is_warm():
+        run_warm(work)
+    code, why = _attempt(lambda: work(Task.from_stdin()))
+    sys.stderr.write(why)
+    sys.exit(code)
+
+
+def run_warm(work: Work) -> NoReturn:
+    """Does task after task, also those of a manifest with `batch`, one at a time; without a runner, the one on standard input."""
+    if not is_warm():
+        run(work)
+    control = _Control()
+    for line in sys.stdin:
+        tasks, in_batch = _tasks(line, control)
+        for task in tasks:
+            with _standing_for(task) if in_batch else _environment(task):
+                code, why = _attempt(lambda: work(task))
+                if why:
+                    task._write("stderr", why)
+                # Before the task is said to be done: what comes later is not its output.
+                sys.stdout.flush()
+                sys.stderr.flush()
+            task.done(code)
+    sys.exit(0)
+
+
+def run_batch(work: Callable[[list[Task]], object]) -> NoReturn:
+    """Gives `work` all tasks of a line at once: those of a manifest with `batch`. Answer each with `done` as soon as it is.
+
+    What `work` has not answered when it returns has succeeded; if it raises, that has failed. A task that is to end has
+    `cancelled` set. Without a runner, `work` gets the one task on standard input.
+    """
+    if not is_warm():
+        run(lambda task: work([task]))
+    control = _Control()
+    lines: queue.Queue[str | None] = queue.Queue()
+    known: dict[str, Task] = {}
+
+    def read() -> None:
+        # Whoever works reads no lines, and is to hear of a cancel all the same.
+        for line in sys.stdin:
+            about = json.loads(line).get("cancel")
+            if about is None:
+                lines.put(line)
+            elif task := known.get(about["id"]):
+                task.cancelled.set()
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    while (line := lines.get()) is not None:
+        tasks, in_batch = _tasks(line, control)
+        known.update((task.id, task) for task in tasks)
+        code, why = _attempt(lambda: work(tasks))
+        for task in tasks:
+            if not task.is_done:
+                if why:
+                    task._write("stderr", why)
+                if not in_batch:
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                task.done(code)
+            known.pop(task.id, None)
+    sys.exit(0)
+
+
+def _tasks(line: str, control: _Control) -> tuple[list[Task], bool]:
+    """The tasks of a line, and whether they may be several."""
+    message = json.loads(line)
+    entries = message.get("tasks")
+    in_batch = entries is not None
+    if not in_batch:
+        entries = [message] if "task" in message else []
+    return [
+        Task(entry["task"], env=entry.get("env") or {}, work_dir=entry.get("work_dir"), control=control, in_batch=in_batch)
+        for entry in entries
+    ], in_batch
+
+
+@contextlib.contextmanager
+def _environment(task: Task) -> Iterator[None]:
+    """Programs that the task starts have its variables, as if the process were its own."""
+    for name in OPTIONAL:
+        os.environ.pop(name, None)
+    os.environ.update(task.env)
+    yield
+
+
+class _Printed(io.TextIOBase):
+    def __init__(self, task: Task, stream: str) -> None:
+        self._task, self._stream = task, stream
+
+    def write(self, text: str) -> int:
+        self._task._write(self._stream, text)
+        return len(text)
+
+
+@contextlib.contextmanager
+def _standing_for(task: Task) -> Iterator[None]:
+    """What is printed in a batch would belong to no task."""
+    out: TextIO = _Printed(task, "stdout")  # type: ignore[assignment]
+    err: TextIO = _Printed(task, "stderr")  # type: ignore[assignment]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        yield

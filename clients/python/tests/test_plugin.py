@@ -1,0 +1,86 @@
+"""Plugins by hand, as docs/plugins.md says: without a runner, with a control descriptor, and warm."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from disbatch import Task
+
+WORK = """
+import sys
+from disbatch.plugin import Task, run, run_batch, run_warm
+def work(task):
+    print("out", task.params.get("n"))
+    task.progress(250, "too far"); task.progress(float("nan"))
+    task.result({"n": task.params["n"]})
+    if task.params["n"] < 0: sys.exit("negative")
+"""
+
+
+def plugin(text: str, stdin: str, **env: str) -> tuple[int, str, str, list[Any]]:
+    """Exit status, standard output and error, and what was sent on the control descriptor."""
+    ours, theirs = os.pipe()
+    with os.fdopen(ours) as control:
+        ended = subprocess.run(
+            [sys.executable, "-c", WORK + text], input=stdin, text=True, capture_output=True, pass_fds=[theirs], timeout=30,
+            env={**os.environ, "DISBATCH_CONTROL_FD": str(theirs), **env},
+        )
+        os.close(theirs)
+        said = [json.loads(line) for line in control]
+    return ended.returncode, ended.stdout, ended.stderr, said
+
+
+def line(id: str, n: int) -> dict[str, Any]:
+    return {"task": {"_id": {"$oid": id}, "params": {"n": n}}, "env": {"DISBATCH_TASK_ID": id}}
+
+
+PROGRESS = {"progress": {"percent": 100, "message": "too far"}}
+
+
+def test_one_task() -> None:
+    assert plugin("run(work)", '{"params":{"n":1}}') == (0, "out 1\n", "", [PROGRESS, {"result": {"n": 1}}])
+    code, out, err, _ = plugin("run(work)", '{"params":{"n":-1}}')
+    assert (code, out, err) == (1, "out -1\n", "negative\n")
+    code, _, err, _ = plugin("run(work)", '{"params":{}}')
+    assert code == 1 and "KeyError: 'n'" in err
+    assert plugin("run_batch(lambda tasks: work(tasks[0]))", '{"params":{"n":1}}')[:2] == (0, "out 1\n")
+    assert plugin("run(work)", "nonsense")[0] == 1
+
+
+def test_task_after_task() -> None:
+    lines = "".join(json.dumps(one) + "\n" for one in (line("a", 1), line("b", -2), line("c", 3)))
+    code, out, err, said = plugin("run_warm(work)", lines, DISBATCH_WARM="1")
+    assert (code, out, err) == (0, "out 1\nout -2\nout 3\n", "negative\n")
+    assert [one["done"] for one in said if "done" in one] == [{"id": "a", "exit": 0}, {"id": "b", "exit": 1}, {"id": "c", "exit": 0}]
+
+
+def test_a_batch_one_by_one_and_at_once() -> None:
+    both = json.dumps({"tasks": [line("a", 1), line("b", -2)]}) + "\n"
+    code, out, _, said = plugin("run(work)", both, DISBATCH_WARM="1")
+    assert (code, out) == (0, "")
+    assert "".join(one["stdout"] for one in said if one.get("id") == "a" and "stdout" in one) == "out 1\n"
+    assert {"id": "b", "stderr": "negative\n"} in said and said[-1] == {"id": "b", "done": {"exit": 1}}
+    text = "run_batch(lambda tasks: (tasks[1].print('two'), tasks[1].done(3)))"
+    _, _, _, said = plugin(text, both, DISBATCH_WARM="1")
+    assert said == [{"id": "b", "stdout": "two\n"}, {"id": "b", "done": {"exit": 3}}, {"id": "a", "done": {"exit": 0}}]
+    _, _, _, said = plugin("run_batch(lambda tasks: 1 / 0)", both, DISBATCH_WARM="1")
+    assert [one["done"] for one in said if "done" in one] == [{"exit": 1}, {"exit": 1}]
+    assert "ZeroDivisionError" in said[0]["stderr"]
+
+
+def test_only_what_can_be_stored_is_sent() -> None:
+    task = Task({"params": {"a": 1}, "secure_params": {"password": "horse"}})
+    assert task.secure_params == {"password": "horse"} and "horse" not in repr(task.document)
+    for wrong in (0, -1, "1"):
+        with pytest.raises(ValueError, match="status must be a positive integer"):
+            task.status(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="result must be an object"):
+        task.result([1])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="result must have at most 1048576 bytes"):
+        task.result({"a": "x" * 1024 * 1024})
+    with pytest.raises(ValueError, match="the task must be an object"):
+        Task(5)  # type: ignore[arg-type]

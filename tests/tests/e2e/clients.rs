@@ -1,0 +1,32 @@
+//! The client libraries in `clients`, which bring their own tests: see `docs/clients.md`.
+
+use std::path::Path;
+
+use disbatch_tests::binary;
+use tokio::process::Command;
+
+/// Runs a program of `clients`, which prints what is wrong.
+async fn succeeds(program: &str, language: &str) -> anyhow::Result<()> {
+    let clients = Path::new(env!("CARGO_MANIFEST_DIR")).join("../clients");
+    let output = Command::new(clients.join(program))
+        .arg(language)
+        .env("DISBATCH_PROGRAM", binary("disbatch")?)
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "clients/{program} {language}: {said}");
+    assert!(said.contains("as it should be"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn python_conforms() -> anyhow::Result<()> {
+    succeeds("run-conformance", "python").await
+}
+
+#[tokio::test]
+async fn the_package_of_python_is_in_order() -> anyhow::Result<()> {
+    succeeds("check", "python").await
+}
