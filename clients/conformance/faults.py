@@ -2,7 +2,7 @@
 
 `POST /_script` with a list of answers begins anew; each other request gets the next one of them. `GET /_requests` has the
 requests since then, with the second in which each came. An answer is an object with some of `status`, `headers`, `json`,
-`text`, `chunks` (a list of texts), `delay` (seconds before it), `reset` (the connection is reset in place of an answer)
+`text`, `chunks` (a list of texts), `delay` (seconds before it), `silence` (seconds between chunks), `reset` (the connection is reset in place of an answer)
 and `cut` (it is reset after the chunks).
 """
 
@@ -76,7 +76,8 @@ class Handler(BaseHTTPRequestHandler):
             for name, value in headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            for chunk in chunks:
+            for number, chunk in enumerate(chunks):
+                time.sleep(answer.get("silence", 0) if number else 0)
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
                 self.wfile.flush()
             if answer.get("cut"):

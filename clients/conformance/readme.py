@@ -40,6 +40,9 @@ def compile_typescript(folder: Path, env: dict[str, str], page: Path) -> None:
     files = [str(path) for path in folder.rglob("*.mts") if "node_modules" not in path.parts]
     options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node"]
     run([str(package / "node_modules/.bin/tsc"), *options, *files], folder, env, page)
+    for path in files:
+        made = Path(path).with_suffix(".mjs")
+        made.chmod(0o755 if made.read_text().startswith("#!") else 0o644)
 
 
 def check(language: str, page: Path) -> int:

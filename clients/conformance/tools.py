@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -30,6 +32,21 @@ def prepare() -> None:
     os.environ.setdefault("DISBATCH_PROGRAM", str(CLIENTS.parent / "target/debug/disbatch"))
     for name in ("DISBATCH_URL", "DISBATCH_TOKEN", "DISBATCH_USERNAME", "DISBATCH_PASSWORD"):
         os.environ.pop(name, None)
+
+
+def build_typescript() -> None:
+    """Compiles the package if it has changed: others may be using it."""
+    package = CLIENTS / "typescript"
+    made = package / "node_modules/.disbatch-built"
+    with open(package / "tsconfig.json") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        newest = max(path.stat().st_mtime for path in [package / "tsconfig.json", *(package / "src").glob("*.ts")])
+        if made.exists() and made.stat().st_mtime > newest:
+            return
+        ended = subprocess.run([package / "node_modules/.bin/tsc", "-p", package], stdout=subprocess.PIPE, text=True)
+        if ended.returncode != 0:
+            sys.exit(ended.stdout)
+        made.touch()
 
 
 if __name__ == "__main__":

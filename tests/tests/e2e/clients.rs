@@ -30,3 +30,13 @@ async fn python_conforms() -> anyhow::Result<()> {
 async fn the_package_of_python_is_in_order() -> anyhow::Result<()> {
     succeeds("check", "python").await
 }
+
+#[tokio::test]
+async fn typescript_conforms() -> anyhow::Result<()> {
+    succeeds("run-conformance", "typescript").await
+}
+
+#[tokio::test]
+async fn the_package_of_typescript_is_in_order() -> anyhow::Result<()> {
+    succeeds("check", "typescript").await
+}

@@ -250,8 +250,10 @@ class Client(_Base):
         tried = 0
         while True:
             call = _calls.output_call(id, stream, follow, attempt, position.offset)
+            answered = False
             try:
                 with self._open(call) as (answer, chunks):
+                    answered = True
                     position.answered(answer)
                     for chunk in chunks:
                         if new := position.new(chunk):
@@ -261,6 +263,9 @@ class Client(_Base):
             except DisbatchError as error:
                 if isinstance(error, ApiError) and error.status == 416 and position.offset:
                     return
+                # A task may be silent for as long as it likes.
+                if answered and isinstance(error, RequestTimeout):
+                    continue
                 time.sleep(self._pause(error, call, tried))
                 tried += 1
 
@@ -270,8 +275,10 @@ class Client(_Base):
         while True:
             call = _calls.events_call(id, after)
             reader = _calls.EventReader()
+            answered = False
             try:
                 with self._open(call) as (_, chunks):
+                    answered = True
                     for chunk in chunks:
                         for event in reader.feed(chunk):
                             tried, after = 0, event.id or after
@@ -280,6 +287,9 @@ class Client(_Base):
                                 return
                 raise Unreachable(f"{call.name}: the events broke off")
             except DisbatchError as error:
+                # A task may be silent for as long as it likes.
+                if answered and isinstance(error, RequestTimeout):
+                    continue
                 time.sleep(self._pause(error, call, tried))
                 tried += 1
 
@@ -494,8 +504,10 @@ class AsyncClient(_Base):
         tried = 0
         while True:
             call = _calls.output_call(id, stream, follow, attempt, position.offset)
+            answered = False
             try:
                 async with self._open(call) as (answer, chunks):
+                    answered = True
                     position.answered(answer)
                     async for chunk in chunks:
                         if new := position.new(chunk):
@@ -505,6 +517,9 @@ class AsyncClient(_Base):
             except DisbatchError as error:
                 if isinstance(error, ApiError) and error.status == 416 and position.offset:
                     return
+                # A task may be silent for as long as it likes.
+                if answered and isinstance(error, RequestTimeout):
+                    continue
                 await asyncio.sleep(self._pause(error, call, tried))
                 tried += 1
 
@@ -514,8 +529,10 @@ class AsyncClient(_Base):
         while True:
             call = _calls.events_call(id, after)
             reader = _calls.EventReader()
+            answered = False
             try:
                 async with self._open(call) as (_, chunks):
+                    answered = True
                     async for chunk in chunks:
                         for event in reader.feed(chunk):
                             tried, after = 0, event.id or after
@@ -524,6 +541,9 @@ class AsyncClient(_Base):
                                 return
                 raise Unreachable(f"{call.name}: the events broke off")
             except DisbatchError as error:
+                # A task may be silent for as long as it likes.
+                if answered and isinstance(error, RequestTimeout):
+                    continue
                 await asyncio.sleep(self._pause(error, call, tried))
                 tried += 1
 

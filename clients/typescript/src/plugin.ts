@@ -1,0 +1,276 @@
+/** Writes a plugin. See docs/plugins.md for what a plugin is. */
+
+import { readFileSync, writeSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { parse, stringify } from "./json.js";
+import type { Json } from "./types.js";
+
+const MAX_SAVED = 1024 * 1024;
+// A control line has at most 2 MiB; text may grow sixfold as JSON.
+const MAX_TEXT = 256 * 1024;
+// What the environment of one task has and that of the next may lack.
+const OPTIONAL = ["JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_ARRAY_ID", "DISBATCH_ARRAY_INDEX", "DISBATCH_ARRAY_VALUE"];
+
+export type Work = (task: Task) => unknown;
+
+/** Writes all of it, also into a pipe that is full. */
+function write(fd: number, text: string): void {
+  let rest = Buffer.from(text);
+  while (rest.length > 0) {
+    try {
+      rest = rest.subarray(writeSync(fd, rest));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EAGAIN") throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
+    }
+  }
+}
+
+/** The control descriptor. Without a runner, as when a plugin is tried by hand, what is sent goes nowhere. */
+function send(message: Json): void {
+  const fd = process.env.DISBATCH_CONTROL_FD;
+  if (fd) write(Number(fd), `${stringify(message)}\n`);
+}
+
+interface Entry {
+  task: Json;
+  env?: Record<string, string>;
+  work_dir?: string;
+}
+
+/** A task, as its plugin gets it. */
+export class Task {
+  readonly document: Record<string, Json>;
+  readonly params: Json;
+  /** Not part of `document`, so that it is not printed with it. */
+  readonly secureParams!: Record<string, Json>;
+  /** What an earlier run has saved. */
+  readonly storage: Json;
+  /** What differs from task to task, also where one process takes many. */
+  readonly env: Record<string, string | undefined>;
+  readonly workDir: string;
+  /** Of a batch: aborted when the task is to end. */
+  readonly signal: AbortSignal;
+  isDone = false;
+  private readonly controller = new AbortController();
+
+  constructor(
+    document: Json,
+    given: { env?: Record<string, string> | undefined; workDir?: string | undefined } = {},
+    private readonly inBatch = false,
+  ) {
+    if (document === null || typeof document !== "object" || Array.isArray(document)) throw new TypeError(`the task must be an object, got ${stringify(document)}`);
+    const { secure_params, ...rest } = document;
+    this.document = rest;
+    Object.defineProperty(this, "secureParams", { value: secure_params ?? {}, enumerable: false });
+    this.params = rest.params ?? {};
+    this.storage = rest.storage ?? null;
+    this.env = given.env ?? process.env;
+    this.workDir = given.workDir ?? this.env.DISBATCH_WORK_DIR ?? ".";
+    this.signal = this.controller.signal;
+  }
+
+  /** The task of a process that has been started for it alone. */
+  static fromStdin(): Task {
+    return new Task(parse(readFileSync(0, "utf8")));
+  }
+
+  get id(): string {
+    return this.document._id?.$oid ?? this.document._id ?? this.env.DISBATCH_TASK_ID ?? "";
+  }
+
+  /** The queue's id; its name is `env.DISBATCH_QUEUE`. */
+  get queue(): string {
+    return this.document.queue?.$oid ?? "";
+  }
+
+  get attempt(): number {
+    return Number(this.env.DISBATCH_ATTEMPT ?? 1);
+  }
+
+  get cancelled(): boolean {
+    return this.signal.aborted;
+  }
+
+  /** How far it is, from 0 to 100, and what it does. */
+  progress(percent?: number, message?: string): void {
+    const progress: Json = {};
+    if (percent !== undefined && !Number.isNaN(percent)) progress.percent = Math.min(100, Math.max(0, percent));
+    if (message) progress.message = message;
+    if (Object.keys(progress).length > 0) this.send({ progress });
+  }
+
+  /** The structured result. The last one wins. */
+  result(value: Record<string, Json>): void {
+    if (value === null || typeof value !== "object" || Array.isArray(value)) throw new TypeError("result must be an object");
+    this.send({ result: sized("result", value) });
+  }
+
+  /** What the next run finds in `storage`. The last one wins. */
+  save(value: Json): void {
+    this.send({ storage: sized("storage", value) });
+  }
+
+  /** The final status in place of 1: a positive number. */
+  status(status: number): void {
+    if (!Number.isInteger(status) || status < 1) throw new TypeError(`status must be a positive integer, got ${status}`);
+    this.send({ status });
+  }
+
+  /** Adds a document to the collection `reports`. */
+  report(document: Record<string, Json>): void {
+    this.send({ report: document });
+  }
+
+  /** A line of the task's standard error, at once. */
+  log(text: string): void {
+    this.write("stderr", `${text}\n`);
+  }
+
+  /** A line of the task's standard output, at once; also in batches, where `console.log` belongs to no task. */
+  print(text: string): void {
+    this.write("stdout", `${text}\n`);
+  }
+
+  /** In a batch: the task is over, and failed unless `exit` is 0. What was not answered when `work` returns is over then. */
+  done(exit = 0): void {
+    if (this.isDone) throw new TypeError(`the task ${this.id} is over already`);
+    this.isDone = true;
+    if (this.inBatch) this.send({ done: { exit } });
+    else send({ done: { id: this.id, exit } });
+  }
+
+  /** @internal */
+  cancel(): void {
+    this.controller.abort();
+  }
+
+  /** @internal */
+  write(stream: "stdout" | "stderr", text: string): void {
+    if (!this.inBatch) return write(stream === "stdout" ? 1 : 2, text);
+    for (let first = 0; first < text.length; ) {
+      let end = Math.min(text.length, first + MAX_TEXT);
+      // Both halves of a character go together.
+      if (end < text.length && /[\uD800-\uDBFF]/.test(text.charAt(end - 1))) end--;
+      send({ id: this.id, [stream]: text.slice(first, end) });
+      first = end;
+    }
+  }
+
+  private send(message: Json): void {
+    send(this.inBatch ? { id: this.id, ...message } : message);
+  }
+}
+
+function sized(name: string, value: Json): Json {
+  const size = Buffer.byteLength(stringify(value));
+  if (size > MAX_SAVED) throw new TypeError(`${name} must have at most ${MAX_SAVED} bytes, got ${size}`);
+  return value;
+}
+
+/** Does it, and returns what would be the exit status of a process of its own, and why. */
+async function attempt(work: () => unknown): Promise<[number, string]> {
+  try {
+    await work();
+    return [0, ""];
+  } catch (error) {
+    return [1, `${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`];
+  }
+}
+
+/** Whether the runner gives this process task after task. */
+export function isWarm(): boolean {
+  return process.env.DISBATCH_WARM === "1";
+}
+
+/**
+ * Does the task on standard input, or where the manifest says `warm`, one task after the other; then exits.
+ * An error is a failure: it is printed on standard error.
+ */
+export async function run(work: Work): Promise<never> {
+  if (isWarm()) return runWarm(work);
+  const [code, why] = await attempt(() => work(Task.fromStdin()));
+  write(2, why);
+  process.exit(code);
+}
+
+/** Does task after task, also those of a manifest with `batch`, one at a time; without a runner, the one on standard input. */
+export async function runWarm(work: Work): Promise<never> {
+  if (!isWarm()) return run(work);
+  for await (const line of createInterface({ input: process.stdin })) {
+    const { tasks, inBatch } = read(line);
+    for (const task of tasks) {
+      const restore = inBatch ? standFor(task) : adopt(task);
+      const [code, why] = await attempt(() => work(task));
+      restore();
+      if (why) task.write("stderr", why);
+      task.done(code);
+    }
+  }
+  process.exit(0);
+}
+
+/**
+ * Gives `work` all tasks of a line at once: those of a manifest with `batch`. Answer each with `done` as soon as it is.
+ * What `work` has not answered when it returns has succeeded; if it throws, that has failed. The `signal` of a task that is to
+ * end is aborted. Without a runner, `work` gets the one task on standard input.
+ */
+export async function runBatch(work: (tasks: Task[]) => unknown): Promise<never> {
+  if (!isWarm()) return run((task) => work([task]));
+  const known = new Map<string, Task>();
+  let before: Promise<unknown> = Promise.resolve();
+  for await (const line of createInterface({ input: process.stdin })) {
+    const { tasks, cancel } = read(line);
+    if (cancel !== undefined) {
+      known.get(cancel)?.cancel();
+      continue;
+    }
+    for (const task of tasks) known.set(task.id, task);
+    // Lines are read meanwhile, as they may ask for the end of a task.
+    before = before.then(async () => {
+      const [code, why] = await attempt(() => work(tasks));
+      for (const task of tasks) {
+        known.delete(task.id);
+        if (task.isDone) continue;
+        if (why) task.write("stderr", why);
+        task.done(code);
+      }
+    });
+  }
+  await before;
+  process.exit(0);
+}
+
+/** The tasks of a line and whether they may be several, or which one is to end. */
+function read(line: string): { tasks: Task[]; inBatch: boolean; cancel?: string } {
+  const message = parse(line);
+  if (message.cancel) return { tasks: [], inBatch: true, cancel: message.cancel.id };
+  const inBatch = message.tasks !== undefined;
+  const entries: Entry[] = inBatch ? message.tasks : message.task === undefined ? [] : [message];
+  return { inBatch, tasks: entries.map(({ task, env = {}, work_dir }) => new Task(task, { env, workDir: work_dir }, inBatch)) };
+}
+
+/** Programs that the task starts have its variables, as if the process were its own. */
+function adopt(task: Task): () => void {
+  for (const name of OPTIONAL) delete process.env[name];
+  Object.assign(process.env, task.env);
+  return () => {};
+}
+
+/** What is printed in a batch would belong to no task. */
+function standFor(task: Task): () => void {
+  const streams = [
+    [process.stdout, "stdout"],
+    [process.stderr, "stderr"],
+  ] as const;
+  const before = streams.map(([stream]) => stream.write);
+  for (const [stream, name] of streams) {
+    stream.write = ((chunk: string | Uint8Array) => {
+      task.write(name, typeof chunk === "string" ? chunk : Buffer.from(chunk).toString());
+      return true;
+    }) as typeof stream.write;
+  }
+  return () => {
+    for (const [n, [stream]] of streams.entries()) stream.write = before[n] as typeof stream.write;
+  };
+}
