@@ -40,3 +40,13 @@ async fn typescript_conforms() -> anyhow::Result<()> {
 async fn the_package_of_typescript_is_in_order() -> anyhow::Result<()> {
     succeeds("check", "typescript").await
 }
+
+#[tokio::test]
+async fn perl_conforms() -> anyhow::Result<()> {
+    succeeds("run-conformance", "perl").await
+}
+
+#[tokio::test]
+async fn the_package_of_perl_is_in_order() -> anyhow::Result<()> {
+    succeeds("check", "perl").await
+}

@@ -1,0 +1,92 @@
+# Plugins by hand: without a runner, with a control descriptor, and warm.
+
+use strict;
+use warnings;
+use utf8;
+
+use File::Temp ();
+use FindBin;
+use JSON::PP ();
+use Test::More;
+
+use lib "$FindBin::Bin/../lib";
+use Disbatch::Client::Task;
+
+my $JSON = JSON::PP->new->utf8->canonical;
+my $WORK = <<'END';
+use Disbatch::Client::Task;
+sub work {
+    my ($task) = @_;
+    print 'out ', $task->params->{n}, "\n";
+    $task->progress(250, 'too far');
+    $task->result({ n => $task->params->{n} });
+    die "negative\n" if $task->params->{n} < 0;
+}
+END
+
+# Exit status, standard output and error, and what was sent on the control descriptor.
+sub plugin {
+    my ($program, $stdin, %env) = @_;
+    my $folder = File::Temp->newdir;
+    my $save = sub {
+        my ($name, $text) = @_;
+        open my $file, '>', "$folder/$name" or die $!;
+        print {$file} $text;
+        close $file or die $!;
+    };
+    $save->('plugin.pl', "use lib '$FindBin::Bin/../lib';\n$WORK$program");
+    $save->('in', $stdin);
+    local @ENV{ 'DISBATCH_CONTROL_FD', keys %env } = (3, values %env);
+    my $status = system "$^X '$folder/plugin.pl' <'$folder/in' >'$folder/out' 2>'$folder/err' 3>'$folder/control'";
+    my ($out, $err, $said) = map {
+        open my $file, '<', "$folder/$_" or die $!;
+        local $/;
+        scalar(<$file>) // '';
+    } qw(out err control);
+    return ($status >> 8, $out, $err, [map { $JSON->decode($_) } split /\n/, $said]);
+}
+
+sub line {
+    my ($id, $n) = @_;
+    return { task => { _id => { '$oid' => $id }, params => { n => $n } }, env => { DISBATCH_TASK_ID => $id } };
+}
+
+my %warm = (DISBATCH_WARM => 1);
+my $progress = { progress => { percent => 100, message => 'too far' } };
+
+is_deeply [plugin('Disbatch::Client::Task->run(\&work)', '{"params":{"n":1}}')], [0, "out 1\n", '', [$progress, { result => { n => 1 } }]], 'one task';
+my ($code, $out, $err, $said) = plugin('Disbatch::Client::Task->run(\&work)', '{"params":{"n":-1}}');
+is_deeply [$code, $out, $err], [1, "out -1\n", "negative\n"], 'one that fails';
+is((plugin('Disbatch::Client::Task->run(\&work)', 'nonsense'))[0], 1, 'none');
+is((plugin('Disbatch::Client::Task->run_batch(\&work)', '{"params":{"n":1}}'))[1], "out 1\n", 'a batch of one');
+
+my $lines = join '', map { $JSON->encode($_) . "\n" } line('a', 1), line('b', -2), line('c', 3);
+($code, $out, $err, $said) = plugin('Disbatch::Client::Task->run_warm(\&work)', $lines, %warm);
+is_deeply [$code, $out, $err], [0, "out 1\nout -2\nout 3\n", "negative\n"], 'task after task';
+is_deeply [map { $_->{done} // () } @$said], [{ id => 'a', exit => 0 }, { id => 'b', exit => 1 }, { id => 'c', exit => 0 }], 'each has its end';
+
+my $both = $JSON->encode({ tasks => [line('a', 1), line('b', -2)] }) . "\n";
+($code, $out, $err, $said) = plugin('Disbatch::Client::Task->run(\&work)', $both, %warm);
+is_deeply [$code, $out], [0, ''], 'a batch one by one';
+is join('', map { $_->{stdout} // () } grep { $_->{id} eq 'a' } @$said), "out 1\n", 'what is printed is its own';
+is_deeply $said->[-1], { id => 'b', done => { exit => 1 } }, 'and so is its end';
+(undef, undef, undef, $said) = plugin('Disbatch::Client::Task->run_batch(sub { $_[1]->print("two"); $_[1]->done(3) })', $both, %warm);
+is_deeply $said, [{ id => 'b', stdout => "two\n" }, { id => 'b', done => { exit => 3 } }, { id => 'a', done => { exit => 0 } }], 'a batch at once';
+(undef, undef, undef, $said) = plugin('Disbatch::Client::Task->run_batch(sub { die "no\n" })', $both, %warm);
+is_deeply [map { $_->{done} // () } @$said], [{ exit => 1 }, { exit => 1 }], 'which may fail as a whole';
+
+my $task = Disbatch::Client::Task->new({ params => { a => 1 }, secure_params => { password => 'horse' } });
+is $task->secure_params->{password}, 'horse', 'secure parameters';
+unlike $JSON->encode($task->document), qr/horse/, 'are not part of the document';
+for (
+    [sub { $task->status(0) }, qr/status must be a positive integer/],
+    [sub { $task->result([1]) }, qr/result must be an object/],
+    [sub { $task->result({ a => 'x' x 1024**2 }) }, qr/result must have at most 1048576 bytes/],
+    [sub { Disbatch::Client::Task->new(5) }, qr/the task must be an object/],
+) {
+    my ($wrong, $why) = @$_;
+    ok !eval { $wrong->(); 1 }, 'only what can be stored is sent';
+    like $@, $why, 'and it is said why';
+}
+
+done_testing;
