@@ -108,7 +108,7 @@ export async function startDev(options: DevOptions = {}): Promise<Dev> {
   const port = await freePort();
   const program = options.program ?? process.env.DISBATCH_PROGRAM ?? "disbatch";
   const plugins = (options.plugins ?? []).flatMap((path) => ["--plugins", path]);
-  const child = spawn(program, ["dev", "--data", folder, "--port", String(port), ...plugins], { stdio: ["ignore", "pipe", "pipe"], detached: true });
+  const child = spawn(program, ["dev", "--data", folder, "--port", String(port), ...plugins], { stdio: ["ignore", "pipe", "pipe"] });
   const lines: string[] = [];
   const limit = new AbortController();
   const ready = new Promise<string>((resolve) => {

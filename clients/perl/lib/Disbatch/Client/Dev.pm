@@ -28,7 +28,6 @@ sub new {
     my $log = "$folder.log";
     my $pid = fork // croak "cannot start $program: $!";
     if (!$pid) {
-        POSIX::setsid();
         open STDIN, '<', '/dev/null';
         open STDOUT, '>', $log;
         open STDERR, '>&', \*STDOUT;
