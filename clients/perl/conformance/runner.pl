@@ -163,6 +163,7 @@ sub run_step {
     my ($client, $step, $known, $warnings) = @_;
     my $call = $step->{call} or return local_step(fill($step, $known));
     @$warnings = ();
+    $client = $client->with_traceparent(sub { $step->{trace} }) if $step->{trace};
     my $value;
     if (!eval { $value = invoke($client, $step, fill($step->{args} // [], $known), fill($step->{options} // {}, $known)); 1 }) {
         my $error = $@;

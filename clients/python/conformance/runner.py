@@ -178,6 +178,8 @@ def local(step: dict[str, Any]) -> str | None:
 def run_step(ways: Ways, client: Any, step: dict[str, Any], known: dict[str, Any]) -> str | None:
     if "call" not in step:
         return local(fill(step, known))
+    if "trace" in step:
+        client = client.with_traceparent(step["trace"])
     args, options = fill(step.get("args", []), known), fill(step.get("options", {}), known)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")

@@ -120,6 +120,7 @@ function local(step) {
 async function runStep(client, step, known, warnings) {
   if (!step.call) return local(fill(step, known));
   warnings.length = 0;
+  if (step.trace) client = client.withTraceparent(() => step.trace);
   let value;
   try {
     value = seen(await invoke(client, step, fill(step.args ?? [], known), fill(step.options ?? {}, known)));
