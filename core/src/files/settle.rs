@@ -9,8 +9,8 @@
 //! the DEN to have come this far before it died. What has become of a run does not change any more, once it has ended.
 //! A task that has ended is begun again, or removed, only after what it has left was settled. Its end may be read before a
 //! majority of the servers has it, and what is settled may not be taken back. So whoever settles waits until a majority has all that could
-//! be read when the versions were found, and whoever has seen the end of a task sees what it has left. A majority that is away is not
-//! waited for long: then nothing is settled, a task is not begun again while a version is sealed, and a deletion is noted by
+//! be read when the versions were found, and whoever has seen the end of a task sees what it has left. A majority that is behind is not
+//! waited for long: then what it has counts. A task is not begun again while a version is sealed, and a deletion is noted by
 //! a majority first, which then has the end as well.
 
 use disbatch_operation::operation;
@@ -104,11 +104,10 @@ impl Store {
         self.settle_versions(sealed).await
     }
 
-    /// Settles versions, if this user may, and a majority has what can be read: one that an older release made may not. The next one
-    /// who can does it.
+    /// Settles versions, if this user may: one that an older release made may not, and the next one that may does it.
     async fn settle_versions(&self, which: Document) -> Result<SettledFiles, StoreError> {
         match self.settle_each(which).await {
-            Err(error) if error.is_forbidden() || error.is_out_of_time() => Ok(SettledFiles::default()),
+            Err(error) if error.is_forbidden() => Ok(SettledFiles::default()),
             settled => settled,
         }
     }
@@ -189,12 +188,19 @@ impl Store {
         tasks: &[ObjectId],
         session: &mut ClientSession,
     ) -> Result<Vec<(ObjectId, (Status, i64))>, StoreError> {
-        let these = doc! { "_id": { "$in": tasks } };
-        let only = doc! { "status": 1, "attempt": 1 };
         let collection = self.database().collection::<Document>(collection);
-        let find = collection.find(these).projection(only).max_time(MAJORITY_WITHIN);
-        let mut found = find.read_concern(ReadConcern::majority()).session(&mut *session).await?;
-        let found: Vec<Document> = found.stream(session).try_collect().await?;
+        let find = || {
+            let found = collection.find(doc! { "_id": { "$in": tasks } });
+            found.projection(doc! { "status": 1, "attempt": 1 }).read_concern(ReadConcern::majority())
+        };
+        let latest = async {
+            let mut found = find().max_time(MAJORITY_WITHIN).session(&mut *session).await?;
+            Ok(found.stream(session).try_collect().await?)
+        };
+        let found: Vec<Document> = match latest.await {
+            Err(error) if StoreError::is_out_of_time(&error) => find().await?.try_collect().await?,
+            found => found?,
+        };
         let standing = |task: &Document| {
             let status = Status::from_code(task.get("status").and_then(whole_number)?);
             let attempt = task.get("attempt").and_then(whole_number).unwrap_or(0);
