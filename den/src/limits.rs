@@ -41,6 +41,8 @@ pub struct Limits {
     queues: HashMap<QueueId, Known>,
     /// Queues of which it was heard that they were made, and not yet what they are; and the highest limit that they have had.
     made: HashMap<QueueId, u64>,
+    /// Queues that were there, with the time when that was found over. What is made with the same id has had other limits.
+    gone: HashMap<QueueId, Instant>,
 }
 
 /// How many tasks of a queue, and of a group of it, may run.
@@ -58,6 +60,13 @@ impl Limit {
         Self { threads: queue.claim_limit(), group_threads: of_groups.unwrap_or(u64::MAX) }
     }
 
+    fn max(self, other: Self) -> Self {
+        Self {
+            threads: self.threads.max(other.threads),
+            group_threads: self.group_threads.max(other.group_threads),
+        }
+    }
+
     /// Whether tasks may be in slots above `other` because of it.
     fn exceeds(self, other: Self) -> bool {
         self.threads > other.threads || self.group_threads > other.group_threads
@@ -68,10 +77,16 @@ impl Limit {
 #[derive(Debug)]
 struct Known {
     limit: Limit,
+    /// What it was for a moment at least since it was read.
+    peak: Option<Limit>,
     before: Vec<(Limit, Instant)>,
 }
 
 impl Known {
+    fn peaked(&mut self, peak: Limit) {
+        self.peak = Some(self.peak.map_or(peak, |highest| highest.max(peak)));
+    }
+
     fn was(&mut self, limit: Limit, now: Instant) {
         // What was not higher, and was over before, tells nothing more.
         self.before.retain(|(before, over)| {
@@ -85,6 +100,14 @@ impl Known {
         if before != new {
             self.was(before, now);
         }
+        if let Some(peak) = self.peak.take() {
+            self.was(peak, now);
+        }
+    }
+
+    /// Whether the limit may have been higher a moment ago: it has not been read since.
+    fn is_behind(&self) -> bool {
+        self.peak.is_some_and(|peak| peak.exceeds(self.limit))
     }
 
     /// When the limits were found over that were higher than it is now.
@@ -139,32 +162,37 @@ impl Limits {
     pub fn were(&mut self, peaks: &Peaks, now: Instant) {
         if peaks.of_any {
             self.made.clear();
-            self.queues.values_mut().for_each(|known| known.was(Limit::NONE, now));
+            self.queues.values_mut().for_each(|known| known.peaked(Limit::NONE));
             return;
         }
         for (queue, peak) in &peaks.queues {
             let (known, made) = (self.queues.get_mut(queue), self.made.get_mut(queue));
             match (*peak, known, made) {
-                (Peak::Threads(threads), Some(known), _) => known.was(Limit { threads, ..known.limit }, now),
-                (_, Some(known), _) => known.was(Limit::NONE, now),
+                (Peak::Threads(threads), Some(known), _) => known.peaked(Limit { threads, ..known.limit }),
+                (_, Some(known), _) => known.peaked(Limit::NONE),
                 (Peak::Threads(threads), None, Some(highest)) => *highest = threads.max(*highest),
                 (Peak::Made(threads), None, None) => drop(self.made.insert(*queue, threads)),
-                (_, None, _) => drop(self.made.remove(queue)),
+                (_, None, _) => {
+                    self.made.remove(queue);
+                    self.gone.insert(*queue, now);
+                }
             }
         }
     }
 
     /// These are the queues now. Returns whether a limit is lower than before, or new.
     pub fn heard(&mut self, queues: &[Queue], now: Instant) -> bool {
-        self.queues.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
+        self.gone.retain(|_, since| now.saturating_duration_since(*since) < SETTLES_IN);
+        let gone = self.queues.extract_if(|id, _| !queues.iter().any(|queue| queue.id == *id));
+        self.gone.extend(gone.map(|(id, _)| (id, now)));
         for queue in queues {
             let limit = Limit::of(queue);
             match self.queues.entry(queue.id) {
                 Entry::Occupied(mut known) => known.get_mut().change(limit, now),
                 Entry::Vacant(vacant) => {
-                    let made = self.made.get(&queue.id).copied();
-                    let highest = made.map_or(Limit::NONE, |threads| Limit { threads, ..limit });
-                    vacant.insert(Known { limit, before: vec![(highest, now)] });
+                    let made = self.made.get(&queue.id).filter(|_| !self.gone.contains_key(&queue.id));
+                    let highest = made.map_or(Limit::NONE, |threads| Limit { threads: *threads, ..limit });
+                    vacant.insert(Known { limit, peak: None, before: vec![(highest, now)] });
                 }
             }
         }
@@ -179,7 +207,8 @@ impl Limits {
         let nobody_else = |lowered: Instant| alone.is_some_and(|alone| alone > lowered);
         let counts =
             |lowered: Instant| now.saturating_duration_since(lowered) < SETTLES_IN && !nobody_else(lowered);
-        let is_new = self.queues.get(&queue).is_none_or(|known| known.lowered().any(counts));
+        let is_new =
+            self.queues.get(&queue).is_none_or(|known| known.is_behind() || known.lowered().any(counts));
         let is_old = read.is_none_or(|read| now.saturating_duration_since(read) >= HEARD_WITHIN);
         !self.are_ours() || has_others || is_new || is_old
     }
@@ -233,11 +262,17 @@ mod tests {
         assert!(!count(&limits, later + second), "and still is");
         limits.heard(&[queue(6)], later);
         assert!(count(&limits, later + second), "it was higher");
+        let later = later + SETTLES_IN * 2;
+        limits.were(&told(Peak::Threads(7)), later);
+        limits.were(&told(Peak::Threads(6)), later + SETTLES_IN * 2);
+        let later = later + SETTLES_IN * 2;
+        limits.heard(&[queue(6)], later);
+        assert!(count(&limits, later + second * 9), "it was higher until it was read again");
         for peaks in [told(Peak::Unknown), Peaks { of_any: true, ..Peaks::default() }] {
             let later = later + SETTLES_IN * 2;
             assert!(!count(&limits, later));
             limits.were(&peaks, later);
-            assert!(count(&limits, later + second), "it may have been higher for a moment");
+            assert!(count(&limits, later + SETTLES_IN), "it may have been higher for a moment");
             limits.heard(&[], later);
             limits.heard(&[queue(6)], later - SETTLES_IN);
         }
@@ -267,6 +302,15 @@ mod tests {
             assert_eq!(limits.must_count(id, seen, begun), counts, "{peaks:?}");
             limits.were(&told(Peak::Made(5)), begun);
             assert!(limits.must_count(id, seen, begun), "it was another one, which is gone: {peaks:?}");
+            let (read, later) = (begun + SETTLES_IN, begun + SETTLES_IN * 2);
+            for (at, counts) in [(read, true), (later, false)] {
+                limits.heard(&[], begun);
+                limits.heard(&[], at);
+                limits.were(&told(Peak::Made(5)), at);
+                limits.heard(&[queue(5)], at);
+                let seen = Seen { read: Some(at), ..Seen::default() };
+                assert_eq!(limits.must_count(id, seen, at), counts, "one before it was there: {peaks:?}");
+            }
         }
     }
 
