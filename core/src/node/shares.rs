@@ -41,7 +41,8 @@ impl Stats {
     }
 }
 
-/// The share of each of the contenders, in their order, whose sum is `threads` where they can run as many, or a little more: see the end. Where all of them
+/// The share of each of the contenders, in their order, whose sum is `threads` where they can run as many, and no more unless there are more
+/// contenders: see the end. Where all of them
 /// have room by `maxthreads` it goes by that, otherwise by processors and load, and where these are not known, each has as
 /// much as any other. Who can run anything has a share of at least 1: where there are more nodes than `threads`, whoever is
 /// first has one.
@@ -67,7 +68,18 @@ pub fn shares(threads: u64, contenders: &[Contender]) -> Vec<u64> {
         open = others;
     }
     let at_least = u64::from(threads > 0);
-    shares.iter().zip(contenders).map(|(share, of)| (*share).max(at_least).min(of.limit())).collect()
+    let mut shares: Vec<u64> =
+        shares.iter().zip(contenders).map(|(share, of)| (*share).max(at_least).min(of.limit())).collect();
+    // Who has more leaves one to who would have none.
+    let mut above =
+        shares.iter().fold(0, |sum: u64, share| sum.saturating_add(*share)).saturating_sub(threads);
+    while above > 0
+        && let Some(most) = shares.iter_mut().max().filter(|most| **most > 1)
+    {
+        *most -= 1;
+        above -= 1;
+    }
+    shares
 }
 
 /// Divides by weights, in whole numbers: those that are rounded down the most have what is left.
@@ -110,6 +122,13 @@ mod tests {
     fn host(cpus: u64, load: f64) -> Contender {
         let stats = Stats { cpus: Some(cpus), load: Some(load), ..Stats::default() };
         Contender { power: stats.power(), ..Contender::default() }
+    }
+
+    #[test]
+    fn who_has_little_room_gets_one_of_few() {
+        assert_eq!(shares(4, &[with_room(1), with_room(8)]), [1, 3]);
+        assert_eq!(shares(3, &[with_room(1), with_room(100), with_room(1)]), [1, 1, 1]);
+        assert_eq!(shares(2, &[with_room(1), with_room(100), with_room(1)]), [1, 1, 1], "whoever is first");
     }
 
     #[test]
@@ -162,7 +181,7 @@ mod tests {
             let sum: u64 = shares.iter().sum();
             let possible = contenders.iter().fold(0_u64, |sum, each| sum.saturating_add(each.limit()));
             prop_assert!(sum >= threads.min(possible), "nothing is left idle");
-            prop_assert!(sum <= threads + able, "no more than threads, but for one of each that would have none");
+            prop_assert!(sum <= threads.max(able), "no more than threads, but for one of each that would have none");
             for (share, contender) in shares.iter().zip(&contenders) {
                 prop_assert!(*share <= contender.limit());
                 prop_assert!(*share > 0 || contender.limit() == 0 || threads == 0, "nobody is left out");
