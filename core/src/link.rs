@@ -49,6 +49,10 @@
 
 mod wire;
 
+/// So many processes of a warm plugin one runner has, each with a task of its own. What a runner does for a task costs less the more it
+/// does at a time, but it does that on one processor; and if somebody kills it, they end together.
+pub const WARM_LANES: usize = 8;
+
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, RawDocumentBuf};
 use serde::{Deserialize, Deserializer, Serialize};

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
 use disbatch_core::definitions::{Definition, manifests};
+use disbatch_core::link::WARM_LANES;
 use disbatch_core::model::{PluginName, Queue, QueueId};
 use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
 use disbatch_core::schema::Schemas;
@@ -186,10 +187,6 @@ impl Availability {
         })
     }
 }
-
-/// So many processes of a warm plugin one runner has, each with a task of its own. What a runner does for a task costs less the more it
-/// does at a time, and it does them on one processor; and if somebody kills it, they end together.
-const WARM_LANES: usize = 8;
 
 /// Says which web services show no token when they call back.
 fn warn_of_open_callbacks<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) {

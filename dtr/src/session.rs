@@ -17,7 +17,7 @@ use disbatch_core::schedules::ForRun;
 use disbatch_core::task::{Start, Started};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 
 use crate::args::Args;
 use crate::boot_time::Asked;
@@ -49,9 +49,6 @@ pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     })
     .await
 }
-
-/// So often it is looked after the processes of warm plugins that have no task, while others have one.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// It stays the same, and the system need not be asked for each task.
 static PID: LazyLock<u32> = LazyLock::new(std::process::id);
@@ -128,6 +125,7 @@ impl Session {
             biased;
             done = Box::pin(place.carry_out(taken, &folder)) => done?,
             never = batcher.drive(&setup.lifecycle) => match never {},
+            never = kit.tools.look_after(), if kit.tools.has_free() => match never {},
         };
         *folders = folder.end(has_left);
         ending
@@ -142,8 +140,7 @@ impl Session {
         let mut last = Ok(Ending::Stored);
         let mut arrived = vec![first];
         let mut drive = pin!(batcher.drive(&setup.lifecycle));
-        let mut looks = interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut look_after = pin!(kit.tools.look_after());
         loop {
             arrived.extend(std::iter::from_fn(|| incoming.try_next()));
             let taken = place.take(std::mem::take(&mut arrived));
@@ -163,7 +160,7 @@ impl Session {
                 Some(assignment) = incoming.next() => arrived.push(assignment),
                 () = setup.lifecycle.draining(), if link.is_up() => link.close(),
                 never = drive.as_mut() => match never {},
-                _ = looks.tick() => kit.tools.look_after(),
+                never = look_after.as_mut() => match never {},
             }
         }
     }

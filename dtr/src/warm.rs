@@ -23,6 +23,7 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{NodeName, PluginName};
 use disbatch_core::plugin::{Plugin, Warm};
 use disbatch_core::secrets::NamedSecrets;
+use futures::FutureExt;
 
 use crate::boot_time::boot_time;
 use crate::capture::Captures;
@@ -176,6 +177,14 @@ impl Keeper {
                 self.kept = None;
             }
         }
+    }
+
+    /// The same without waiting for anything. To be called often enough: at least once in the lease of a task.
+    pub fn look_after(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.process.put_off();
+        }
+        self.idle().now_or_never();
     }
 
     /// Ends the process, if there is one.

@@ -55,6 +55,11 @@ impl Leash {
         self.told.saturating_sub(now) / 2
     }
 
+    /// Whether the guard knows that the plugin has no task.
+    pub fn is_put_off(&self, now: Duration) -> bool {
+        self.told.saturating_sub(now) > WITHOUT_TASK / 2
+    }
+
     /// A plugin that has no task may live for long.
     pub fn put_off(&mut self, now: Duration) -> Duration {
         self.tell(now.saturating_add(WITHOUT_TASK))
@@ -107,7 +112,9 @@ mod tests {
     fn after_a_time_without_tasks_the_lease_counts_again() {
         let mut leash = Leash::new(s(127));
         assert_eq!(leash.must_put_off_in(s(101)), s(13));
+        assert!(!leash.is_put_off(s(101)));
         assert_eq!(leash.put_off(s(114)), WITHOUT_TASK + s(114));
+        assert!(leash.is_put_off(s(120)));
         assert_eq!(leash.begin(s(147), s(120)), Some(s(147)), "later than the lease of the task");
         assert_eq!(leash.begin(s(90), s(120)), Some(s(90)), "a lease that is over");
     }

@@ -284,10 +284,7 @@ impl Process {
                 }
             },
             () = self.pipes.discard_next() => self.tell_of_stray(),
-            () = sleep(put_off_in) => {
-                let until = self.leash.put_off(boot_time());
-                self.guard.tell(Order::Until(until));
-            }
+            () = sleep(put_off_in) => self.put_off(),
             () = sleep_until(until) => match self.kill_at {
                 None => self.leave(),
                 Some(_) => {
@@ -297,6 +294,15 @@ impl Process {
             },
         }
         false
+    }
+
+    /// Without a task, it does not end with the lease of the last one.
+    pub fn put_off(&mut self) {
+        let now = boot_time();
+        if !self.leash.is_put_off(now) {
+            let until = self.leash.put_off(now);
+            self.guard.tell(Order::Until(until));
+        }
     }
 
     pub(super) fn tell_of_stray(&mut self) {

@@ -17,7 +17,7 @@ use disbatch_core::task::STORAGE;
 
 use super::answered;
 use super::parts::{self, Part};
-use super::tools::Tools;
+use super::tools::{InUse, Tools};
 use super::{Kit, Work};
 use crate::answer::{self, Answer};
 use crate::capture::Captures;
@@ -211,7 +211,7 @@ impl<'a> Stage<'a> {
         let for_the_last = if is_last { self.secure_params.take() } else { None };
         let folder = self.folder_of(part)?;
         let batch = part.plugin.manifest.warm.filter(|warm| warm.batch.is_some());
-        let tools = batch.is_none().then(|| self.kit.tools.take(&part.name));
+        let tools = if batch.is_none() { Some(self.tools(part).await?) } else { None };
         let job = Job {
             task: &task,
             secure_params: self.secure_params.as_ref(),
@@ -263,6 +263,13 @@ impl<'a> Stage<'a> {
         Ok(Path::new(folder::HOME))
     }
 
+    /// What one task has at a time. That may take until others have ended.
+    async fn tools(&mut self, part: &Part) -> Result<InUse<'a>, NotBegun> {
+        let kit = self.kit;
+        let tools = kit.tools.take(&part.name).await;
+        self.may_begin(tools)
+    }
+
     /// Sees to what has to be done in the database before a plugin is started. Returns with what its web service calls back,
     /// if that can.
     async fn make_ready(&mut self, part: &Part) -> Result<Option<Callback>, NotBegun> {
@@ -290,10 +297,14 @@ impl<'a> Stage<'a> {
         } else {
             return Ok(None);
         }
-        // That may have taken a while.
+        self.may_begin(callback)
+    }
+
+    /// Getting `this` may have taken a while.
+    fn may_begin<T>(&mut self, this: T) -> Result<T, NotBegun> {
         match self.must_end() {
             Some(reason) => Err(NotBegun::ToEnd { reason, why: "it was to end before".to_owned() }),
-            None => Ok(callback),
+            None => Ok(this),
         }
     }
 

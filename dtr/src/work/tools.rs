@@ -1,16 +1,23 @@
 //! What one task has at a time: a guard, and the process of a warm plugin. A runner has as many of these as it has had tasks at
-//! the same time.
+//! the same time, up to a bound.
 
+use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use disbatch_core::link::WARM_LANES;
 use disbatch_core::model::PluginName;
-use futures::FutureExt;
-use futures::future::select_all;
+use futures::future::{join_all, select_all};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::sleep;
 
 use crate::guard::Guards;
 use crate::isolation::Isolation;
 use crate::warm::Keeper;
+
+/// So often it is looked after the processes that no task has, while others have one.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What one task has at a time.
 #[derive(Debug)]
@@ -26,6 +33,8 @@ pub struct Tools {
 pub struct Toolbox {
     isolation: Arc<Isolation>,
     free: Mutex<Vec<Tools>>,
+    /// How many more tasks may have some.
+    left: Semaphore,
 }
 
 /// Those that a task has. They go back when this is dropped.
@@ -33,22 +42,25 @@ pub struct Toolbox {
 pub struct InUse<'a> {
     tools: Vec<Tools>,
     toolbox: &'a Toolbox,
+    _one_of_few: Option<SemaphorePermit<'a>>,
 }
 
 impl Toolbox {
     /// None yet. Plugins are kept from what they are not to have.
     pub fn new(isolation: Arc<Isolation>) -> Self {
-        Self { isolation, free: Mutex::default() }
+        Self { isolation, free: Mutex::default(), left: Semaphore::new(WARM_LANES) }
     }
 
     /// For a task of this plugin, with its process if there is one that is free. One of another plugin is given up only if there is
-    /// nothing else.
-    pub fn take(&self, plugin: &PluginName) -> InUse<'_> {
+    /// nothing else. Where many tasks have some, this waits until others have ended.
+    pub async fn take(&self, plugin: &PluginName) -> InUse<'_> {
+        // It is never closed.
+        let permit = self.left.acquire().await.ok();
         let mut free = self.lock();
         let with = |wanted: Option<&PluginName>| free.iter().rposition(|tools| tools.warm.plugin() == wanted);
         let at = with(Some(plugin)).or_else(|| with(None)).or_else(|| free.len().checked_sub(1));
         let tools = at.map_or_else(|| self.more(), |at| free.remove(at));
-        InUse { tools: vec![tools], toolbox: self }
+        InUse { tools: vec![tools], toolbox: self, _one_of_few: permit }
     }
 
     /// Has a guard there, so that the first task need not wait for it.
@@ -70,18 +82,23 @@ impl Toolbox {
         select_all(idle).await;
     }
 
-    /// The same for a moment: what is due now is done to those that no task has.
-    pub fn look_after(&self) {
-        for tools in &mut self.all().tools {
-            tools.warm.idle().now_or_never();
+    /// The same while there are tasks, for those that none of them has. Never returns.
+    pub async fn look_after(&self) -> Infallible {
+        loop {
+            sleep(LOOK_EVERY).await;
+            self.all().tools.iter_mut().for_each(|tools| tools.warm.look_after());
         }
+    }
+
+    /// Whether there are some that no task has.
+    pub fn has_free(&self) -> bool {
+        !self.lock().is_empty()
     }
 
     /// Ends the processes that no task has.
     pub async fn end(&self) {
-        for tools in &mut self.all().tools {
-            tools.warm.end().await;
-        }
+        let mut all = self.all();
+        join_all(all.tools.iter_mut().map(|tools| tools.warm.end())).await;
     }
 
     fn more(&self) -> Tools {
@@ -89,7 +106,7 @@ impl Toolbox {
     }
 
     fn all(&self) -> InUse<'_> {
-        InUse { tools: std::mem::take(&mut *self.lock()), toolbox: self }
+        InUse { tools: std::mem::take(&mut *self.lock()), toolbox: self, _one_of_few: None }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Tools>> {

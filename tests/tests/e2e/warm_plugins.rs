@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::task::CancelRequest;
-use disbatch_tests::{Script, World, eventually};
+use disbatch_tests::{Script, World, always, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -259,14 +260,40 @@ async fn without_folders_processes_share_a_runner_and_end_one_by_one() -> anyhow
     for id in ids {
         world.until_status(id, 1).await?;
     }
-    let long =
-        world.submit(queue, vec![task(format!("while os.path.exists({go:?}): time.sleep(0.01)"))]).await?;
+    let noted = world.path().join("noted");
+    let long = format!(
+        "open({noted:?}, 'w').write(f'{{os.getpid()}}\\n')
+while os.path.exists({go:?}): time.sleep(0.01)"
+    );
+    let long = world.submit(queue, vec![task(long)]).await?;
+    let busy = written(&noted).await?;
     eventually("the idle processes to end", || async {
-        Ok((again.iter().filter(|pid| runs(pid)).count() == 1).then_some(()))
+        Ok(again.iter().all(|pid| pid == busy.trim() || !runs(pid)).then_some(()))
     })
     .await?;
-    assert_eq!(world.task(long[0]).await?.get_i32("status")?, 0, "the other one has a task");
+    assert!(runs(&busy), "it has a task");
     std::fs::remove_file(&go)?;
+    world.until_status(long[0], 1).await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn processes_without_a_task_outlive_the_lease_of_the_last_one() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.configure(json!({ "lease": 3 }))?;
+    let queue = queue(&world, json!({ "folder": false }), 4).await?;
+    let _den = world.den("n1")?;
+    let (ids, pids) = four_at_once(&world, queue, "pass").await?;
+    for id in ids {
+        world.until_status(id, 1).await?;
+    }
+    let go = world.path().join("go");
+    let long = task(format!("while not os.path.exists({go:?}): time.sleep(0.01)"));
+    let long = world.submit(queue, vec![long]).await?;
+    world.until_status(long[0], 0).await?;
+    let live = || async { Ok(pids.iter().all(|pid| runs(pid))) };
+    always("the others are kept", Duration::from_secs(5), live).await?;
+    std::fs::write(&go, "")?;
     world.until_status(long[0], 1).await?;
     world.end().await
 }
