@@ -42,6 +42,8 @@ struct Process {
     lanes: Option<Lanes>,
     /// Since when it has none.
     idle_since: Instant,
+    /// It has ended, and is not looked after yet.
+    is_gone: bool,
 }
 
 impl Process {
@@ -177,7 +179,7 @@ impl Launcher {
     }
 
     /// Counts the end of a runner, unless it had come to its own.
-    pub fn measure_death(&self, exit: &Exit) {
+    fn measure_death(&self, exit: &Exit) {
         let cause = match &exit.status {
             Ok(status) if status.success() => return,
             Ok(status) if status.signal().is_some() => Death::Signal,
@@ -327,7 +329,14 @@ impl Launcher {
         let serial = self.next_serial();
         let hold = Hold::default();
         let (pid, runner) = runner::start(command, (serial, hold.clone()), self.services.clone())?;
-        let process = Process { pid, warm: Some(runner), hold, lanes: None, idle_since: Instant::now() };
+        let process = Process {
+            pid,
+            warm: Some(runner),
+            hold,
+            lanes: None,
+            idle_since: Instant::now(),
+            is_gone: false,
+        };
         self.processes.insert(serial, process);
         Ok(serial)
     }
@@ -358,7 +367,8 @@ impl Launcher {
         };
         let pid = child.id().unwrap_or_default();
         let serial = self.next_serial();
-        let process = Process { pid, warm: None, hold, lanes: None, idle_since: Instant::now() };
+        let process =
+            Process { pid, warm: None, hold, lanes: None, idle_since: Instant::now(), is_gone: false };
         self.processes.insert(serial, process);
         let events = self.services.events.clone();
         tokio::spawn(async move {
@@ -411,14 +421,25 @@ impl Launcher {
         {
             self.stays.remove(&held.task);
         }
-        self.gone(serial);
+        self.leaves(serial);
     }
 
-    /// Notes that a runner has ended: it gets no more tasks.
-    pub fn gone(&mut self, serial: u64) {
+    /// Notes that a runner gets no more tasks.
+    fn leaves(&mut self, serial: u64) {
         self.idle.retain(|idle| *idle != serial);
         if let Some(process) = self.processes.get_mut(&serial) {
             process.lanes = None;
+        }
+    }
+
+    /// Notes that a runner has ended: it gets no more tasks.
+    pub fn gone(&mut self, exit: &Exit) {
+        let serial = exit.process.serial;
+        self.leaves(serial);
+        let process = self.processes.get_mut(&serial);
+        // This comes for each task that it had.
+        if process.is_some_and(|process| !std::mem::replace(&mut process.is_gone, true)) {
+            self.measure_death(exit);
         }
     }
 

@@ -76,8 +76,7 @@ impl Runners {
             Event::Untold(claim) => self.untold.push(claim),
             Event::FewAhead => {}
             Event::Exit(exit) => {
-                self.launcher.gone(exit.process.serial);
-                self.launcher.measure_death(&exit);
+                self.launcher.gone(&exit);
                 self.exits.push(*exit);
             }
         }

@@ -37,6 +37,8 @@ struct Known {
 struct Own {
     /// `None`: it has not been read yet.
     name: Option<String>,
+    /// It was not there when queues were read.
+    was_missing: bool,
     series: Option<Arc<OfQueue>>,
 }
 
@@ -85,8 +87,10 @@ impl Queues {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let there: HashSet<Id> = queues.clone().map(|(id, _)| id).collect();
         let before = known.own.len();
-        // One without a name was made since they were read.
-        known.own.retain(|id, own| there.contains(id) || own.name.is_none());
+        // One without a name may have been made since they were read, and is among them the next time if it is not gone.
+        known.own.retain(|id, own| {
+            there.contains(id) || (own.name.is_none() && !std::mem::replace(&mut own.was_missing, true))
+        });
         known.folded.retain(|id| there.contains(id));
         if known.own.len() < before {
             known.folded.clear();
@@ -192,8 +196,9 @@ mod tests {
         queues.are([(id(1), "one")].into_iter());
         assert!(Arc::ptr_eq(&new, &queues.of(id(7))));
         assert_eq!(labels(&queues), ["070707070707070707070707"]);
+        drop(queues.of(id(8)));
         queues.are([(id(1), "one"), (id(7), "seven")].into_iter());
-        assert_eq!(labels(&queues), ["seven"]);
+        assert_eq!(labels(&queues), ["080808080808080808080808", "seven"]);
         queues.are([(id(1), "one")].into_iter());
         assert!(labels(&queues).is_empty() && !Arc::ptr_eq(&new, &queues.of(id(7))));
     }
