@@ -3,7 +3,7 @@
 `POST /_script` with a list of answers begins anew; each other request gets the next one of them. `GET /_requests` has the
 requests since then, with the second in which each came. An answer is an object with some of `status`, `headers`, `json`,
 `text`, `chunks` (a list of texts), `delay` (seconds before it), `silence` (seconds between chunks), `reset` (the connection is reset in place of an answer)
-and `cut` (it is reset after the chunks).
+and `cut` (it is reset after the chunks); with the value "end" both end it properly.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         time.sleep(answer.get("delay", 0))
         if answer.get("reset"):
-            return self.reset()
+            return self.reset(answer["reset"])
         chunks = [text.encode() for text in answer.get("chunks", [])]
         if not chunks:
             text = answer.get("text", json.dumps(answer.get("json", {})))
@@ -83,12 +83,14 @@ class Handler(BaseHTTPRequestHandler):
             if answer.get("cut"):
                 # What was sent is not to be lost with the connection.
                 time.sleep(0.2)
-                return self.reset()
+                return self.reset(answer["cut"])
             self.wfile.write(b"0\r\n\r\n")
         except OSError:
             pass  # Whoever has asked waits no longer.
 
-    def reset(self) -> None:
+    def reset(self, how: bool | str) -> None:
+        if how == "end":
+            return  # Whoever calls closes it.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.connection.close()
 

@@ -41,7 +41,7 @@ def build_typescript() -> None:
     with open(package / "tsconfig.json") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         newest = max(path.stat().st_mtime for path in [package / "tsconfig.json", *(package / "src").glob("*.ts")])
-        if made.exists() and made.stat().st_mtime > newest:
+        if made.exists() and (package / "dist/index.js").exists() and made.stat().st_mtime > newest:
             return
         ended = subprocess.run([package / "node_modules/.bin/tsc", "-p", package], stdout=subprocess.PIPE, text=True)
         if ended.returncode != 0:

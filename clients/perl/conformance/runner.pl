@@ -155,6 +155,11 @@ sub local_step {
         my ($one, $other) = map { slurp($_) } @{ $step->{same} };
         return "@{ $step->{same} } differ" if !defined $one || !defined $other || $one ne $other;
     }
+    symlink $step->{to}, $step->{link} or die "$step->{link}: $!" if $step->{link};
+    if (my $path = $step->{file}) {
+        my $mode = sprintf '%o', (stat $path)[2] & 07777;
+        return "$path has mode $mode" if $mode ne $step->{mode};
+    }
     return "$step->{absent} is there" if $step->{absent} && -e $step->{absent};
     return undef;
 }

@@ -39,6 +39,8 @@ for my $text ('', '.', '..') {
 }
 ok !eval { Disbatch::Client->new(urk => 1); 1 }, 'a misspelt setting';
 like $@, qr/unknown settings: urk/, 'is named';
+ok !eval { Disbatch::Client->new(url => 'http://alice:horse@localhost'); 1 }, 'a password is no part of the address';
+like $@, qr/\A(?!.*horse).*username and password/, 'nor of the message';
 is Disbatch::Client::Transport::escape('a b/ü'), 'a%20b%2F%C3%BC', 'addresses are UTF-8';
 isnt Disbatch::Client::Transport::random_key(), Disbatch::Client::Transport::random_key(), 'no key comes twice';
 is error(404, { error => 'no task' }) . '', "GET /: 404 no task\n", 'an error can be printed';

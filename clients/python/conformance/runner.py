@@ -170,6 +170,11 @@ def local(step: dict[str, Any]) -> str | None:
     elif "same" in step:
         one, other = (Path(path).read_bytes() for path in step["same"])
         return None if one == other else f"{step['same']} differ"
+    elif "link" in step:
+        Path(step["link"]).symlink_to(step["to"])
+    elif "file" in step:
+        mode = f"{Path(step['file']).stat().st_mode & 0o7777:o}"
+        return None if mode == step["mode"] else f"{step['file']} has mode {mode}"
     elif "absent" in step:
         return f"{step['absent']} is there" if Path(step["absent"]).exists() else None
     return None

@@ -86,6 +86,12 @@ def test_a_position_skips_what_was_there() -> None:
     assert position.offset == 3
 
 
+def test_a_password_is_no_part_of_the_address() -> None:
+    with pytest.raises(ValueError, match="username and password") as raised:
+        Client("http://alice:horse@localhost")
+    assert "horse" not in str(raised.value)
+
+
 @pytest.mark.parametrize("text", ["", ".", ".."])
 def test_an_id_is_one_part_of_an_address(text: str) -> None:
     with pytest.raises(ValueError), Client("http://127.0.0.1:9") as client:

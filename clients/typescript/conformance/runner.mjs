@@ -1,6 +1,6 @@
 // Runs the cases of clients/conformance/cases. ../../run-conformance starts it.
 
-import { mkdtempSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { Client } from "../dist/index.js";
@@ -112,6 +112,11 @@ function local(step) {
   if (step.same) {
     const [one, other] = step.same.map((path) => readFileSync(path));
     if (!one.equals(other)) return `${step.same} differ`;
+  }
+  if (step.link) symlinkSync(step.to, step.link);
+  if (step.file) {
+    const mode = (statSync(step.file).mode & 0o7777).toString(8);
+    if (mode !== step.mode) return `${step.file} has mode ${mode}`;
   }
   if (step.absent && existsSync(step.absent)) return `${step.absent} is there`;
   return undefined;

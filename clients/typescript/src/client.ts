@@ -16,6 +16,8 @@ const LONG_POLL = 50;
 const MOST_TASKS = 1000;
 const MOST_BYTES = 8 * 1024 * 1024;
 const PAGE = 1000;
+// Milliseconds before the next question after one that was answered too early.
+const EARLY = 200;
 
 const WORDS = new Map([
   [-7, "deferred"],
@@ -123,11 +125,13 @@ export class Client {
       // The server takes whole seconds.
       const left = end === undefined ? LONG_POLL : Math.min(LONG_POLL, Math.max(0, Math.ceil((end - performance.now()) / 1000)));
       const call = { ...reading(`/tasks/${segment(id)}/wait`, { ".timeout": left }), patience: left };
+      const asked = performance.now();
       const state = await this.transport.json(call);
       if (state.ended) return this.get(id);
       if (end !== undefined && performance.now() >= end) {
         throw new WaitTimeout(`task ${id} has not ended after ${options.timeout} s: it is ${state.word}`, state);
       }
+      if (performance.now() - asked < left * 1000) await new Promise((resolve) => setTimeout(resolve, EARLY));
     }
   }
 
@@ -177,18 +181,21 @@ export class Client {
 
   private async *pieces(id: string, stream: Stream, options: OutputOptions): AsyncGenerator<Uint8Array> {
     if (!["stdout", "stderr"].includes(stream)) throw new TypeError(`a task has stdout and stderr, and no ${stream}`);
-    const query = { ".follow": options.follow ? 1 : undefined, ".attempt": options.attempt };
     const position = new Position();
+    let attempt = options.attempt ?? (options.follow ? await this.attempt(id) : undefined);
     for (let tried = 0; ; ) {
+      const query = { ".follow": options.follow ? 1 : undefined, ".attempt": attempt };
       const headers: Record<string, string> = { accept: "*/*", ...(position.offset > 0 && { range: `bytes=${position.offset}-` }) };
       const call = { ...reading(`/tasks/${segment(id)}/${stream}`, query), headers };
-      let answered = false;
+      let answered: number | undefined;
       try {
         const chunks = this.transport.open(call, (response) => {
-          answered = true;
+          answered = performance.now();
           position.answered(response);
         });
         for await (const chunk of chunks) {
+          // One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
+          if (options.follow && position.offset === 0) attempt ??= await this.attempt(id);
           const fresh = position.fresh(chunk);
           if (fresh.length === 0) continue;
           tried = 0;
@@ -198,9 +205,15 @@ export class Client {
       } catch (error) {
         if (error instanceof ApiError && error.status === 416 && position.offset > 0) return;
         // A task may be silent for as long as it likes.
-        if (!(answered && error instanceof RequestTimeout)) await this.transport.pause(call, error, tried++);
+        if (!(answered !== undefined && error instanceof RequestTimeout)) tried = await this.transport.resume(call, error, tried, answered);
       }
     }
+  }
+
+  /** The number of the attempt that runs, or was the last; none as long as there is another one to come. */
+  private async attempt(id: string): Promise<number | undefined> {
+    const task = taskInfo(await this.transport.json(reading(`/tasks/${segment(id)}`, { ".details": 1, ".terse": 1 })));
+    return task.word === "running" || task.ended ? (task.attempt ?? undefined) : undefined;
   }
 
   /** What happens to the task, until it is over; `after` is the `id` of the last event that is known. */
@@ -210,9 +223,9 @@ export class Client {
       const headers: Record<string, string> = { accept: "text/event-stream", ...(after !== undefined && { "last-event-id": after }) };
       const call = { ...reading(`/tasks/${segment(id)}/events`), headers };
       const reader = new EventReader();
-      let answered = false;
+      let answered: number | undefined;
       try {
-        for await (const chunk of this.transport.open(call, () => (answered = true))) {
+        for await (const chunk of this.transport.open(call, () => (answered = performance.now()))) {
           for (const event of reader.feed(chunk)) {
             tried = 0;
             after = event.id ?? after;
@@ -222,7 +235,7 @@ export class Client {
         }
         throw new Unreachable(`GET ${call.path}: the events broke off`, true);
       } catch (error) {
-        if (!(answered && error instanceof RequestTimeout)) await this.transport.pause(call, error, tried++);
+        if (!(answered !== undefined && error instanceof RequestTimeout)) tried = await this.transport.resume(call, error, tried, answered);
       }
     }
   }

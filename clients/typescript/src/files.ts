@@ -115,16 +115,24 @@ export async function get(transport: Transport, name: string, folder: string, op
   }
 }
 
+/** What is there of a path, as it is without symbolic links. */
+async function existing(path: string): Promise<string> {
+  return realpath(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOENT") throw error;
+    return existing(dirname(path));
+  });
+}
+
 async function getFile(transport: Transport, name: string, version: number, folder: string, entry: Json): Promise<void> {
   const parts = String(entry.path).split("/");
   if (parts.some((part) => ["", ".", ".."].includes(part) || /[\0\\]/.test(part))) {
     throw new ProtocolError(`the server names a file "${entry.path}", which is no path in a folder`);
   }
   const place = join(folder, ...parts);
-  await mkdir(dirname(place), { recursive: true });
   const top = await realpath(folder);
-  const parent = await realpath(dirname(place));
+  const parent = await existing(dirname(place));
   if (parent !== top && !parent.startsWith(top.endsWith(sep) ? top : top + sep)) throw new ProtocolError(`${dirname(place)} leads out of ${resolve(folder)}`);
+  await mkdir(dirname(place), { recursive: true });
   const known = await lstat(place).catch(() => undefined);
   if (known?.isFile() && known.size === entry.size && (await digest(place)).sha === entry.sha256) return;
   const path = `/files/${segment(name)}/content/${parts.map(segment).join("/")}`;
@@ -136,11 +144,11 @@ async function getFile(transport: Transport, name: string, version: number, fold
     try {
       for await (const chunk of transport.open(call, () => {})) {
         sha.update(chunk);
-        await file.write(chunk);
+        await file.writeFile(chunk);
       }
       await file.close();
       if (sha.digest("hex") !== entry.sha256) throw new ProtocolError(`${entry.path}: what has come has another SHA-256 than the file set says`);
-      await chmod(part, Number.parseInt(entry.mode ?? "644", 8));
+      await chmod(part, Number.parseInt(entry.mode ?? "644", 8) & 0o777);
       if (typeof entry.mtime === "string") {
         const at = new Date(entry.mtime.endsWith("Z") ? entry.mtime : `${entry.mtime}Z`);
         await utimes(part, at, at);

@@ -52,6 +52,9 @@ export interface ClientOptions {
   onWarning?: (warning: string) => void;
 }
 
+// Milliseconds after which a stream has come about, though it was silent.
+const STEADY = 5000;
+
 // Of these the server has seen nothing.
 const NOT_SENT = /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|ERR_TLS_.*|.*CERT.*|.*SIGNATURE.*|ERR_SSL_.*)$/;
 
@@ -64,6 +67,8 @@ export class Transport {
   constructor(readonly options: ClientOptions) {
     const env = process.env;
     this.url = (options.url ?? env.DISBATCH_URL ?? "http://localhost:8080").replace(/\/+$/, "");
+    // It is part of messages.
+    if (/\/\/[^/?#]*@/.test(this.url)) throw new TypeError("the address of the DCI has a name or a password in it: use username and password");
     if (!/^https?:$/.test(new URL(this.url).protocol)) throw new TypeError(`${this.url} is no address of a DCI: http://HOST:PORT or https://..`);
     this.timeout = options.timeout ?? 30;
     this.headers = { "user-agent": `disbatch-typescript/${VERSION}` };
@@ -159,6 +164,13 @@ export class Transport {
     const cause = error.cause as NodeJS.ErrnoException;
     const code = String(cause.code ?? "");
     return new Unreachable(`${name}: ${cause.message || code}`, !NOT_SENT.test(code), { cause });
+  }
+
+  /** Waits until a stream that was lost is opened again; returns the number of tries. One that was there for a while was not in vain. */
+  async resume(call: Call, error: unknown, tried: number, answered: number | undefined): Promise<number> {
+    const since = answered !== undefined && performance.now() - answered > STEADY ? 0 : tried;
+    await this.pause(call, error, since);
+    return since + 1;
   }
 
   /** Waits until the next try. Throws the error if there is to be none. */

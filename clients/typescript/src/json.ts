@@ -5,13 +5,16 @@ import type { Json } from "./types.js";
 
 // No text of anybody else begins so.
 const MARK = `bigint:${randomUUID()}:`;
-const TOKENS = /"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g;
+// Without strings as a whole, whose length has no limit.
+const TOKENS = /"|\\.|-?\d[\d.eE+-]*/g;
 const QUOTED = new RegExp(`"${MARK}(-?\\d+)"`, "g");
 
 export function parse(text: string): Json {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
+  let isInString = false;
   const marked = text.replace(TOKENS, (token) => {
-    if (token.startsWith('"') || !/^-?\d{16,}$/.test(token) || Number.isSafeInteger(Number(token))) return token;
+    if (token === '"') isInString = !isInString;
+    if (isInString || !/^-?\d{16,}$/.test(token) || Number.isSafeInteger(Number(token))) return token;
     return `"${MARK}${token}"`;
   });
   return JSON.parse(marked, (_, value: Json) =>

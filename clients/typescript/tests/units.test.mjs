@@ -4,6 +4,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
+import { Client } from "../dist/index.js";
 import { startDev } from "../dist/testing.js";
 import { EventReader, Position } from "../dist/follow.js";
 import { retryAfter } from "../dist/http.js";
@@ -19,6 +20,15 @@ test("integers keep all their digits", () => {
   assert.equal(stringify(value).replace("1e+300", "1e300"), source);
   assert.throws(() => stringify({ n: Number.NaN }), /n is NaN/);
   assert.throws(() => parse("{nonsense 12345678901234567}"), SyntaxError);
+});
+
+test("text may be long", () => {
+  const long = { text: '\\n"x'.repeat(8_000_000), digits: 9007199254740993n };
+  assert.deepEqual(parse(stringify(long)), long);
+});
+
+test("a password is no part of the address", () => {
+  assert.throws(() => new Client({ url: "http://alice:horse@localhost" }), (error) => /username and password/.test(error.message) && !/horse/.test(error.message));
 });
 
 test("events may be cut anywhere", () => {

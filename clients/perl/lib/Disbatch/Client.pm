@@ -16,6 +16,8 @@ our $VERSION = '0.1.0';
 
 # One question to the server: a proxy in between may give up on a connection that is silent for a minute.
 use constant { LONG_POLL => 50, MOST_TASKS => 1000, MOST_BYTES => 8 * 1024 * 1024, PAGE => 1000 };
+# Seconds before the next question after one that was answered too early, and after which a stream has come about, though it was silent.
+use constant { EARLY => 0.2, STEADY => 5 };
 
 my %WORDS = (
     -7 => 'deferred', -6 => 'orphaned', -5 => 'cancelled', -4 => 'blocked', -3 => 'terminated', -2 => 'queued', -1 => 'claimed',
@@ -113,9 +115,12 @@ sub wait {
         }
         my $call = _reading('/tasks/' . segment($id) . '/wait', '.timeout' => $left);
         $call->{patience} = $left;
+        my $asked = Time::HiRes::time();
         my $state = $self->{transport}->json($call);
         return $self->get($id) if $state->{ended};
-        next if !defined $end || Time::HiRes::time() < $end;
+        my $now = Time::HiRes::time();
+        Time::HiRes::sleep(EARLY) if $now - $asked < $left;
+        next if !defined $end || $now < $end;
         my $message = "task $id has not ended after $options{timeout} s: it is $state->{word}";
         Disbatch::Client::Error->throw(code => 'wait_timeout', message => $message, task => $state);
     }
@@ -170,17 +175,21 @@ sub output {
     my $all = '';
     my $take = ref $follow eq 'CODE' ? $follow : sub { $all .= $_[0] };
     # Where we are, and where the answer is.
-    my ($offset, $at, $tried, $last) = (0, 0, 0, 0);
+    my ($offset, $at, $tried) = (0, 0, 0);
+    my $attempt = $options{attempt};
+    $attempt //= $self->_attempt($id) if $follow;
     while (1) {
-        my $call = _reading('/tasks/' . segment($id) . "/$stream", '.follow' => $follow ? 1 : undef, '.attempt' => $options{attempt});
+        my $call = _reading('/tasks/' . segment($id) . "/$stream", '.follow' => $follow ? 1 : undef, '.attempt' => $attempt);
         $call->{headers} = { accept => '*/*', $offset ? (range => "bytes=$offset-") : () };
         my $answered = 0;
         my $done = eval {
             $self->{transport}->once($call, sub {
                 my ($chunk, $response) = @_;
-                if ($last != $response) {
+                # One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
+                $attempt //= $self->_attempt($id) if $follow && !$offset;
+                if (!$answered) {
                     # An answer begins where it says, which need not be where it was asked for.
-                    ($last, $answered) = ($response, 1);
+                    $answered = Time::HiRes::time();
                     my ($start) = ($response->{headers}{'content-range'} // '') =~ /\Abytes (\d+)-/;
                     $at = $response->{status} == 206 ? $start // $offset : 0;
                     $offset = $at if $at > $offset;
@@ -198,8 +207,16 @@ sub output {
         return ref $follow eq 'CODE' ? undef : $all if $offset && _is($error, 'range_not_satisfiable');
         # A task may be silent for as long as it likes.
         next if $answered && _is($error, 'request_timeout') && !defined $error->status;
+        $tried = 0 if $answered && Time::HiRes::time() - $answered > STEADY;
         $self->{transport}->pause($call, $error, $tried++);
     }
+}
+
+# The number of the attempt that runs, or was the last; none as long as there is another one to come.
+sub _attempt {
+    my ($self, $id) = @_;
+    my $task = _task($self->{transport}->json(_reading('/tasks/' . segment($id), '.details' => 1, '.terse' => 1)));
+    return ($task->{word} // '') eq 'running' || $task->{ended} ? $task->{attempt} : undef;
 }
 
 sub events {
@@ -210,12 +227,11 @@ sub events {
     while (1) {
         my $call = _reading('/tasks/' . segment($id) . '/events');
         $call->{headers} = { accept => 'text/event-stream', defined $after ? ('last-event-id' => $after) : () };
-        my ($answered, $last, $rest, %event) = (0, 0, '');
+        my ($answered, $rest, %event) = (0, '');
         eval {
             $self->{transport}->once($call, sub {
-                my ($chunk, $response) = @_;
-                ($last, $answered, $rest, %event) = ($response, 1, '') if $last != $response;
-                $rest .= $chunk;
+                $answered ||= Time::HiRes::time();
+                $rest .= $_[0];
                 while ($rest =~ s/\A(.*?)\r?\n//) {
                     my ($name, $value) = $1 =~ /\A([^:]*):? ?(.*)\z/s;
                     if ($name eq 'data') { push @{ $event{data} }, $value }
@@ -237,6 +253,7 @@ sub events {
         return $each ? undef : \@listed if $is_over;
         my $error = $@;
         next if $answered && _is($error, 'request_timeout') && !defined $error->status;
+        $tried = 0 if $answered && Time::HiRes::time() - $answered > STEADY;
         $self->{transport}->pause($call, $error, $tried++);
     }
 }

@@ -7,11 +7,11 @@ import math
 import random
 import time
 import uuid
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Union
 from urllib.parse import quote
 
 from ._errors import (
@@ -38,6 +38,10 @@ LONG_POLL = 50
 MOST_TASKS = 1000
 MOST_BYTES = 8 * 1024 * 1024
 PAGE = 1000
+# Seconds before the next question after one that was answered too early.
+EARLY = 0.2
+# Seconds after which a stream has come about, though it was silent.
+STEADY = 5.0
 
 WORDS = {
     -7: "deferred",
@@ -66,6 +70,8 @@ class Call:
     headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = False
     patience: float = 0.0
+    # Seconds before it is sent.
+    delay: float = 0.0
 
     @property
     def name(self) -> str:
@@ -105,7 +111,8 @@ class Answer:
             raise ProtocolError(f"{call.name}: the answer is no JSON; is this the address of a DCI?") from error
 
 
-Steps = Generator[Call, Any, T]
+# Calls to be sent, and work that takes its time.
+Steps = Generator[Union[Call, Callable[[], Any]], Any, T]
 
 
 def get(path: str, patience: float = 0.0, **query: Any) -> Call:
@@ -285,11 +292,14 @@ def get_task(id: str) -> Steps[TaskInfo]:
 
 def wait(id: str, timeout: float | None) -> Steps[TaskInfo]:
     end = None if timeout is None else time.monotonic() + timeout
+    delay = 0.0
     while True:
         # The server takes whole seconds.
         left = LONG_POLL if end is None else min(LONG_POLL, max(0, math.ceil(end - time.monotonic())))
-        call = get(f"/tasks/{segment(id)}/wait", patience=left, _timeout=left)
+        call = replace(get(f"/tasks/{segment(id)}/wait", patience=left, _timeout=left), delay=delay)
+        asked = time.monotonic() + delay
         state = (yield call).json(call)
+        delay = EARLY if time.monotonic() - asked < left else 0.0
         if state["ended"]:
             return (yield from get_task(id))
         if end is not None and time.monotonic() >= end:
@@ -323,12 +333,24 @@ def page(filters: Mapping[str, Any], limit: int, after: str | None) -> Steps[tup
     return [task_info(task) for task in answer["tasks"]], answer["next"]
 
 
+def attempt(id: str) -> Steps[int | None]:
+    """The number of the attempt that runs, or was the last; none as long as there is another one to come."""
+    call = get(f"/tasks/{segment(id)}", _details=1, _terse=1)
+    task = task_info((yield call).json(call))
+    return task.get("attempt") if task.get("word") == "running" or task.get("ended") else None
+
+
 def output_call(id: str, stream: str, follow: bool, attempt: int | None, offset: int) -> Call:
     if stream not in ("stdout", "stderr"):
         raise ValueError(f"a task has stdout and stderr, and no {stream!r}")
     headers = {"Accept": "*/*", **({"Range": f"bytes={offset}-"} if offset else {})}
     query = {".follow": 1 if follow else None, ".attempt": attempt}
     return Call("GET", f"/tasks/{segment(id)}/{stream}", query, headers=headers, repeatable=True)
+
+
+def tried_since(answered: float | None, tried: int) -> int:
+    """How often in vain: a stream that was there for a while was none."""
+    return 0 if answered is not None and time.monotonic() - answered > STEADY else tried
 
 
 class Position:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import ssl
 import time
 import warnings
@@ -62,6 +63,9 @@ class _Base:
         """
         env = os.environ.get
         self.url = (url or env("DISBATCH_URL") or "http://localhost:8080").rstrip("/")
+        # It is part of messages.
+        if re.search("//[^/?#]*@", self.url):
+            raise ValueError("the address of the DCI has a name or a password in it: use username and password")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{self.url!r} is no address of a DCI: http://HOST:PORT or https://..")
@@ -147,13 +151,15 @@ class Client(_Base):
 
     def _run(self, steps: Steps[T]) -> T:
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
-                call = steps.send(self._send(call))
+                step = steps.send(self._send(step) if isinstance(step, Call) else step())
         except StopIteration as end:
             return cast(T, end.value)
 
     def _send(self, call: Call) -> Answer:
+        if call.delay > 0:
+            time.sleep(call.delay)
         tried = 0
         while True:
             try:
@@ -248,14 +254,19 @@ class Client(_Base):
     def _output(self, id: str, stream: str, attempt: int | None, follow: bool) -> Iterator[bytes]:
         position = _calls.Position()
         tried = 0
+        if follow and attempt is None:
+            attempt = self._run(_calls.attempt(id))
         while True:
             call = _calls.output_call(id, stream, follow, attempt, position.offset)
-            answered = False
+            answered: float | None = None
             try:
                 with self._open(call) as (answer, chunks):
-                    answered = True
+                    answered = time.monotonic()
                     position.answered(answer)
                     for chunk in chunks:
+                        # One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
+                        if follow and attempt is None and position.offset == 0:
+                            attempt = self._run(_calls.attempt(id))
                         if new := position.new(chunk):
                             tried = 0
                             yield new
@@ -264,8 +275,9 @@ class Client(_Base):
                 if isinstance(error, ApiError) and error.status == 416 and position.offset:
                     return
                 # A task may be silent for as long as it likes.
-                if answered and isinstance(error, RequestTimeout):
+                if answered is not None and isinstance(error, RequestTimeout):
                     continue
+                tried = _calls.tried_since(answered, tried)
                 time.sleep(self._pause(error, call, tried))
                 tried += 1
 
@@ -275,10 +287,10 @@ class Client(_Base):
         while True:
             call = _calls.events_call(id, after)
             reader = _calls.EventReader()
-            answered = False
+            answered: float | None = None
             try:
                 with self._open(call) as (_, chunks):
-                    answered = True
+                    answered = time.monotonic()
                     for chunk in chunks:
                         for event in reader.feed(chunk):
                             tried, after = 0, event.id or after
@@ -288,8 +300,9 @@ class Client(_Base):
                 raise Unreachable(f"{call.name}: the events broke off")
             except DisbatchError as error:
                 # A task may be silent for as long as it likes.
-                if answered and isinstance(error, RequestTimeout):
+                if answered is not None and isinstance(error, RequestTimeout):
                     continue
+                tried = _calls.tried_since(answered, tried)
                 time.sleep(self._pause(error, call, tried))
                 tried += 1
 
@@ -398,13 +411,15 @@ class AsyncClient(_Base):
 
     async def _run(self, steps: Steps[T]) -> T:
         try:
-            call = next(steps)
+            step = next(steps)
             while True:
-                call = steps.send(await self._send(call))
+                step = steps.send(await self._send(step) if isinstance(step, Call) else await asyncio.to_thread(step))
         except StopIteration as end:
             return cast(T, end.value)
 
     async def _send(self, call: Call) -> Answer:
+        if call.delay > 0:
+            await asyncio.sleep(call.delay)
         tried = 0
         while True:
             try:
@@ -502,14 +517,19 @@ class AsyncClient(_Base):
     async def _output(self, id: str, stream: str, attempt: int | None, follow: bool) -> AsyncIterator[bytes]:
         position = _calls.Position()
         tried = 0
+        if follow and attempt is None:
+            attempt = await self._run(_calls.attempt(id))
         while True:
             call = _calls.output_call(id, stream, follow, attempt, position.offset)
-            answered = False
+            answered: float | None = None
             try:
                 async with self._open(call) as (answer, chunks):
-                    answered = True
+                    answered = time.monotonic()
                     position.answered(answer)
                     async for chunk in chunks:
+                        # One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
+                        if follow and attempt is None and position.offset == 0:
+                            attempt = await self._run(_calls.attempt(id))
                         if new := position.new(chunk):
                             tried = 0
                             yield new
@@ -518,8 +538,9 @@ class AsyncClient(_Base):
                 if isinstance(error, ApiError) and error.status == 416 and position.offset:
                     return
                 # A task may be silent for as long as it likes.
-                if answered and isinstance(error, RequestTimeout):
+                if answered is not None and isinstance(error, RequestTimeout):
                     continue
+                tried = _calls.tried_since(answered, tried)
                 await asyncio.sleep(self._pause(error, call, tried))
                 tried += 1
 
@@ -529,10 +550,10 @@ class AsyncClient(_Base):
         while True:
             call = _calls.events_call(id, after)
             reader = _calls.EventReader()
-            answered = False
+            answered: float | None = None
             try:
                 async with self._open(call) as (_, chunks):
-                    answered = True
+                    answered = time.monotonic()
                     async for chunk in chunks:
                         for event in reader.feed(chunk):
                             tried, after = 0, event.id or after
@@ -542,8 +563,9 @@ class AsyncClient(_Base):
                 raise Unreachable(f"{call.name}: the events broke off")
             except DisbatchError as error:
                 # A task may be silent for as long as it likes.
-                if answered and isinstance(error, RequestTimeout):
+                if answered is not None and isinstance(error, RequestTimeout):
                     continue
+                tried = _calls.tried_since(answered, tried)
                 await asyncio.sleep(self._pause(error, call, tried))
                 tried += 1
 
@@ -611,7 +633,7 @@ class AsyncClient(_Base):
         found, entries = await self._run(_files.wanted(name, version, prefix))
         for entry in entries:
             place = _files.Place(Path(folder), entry)
-            if not place.is_there():
+            if not await asyncio.to_thread(place.is_there):
                 await self._get_file(_files.content_call(name, found["version"], entry["path"]), place)
         return found
 

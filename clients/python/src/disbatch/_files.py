@@ -82,7 +82,7 @@ def put(name: str, source: Source, options: Mapping[str, Any]) -> Steps[dict[str
     version = (yield call).json(call)["id"]
     entries = []
     for file in files:
-        sha, size = file.digest()
+        sha, size = yield file.digest
         yield from put_content(file, sha, size)
         entries.append(file.entry(sha, size))
     for first in range(0, max(len(entries), 1), ENTRIES):
@@ -151,9 +151,9 @@ class Place:
         self.entry = entry
         self.path = top.joinpath(*parts)
         top.mkdir(parents=True, exist_ok=True)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.parent.resolve().is_relative_to(top.resolve()):
             raise ProtocolError(f"{self.path.parent} leads out of {top}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def is_there(self) -> bool:
         if self.path.is_symlink() or not self.path.is_file() or self.path.stat().st_size != self.entry["size"]:
@@ -182,7 +182,7 @@ class Part:
         self.file.close()
         if self.sha.hexdigest() != entry["sha256"]:
             raise ProtocolError(f"{entry['path']}: what has come has another SHA-256 than the file set says")
-        os.chmod(self.name, int(entry.get("mode") or "644", 8))
+        os.chmod(self.name, int(entry.get("mode") or "644", 8) & 0o777)
         if isinstance(changed := entry.get("mtime"), str):
             at = datetime.fromisoformat(changed.rstrip("Z")).replace(tzinfo=timezone.utc).timestamp()
             os.utime(self.name, (at, at))

@@ -27,14 +27,15 @@ sub local_files {
     return map { { name => $_, content => $source->{$_} } } sort keys %$source if ref $source eq 'HASH';
     return { name => File::Basename::basename($source), content => $source } if -f $source;
     croak "$source is neither a folder nor a file" if !-d $source;
+    $source =~ s{(?<=.)/+\z}{};
     my @found;
     my $found = sub {
         return if -l $_ || !-f _;
-        my $name = substr $_, length($source) + 1;
+        my $name = substr $_, length($source =~ s{/\z}{}r) + 1;
         utf8::decode($name);
         push @found, { name => $name, content => $_ };
     };
-    File::Find::find({ no_chdir => 1, wanted => $found }, $source =~ s{(?<=.)/+\z}{}r);
+    File::Find::find({ no_chdir => 1, wanted => $found }, $source);
     return sort { $a->{name} cmp $b->{name} } @found;
 }
 
@@ -133,26 +134,22 @@ sub get_file {
     my $place = join '/', $folder, @parts;
     utf8::encode($place) if utf8::is_utf8($place);
     my $parent = File::Basename::dirname($place);
-    File::Path::make_path($parent);
     my $top = Cwd::realpath($folder);
-    protocol("$parent leads out of $folder") if index(Cwd::realpath($parent) . '/', $top eq '/' ? '/' : "$top/") != 0;
+    # What is there of it, before more is made.
+    my $there = $parent;
+    $there = File::Basename::dirname($there) until -e $there;
+    protocol("$parent leads out of $folder") if index(Cwd::realpath($there) . '/', $top eq '/' ? '/' : "$top/") != 0;
+    File::Path::make_path($parent);
     return if !-l $place && -f $place && -s _ == $entry->{size} && (digest($place))[0] eq $entry->{sha256};
     my $path = '/files/' . segment($name) . '/content/' . join '/', map { segment($_) } @parts;
     my $call = { method => 'GET', path => $path, query => ['.version' => $version], headers => { accept => '*/*' }, repeatable => 1 };
     $transport->again($call, sub {
         my $part = File::Temp->new(DIR => $parent, TEMPLATE => '.disbatch-XXXXXXXX');
         binmode $part;
-        my $last = 0;
-        $transport->once($call, sub {
-            my ($data, $response) = @_;
-            # HTTP::Tiny may have asked again.
-            seek($part, 0, 0) && truncate $part, 0 if $last && $last != $response;
-            $last = $response;
-            print {$part} $data or croak "cannot write $place: $!";
-        });
+        $transport->once($call, sub { print {$part} $_[0] or croak "cannot write $place: $!" });
         close $part or croak "cannot write $place: $!";
         protocol("$entry->{path}: what has come has another SHA-256 than the file set says") if (digest($part->filename))[0] ne $entry->{sha256};
-        chmod oct($entry->{mode} // '644'), $part->filename;
+        chmod oct($entry->{mode} // '644') & 0777, $part->filename;
         if (($entry->{mtime} // '') =~ /\A(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)/) {
             my $at = Time::Local::timegm($6, $5, $4, $3, $2 - 1, $1);
             utime $at, $at, $part->filename;

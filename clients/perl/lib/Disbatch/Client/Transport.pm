@@ -34,6 +34,8 @@ sub new {
     }
     $self{url} //= $ENV{DISBATCH_URL} // 'http://localhost:8080';
     $self{url} =~ s{/+\z}{};
+    # It is part of messages.
+    croak 'the address of the DCI has a name or a password in it: use username and password' if $self{url} =~ m{//[^/?#]*@};
     my ($host) = $self{url} =~ m{\Ahttps?://(\[[^\]]+\]|[^:/?#]+)} or croak "$self{url} is no address of a DCI: http://HOST:PORT or https://..";
     my %http = (
         agent => "disbatch-perl/$VERSION", timeout => $self{timeout}, max_redirect => 0, verify_SSL => 1,
@@ -41,7 +43,7 @@ sub new {
     );
     # A proxy of the environment would look for the server on its own host.
     @http{qw(proxy http_proxy https_proxy)} = () if $host =~ /\A(?:localhost|127\.0\.0\.1|\[::1\])\z/;
-    $self{http} = HTTP::Tiny->new(%http);
+    $self{http} = Disbatch::Client::Transport::Connection->new(%http);
     return bless \%self, $class;
 }
 
@@ -226,6 +228,21 @@ sub retry_after {
     return undef if !exists $MONTHS{$month};
     my $left = Time::Local::timegm(reverse(@time), $day, $MONTHS{$month}, $year) - time;
     return $left > 0 ? $left : 0;
+}
+
+package Disbatch::Client::Transport::Connection;
+
+# HTTP::Tiny sends GET, PUT and DELETE again by itself where a connection ends, even in the middle of an answer. It does so by these beginnings
+# of messages. Here, `pause` says what is sent again.
+our @ISA = ('HTTP::Tiny');
+
+sub _request {
+    my ($self, @arguments) = @_;
+    my $response = eval { $self->SUPER::_request(@arguments) };
+    return $response if $response;
+    my $why = $@;
+    $why =~ s/\A(?=Socket closed|Unexpected end|SSL read error)/the connection broke off: / if !ref $why;
+    die $why;
 }
 
 1;
