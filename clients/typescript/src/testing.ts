@@ -11,6 +11,7 @@ import { Client } from "./client.js";
 import type { QueueSettings, TaskInfo } from "./types.js";
 
 const READY = "following the logs";
+const PORT_IS_TAKEN = "cannot be used; choose another with --port";
 
 export interface DevOptions {
   /** Folders of plugins. */
@@ -104,6 +105,15 @@ function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
 
 /** Starts a `disbatch dev` in a temporary folder. */
 export async function startDev(options: DevOptions = {}): Promise<Dev> {
+  const first = await start(options);
+  if (first instanceof Dev) return first;
+  // Somebody else may have been faster.
+  const second = first.message.includes(PORT_IS_TAKEN) ? await start(options) : first;
+  if (second instanceof Dev) return second;
+  throw second;
+}
+
+async function start(options: DevOptions): Promise<Dev | Error> {
   const folder = await mkdtemp(join(tmpdir(), "disbatch-dev-"));
   const port = await freePort();
   const program = options.program ?? process.env.DISBATCH_PROGRAM ?? "disbatch";
@@ -129,5 +139,5 @@ export async function startDev(options: DevOptions = {}): Promise<Dev> {
   if (problem === "") return dev;
   if (child.pid !== undefined) await end(child);
   await rm(folder, { recursive: true, force: true });
-  throw new Error([problem, ...lines.slice(-20)].join("\n"));
+  return new Error([problem, ...lines.slice(-20)].join("\n"));
 }

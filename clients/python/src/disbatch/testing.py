@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 READY = "following the logs"
+PORT_IS_TAKEN = "cannot be used; choose another with --port"
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 class Dev:
@@ -44,25 +52,28 @@ class Dev:
             raise FileNotFoundError(f"there is no program {name!r}: install Disbatch, or name it in DISBATCH_PROGRAM")
         self._temporary = None if data is not None else tempfile.TemporaryDirectory(prefix="disbatch-dev-")
         self.folder = Path(data) if data is not None else Path(self._temporary.name if self._temporary else "")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
-        command = [found, "dev", "--data", str(self.folder), "--port", str(port)]
-        for folder in plugins:
-            command += ["--plugins", os.fspath(folder)]
-        self._lines: list[str] = []
-        self._ready = threading.Event()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        if not self._ready.wait(timeout) or self._process.poll() is not None:
+        more = [argument for folder in plugins for argument in ("--plugins", os.fspath(folder))]
+        is_ready = self._start([found, "dev", "--data", str(self.folder), *more], timeout)
+        # Somebody else may have been faster.
+        if not is_ready and PORT_IS_TAKEN in self.log:
+            is_ready = self._start([found, "dev", "--data", str(self.folder), *more], timeout)
+        if not is_ready:
             said = "".join(self._lines[-20:])
             self.stop()
             raise RuntimeError(f"disbatch dev did not start:\n{said}")
         self.client = Client(self.url)
+
+    def _start(self, command: list[str], timeout: float) -> bool:
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        self._lines: list[str] = []
+        self._ready = threading.Event()
+        self._process = subprocess.Popen(
+            [*command, "--port", str(port)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self._ready.wait(timeout) and self._process.poll() is None
 
     def _read(self) -> None:
         # To the end: a pipe that nobody reads from stops who writes.

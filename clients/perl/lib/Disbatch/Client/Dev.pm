@@ -14,15 +14,28 @@ use Time::HiRes ();
 
 use Disbatch::Client;
 
-my $READY = 'following the logs';
+my $READY         = 'following the logs';
+my $PORT_IS_TAKEN = 'cannot be used; choose another with --port';
 
 # `plugins`: folders of plugins. `program`: `disbatch`, else DISBATCH_PROGRAM or that in PATH. `timeout`: seconds that it may take to start.
 sub new {
     my ($class, %options) = @_;
-    my $folder = File::Temp->newdir('disbatch-dev-XXXXXXXX', TMPDIR => 1);
+    my ($self, $said) = _start($class, %options);
+    # Somebody else may have been faster.
+    ($self, $said) = _start($class, %options) if !$self && $said =~ /\Q$PORT_IS_TAKEN/;
+    return $self // croak "disbatch dev did not start:\n$said";
+}
+
+sub free_port {
     my $free = IO::Socket::INET->new(Listen => 1, LocalAddr => '127.0.0.1', Proto => 'tcp') or croak "no port is free: $!";
-    my $port = $free->sockport;
-    close $free;
+    return $free->sockport;
+}
+
+# The object, or nothing and what was said.
+sub _start {
+    my ($class, %options) = @_;
+    my $folder = File::Temp->newdir('disbatch-dev-XXXXXXXX', TMPDIR => 1);
+    my $port = free_port();
     my $program = $options{program} // $ENV{DISBATCH_PROGRAM} // 'disbatch';
     my @command = ($program, 'dev', '--data', "$folder", '--port', $port, map { ('--plugins', $_) } @{ $options{plugins} // [] });
     my $log = "$folder.log";
@@ -40,8 +53,11 @@ sub new {
         my $ended = waitpid $pid, POSIX::WNOHANG();
         if ($ended || Time::HiRes::time() > $end) {
             my $said = $self->log;
-            delete $self->{pid} if $ended;
-            croak "disbatch dev did not start:\n$said";
+            if ($ended) {
+                delete $self->{pid};
+                unlink $log;
+            }
+            return (undef, $said);
         }
         Time::HiRes::sleep(0.05);
     }
