@@ -1,13 +1,15 @@
 """Both clients have the same methods with the same parameters."""
 
+import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from disbatch import AsyncClient, Client
-from disbatch._calls import EventReader, Position, Retries, get, parts, post, retry_after
+from disbatch._calls import EventReader, Position, Retries, Steps, get, parts, post, retry_after
 from disbatch._errors import RequestTimeout, Unreachable, api_error
 
 
@@ -69,6 +71,14 @@ def test_requests_are_cut_by_number_and_by_size() -> None:
     large = {"x": "y" * (5 * 1024 * 1024)}
     assert [len(part) for part in parts([large, large, {}, {}])] == [1, 3]
     assert list(parts([])) == []
+
+
+def test_work_does_not_hold_up_the_loop() -> None:
+    def steps() -> Steps[threading.Thread]:
+        return (yield threading.current_thread)  # type: ignore[no-any-return]
+
+    assert asyncio.run(AsyncClient("http://127.0.0.1:9")._run(steps())) != threading.current_thread()
+    assert Client("http://127.0.0.1:9")._run(steps()) == threading.current_thread()
 
 
 def test_events_may_be_cut_anywhere() -> None:
