@@ -26,6 +26,10 @@ def prepare() -> None:
         sys.exit("the tests of the client libraries need what scripts/prepare clients installs")
     for path in (folder(), LIBRARY):
         sys.path.insert(1, str(path))
+    # Where this machine has no Node.js that is new enough.
+    node = folder().parent / "node-22.20.0/bin"
+    if node.is_dir():
+        os.environ["PATH"] = f"{node}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ["PYTHONPATH"] = f"{LIBRARY}{os.pathsep}{folder()}"
     # The fixtures come by their name, as no package is installed here.
     os.environ.update(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1", PYTEST_PLUGINS="disbatch.pytest_plugin")
