@@ -302,8 +302,8 @@ mod tests {
             assert_eq!(limits.must_count(id, seen, begun), counts, "{peaks:?}");
             limits.were(&told(Peak::Made(5)), begun);
             assert!(limits.must_count(id, seen, begun), "it was another one, which is gone: {peaks:?}");
-            let (read, later) = (begun + SETTLES_IN, begun + SETTLES_IN * 2);
-            for (at, counts) in [(read, true), (later, false)] {
+            let (soon, later) = (begun + SETTLES_IN / 2, begun + SETTLES_IN * 2);
+            for (at, counts) in [(soon, true), (later, false)] {
                 limits.heard(&[], begun);
                 limits.heard(&[], at);
                 limits.were(&told(Peak::Made(5)), at);
