@@ -125,7 +125,7 @@ impl Session {
             biased;
             done = Box::pin(place.carry_out(taken, &folder)) => done?,
             never = batcher.drive(&setup.lifecycle) => match never {},
-            never = kit.tools.look_after(), if kit.tools.has_free() => match never {},
+            never = kit.tools.look_after(), if kit.tools.has_several() => match never {},
         };
         *folders = folder.end(has_left);
         ending

@@ -90,9 +90,9 @@ impl Toolbox {
         }
     }
 
-    /// Whether there are some that no task has.
-    pub fn has_free(&self) -> bool {
-        !self.lock().is_empty()
+    /// Whether there are some besides those that the next task has. If not, nobody need wake up to look after them.
+    pub fn has_several(&self) -> bool {
+        self.lock().len() > 1
     }
 
     /// Ends the processes that no task has.
