@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "5")]
     pub rounds: NonZeroU32,
 
-    /// Up to how many finished tasks `growth` measures
+    /// Up to how many finished tasks `growth` and `scrape` measure
     #[arg(long, value_name = "N", default_value = "10000000")]
     pub grow: NonZeroU32,
 

@@ -12,8 +12,10 @@ pub mod footprint;
 pub mod gridfs;
 pub mod growth;
 pub mod latency;
+pub mod observed;
 pub mod processes;
 pub mod queues;
+pub mod scrape;
 pub mod shares;
 pub mod simulation;
 pub mod warm;
@@ -30,6 +32,7 @@ use crate::world::World;
 /// All figures, in the order of a round.
 pub static ALL: &[Figure] = &[
     processes::FIGURE,
+    observed::FIGURE,
     warm::FIGURE,
     warm_batch::FIGURE,
     latency::FIGURE,
@@ -37,6 +40,7 @@ pub static ALL: &[Figure] = &[
     fleet::FIGURE,
     engines::FIGURE,
     queues::FIGURE,
+    scrape::FIGURE,
     growth::FIGURE,
     gridfs::FIGURE,
     contention::FIGURE,

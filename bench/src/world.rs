@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use disbatch_mongod::locate;
 use disbatch_mongod::server::{Options, Server};
-use serde_json::Value;
+use serde_json::Map;
 use tokio::sync::OnceCell;
 
 use crate::peer::{Account, Peers};
@@ -118,7 +118,8 @@ impl World {
             database: name.clone(),
             name,
             plugins: vec![plugins::own_folder(&self.folder)],
-            engines: Value::Null,
+            settings: Map::new(),
+            environment: Vec::new(),
         })
     }
 

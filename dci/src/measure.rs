@@ -2,6 +2,7 @@
 //! queues and nodes. That is looked at when somebody collects metrics, and not more often than every few seconds.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::body::MessageBody;
@@ -15,6 +16,7 @@ use disbatch_core::metrics::{Metrics, Route, Row, Rows};
 use disbatch_core::model::{Policy, Queue, QueueId, Sort, Status};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::SubmitError;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
 use crate::options::plain;
@@ -33,20 +35,49 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Locks are counted up to this.
 const MOST_LOCKS: u64 = 10_000;
 
-/// When the database is to be asked again. Whoever comes while it is asked waits for the answer.
+/// A scrape does not wait longer than this where what the database told before is not older than [`LONGEST`]: it gets that.
+const PATIENCE: Duration = Duration::from_millis(25);
+
+/// When the database was asked, and when it is to be asked again.
 #[derive(Debug, Default)]
-pub struct Gathered(tokio::sync::Mutex<Option<Instant>>);
+pub struct Gathered {
+    until: Arc<Mutex<Option<Instant>>>,
+    told: watch::Sender<Option<Instant>>,
+}
 
 impl Gathered {
-    /// Sees to it that the metrics have what the database tells.
+    /// Sees to it that the metrics have what the database tells now, or, where telling it takes long, what it told at the scrape before.
     pub async fn renew(&self, store: &Store) {
-        let mut until = self.0.lock().await;
+        let store = store.clone();
+        self.renew_by(async move { gather(&store).await }).await;
+    }
+
+    async fn renew_by(&self, gather: impl Future<Output = ()> + Send + 'static) {
+        let is_recent = self.told.borrow().is_some_and(|told| told.elapsed() < LONGEST);
+        let asking = self.ask(gather);
+        if is_recent {
+            let _in_time = tokio::time::timeout(PATIENCE, asking).await;
+        } else {
+            asking.await;
+        }
+    }
+
+    /// Whoever comes while it is asked waits for the answer. It is asked to the end, even if nobody waits any more.
+    async fn ask(&self, gather: impl Future<Output = ()> + Send + 'static) {
+        let mut until = Arc::clone(&self.until).lock_owned().await;
         if until.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        let began = Instant::now();
-        gather(store).await;
-        *until = Some(Instant::now() + (began.elapsed() * SHARE).clamp(KEPT, LONGEST));
+        let told = self.told.clone();
+        let asked = tokio::spawn(async move {
+            let began = Instant::now();
+            gather.await;
+            told.send_replace(Some(Instant::now()));
+            *until = Some(Instant::now() + (began.elapsed() * SHARE).clamp(KEPT, LONGEST));
+        });
+        if let Err(error) = asked.await {
+            tracing::error!(%error, "metrics could not be gathered");
+        }
     }
 }
 
@@ -236,4 +267,38 @@ pub fn refused_by(metrics: &Metrics, queue: QueueId, error: &SubmitError) {
         | SubmitError::Store(_) => return,
     };
     refused(metrics, queue, why);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scrape_waits_only_where_nothing_recent_is_known() {
+        let (gathered, rounds) = (Gathered::default(), Arc::new(AtomicU32::new(0)));
+        let scrape = async |takes: Duration| {
+            let (began, counted) = (Instant::now(), Arc::clone(&rounds));
+            let gather = async move {
+                sleep(takes).await;
+                counted.fetch_add(1, Ordering::Relaxed);
+            };
+            gathered.renew_by(gather).await;
+            (began.elapsed(), rounds.load(Ordering::Relaxed))
+        };
+        let (long, no_time) = (Duration::from_millis(400), Duration::ZERO);
+        assert_eq!(scrape(long).await, (long, 1), "nothing is known yet");
+        advance(KEPT).await;
+        assert_eq!(scrape(long).await, (no_time, 1), "it still counts: 5 % of the time are for asking");
+        advance(long * SHARE).await;
+        assert_eq!(scrape(long).await, (PATIENCE, 1), "what was told before is told again");
+        assert_eq!(scrape(no_time).await, (PATIENCE, 1), "it is asked by one at a time");
+        sleep(long).await;
+        assert_eq!(scrape(no_time).await, (no_time, 2), "it was asked to the end");
+        advance(LONGEST).await;
+        assert_eq!(scrape(long).await, (long, 3), "what was told is too old");
+    }
 }

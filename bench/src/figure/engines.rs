@@ -115,7 +115,9 @@ async fn engine(turn: Turn<'_>, way: Way, plugin: &'static str) -> anyhow::Resul
     let mut setup = turn.world.setup(NAME, Kind::ReplicaSet).await?;
     setup.plugins.push(engines_folder(&turn.world.folder));
     let mut beside = Beside::start(turn, way, &setup).await?;
-    setup.engines = beside.engines.take();
+    if !beside.engines.is_null() {
+        setup.settings.insert("engines".to_owned(), beside.engines.take());
+    }
     let node = Node::start(&setup).await?;
     node.finish(async |node| {
         let measured = Box::pin(drains_and_waits(turn, node, (way, plugin), &beside)).await;

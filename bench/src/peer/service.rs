@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,6 +15,8 @@ use nix::unistd::{Pid, Uid};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval, timeout};
+
+use crate::world::node::free_port;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -134,10 +136,6 @@ impl Service {
 
 fn private_folder(name: &str) -> std::io::Result<PathBuf> {
     Ok(tempfile::Builder::new().prefix(&format!("disbatch-bench-{name}-")).tempdir()?.keep())
-}
-
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 fn as_user(program: &Path) -> Command {

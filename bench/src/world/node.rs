@@ -1,6 +1,7 @@
 //! One DEN process with a database of its own.
 
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use disbatch_mongod::watchdog::Watchdog;
 use mongodb::{Client, Database};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, interval, timeout};
 
@@ -56,22 +57,38 @@ pub struct Setup {
     pub database: String,
     /// The folders of the plugins.
     pub plugins: Vec<PathBuf>,
-    /// The key `engines` of its configuration. Null: it is left out.
-    pub engines: Value,
+    /// What else is in its configuration.
+    pub settings: Map<String, Value>,
+    pub environment: Vec<(&'static str, String)>,
+}
+
+impl Setup {
+    /// Has the node serve metrics on a port that is free now. Returns the address of these.
+    pub fn serve_metrics(&mut self) -> anyhow::Result<String> {
+        let address = format!("127.0.0.1:{}", free_port()?);
+        self.settings.insert("metrics".to_owned(), json!({ "listen": address }));
+        Ok(format!("http://{address}/metrics"))
+    }
+}
+
+pub fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 impl Node {
     /// Starts a DEN, and waits until it is at work.
     pub async fn start(setup: &Setup) -> anyhow::Result<Self> {
-        let Setup { den, uri, folder, name, database, plugins, engines } = setup;
+        let Setup { den, uri, folder, name, database, plugins, settings, environment } = setup;
         fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let (path, log) = (folder.join("config.json"), folder.join("den.log"));
         let config = |uri: &str| {
-            let mut config = json!({ "mongohost": uri, "database": database, "plugin_dirs": plugins });
-            if !engines.is_null() {
-                config["engines"] = engines.clone();
-            }
-            config
+            let mut config = settings.clone();
+            config.extend([
+                ("mongohost".to_owned(), json!(uri)),
+                ("database".to_owned(), json!(database)),
+                ("plugin_dirs".to_owned(), json!(plugins)),
+            ]);
+            Value::Object(config)
         };
         fs::write(&path, config(uri).to_string())?;
         let own = folder.join("bench.json");
@@ -82,6 +99,7 @@ impl Node {
             .arg("--config")
             .arg(&path)
             .args(["--node", name])
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)

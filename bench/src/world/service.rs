@@ -8,6 +8,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use super::web::client;
+
 /// It has the task. Each task comes over a connection of its own.
 const TAKEN: &[u8] = b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
@@ -29,9 +31,7 @@ impl Drop for Service {
 impl Service {
     /// Starts one on a free port of this machine.
     pub async fn start() -> anyhow::Result<Self> {
-        // Fails when a provider is installed already, which is as good.
-        let _already_installed = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().no_proxy().build()?;
+        let http = client()?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         Ok(Self { address, running: tokio::spawn(serve(listener, http)) })

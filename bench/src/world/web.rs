@@ -71,9 +71,7 @@ impl Web {
             Watchdog::start(id, path.as_os_str(), None).context("cannot start sh to watch the DCI")?;
         let mut log = BufReader::new(child.stderr.take().context("the DCI has no log")?).lines();
         let url = timeout(DEADLINE, address(&mut log)).await.context("the DCI does not listen")??;
-        // Fails when a provider is installed already, which is as good.
-        let _already_installed = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().no_proxy().build()?;
+        let http = client()?;
         Ok(Self { store, database, child, watchdog, url, http, token: None, _log: log })
     }
 
@@ -132,6 +130,17 @@ impl Web {
         self.end().await?.drop().await?;
         Ok(())
     }
+}
+
+pub fn client() -> anyhow::Result<reqwest::Client> {
+    // Fails when a provider is installed already, which is as good.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    Ok(reqwest::Client::builder().no_proxy().build()?)
+}
+
+/// What is served there, which must be a success.
+pub async fn text(http: &reqwest::Client, url: &str) -> anyhow::Result<String> {
+    Ok(http.get(url).send().await?.error_for_status()?.text().await?)
 }
 
 /// Where the DCI listens, from its log.
