@@ -33,8 +33,8 @@ pub use disbatch_wire::bulk::BulkAction;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
 pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFilter, When};
 pub use life::{
-    BulkWhich, DrainOptions, Drained, GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RunOptions,
-    WaitOptions,
+    BulkWhich, DrainOptions, Drained, ExplainOptions, GroupsOptions, LifeCommand, LogsOptions,
+    QueueAndReason, RunOptions, WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};

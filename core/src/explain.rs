@@ -1,11 +1,13 @@
-//! Why a task does not run, how it runs, or how it ended: facts in, sentences for an operator out. Pure; the facts
-//! are gathered by [`crate::store::Store::facts_of_task`].
+//! Why a task does not run, how it runs, or how it ended, and what holds a queue ([`hold`]): facts in, sentences for an operator out. Pure; the facts
+//! are gathered by [`crate::store::Store::facts_of_task`] and [`crate::store::Store::head_of_queue`].
 
 mod aside;
 mod blocked;
 mod ended;
 mod external;
 mod facts;
+mod head;
+mod heads;
 mod nodes;
 mod queue;
 mod started;
@@ -13,6 +15,9 @@ mod words;
 
 pub use aside::unreadable;
 pub use facts::{Ahead, Facts, Share};
+pub use head::{Head, Hold, Holding, hold};
+pub use heads::Heads;
+pub use nodes::Chance;
 
 use crate::accounts::Reach;
 use crate::budget::cut;

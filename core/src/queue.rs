@@ -2,6 +2,8 @@
 
 mod first;
 
+pub use first::{FirstTask, UnderWay};
+
 use disbatch_operation::operation;
 use std::collections::HashMap;
 

@@ -8,6 +8,7 @@
 pub mod limit;
 
 use disbatch_operation::operation;
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -149,20 +150,26 @@ impl Store {
         group: Option<&str>,
     ) -> Result<Option<Standing>, StoreError> {
         let Some(rate) = rate_of(queue, group) else { return Ok(None) };
-        let standing = match self.taken(&key(queue.id, group)).await? {
-            Some((taken, now)) => {
-                // The next that takes brings it into reach, and waits for one interval.
-                let wait = Duration::from_nanos(rate.interval().unsigned_abs());
-                match taken.is_out_of_reach(&rate, now) {
-                    true => Standing { rate, allowed: 0, next: Some(wait) },
-                    false => {
-                        Standing { rate, allowed: taken.allowed(&rate, now), next: taken.wait(&rate, now) }
-                    }
-                }
+        Ok(Some(standing(rate, self.taken(&key(queue.id, group)).await?)))
+    }
+
+    /// What the rates of all of these queues that have one allow now, in one operation.
+    #[operation]
+    pub async fn rate_standings(&self, queues: &[Queue]) -> Result<HashMap<QueueId, Standing>, StoreError> {
+        let rates: Vec<(QueueId, Rate)> =
+            queues.iter().filter_map(|queue| Some((queue.id, rate_of(queue, None)?))).collect();
+        if rates.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let keys: Vec<Document> = rates.iter().map(|(queue, _)| key(*queue, None)).collect();
+        let mut taken: HashMap<QueueId, (Taken<ObjectId>, i64)> = HashMap::new();
+        for found in self.all_taken(doc! { "$in": keys }).await? {
+            let queue = found.get_document("_id").and_then(|key| key.get_object_id("queue"));
+            if let (Ok(queue), Some(read)) = (queue, read(&found)) {
+                taken.insert(QueueId(queue), read);
             }
-            None => Standing { rate, allowed: rate.burst, next: None },
-        };
-        Ok(Some(standing))
+        }
+        Ok(rates.into_iter().map(|(queue, rate)| (queue, standing(rate, taken.remove(&queue)))).collect())
     }
 
     async fn take_of(&self, key: &Document, rate: &Rate, wanted: u64) -> Result<Granted, StoreError> {
@@ -203,14 +210,15 @@ impl Store {
 
     /// What was taken, and the server's time in milliseconds since 1970.
     async fn taken(&self, key: &Document) -> Result<Option<(Taken<ObjectId>, i64)>, StoreError> {
+        Ok(self.all_taken(key.clone()).await?.first().and_then(read))
+    }
+
+    async fn all_taken(&self, keys: Document) -> Result<Vec<Document>, StoreError> {
         let with_time = [
-            doc! { "$match": { "_id": key } },
-            doc! { "$project": { "_id": 0, "tat": 1, "takes": 1, "now": "$$NOW" } },
+            doc! { "$match": { "_id": keys } },
+            doc! { "$project": { "tat": 1, "takes": 1, "now": "$$NOW" } },
         ];
-        let found: Vec<Document> = self.rates().aggregate(with_time).await?.try_collect().await?;
-        let read =
-            |found: &Document| Some((taken_of(found), found.get_datetime("now").ok()?.timestamp_millis()));
-        Ok(found.first().and_then(read))
+        Ok(self.rates().aggregate(with_time).await?.try_collect().await?)
     }
 
     /// The document of a rate of which nothing was taken yet.
@@ -251,6 +259,25 @@ impl Store {
     fn rates(&self) -> Collection<Document> {
         self.database().collection(COLLECTION)
     }
+}
+
+/// By what was taken, and the server's time in milliseconds since 1970.
+fn standing(rate: Rate, taken: Option<(Taken<ObjectId>, i64)>) -> Standing {
+    match taken {
+        // The next that takes brings it into reach, and waits for one interval.
+        Some((taken, now)) if taken.is_out_of_reach(&rate, now) => {
+            let wait = Duration::from_nanos(rate.interval().unsigned_abs());
+            Standing { rate, allowed: 0, next: Some(wait) }
+        }
+        Some((taken, now)) => {
+            Standing { rate, allowed: taken.allowed(&rate, now), next: taken.wait(&rate, now) }
+        }
+        None => Standing { rate, allowed: rate.burst, next: None },
+    }
+}
+
+fn read(found: &Document) -> Option<(Taken<ObjectId>, i64)> {
+    Some((taken_of(found), found.get_datetime("now").ok()?.timestamp_millis()))
 }
 
 fn rate_of(queue: &Queue, group: Option<&str>) -> Option<Rate> {

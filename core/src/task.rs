@@ -65,6 +65,6 @@ pub use tries::Slot;
 pub use upkeep::{Outlook, Question};
 pub use waiting::Waiting;
 
-pub(crate) use claim::{MOST_PASSES, claimable, claimable_of_any};
+pub(crate) use claim::{MOST_PASSES, claimable, claimable_of_any, is_newest_first};
 pub(crate) use external::{DETACHED, Ending, FREED, Reason, attached, silence};
 pub(crate) use tries::{MOST_ALONE, Outcome, Try, one_member};

@@ -10,10 +10,14 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
+use bson::{DateTime, Document};
+use disbatch_core::counters::Totals;
+use disbatch_core::explain::{Heads, Hold};
 use disbatch_core::metrics::labels::{AuthFailure, Refusal};
 use disbatch_core::metrics::queues::OTHER;
 use disbatch_core::metrics::{Metrics, Route, Row, Rows};
 use disbatch_core::model::{Policy, Queue, QueueId, Sort, Status};
+use disbatch_core::queue::{FirstTask, UnderWay};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::SubmitError;
 use tokio::sync::{Mutex, watch};
@@ -95,14 +99,40 @@ async fn gather(store: &Store) {
     metrics.database_up.set_whether(queues.is_ok());
     let queues = told("queues", queues);
     let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-    let (under_way, waits, counters, nodes, locks) = futures::join!(
+    let (under_way, first, counters, nodes, locks) = futures::join!(
         store.tasks_under_way(&ids),
-        store.longest_waits(),
+        store.first_tasks(),
         store.read_counters(),
-        nodes(store),
+        async { futures::try_join!(store.list_nodes(), store.server_time()) },
         store.count_locks(MOST_LOCKS),
     );
-    metrics.nodes.set(told("nodes", nodes));
+    let states = nodes.as_ref().map(|(nodes, server)| states(store, nodes, *server));
+    metrics.nodes.set(states.unwrap_or_default());
+    let held = match (&under_way, &first, nodes) {
+        (Ok(under_way), Ok(first), Ok(nodes)) => held(store, &queues, (under_way, first), nodes).await,
+        (_, _, Err(error)) => Err(error),
+        _ => Ok(Vec::new()), // Why is logged below.
+    };
+    tell_locks(metrics, locks);
+    let all = All {
+        under_way: told("tasks that run", under_way.map(Some)),
+        first: told("waiting tasks", first),
+        counters: told("counters", counters).unwrap_or_default(),
+        held: told("what holds queues", held),
+    };
+    tell_queues(metrics, &queues, &all);
+}
+
+/// What was found out of all queues.
+struct All {
+    under_way: Option<HashMap<QueueId, UnderWay>>,
+    first: HashMap<QueueId, FirstTask>,
+    counters: Totals,
+    /// In the order of queues; nothing if it is not known.
+    held: Vec<Hold>,
+}
+
+fn tell_locks(metrics: &Metrics, locks: Result<(u64, u64), StoreError>) {
     match locks {
         Ok((held, waiting)) => {
             metrics.locks_held.set(held);
@@ -114,13 +144,13 @@ async fn gather(store: &Store) {
             told("locks", error.map(drop));
         }
     }
-    let is_known = under_way.is_ok();
-    let under_way = told("tasks that run", under_way);
-    let (waits, counters) = (told("waiting tasks", waits), told("counters", counters).unwrap_or_default());
+}
+
+fn tell_queues(metrics: &Metrics, queues: &[Queue], all: &All) {
     let labels = Labels(metrics.queues.labels());
     let (mut tasks, mut oldest) = (Table::new(sum), Table::new(f64::max));
-    let (mut places, mut used) = (Table::new(sum), Table::new(sum));
-    for queue in &queues {
+    let (mut places, mut used, mut gates) = (Table::new(sum), Table::new(sum), Table::new(sum));
+    for queue in queues {
         let label = labels.of(queue);
         places.add([label], Some(queue.claim_limit() as f64));
         for (state, status) in
@@ -128,23 +158,27 @@ async fn gather(store: &Store) {
         {
             tasks.add(
                 [label, state],
-                counters.of_statuses(queue.id, &[status.code()]).map(|tasks| tasks as f64),
+                all.counters.of_statuses(queue.id, &[status.code()]).map(|tasks| tasks as f64),
             );
         }
-        oldest.add([label, "queued"], waits.get(&queue.id).map(Duration::as_secs_f64));
+        let waited = all.first.get(&queue.id).and_then(|first| first.waited);
+        oldest.add([label, "queued"], waited.map(|waited| waited.as_secs_f64()));
+        let Some(under_way) = &all.under_way else { continue };
         let own = under_way.get(&queue.id).copied().unwrap_or_default();
-        if is_known {
-            tasks.add([label, "claimed"], Some(own.claimed as f64));
-            tasks.add([label, "running"], Some(own.running as f64));
-            used.add([label], Some((own.claimed + own.running) as f64));
-        }
+        tasks.add([label, "claimed"], Some(own.claimed as f64));
+        tasks.add([label, "running"], Some(own.running as f64));
+        used.add([label], Some((own.claimed + own.running) as f64));
         oldest.add([label, "running"], own.longest.map(|longest| longest.as_secs_f64()));
+    }
+    for (queue, gate) in queues.iter().zip(&all.held) {
+        gates.add([labels.of(queue), gate.word()], Some(1.0));
     }
     metrics.queue_info.set(queues.iter().filter_map(|queue| labels.info(queue)).collect());
     tasks.into(&metrics.queue_tasks);
     oldest.into(&metrics.queue_oldest);
     places.into(&metrics.queue_places);
     used.into(&metrics.queue_places_used);
+    gates.into(&metrics.queue_held);
 }
 
 fn sum(one: f64, other: f64) -> f64 {
@@ -196,14 +230,34 @@ impl Table {
     }
 }
 
-async fn nodes(store: &Store) -> Result<Vec<Row>, StoreError> {
-    let (nodes, server) = futures::try_join!(store.list_nodes(), store.server_time())?;
+fn states(store: &Store, nodes: &[Document], server: DateTime) -> Vec<Row> {
     let now = Now { server, host: store.now() };
     let mut states: BTreeMap<&str, f64> = NodeState::ALL.map(|state| (state.word(), 0.0)).into();
-    for node in &nodes {
+    for node in nodes {
         *states.entry(NodeState::of(node, &now).word()).or_default() += 1.0;
     }
-    Ok(states.into_iter().map(|(state, nodes)| (vec![state.to_owned()], nodes)).collect())
+    states.into_iter().map(|(state, nodes)| (vec![state.to_owned()], nodes)).collect()
+}
+
+/// What holds each of these queues.
+async fn held(
+    store: &Store,
+    queues: &[Queue],
+    (under_way, first): (&HashMap<QueueId, UnderWay>, &HashMap<QueueId, FirstTask>),
+    (nodes, now): (Vec<Document>, DateTime),
+) -> Result<Vec<Hold>, StoreError> {
+    let names = nodes.iter().filter_map(|node| node.get("node").cloned()).collect();
+    let (busy, rates) = futures::try_join!(store.tasks_by_node(names), store.rate_standings(queues))?;
+    let (under_way, first, queues) = (under_way.clone(), first.clone(), queues.to_vec());
+    // Queues and nodes may be many.
+    let held = tokio::task::spawn_blocking(move || {
+        let nodes = Heads::nodes_of(&nodes);
+        Heads { now, first, under_way, nodes, busy, rates }.holds(&queues)
+    });
+    Ok(held.await.unwrap_or_else(|error| {
+        tracing::error!(%error, "what holds queues cannot be found out");
+        Vec::new()
+    }))
 }
 
 /// Counts every answer.

@@ -176,6 +176,8 @@ declare! {
         "The concurrency limit of a queue (`threads`); 0 while it is paused";
     queue_places_used: Rows = Rows::new(&["queue"]), "disbatch_queue_places_used", DCI,
         "Tasks of a queue that are claimed or running";
+    queue_held: Rows = Rows::new(&["queue", "gate"]), "disbatch_queue_held_by", DCI,
+        "What keeps the first task of a queue that waits from being claimed: 1 for that gate, and no line for all others; of queues without a label of their own, how many it is. Gates are `none`, `empty` (no task waits), `paused`, `limit`, `rate`, `nodes`, `plugin`, `deferred`, `admission`, `lock`, `dependency` and `blocked`";
     nodes: Rows = Rows::new(&["state"]), "disbatch_nodes", DCI,
         "Nodes by state";
     locks_held: Gauge = Gauge::default(), "disbatch_locks_held", DCI,

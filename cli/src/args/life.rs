@@ -23,8 +23,8 @@ pub enum LifeCommand {
     Cancel(Tasks),
     /// Queue tasks that have ended once more, and deferred ones before their time
     Retry(Tasks),
-    /// Say why a task does not run, or what it does
-    Explain(OneTask),
+    /// Say why a task does not run, or what it does; or why a queue does not move
+    Explain(ExplainOptions),
     /// Show a task or an array for people
     Show(OneTask),
     /// Show what came of each attempt of a task
@@ -210,6 +210,18 @@ pub struct ArchiveOptions {
 pub struct OneQueue {
     /// The queue's name or id
     pub queue: String,
+}
+
+/// What is explained.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct ExplainOptions {
+    /// The task's id
+    #[arg(value_name = "ID", value_parser = id::parse)]
+    pub id: Option<String>,
+    /// Say what holds the first task of this queue that waits, by its name or id
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
 }
 
 /// Options of `groups`.

@@ -46,7 +46,7 @@ pub async fn run(
         LifeCommand::Logs(options) => logs::run(client, &options).await?,
         LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
         LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
-        LifeCommand::Explain(task) => explain::run(client, &task.id, listing).await?,
+        LifeCommand::Explain(which) => explain::run(client, &which, listing).await?,
         LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,
         LifeCommand::Attempts(task) => attempts::run(client, &task.id, listing).await?,
         LifeCommand::History(task) => history::run(client, &task.id, listing).await?,

@@ -126,6 +126,16 @@ impl Store {
     /// The database cannot be reached, or the task cannot be understood.
     #[operation(task = %id)]
     pub async fn facts_of_task(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
+        let Some(facts) = self.facts_of_head(id).await? else { return Ok(None) };
+        let (ahead, group_rate) = futures::try_join!(
+            self.ahead_of(&facts.task, facts.queue.as_ref()),
+            self.group_rate_of(&facts.task, facts.queue.as_ref()),
+        )?;
+        Ok(Some(Facts { ahead, group_rate, ..facts }))
+    }
+
+    /// The same of a task that is the next one: what comes before it, and what its group may have, is not looked at.
+    pub(super) async fn facts_of_head(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
         let without_params = doc! { "params": 0, "parameters": 0 };
         let found = async {
             // In this order: a task leaves `tasks` only when it is in the archive.
@@ -147,10 +157,12 @@ impl Store {
         let its_queue = Selector::Id(task.queue.0);
         let (queue, shares, busy) =
             futures::try_join!(self.find_queue(&its_queue), self.shares_of(&task), self.busy(&nodes),)?;
-        let ahead = self.ahead_of(&task, queue.as_ref()).await?;
         let waits = self.blocked_by(&task).await?;
         let held_by = self.rule_that_holds(&task).await?;
-        let (rate, group_rate) = self.rates_of(&task, queue.as_ref()).await?;
+        let rate = match queue.as_ref().filter(|_| is_waiting(&task)) {
+            Some(queue) => self.rate_standing(queue, None).await?,
+            None => None,
+        };
         let aside = self.find_aside(id).await?;
         Ok(Some(Facts {
             now,
@@ -159,11 +171,11 @@ impl Store {
             shares,
             nodes,
             busy,
-            ahead,
+            ahead: Ahead::Tasks(0),
             waits,
             held_by,
             rate,
-            group_rate,
+            group_rate: None,
             aside,
         }))
     }
@@ -206,16 +218,15 @@ impl Store {
         Ok(groups.iter().map(|group| (name(group.get("_id")), number(group, "tasks"))).collect())
     }
 
-    /// What the rate of the queue, and the one of the task's group, allow.
-    async fn rates_of(
+    /// What the rate of the task's group allows.
+    async fn group_rate_of(
         &self,
         task: &Task,
         queue: Option<&Queue>,
-    ) -> Result<(Option<Standing>, Option<Standing>), StoreError> {
-        let waits = task.status.code() <= Status::Queued.code() && !task.status.has_ended();
-        let Some(queue) = queue.filter(|_| waits) else { return Ok((None, None)) };
+    ) -> Result<Option<Standing>, StoreError> {
+        let Some(queue) = queue.filter(|_| is_waiting(task)) else { return Ok(None) };
         let group = task.rest.get("group").and_then(Bson::as_str).unwrap_or_default();
-        futures::try_join!(self.rate_standing(queue, None), self.rate_standing(queue, Some(group)))
+        self.rate_standing(queue, Some(group)).await
     }
 
     async fn ahead_of(&self, task: &Task, queue: Option<&Queue>) -> Result<Ahead, StoreError> {
@@ -244,6 +255,10 @@ impl Store {
         let count = self.tasks().count_documents(filter).limit(COUNTED).await?;
         Ok(if order == Sort::Default { Ahead::Unordered(count) } else { Ahead::Tasks(count) })
     }
+}
+
+fn is_waiting(task: &Task) -> bool {
+    task.status.code() <= Status::Queued.code() && !task.status.has_ended()
 }
 
 /// A node's name, whatever it was stored as.

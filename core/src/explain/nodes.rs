@@ -23,6 +23,65 @@ pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
     }
 }
 
+/// What keeps a node from claiming a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Obstacle {
+    /// It claims nothing: it is draining, or may run no task.
+    Closed,
+    /// It does not serve the queue.
+    Queue,
+    /// It does not have the plugin.
+    Plugin,
+    /// It runs as many tasks as it may.
+    Slots,
+}
+
+/// What is lacking where nodes are alive, and none can claim a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// Nodes that serve the queue and claim tasks.
+    Nodes,
+    /// No node that serves the queue has its plugin.
+    Plugin,
+    /// A slot: the nodes that could claim it run as many tasks as they may.
+    Slots,
+}
+
+/// Whether a node that is alive could claim a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chance {
+    pub node: String,
+    /// What keeps it from that; nothing if it can.
+    pub against: Vec<String>,
+}
+
+/// The nodes that are alive.
+pub(super) fn chances(facts: &Facts) -> Vec<Chance> {
+    let living = facts.nodes.iter().filter(|node| facts.is_alive(node));
+    living
+        .map(|node| Chance { node: name(Some(&node.node)), against: texts(&against(facts, node)) })
+        .collect()
+}
+
+/// What is lacking, if no node can claim the task.
+pub(super) fn lack(facts: &Facts) -> Lack {
+    let living = facts.nodes.iter().filter(|node| facts.is_alive(node));
+    let obstacles: Vec<Vec<Obstacle>> =
+        living.map(|node| against(facts, node).iter().map(|(obstacle, _)| *obstacle).collect()).collect();
+    let serving = || obstacles.iter().filter(|obstacles| !obstacles.contains(&Obstacle::Queue));
+    if serving().any(|obstacles| obstacles[..] == [Obstacle::Slots]) {
+        Lack::Slots
+    } else if serving().count() > 0 && serving().all(|obstacles| obstacles.contains(&Obstacle::Plugin)) {
+        Lack::Plugin
+    } else {
+        Lack::Nodes
+    }
+}
+
+fn texts(against: &[(Obstacle, String)]) -> Vec<String> {
+    against.iter().map(|(_, text)| text.clone()).collect()
+}
+
 /// What nodes there are, and what is to be done about them, is for others.
 fn together(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
     if living.is_empty() {
@@ -44,7 +103,7 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
     let names: Vec<String> = living.iter().map(|node| name(Some(&node.node))).collect();
     let is = if names.len() == 1 { "The DEN of 1 node is" } else { "The DENs of several nodes are" };
     let mut gates = vec![Gate::new("nodes_alive", true, format!("{is} alive: {}.", list(&names)))];
-    let against: Vec<Vec<String>> = living.iter().map(|node| against(facts, node)).collect();
+    let against: Vec<Vec<String>> = living.iter().map(|node| texts(&against(facts, node))).collect();
     let open = against.iter().any(Vec::is_empty);
     let text = if open {
         "A node can claim it.".to_owned()
@@ -104,18 +163,20 @@ fn nobody(facts: &Facts) -> String {
 }
 
 /// What keeps a node from claiming the task.
-fn against(facts: &Facts, node: &Node) -> Vec<String> {
+fn against(facts: &Facts, node: &Node) -> Vec<(Obstacle, String)> {
     let mut against = Vec::new();
     if node.is_draining() || node.state() == Some("draining") {
-        against.push("it is draining".to_owned());
+        against.push((Obstacle::Closed, "it is draining".to_owned()));
     }
-    against.extend(not_selected(facts, node));
-    against.extend(not_served(facts, node));
-    against.extend(without_plugin(facts, node));
+    against.extend(not_selected(facts, node).map(|text| (Obstacle::Queue, text)));
+    against.extend(not_served(facts, node).map(|text| (Obstacle::Queue, text)));
+    against.extend(without_plugin(facts, node).map(|text| (Obstacle::Plugin, text)));
     let busy = facts.busy.get(&name(Some(&node.node))).copied().unwrap_or(0);
     match node.thread_limit() {
-        Some(0) => against.push("its maxthreads is 0".to_owned()),
-        Some(limit) if busy >= limit => against.push(format!("{busy} of its {limit} maxthreads are taken")),
+        Some(0) => against.push((Obstacle::Closed, "its maxthreads is 0".to_owned())),
+        Some(limit) if busy >= limit => {
+            against.push((Obstacle::Slots, format!("{busy} of its {limit} maxthreads are taken")));
+        }
         Some(_) | None => {}
     }
     against

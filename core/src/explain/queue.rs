@@ -108,7 +108,7 @@ fn rates(facts: &Facts, name: &str) -> impl Iterator<Item = Gate> {
 }
 
 /// So long after a time, and on to the next whole second.
-fn after(now: DateTime, next: Duration) -> DateTime {
+pub(super) fn after(now: DateTime, next: Duration) -> DateTime {
     let seconds = i64::try_from(next.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
     DateTime::from_millis(now.timestamp_millis().saturating_add(seconds.saturating_mul(1000)))
 }

@@ -556,3 +556,5 @@ fn a_queue_that_is_for_other_nodes_says_which() {
             .any(|gate| gate.name == "node" && gate.open && gate.text.starts_with("old may"))
     );
 }
+
+mod heads;

@@ -1,16 +1,17 @@
-//! What monitoring systems want to know of all queues at a cost that does not grow with their tasks: for how long the first one has
-//! waited, and the longest one run.
+//! What monitoring systems want to know of all queues at a cost that does not grow with their tasks: which waits first and for how long, and how
+//! long the longest one has run.
 
 use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 
 use crate::counters::count::Amount;
-use crate::model::{QueueId, Status, whole_number};
+use crate::model::{QueueId, Status, Task, whole_number};
 use crate::store::collections::TASKS;
+use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 use crate::task::{Waiting, claimable_of_any};
 
@@ -24,6 +25,33 @@ pub struct UnderWay {
     pub running: u64,
     /// How long the one that was started first has been running.
     pub longest: Option<Duration>,
+}
+
+/// The first task of a queue that waits.
+#[derive(Debug, Clone)]
+pub struct FirstTask {
+    /// What tells why it waits. `None`: it cannot be read.
+    pub task: Option<Task>,
+    /// How long it has waited, if it can be claimed.
+    pub waited: Option<Duration>,
+}
+
+impl FirstTask {
+    fn fields() -> Document {
+        doc! { "queue": 1, "status": 1, "node": 1, "gate": 1, "group": 1, "ctime": 1, "run_at": 1, "history": 1 }
+    }
+
+    fn of(queue: QueueId, task: Document, now: DateTime) -> Self {
+        let raw = RawDocumentBuf::try_from(&task).ok();
+        let task = typed::<Task>(TASKS.name, task).ok();
+        let is_queued = task.as_ref().is_some_and(|task| task.status == Status::Queued);
+        let since = raw.filter(|_| is_queued).and_then(|raw| Waiting::of_document(queue, &raw));
+        let waited = since.map(|waiting| {
+            let ms = now.timestamp_millis().saturating_sub(waiting.since.timestamp_millis());
+            Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+        });
+        Self { task, waited }
+    }
 }
 
 impl Store {
@@ -60,34 +88,35 @@ impl Store {
         Ok(found.iter().filter_map(of_queue).collect())
     }
 
-    /// How long the first queued task of each queue has waited, the first by its id; of queues that have one. This is one command,
-    /// in which the server looks up one task for each queue.
+    /// The first task that waits of each queue that has one: the first by its id that can be claimed, else one that is blocked, else one that
+    /// is deferred. This is one command, in which the server looks up at most three tasks for each queue, by indexes.
     #[operation]
-    pub async fn longest_waits(&self) -> Result<HashMap<QueueId, Duration>, StoreError> {
-        let mut first = claimable_of_any();
-        first.insert("$expr", doc! { "$eq": ["$queue", "$$queue"] });
+    pub async fn first_tasks(&self) -> Result<HashMap<QueueId, FirstTask>, StoreError> {
+        let first = |r#as: &str, mut filter: Document, order: Option<Document>| {
+            filter.insert("$expr", doc! { "$eq": ["$queue", "$$queue"] });
+            let mut pipeline = vec![doc! { "$match": filter }];
+            pipeline.extend(order.map(|order| doc! { "$sort": order }));
+            pipeline.extend([doc! { "$limit": 1 }, doc! { "$project": FirstTask::fields() }]);
+            doc! { "$lookup": { "from": TASKS.name, "let": { "queue": "$_id" }, "as": r#as, "pipeline": pipeline } }
+        };
+        let found_first = doc! { "$first": { "$concatArrays": ["$claimable", "$blocked", "$deferred"] } };
         let pipeline = [
             doc! { "$project": { "_id": 1 } },
-            doc! { "$lookup": {
-                "from": TASKS.name, "let": { "queue": "$_id" }, "as": "first",
-                "pipeline": [
-                    { "$match": first }, { "$sort": { "_id": 1 } }, { "$limit": 1 },
-                    { "$project": { "ctime": 1, "run_at": 1, "history": 1 } },
-                ],
-            } },
-            doc! { "$unwind": "$first" },
-            doc! { "$set": { "now": "$$NOW" } },
+            first("claimable", claimable_of_any(), Some(doc! { "_id": 1 })),
+            first("blocked", doc! { "status": Status::Blocked }, None),
+            first("deferred", doc! { "status": Status::Deferred }, None),
+            doc! { "$project": { "first": found_first, "now": "$$NOW" } },
+            doc! { "$match": { "first": { "$type": "object" } } },
         ];
         let found: Vec<Document> =
             self.queues().aggregate(pipeline).max_time(TAKES).await?.try_collect().await?;
-        let waits = |row: &Document| {
+        let of_queue = |mut row: Document| {
             let queue = QueueId(row.get_object_id("_id").ok()?);
-            let task = RawDocumentBuf::try_from(row.get_document("first").ok()?).ok()?;
-            let since = Waiting::of_document(queue, &task)?.since.timestamp_millis();
-            let waited = row.get_datetime("now").ok()?.timestamp_millis().saturating_sub(since);
-            Some((queue, Duration::from_millis(u64::try_from(waited).unwrap_or(0))))
+            let now = row.get_datetime("now").ok().copied()?;
+            let Some(Bson::Document(task)) = row.remove("first") else { return None };
+            Some((queue, FirstTask::of(queue, task, now)))
         };
-        Ok(found.iter().filter_map(waits).collect())
+        Ok(found.into_iter().filter_map(of_queue).collect())
     }
 
     /// How many tasks hold locks, and how many wait for one; counted up to `bound`.

@@ -344,6 +344,6 @@ pub(crate) fn claimable_of_any() -> Document {
 }
 
 /// Whether the queue is taken from its end.
-pub(super) fn is_newest_first(queue: &Queue) -> bool {
+pub(crate) fn is_newest_first(queue: &Queue) -> bool {
     queue.policy() == Policy::Sorted(Sort::Lifo)
 }

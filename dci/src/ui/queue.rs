@@ -13,6 +13,7 @@ use askama::Template;
 use askama::filters::HtmlSafeOutput;
 use bson::doc;
 use disbatch_core::accounts::Role;
+use disbatch_core::explain::Reader;
 use disbatch_core::model::Queue;
 use disbatch_core::plugin::Template as Prefilled;
 use serde_json::{Map, Value};
@@ -75,7 +76,7 @@ pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Param
     let queue = get_queue::find(state, named).await?;
     let span = Span::of(params);
     let (facts, points, plugins) = futures::try_join!(
-        Facts::gather(state, queue.clone()),
+        Facts::gather(state, queue.clone(), Reader::of(&who.reach(Role::Viewer))),
         charts::points(&state.store, queue.id, span),
         state.catalogue(),
     )?;
@@ -153,14 +154,22 @@ pub fn template_of(plugins: &Catalogue, queue: &Queue) -> Prefilled {
         OfRead,
     ),
 )]
-pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -> Answer {
+pub async fn live(request: HttpRequest, state: Data<State>, who: Who, named: NamedQueue) -> Answer {
     let id = get_queue::find(&state, &named).await?.id.to_string();
-    Ok(live::of_one(&request, &state, ("queue", id), parts))
+    // What is told of nodes depends on who looks.
+    Ok(match Reader::of(&who.reach(Role::Viewer)) {
+        Reader::OfAll => live::of_one(&request, &state, ("queue for all", id), async |state, id| {
+            parts(state, id, Reader::OfAll).await
+        }),
+        Reader::OfQueue => live::of_one(&request, &state, ("queue", id), async |state, id| {
+            parts(state, id, Reader::OfQueue).await
+        }),
+    })
 }
 
-async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+async fn parts(state: &State, id: &str, reader: Reader) -> Result<Vec<Part>, HttpError> {
     let queue = get_queue::find(state, &NamedQueue::parse(id)).await?;
-    Facts::gather(state, queue).await?.parts()
+    Facts::gather(state, queue, reader).await?.parts()
 }
 
 /// What happened in a queue over time: `of` is `ended`, how many tasks ended, `waited`, how long those had waited that

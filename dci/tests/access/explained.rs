@@ -21,6 +21,8 @@ async fn waiting(world: &World) -> anyhow::Result<ObjectId> {
     let (id, now, database) = (ObjectId::new(), world.store.now(), &world.database.database);
     let node = doc! { "node": NODE, "timestamp": now, "maxthreads": 0 };
     database.collection::<Document>("nodes").insert_one(node).await?;
+    let queues = database.collection::<Document>("queues");
+    queues.update_one(doc! { "_id": world.mine.0 }, doc! { "$set": { "threads": 1 } }).await?;
     let task = doc! {
         "_id": id, "queue": world.mine.0, "status": -2, "params": { "a": 1 }, "stdout": null, "stderr": null,
         "node": null, "ctime": now, "mtime": now,
@@ -50,6 +52,13 @@ async fn nodes_are_named_to_those_who_may_look_at_all_queues() -> anyhow::Result
             let status = answer.status();
             let text = answer.text().await?;
             ensure!(status == StatusCode::OK, "{path}, {user}: {status} {text}");
+            ensure!(text.contains("No node can claim it"), "{path}, {user}: {text}");
+            ensure!(text.contains(NODE) == is_told, "{path}, {user}: {text}");
+        }
+        let queue = format!("/queues/{}", world.mine.0);
+        for (path, kind) in [(format!("{queue}/explain"), "application/json"), (queue.clone(), "text/html")] {
+            let answer = world.request(Method::GET, &path, Some(user)).header("accept", kind).send().await?;
+            let text = answer.error_for_status()?.text().await?;
             ensure!(text.contains("No node can claim it"), "{path}, {user}: {text}");
             ensure!(text.contains(NODE) == is_told, "{path}, {user}: {text}");
         }

@@ -1,5 +1,7 @@
 //! Metrics: what a real DEN and a real DCI tell of known work, in both formats, and what is shipped for Prometheus and Grafana.
 
+mod standstill;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@ pub static SHAPES: [Shape; 25] = [
          disbatch cancel 6b0003bb686c8275d8013333 6b0003bb686c8275d8013334",
     ),
     shape("retry", &[], "disbatch retry 6b0003bb686c8275d8013333 --reason 'disk was full'"),
-    shape("explain", LIST, "disbatch explain 6b0003bb686c8275d8013333"),
+    shape("explain", LIST, "disbatch explain 6b0003bb686c8275d8013333\n  disbatch explain --queue mail"),
     shape("show", LIST, "disbatch show 6b0003bb686c8275d8013333"),
     shape("attempts", LIST, "disbatch attempts 6b0003bb686c8275d8013333"),
     shape("history", LIST, "disbatch history 6b0003bb686c8275d8013333"),

@@ -4,6 +4,7 @@ use askama::Template;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::counters::Totals;
 use disbatch_core::counters::count::Amount;
+use disbatch_core::explain::{Hold, Holding, Reader, hold};
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::series::{Histogram, Numbers};
 use disbatch_core::store::{Store, StoreError};
@@ -58,6 +59,8 @@ pub(super) enum Statuses {
 pub(super) struct Facts {
     pub queue: Queue,
     pub tallies: Vec<(Statuses, Tally)>,
+    /// What holds its head.
+    pub held: Holding,
     /// Since when the task waits that waits longest.
     pub oldest: Option<DateTime>,
     /// What happened within the last hour.
@@ -108,20 +111,23 @@ impl Statuses {
 }
 
 impl Facts {
-    pub async fn gather(state: &State, queue: Queue) -> Result<Self, StoreError> {
+    /// What `reader` may know.
+    pub async fn gather(state: &State, queue: Queue, reader: Reader) -> Result<Self, StoreError> {
         let (store, id) = (&state.store, queue.id);
-        let (tallies, nodes, server, points, oldest) = futures::try_join!(
+        let (tallies, nodes, server, points, oldest, head) = futures::try_join!(
             tallies(store, id),
             store.list_nodes(),
             store.server_time(),
             charts::points(store, id, Span::Hour),
             store.longest_waiting(id),
+            store.head_of_queue(&queue),
         )?;
+        let held = hold(&queue, &head, reader);
         let hour = points.iter().fold(Numbers::default(), |mut sum, point| {
             sum.merge(&point.numbers);
             sum
         });
-        Ok(Self { queue, tallies, oldest, hour, nodes, now: Now { server, host: store.now() } })
+        Ok(Self { queue, tallies, held, oldest, hour, nodes, now: Now { server, host: store.now() } })
     }
 
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
@@ -159,7 +165,12 @@ impl Facts {
         let queue = &self.queue;
         let because = queue.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
         let mut notices = Vec::new();
-        if queue.is_paused() {
+        let waits = !matches!(self.held.gate, Hold::None | Hold::Empty);
+        if waits {
+            let is_trouble = matches!(self.held.gate, Hold::Nodes | Hold::Plugin | Hold::Blocked)
+                || queue.thread_limit() == 0;
+            notices.push((!is_trouble, self.held.text.clone()));
+        } else if queue.is_paused() {
             notices.push((true, format!("Nothing of it is claimed, as it is paused{because}")));
         } else if queue.thread_limit() == 0 {
             notices.push((false, "Nothing of it is claimed, as its threads are 0.".to_owned()));
@@ -171,7 +182,7 @@ impl Facts {
             let text = format!("Its order (sort), \"{sort}\", is unknown: the default order is used.");
             (false, text)
         }));
-        notices.extend(self.lacks().map(|text| (false, text)));
+        notices.extend(self.lacks().filter(|_| !waits).map(|text| (false, text)));
         notices
     }
 

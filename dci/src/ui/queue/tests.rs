@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
 use disbatch_core::counters::count::Amount;
+use disbatch_core::explain::{Hold, Holding};
 use disbatch_core::series::{Ended, Numbers, Point};
 use serde_json::json;
 
@@ -36,6 +37,13 @@ fn facts(fields: Document) -> Facts {
             (Statuses::One(2), Tally::new(vec![2], Amount::MoreThan(1000))),
             (Statuses::Finished, Tally::new(vec![7, 17], Amount::Exactly(9))),
         ],
+        held: Holding {
+            gate: Hold::Empty,
+            text: "No task waits.".into(),
+            head: None,
+            next: None,
+            nodes: None,
+        },
         oldest: Some(NOW),
         hour,
         nodes: vec![node],
@@ -54,6 +62,22 @@ fn form() -> Form {
     Form::of(&json!({
         "properties": { "to": { "type": "string", "description": "<who>" } }, "required": ["to"],
     }))
+}
+
+#[test]
+fn what_holds_its_head_is_told_once() {
+    let facts = |gate, text: &str| {
+        let mut facts = facts(doc! { "name": "mail", "plugin": "My::Plugin", "threads": 3, "paused": true });
+        facts.held = Holding { gate, text: text.to_owned(), ..facts.held };
+        html(&facts, None)
+    };
+    let paused = facts(Hold::Paused, "The queue <mail> is paused.");
+    assert!(
+        paused.contains("The queue &#60;mail&#62; is paused.") && !paused.contains("as it is paused"),
+        "{paused}"
+    );
+    let empty = facts(Hold::Empty, "No task waits.");
+    assert!(empty.contains("as it is paused") && !empty.contains("No task waits."), "{empty}");
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! What holds the head of a queue, in one word and one sentence. The head is the task that would be claimed next: the first by its id
+//! that can be claimed, else the first one that is blocked, else the first one that is deferred. Groups are not looked at: what a
+//! group has to wait for holds the others up for no longer than its turn.
+
+use bson::{Bson, DateTime};
+
+use super::nodes::{self, Chance, Lack};
+use super::{Facts, Gate, Reader, of_status, queue};
+use crate::model::{Queue, Status, TaskId};
+
+macro_rules! holds {
+    ($($(#[$doc:meta])+ $variant:ident = $word:literal,)+) => {
+        /// What holds the head of a queue. The words are the same everywhere, in every release.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Hold {
+            $($(#[$doc])+ $variant,)+
+        }
+
+        impl Hold {
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
+            pub fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+    };
+}
+
+holds! {
+    /// Nothing: a DEN should claim it within seconds.
+    None = "none",
+    /// No task waits.
+    Empty = "empty",
+    /// Somebody has paused the queue.
+    Paused = "paused",
+    /// As many tasks run as may: of the queue, or on all nodes that could run them.
+    Limit = "limit",
+    /// The rate of the queue.
+    Rate = "rate",
+    /// No node is alive that serves the queue and claims tasks.
+    Nodes = "nodes",
+    /// The queue has no plugin, or no node that serves the queue has it.
+    Plugin = "plugin",
+    /// All its tasks wait for their time: `run_at`, or a back-off.
+    Deferred = "deferred",
+    /// A rule of admission.
+    Admission = "admission",
+    /// A lock.
+    Lock = "lock",
+    /// Other tasks.
+    Dependency = "dependency",
+    /// Something else: somebody's hand, or what DENs look at within seconds.
+    Blocked = "blocked",
+}
+
+/// The head of a queue.
+#[derive(Debug, Clone)]
+pub enum Head {
+    /// What is known of the first task that waits.
+    Task(Box<Facts>),
+    /// There is one, which cannot be read: why.
+    Unreadable(String),
+    /// No task waits.
+    Missing,
+}
+
+/// What is to be said of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    pub gate: Hold,
+    /// Why, in a sentence.
+    pub text: String,
+    pub head: Option<TaskId>,
+    /// When the gate opens, if that is known.
+    pub next: Option<DateTime>,
+    /// The nodes that are alive, and what keeps each from claiming the head. `None`: there is no head, or it is not for this reader.
+    pub nodes: Option<Vec<Chance>>,
+}
+
+/// Explains a queue.
+pub fn hold(queue: &Queue, head: &Head, reader: Reader) -> Holding {
+    let without_task = |gate, text| Holding { gate, text, head: None, next: None, nodes: None };
+    let name = queue.display_name();
+    match head {
+        Head::Missing => without_task(Hold::Empty, format!("No task of the queue {name} waits.")),
+        Head::Unreadable(why) => {
+            without_task(Hold::Blocked, format!("The first task of the queue {name} cannot be read: {why}."))
+        }
+        Head::Task(facts) => of_task(facts, reader),
+    }
+}
+
+/// The gate alone, as cheap as it can be.
+pub(super) fn gate_of(facts: &Facts) -> Hold {
+    closed(facts, Reader::OfQueue).map_or(Hold::None, |gate| word(facts, &gate))
+}
+
+fn of_task(facts: &Facts, reader: Reader) -> Holding {
+    let closed = closed(facts, reader);
+    let gate = closed.as_ref().map_or(Hold::None, |gate| word(facts, gate));
+    let text = match closed {
+        None => {
+            "Nothing keeps its first task from being claimed; a DEN should take it within seconds.".to_owned()
+        }
+        Some(gate) if gate.name == "status" => format!(
+            "None of its tasks can be claimed yet; the first of them is {}. {}",
+            facts.task.id, gate.text
+        ),
+        Some(gate) => gate.text,
+    };
+    let next = match gate {
+        Hold::Rate => facts.rate.and_then(|rate| rate.next).map(|wait| queue::after(facts.now, wait)),
+        Hold::Deferred => facts.time("run_at"),
+        _ => None, // Nobody knows.
+    };
+    let nodes = (reader == Reader::OfAll).then(|| nodes::chances(facts));
+    Holding { gate, text, head: Some(facts.task.id), next, nodes }
+}
+
+/// The first closed gate. What has been claimed meanwhile, nothing holds.
+fn closed(facts: &Facts, reader: Reader) -> Option<Gate> {
+    let status = facts.task.status;
+    if matches!(status, Status::Claimed | Status::Running) || status.has_ended() {
+        return None;
+    }
+    let is_closed = |gate: &Gate| !gate.open && gate.name != nodes::ONE;
+    Some(of_status(facts))
+        .filter(is_closed)
+        .or_else(|| queue::gates(facts, reader).into_iter().find(is_closed))
+        .or_else(|| nodes::gates(facts, reader).into_iter().find(is_closed))
+}
+
+fn word(facts: &Facts, gate: &Gate) -> Hold {
+    match gate.name {
+        "queue_paused" => Hold::Paused,
+        "queue_plugin" => Hold::Plugin,
+        "queue_threads" | "queue_limit" => Hold::Limit,
+        "queue_rate" | "group_rate" => Hold::Rate,
+        "nodes_alive" => Hold::Nodes,
+        "nodes_able" => match nodes::lack(facts) {
+            Lack::Plugin => Hold::Plugin,
+            Lack::Slots => Hold::Limit,
+            Lack::Nodes => Hold::Nodes,
+        },
+        // That of the task, or a queue that has just been deleted.
+        _ => of_waiting(facts),
+    }
+}
+
+fn of_waiting(facts: &Facts) -> Hold {
+    if facts.task.status == Status::Deferred {
+        return Hold::Deferred;
+    }
+    match facts.task.rest.get("gate").and_then(Bson::as_str) {
+        Some("admission") => Hold::Admission,
+        Some("locks") => Hold::Lock,
+        Some("after" | "array") => Hold::Dependency,
+        _ => Hold::Blocked,
+    }
+}

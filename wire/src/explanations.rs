@@ -1,0 +1,46 @@
+//! Why a queue does not move.
+
+use serde::{Deserialize, Serialize};
+
+/// What holds the first task of a queue that waits.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "id": "6b0003bb686c8275d70dc2f1", "name": "mail", "gate": "plugin",
+    "summary": "No node can claim it. n1: it does not have the plugin My::Mail.", "head": "6b0003bb686c8275d8013333",
+    "running": 0, "threads": 4, "next": null,
+    "nodes": [{ "node": "n1", "able": false, "why": ["it does not have the plugin My::Mail"] }],
+})))]
+pub struct QueueExplanation {
+    /// The queue's id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// What holds its head, in a word: `none`, `empty` (no task waits), `paused`, `limit`, `rate`, `nodes`, `plugin`, `deferred`,
+    /// `admission`, `lock`, `dependency` or `blocked`.
+    pub gate: String,
+    /// The same in a sentence.
+    pub summary: String,
+    /// The id of the head: the first task that can be claimed; where there is none, one that is blocked or deferred.
+    pub head: Option<String>,
+    /// How many of its tasks are claimed or running.
+    pub running: u64,
+    /// How many may be.
+    pub threads: u64,
+    /// When the gate opens, if that is known: when the rate allows the next start, or the time of a deferred task.
+    pub next: Option<String>,
+    /// The nodes whose DENs are alive. Null if no task waits, and for those who may not look at all queues.
+    pub nodes: Option<Vec<NodeChance>>,
+}
+
+/// A node, and whether it could claim the head of a queue.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodeChance {
+    /// Its name.
+    pub node: String,
+    /// Whether it could.
+    pub able: bool,
+    /// What keeps it from that.
+    pub why: Vec<String>,
+}
