@@ -26,6 +26,7 @@ pub mod get_queue;
 pub mod get_stderr;
 pub mod get_stdout;
 pub mod get_task;
+pub mod health;
 pub mod info;
 pub mod list_attempts;
 pub mod list_audit;

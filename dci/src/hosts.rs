@@ -14,6 +14,7 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use disbatch_core::config::HostNames;
 
+use crate::api::health;
 use crate::error::HttpError;
 
 /// Which names requests may use for this server.
@@ -82,7 +83,8 @@ pub async fn refuse_other_names(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    if let Some(hosts) = request.app_data::<Data<Hosts>>()
+    if !health::is_at(request.path())
+        && let Some(hosts) = request.app_data::<Data<Hosts>>()
         && let Some(host) = hosts.refused(&request)
     {
         let message = format!(

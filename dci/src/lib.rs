@@ -46,5 +46,6 @@ mod tls;
 mod ui;
 mod values;
 mod watch;
+mod workers;
 
 pub use server::main;

@@ -40,7 +40,7 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
-use disbatch_core::{admission, bulk, core_dumps, telemetry};
+use disbatch_core::{admission, bulk, core_dumps, service_manager, telemetry};
 
 use crate::api::Answer;
 use crate::args::Arguments;
@@ -48,6 +48,7 @@ use crate::error::HttpError;
 use crate::hosts::{self, Hosts};
 use crate::state::State;
 use crate::tls::Certificate;
+use crate::workers::Workers;
 use crate::{accept, allowance, connections, headers, incoming, measure, origin, static_files, ui};
 use route::{Declared, Routes};
 
@@ -137,7 +138,11 @@ async fn serve(state: State, address: SocketAddr, certificate: Option<Certificat
     let (watch, feeds) = (Arc::clone(&state.watch), Arc::clone(&state.feeds));
     let (bulk, access) = (state.bulk.clone(), Arc::clone(&state.access));
     let store = state.store.clone();
-    let server = listening(state, address, certificate)?;
+    let workers = Workers::default();
+    let server = listening(state, address, certificate, &workers)?;
+    service_manager::tell_end(lifecycle.clone());
+    service_manager::ready();
+    let watched = tokio::spawn(service_manager::watch(async move || workers.go_on()));
     let followed = tokio::spawn(bulk::follow(bulk.clone()));
     let released = tokio::spawn(admission::follow(store));
     let handle = server.handle();
@@ -156,15 +161,23 @@ async fn serve(state: State, address: SocketAddr, certificate: Option<Certificat
     followed.abort();
     released.abort();
     stop.abort();
+    watched.abort();
     let _written = tokio::time::timeout(LAST_MOMENT, access.passwords.written()).await;
     tracing::info!("stopped");
     served
 }
 
-fn listening(state: State, address: SocketAddr, certificate: Option<Certificate>) -> io::Result<Server> {
+fn listening(
+    state: State,
+    address: SocketAddr,
+    certificate: Option<Certificate>,
+    workers: &Workers,
+) -> io::Result<Server> {
     let hosts = Data::new(Hosts::new(state.hosts.as_ref(), address));
     let data = Data::new(state);
+    let workers = workers.clone();
     let application = move || {
+        workers.enter();
         App::new()
             .app_data(data.clone())
             .app_data(hosts.clone())

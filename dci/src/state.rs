@@ -8,6 +8,7 @@ use actix_web::http::StatusCode;
 use bson::Bson;
 use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config, HostNames};
+use disbatch_core::health::Looks;
 use disbatch_core::model::PluginName;
 use disbatch_core::plugin::Plugins;
 use disbatch_core::schema::Schemas;
@@ -45,6 +46,8 @@ pub struct State {
     pub feeds: Arc<Feeds>,
     /// What metrics have of the database.
     pub gathered: Arc<Gathered>,
+    /// Whether the database answers.
+    pub looks: Arc<Looks>,
     /// What the overview keeps for a while.
     pub overview: Arc<Memory>,
     /// Contents of file sets that are being checked.
@@ -129,6 +132,7 @@ impl State {
             watch: Arc::default(),
             feeds: Arc::default(),
             gathered: Arc::default(),
+            looks: Arc::default(),
             overview: Arc::default(),
             checks: Arc::default(),
             plugins,

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::config::Tls;
+use disbatch_core::service_manager;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::server::{ClientHello, ResolvesServerCert};
@@ -165,10 +166,16 @@ async fn keep_fresh(certificate: Arc<Certificate>, mut hangups: Signal) {
                 continue;
             }
         };
+        if asked {
+            service_manager::reloading();
+        }
         let looking = Arc::clone(&certificate);
         // Files may be where reading takes long.
         if let Err(error) = spawn_blocking(move || looking.look(asked)).await {
             tracing::error!(%error, "cannot look at the certificate");
+        }
+        if asked {
+            service_manager::ready();
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use disbatch_core::config::Hook;
 use disbatch_core::node::Death;
 use disbatch_core::store::{Store, StoreError};
-use tokio::process::Command;
 
+use crate::launch::program;
 use crate::node::Node;
 
 /// After so long the command is killed.
@@ -38,7 +38,7 @@ async fn look_after(store: Store, hook: Hook, death: Death) {
 
 async fn run(hook: &Hook, death: &Death) -> std::io::Result<String> {
     let addresses: Vec<&str> = death.addresses.all().collect();
-    let status = Command::new(&hook.program)
+    let status = program(&hook.program)
         .args(&hook.arguments)
         .env("DISBATCH_NODE", &death.node)
         .env("DISBATCH_INSTANCE", &death.instance)

@@ -6,7 +6,7 @@
 //! each task.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -20,6 +20,7 @@ use disbatch_core::fair::Stay;
 use disbatch_core::metrics::labels::{Death, RunnerKind, RunnerState};
 use disbatch_core::model::{NodeName, PluginName, QueueId, TaskId};
 use disbatch_core::plugin::Plugin;
+use disbatch_core::service_manager;
 use disbatch_core::store::Store;
 use disbatch_core::task::Claim;
 use tokio::process::Command;
@@ -226,7 +227,7 @@ impl Launcher {
         asked: Duration,
     ) -> Result<(), Box<(Claim, io::Error)>> {
         if self.foreign {
-            let mut command = Command::new(&self.program);
+            let mut command = program(&self.program);
             command.args(&self.arguments).arg("--task").arg(claim.task.to_string());
             return self.launch_foreign(command, claim);
         }
@@ -324,7 +325,7 @@ impl Launcher {
     }
 
     fn start_warm(&mut self) -> io::Result<u64> {
-        let mut command = Command::new(&self.program);
+        let mut command = program(&self.program);
         command.args(&self.arguments).args(["--link", "0"]);
         let serial = self.next_serial();
         let hold = Hold::default();
@@ -348,7 +349,7 @@ impl Launcher {
 
     /// Has a plugin that is a runner itself execute the task of `claim`, and see to everything.
     pub fn hand_off(&mut self, claim: Claim, plugin: &Plugin) -> Result<(), Box<(Claim, io::Error)>> {
-        let mut command = Command::new(&plugin.program);
+        let mut command = program(&plugin.program);
         command.args(&plugin.arguments).arg("--task").arg(claim.task.to_string()).args(&self.handing_off);
         self.launch_foreign(command, claim)
     }
@@ -563,6 +564,15 @@ fn arguments(config: &Config, node: &NodeName) -> Vec<OsString> {
     }
     arguments
 }
+/// A command that is not taken for this process by the system's manager of services.
+pub fn program(path: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(path);
+    for variable in service_manager::VARIABLES {
+        command.env_remove(variable);
+    }
+    command
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -34,6 +34,7 @@ mod stats;
 mod supervise;
 mod tidy;
 mod upkeep;
+mod vitals;
 mod workers;
 
 use std::process::ExitCode;

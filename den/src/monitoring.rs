@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use disbatch_core::clock::{Clock, SystemClock};
+use disbatch_core::health;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::metrics::{Component, Format, Metrics};
 use http_body_util::Full;
@@ -20,10 +21,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
-
-/// A node whose last look at the database is longer ago is not ready. A look is made every two seconds, and so long after
-/// an outage at the latest.
-const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// So many connections are served at once; others wait.
 const AT_ONCE: usize = 16;
@@ -87,9 +84,9 @@ async fn answer<B>(request: Request<B>, metrics: Arc<Metrics>) -> Result<Answer,
             let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
             exposed(metrics, Format::of_accept(accept)).await
         }
-        "/healthz" => plain(StatusCode::OK, "ok\n".to_owned()),
+        "/healthz" => plain(StatusCode::OK, health::ALIVE.to_owned()),
         "/readyz" => match unready(&metrics) {
-            None => plain(StatusCode::OK, "ready\n".to_owned()),
+            None => plain(StatusCode::OK, health::READY.to_owned()),
             Some(why) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
         },
         path => plain(StatusCode::NOT_FOUND, format!("nothing is at {path}; try /metrics\n")),
@@ -113,11 +110,7 @@ async fn exposed(metrics: Arc<Metrics>, format: Format) -> Answer {
 
 /// Why the node is not ready, if it is not.
 fn unready(metrics: &Metrics) -> Option<String> {
-    let last = metrics.worker_success.of(Worker::Look).get();
-    let Some(last) = last else { return Some("the database has not answered yet".to_owned()) };
-    let now = Duration::from_millis(u64::try_from(SystemClock.now().timestamp_millis()).unwrap_or(0));
-    let ago = (now.as_secs_f64() - last).max(0.0);
-    (ago > READY_WITHIN.as_secs_f64()).then(|| format!("the database has not answered for {ago:.0} s"))
+    health::unready(metrics.worker_success.of(Worker::Look).get(), SystemClock.now())
 }
 
 fn plain(status: StatusCode, text: String) -> Answer {
@@ -149,7 +142,7 @@ mod tests {
         let ready = || async { ask(Method::GET, "/readyz", &metrics).await };
         assert_eq!((ready().await.0, ready().await.2.as_str()), (503, "the database has not answered yet\n"));
         let now = Duration::from_millis(SystemClock.now().timestamp_millis().unsigned_abs());
-        success.set_time(now - READY_WITHIN - Duration::from_secs(9));
+        success.set_time(now - health::READY_WITHIN - Duration::from_secs(9));
         let (status, _, why) = ready().await;
         assert!(status == 503 && why.starts_with("the database has not answered for 39"), "{why}");
         success.set_time(now);

@@ -34,6 +34,7 @@ use crate::runner::{Event, Exit};
 use crate::runners::Runners;
 use crate::supervise::Supervision;
 use crate::tidy::Tidier;
+use crate::vitals::Vitals;
 use crate::workers::Workers;
 
 /// One node at work.
@@ -76,6 +77,7 @@ pub struct Node {
     pub(crate) clockwork: Clockwork,
     /// The database is away: leave it alone for a while.
     database: Backoff,
+    vitals: Vitals,
 }
 
 impl Node {
@@ -92,6 +94,7 @@ impl Node {
         let instance = ObjectId::new();
         let supervision = Supervision::new(config.lease());
         let (pace, capacity) = (Pace::new(config.lease()), Capacity::new(&config, &name, instance));
+        let vitals = Vitals::start(store.clone());
         let tidier = Tidier::start(&config, &name, store.database_name(), ours.plugins_user());
         Self {
             config,
@@ -116,6 +119,7 @@ impl Node {
             rivals: Rivals::default(),
             clockwork: Clockwork::default(),
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
+            vitals,
         }
     }
 
@@ -137,6 +141,7 @@ impl Node {
                 () = lifecycle.draining() => break,
                 () = self.something_to_do() => {}
             }
+            self.vitals.come_round();
             if self.database.left(Instant::now()).is_some() {
                 continue;
             }
@@ -145,7 +150,10 @@ impl Node {
             self.store.measure_worker(Worker::Look, began.elapsed(), looked.is_ok());
             self.store.metrics().database_up.set_whether(looked.is_ok());
             match looked {
-                Ok(()) => self.database.worked(),
+                Ok(()) => {
+                    self.database.worked();
+                    self.vitals.looked();
+                }
                 Err(error) => self.leave_database_alone(&error),
             }
         }

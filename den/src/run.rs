@@ -11,6 +11,7 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::model::NodeName;
 use disbatch_core::secrets::{Keys, KeysError};
+use disbatch_core::service_manager;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::telemetry;
 use disbatch_core::wake::Hints;
@@ -69,6 +70,8 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         None => NodeName::of_this_host()?,
     };
     let lifecycle = Lifecycle::listen()?;
+    service_manager::tell_end(lifecycle.clone());
+    service_manager::waiting("waits for the database");
     let metrics = Arc::new(Metrics::of(Component::Den, env!("CARGO_PKG_VERSION")));
     let _monitored = monitored(&config, &metrics).await?;
     let Some(store) = connect(&config, &lifecycle).await? else { return Ok(()) };

@@ -37,7 +37,7 @@ const ALWAYS: [&str; 25] = [
 ];
 
 /// What tells Disbatch, or the system's manager of services, secrets and ways: it is passed on only if it is named.
-const OURS: [&str; 3] = ["DISBATCH_*", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"];
+const OURS: [&str; 4] = ["DISBATCH_*", "NOTIFY_SOCKET", "WATCHDOG_*", "CREDENTIALS_DIRECTORY"];
 
 /// The least memory that a plugin can be given: less, and no program starts.
 const LEAST_MEMORY: u64 = 1024 * 1024;
@@ -262,7 +262,9 @@ mod tests {
             assert!(passes(&none, name), "{name}");
         }
         let secrets = ["DISBATCH_ROOT_PASSWORD", "DISBATCH_SECRETS_KEY", "NOTIFY_SOCKET", "AWS_KEY"];
-        for name in secrets.into_iter().chain(["LC", "PATHS", "path", "", "CREDENTIALS_DIRECTORY"]) {
+        for name in
+            secrets.into_iter().chain(["LC", "PATHS", "path", "", "CREDENTIALS_DIRECTORY", "WATCHDOG_USEC"])
+        {
             assert!(!passes(&none, name), "{name}");
         }
         let some = parse(r#""plugin_environment":["AWS_*","LICENSE",]"#).unwrap();
@@ -273,9 +275,7 @@ mod tests {
         }
         let all = parse(r#""plugin_environment":["*", "DISBATCH_*"]"#).unwrap();
         assert!(passes(&all, "AWS_KEY") && passes(&all, "ANYTHING"));
-        for name in
-            ["DISBATCH_ROOT_PASSWORD", "DISBATCH_SECRETS_KEY", "NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY"]
-        {
+        for name in ["DISBATCH_ROOT_PASSWORD", "NOTIFY_SOCKET", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY"] {
             assert!(!passes(&all, name), "{name} is not what a pattern means");
         }
         let named = parse(r#""plugin_environment":["NOTIFY_SOCKET", "DISBATCH_SECRETS_KEY"]"#).unwrap();

@@ -60,6 +60,7 @@ mod runner;
 mod schedules;
 mod secrets;
 mod series;
+mod service_manager;
 mod slow;
 mod spread;
 mod starting;
