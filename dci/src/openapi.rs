@@ -32,6 +32,7 @@ mod results;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
 mod security;
+mod v3_0;
 
 use std::sync::OnceLock;
 
@@ -99,10 +100,10 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::update_queue::handle,
         api::delete_queue::handle,
         api::list_groups::handle,
-        api::list_tasks::handle,
         api::health::alive,
         api::health::ready,
         api::explain_queue::handle,
+        api::list_tasks::handle,
         api::create_tasks::handle,
         api::create_batch::handle,
         api::find_tasks::handle,
@@ -190,6 +191,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::metrics::handle,
         api::monitoring::handle,
         handle,
+        handle_older,
         ui::login::handle,
         ui::login::log_in,
         ui::login::log_out,
@@ -319,6 +321,16 @@ fn words(id: &str) -> String {
 )]
 pub async fn handle() -> HttpResponse {
     json::ok_pretty(description())
+}
+
+/// This description for programs that cannot read OpenAPI 3.1.
+#[utoipa::path(
+    get, path = "/openapi-3.0.json", tag = "service", operation_id = "showOlderDescription",
+    responses((status = 200, description = "OpenAPI 3.0.", body = Value), OfFixed),
+)]
+pub async fn handle_older() -> HttpResponse {
+    static OLDER: OnceLock<Value> = OnceLock::new();
+    json::ok_pretty(OLDER.get_or_init(|| v3_0::of(description())))
 }
 
 #[cfg(test)]

@@ -175,6 +175,9 @@ fn bulk(routes: &mut Routes<'_>) {
 fn service(routes: &mut Routes<'_>) {
     routes
         .add(at("/openapi.json").get(Login, openapi::handle))
+        .add(at("/openapi-3.0.json").get(Login, openapi::handle_older))
+        .add(at("/healthz").get(Nothing, api::health::alive))
+        .add(at("/readyz").get(Nothing, api::health::ready))
         .add(at("/info").get(Login, api::info::handle))
         .add(at("/metrics").get(Everywhere(Viewer), api::metrics::handle))
         .add(at("/monitoring").get(Everywhere(Viewer), api::monitoring::handle))

@@ -50,3 +50,8 @@ async fn perl_conforms() -> anyhow::Result<()> {
 async fn the_package_of_perl_is_in_order() -> anyhow::Result<()> {
     succeeds("check", "perl").await
 }
+
+#[tokio::test]
+async fn a_client_is_generated_from_the_older_description() -> anyhow::Result<()> {
+    succeeds("check", "generated").await
+}
