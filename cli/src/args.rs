@@ -33,7 +33,7 @@ pub use disbatch_wire::bulk::BulkAction;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
 pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFilter, When};
 pub use life::{
-    BulkWhich, DrainOptions, Drained, ExplainOptions, GroupsOptions, LifeCommand, LogsOptions,
+    BulkWhich, DrainOptions, Drained, EventsOptions, ExplainOptions, GroupsOptions, LifeCommand, LogsOptions,
     QueueAndReason, RunOptions, WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};

@@ -2,6 +2,7 @@
 //! again, or look again and again.
 
 mod changes;
+mod feed;
 mod fields;
 
 use bson::{Bson, Document, doc};
@@ -15,6 +16,7 @@ use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
 pub use changes::has_no_change_streams;
+pub use feed::{Feed, FeedError, FeedFilter, Position, StatusChange};
 pub use fields::{Chosen, Watched};
 
 /// Where a task stands, without what may be large.

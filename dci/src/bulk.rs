@@ -111,7 +111,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
 }
 
 /// A schedule that has been deleted may still have tasks, so an id need not be one of a schedule that there is.
-async fn schedule(state: &State, name: &str) -> Result<ObjectId, HttpError> {
+pub async fn schedule(state: &State, name: &str) -> Result<ObjectId, HttpError> {
     let selector = Selector::parse(name);
     if let Selector::Id(id) = selector {
         return Ok(id);
@@ -150,7 +150,8 @@ fn several(value: &Value) -> Vec<Value> {
     }
 }
 
-fn statuses(value: &Value) -> Result<Vec<i64>, HttpError> {
+/// Integers, of which there is at least one.
+pub fn statuses(value: &Value) -> Result<Vec<i64>, HttpError> {
     let wrong = || HttpError::bad_request("status must be an integer, or an array of integers");
     let integer = |value: &Value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong);
     let statuses: Vec<i64> = several(value).iter().map(integer).collect::<Result<_, _>>()?;

@@ -89,6 +89,21 @@ impl HttpError {
         Self::forbidden("this name is not allowed: choose another")
     }
 
+    /// 410: it was there.
+    pub fn gone(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, message)
+    }
+
+    /// 501: not with this database.
+    pub fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, message)
+    }
+
+    /// 503: not now.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    }
+
     /// 413: the body is longer than `limit` bytes.
     pub fn too_large(limit: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
@@ -186,11 +201,11 @@ impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
         if error.is_transient() {
             tracing::warn!(%error, "a request failed");
-            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "the database cannot be reached");
+            return Self::unavailable("the database cannot be reached");
         }
         if let StoreError::Refused { .. } = error {
             tracing::error!(%error, "a request failed");
-            return Self::new(StatusCode::SERVICE_UNAVAILABLE, "the database refuses this server");
+            return Self::unavailable("the database refuses this server");
         }
         if let Some(failure) = error.write_failure().filter(WriteFailure::is_too_large) {
             return Self::new(StatusCode::PAYLOAD_TOO_LARGE, failure.message);
@@ -240,7 +255,7 @@ impl From<SubmitError> for HttpError {
 
 impl From<Busy> for HttpError {
     fn from(busy: Busy) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, busy.to_string())
+        Self::unavailable(busy.to_string())
     }
 }
 

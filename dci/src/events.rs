@@ -1,5 +1,6 @@
 //! What happens to a task, as Server-Sent Events: `GET /tasks/:id/events`.
 
+pub mod feed;
 mod frame;
 
 use std::collections::VecDeque;

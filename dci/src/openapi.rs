@@ -113,6 +113,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::get_task::handle,
         api::wait_for_task::handle,
         api::get_events::handle,
+        api::follow_events::handle,
         api::get_stdout::handle,
         api::get_stderr::handle,
         api::cancel_task::handle,

@@ -82,6 +82,11 @@ impl Watch {
         Waiter { watch: Arc::clone(self), task, changes, closing: self.closing.subscribe() }
     }
 
+    /// Tells when the process is about to stop.
+    pub fn closing(&self) -> Receiver<bool> {
+        self.closing.subscribe()
+    }
+
     /// Ends all waiting: the process is about to stop.
     pub fn close(&self) {
         self.closing.send_replace(true);

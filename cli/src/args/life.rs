@@ -35,6 +35,8 @@ pub enum LifeCommand {
     Bulk(BulkOptions),
     /// Move tasks that have ended to the archive: these, or as `bulk archive` does
     Archive(ArchiveOptions),
+    /// Follow what happens to tasks, one line for each change of a status
+    Events(EventsOptions),
     /// Show the locks that tasks hold or wait for
     Locks(LocksOptions),
     /// Show the tasks that a task comes after, and those that come after it
@@ -222,6 +224,33 @@ pub struct ExplainOptions {
     /// Say what holds the first task of this queue that waits, by its name or id
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
+}
+
+/// Options of `events`.
+#[derive(Debug, Args)]
+pub struct EventsOptions {
+    /// Only tasks of these queues, by name or id, with commas between them
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Only changes to these statuses, by word or number, with commas between them
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status,
+        allow_hyphen_values = true)]
+    pub status: Vec<i64>,
+    /// Only ends of tasks
+    #[arg(long)]
+    pub ended: bool,
+    /// Only tasks of this schedule, by name or id
+    #[arg(long, value_name = "SCHEDULE")]
+    pub schedule: Option<String>,
+    /// Only tasks of this group
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// Only tasks of this tenant
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Begin after the event with this id, which `--format json` prints as "after" [default: with what happens now]
+    #[arg(long, value_name = "ID")]
+    pub after: Option<String>,
 }
 
 /// Options of `groups`.

@@ -7,6 +7,7 @@ mod batch;
 mod bulk;
 mod bulk_jobs;
 pub(super) mod connection;
+mod events;
 mod explain;
 mod follow;
 mod graph;
@@ -55,6 +56,7 @@ pub async fn run(
             return bulk::run(client, BulkAction::Archive, &options.which).await;
         }
         LifeCommand::Archive(options) => return act::archive(client, &options.ids).await,
+        LifeCommand::Events(options) => events::run(client, &options, listing).await?,
         LifeCommand::Locks(options) => locks::run(client, &options, listing).await?,
         LifeCommand::Graph(options) => graph::run(client, &options, listing).await?,
         LifeCommand::Audit(options) => audit::run(client, &options, listing).await?,

@@ -163,9 +163,7 @@ fn refusal(heard: Heard) -> HttpError {
     match heard {
         // Alike, so that nobody without a token finds out which tasks there are.
         Heard::NoSuchTask | Heard::WrongToken => unknown(),
-        Heard::Over => {
-            HttpError::new(StatusCode::GONE, "the task has ended, or has been given to another run")
-        }
+        Heard::Over => HttpError::gone("the task has ended, or has been given to another run"),
         Heard::LogFull => HttpError::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!(

@@ -4,6 +4,7 @@ use bson::{Bson, Document};
 use disbatch_core::live::{gap_line, torn_end};
 use disbatch_core::observe::Observed;
 use disbatch_core::output::StreamName;
+use disbatch_wire::events::TaskEvent;
 use serde_json::{Value, json};
 
 use crate::json::{self, Dates};
@@ -118,6 +119,18 @@ pub fn status(event: &str, seen: &Observed) -> String {
         "mtime": json::from_bson(task.mtime.as_ref().map_or(&Bson::Null, |mtime| &mtime.0), Dates::Text),
     });
     frame(event, None, &data)
+}
+
+/// `status` of one of many tasks, or with the same data `end`.
+pub fn change(position: Option<&str>, change: &TaskEvent) -> Result<String, serde_json::Error> {
+    let event = if change.ended { "end" } else { "status" };
+    Ok(frame(event, position, &serde_json::to_value(change)?))
+}
+
+/// No event, but where the client is.
+pub fn position(position: Option<&str>) -> String {
+    let id = position.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    format!("{id}{HEARTBEAT}")
 }
 
 /// `end` of a task that is gone.

@@ -78,7 +78,9 @@ fn without_null(map: &mut Map<String, Value>, key: &str) {
     map.remove(key);
     match rest.pop() {
         Some(Value::Object(one)) if !one.contains_key("$ref") => {
-            one.into_iter().for_each(|(key, value)| drop(map.entry(key).or_insert(value)));
+            one.into_iter().for_each(|(key, value)| {
+                map.entry(key).or_insert(value);
+            });
         }
         reference => drop(map.insert("allOf".to_owned(), reference.into_iter().collect())),
     }

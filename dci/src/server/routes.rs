@@ -154,6 +154,7 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}/attempts").get(Task(Viewer), api::list_attempts::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/explain").get(Task(Viewer), api::explain_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::locks::graph))
+        .add(at("/events").get(Somewhere(Viewer), api::follow_events::handle))
         .add(at("/locks").get(Somewhere(Viewer), api::locks::list).by_accept())
         .add(at("/locks/{name}").get(Somewhere(Viewer), api::locks::get).by_accept());
 }

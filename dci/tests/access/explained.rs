@@ -67,6 +67,27 @@ async fn nodes_are_named_to_those_who_may_look_at_all_queues() -> anyhow::Result
 }
 
 #[tokio::test]
+async fn events_are_those_of_queues_that_somebody_may_look_at() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let follow = async |user: &str, query: &str| -> anyhow::Result<Response> {
+        Ok(world.request(Method::GET, &format!("/events{query}"), Some(user)).send().await?)
+    };
+    let (mut all, mut mine) = (follow("viewer", "").await?, follow("guest", "").await?);
+    let other = ObjectId::new();
+    let task = doc! { "_id": other, "queue": ObjectId::new(), "status": -2, "params": {}, "node": null };
+    world.database.database.collection::<Document>("tasks").insert_one(task).await?;
+    let last = waiting(&world).await?.to_hex();
+    let text = told(&mut all, &last).await?;
+    ensure!(text.contains(&other.to_hex()), "{text}");
+    let text = told(&mut mine, &last).await?;
+    ensure!(!text.contains(&other.to_hex()), "{text}");
+    // A queue is not found, whether there is one or not.
+    let unknown = follow("guest", "?queue=nosuch").await?;
+    ensure!(unknown.status() == StatusCode::BAD_REQUEST, "{unknown:?}");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
 async fn pages_that_change_by_themselves_tell_each_reader_what_is_theirs() -> anyhow::Result<()> {
     let world = World::new().await?;
     let path = format!("/ui/tasks/{}", waiting(&world).await?);

@@ -113,7 +113,8 @@ async fn each_role_may_do_what_is_documented_and_nothing_else() -> anyhow::Resul
 async fn who_may_see_one_queue_sees_nothing_of_others() -> anyhow::Result<()> {
     let world = World::new().await?;
     let (task, job) = (world.task(world.other).await?, world.job(world.other).await?);
-    for row in rows()? {
+    // What is followed has a test of its own, as it does not end.
+    for row in rows()?.into_iter().filter(|row| row.path != "/events") {
         let by_queue = row.need.contains("queue") && !row.need.contains("some queue");
         let path = row.address(&world, world.other).await?;
         let listed = [

@@ -3,6 +3,8 @@
 #[path = "../replay/server.rs"]
 mod server;
 
+mod feed;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -24,6 +24,7 @@ mod descriptors;
 mod detour;
 mod dev;
 mod early;
+mod events;
 mod examples;
 mod fair;
 mod faults;

@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 25] = [
+pub static SHAPES: [Shape; 26] = [
     shape(
         "run",
         &[],
@@ -53,6 +53,13 @@ pub static SHAPES: [Shape; 25] = [
         "archive",
         &[],
         "disbatch archive 6b0003bb686c8275d8013333\n  disbatch archive --queue mail --older-than 7d --yes",
+    ),
+    shape(
+        "events",
+        &["limit", "format"],
+        "disbatch events --queue mail --ended\n  \
+         disbatch events --status failed,orphaned --format json | while read -r event; do ./tell \"$event\"; done\n  \
+         disbatch events --limit 1 --queue mail --status succeeded",
     ),
     shape(
         "locks",
