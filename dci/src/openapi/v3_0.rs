@@ -1,9 +1,11 @@
 //! The description in OpenAPI 3.0, for generators of clients that cannot read 3.1. What a schema allows stays the same, save for
-//! `propertyNames`, which 3.0 does not know.
+//! `propertyNames`, which 3.0 does not know. What may come as JSON or as a form is described as JSON, since generators make one of both.
 
 use serde_json::{Map, Value, json};
 
 const VERSION: &str = "3.0.3";
+
+const JSON: &str = "application/json";
 
 /// A schema that allows null alone, as it is told here.
 fn only_null() -> Value {
@@ -15,6 +17,13 @@ pub fn of(description: &Value) -> Value {
     older["openapi"] = VERSION.into();
     if let Some(license) = older.pointer_mut("/info/license").and_then(Value::as_object_mut) {
         license.remove("identifier");
+    }
+    let operations = older.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
+    for (_, operation) in operations.filter_map(|(_, path)| path.as_object_mut()).flatten() {
+        let content = operation.pointer_mut("/requestBody/content").and_then(Value::as_object_mut);
+        if let Some(content) = content.filter(|content| content.contains_key(JSON)) {
+            content.retain(|kind, _| kind == JSON);
+        }
     }
     older
 }
@@ -79,10 +88,12 @@ fn without_null(map: &mut Map<String, Value>, key: &str) {
     match rest.pop() {
         Some(Value::Object(one)) if !one.contains_key("$ref") => {
             one.into_iter().for_each(|(key, value)| {
+                // A reference with something beside it: generators know it as one of one.
+                let key = if key == "allOf" { "oneOf".to_owned() } else { key };
                 map.entry(key).or_insert(value);
             });
         }
-        reference => drop(map.insert("allOf".to_owned(), reference.into_iter().collect())),
+        reference => drop(map.insert("oneOf".to_owned(), reference.into_iter().collect())),
     }
 }
 
@@ -103,11 +114,11 @@ mod tests {
             ),
             (
                 json!({ "oneOf": [{ "type": "null" }, { "$ref": "#/a" }], "description": "d" }),
-                json!({ "allOf": [{ "$ref": "#/a" }], "nullable": true, "description": "d" }),
+                json!({ "oneOf": [{ "$ref": "#/a" }], "nullable": true, "description": "d" }),
             ),
             (
                 json!({ "oneOf": [{ "type": "null" }, { "$ref": "#/a", "description": "d" }] }),
-                json!({ "allOf": [{ "$ref": "#/a" }], "nullable": true, "description": "d" }),
+                json!({ "oneOf": [{ "$ref": "#/a" }], "nullable": true, "description": "d" }),
             ),
             (
                 json!({ "anyOf": [{ "type": "null" }, { "type": "string" }, { "$ref": "#/a" }] }),
