@@ -86,6 +86,8 @@ pub enum NodesCommand {
 pub enum Command {
     /// List the plugins that queues may be created with
     Plugins,
+    /// Check whether all is well, and say what to do where it is not
+    Doctor,
     /// Show all queues with their tasks counted
     #[command(visible_alias = "status")]
     Queues {

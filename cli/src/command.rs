@@ -9,6 +9,7 @@ mod create_task;
 mod create_tasks;
 mod definitions;
 mod delete_queue;
+mod doctor;
 mod documents;
 mod files;
 mod life;
@@ -60,6 +61,7 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
 async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> anyhow::Result<ExitCode> {
     match command {
         Command::Plugins => plugins::run(client, listing).await?,
+        Command::Doctor => return doctor::run(client, listing).await,
         Command::Queues { watch } => queues::run(client, watch, listing).await?,
         Command::CreateQueue { name, plugin, threads, sort } => {
             create_queue::run(client, name, plugin, (threads, sort)).await?;

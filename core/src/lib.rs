@@ -21,6 +21,7 @@ pub mod core_dumps;
 pub mod counters;
 pub mod definitions;
 pub mod descriptors;
+pub mod doctor;
 pub mod explain;
 pub mod fair;
 pub mod files;

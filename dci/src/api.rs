@@ -16,6 +16,7 @@ pub mod create_tasks;
 pub mod definitions;
 pub mod delete_node;
 pub mod delete_queue;
+pub mod doctor;
 pub mod explain_queue;
 pub mod explain_task;
 pub mod files;

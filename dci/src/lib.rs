@@ -16,6 +16,7 @@ mod catalogue;
 mod changes;
 mod connections;
 mod counts;
+mod doctor;
 mod error;
 mod events;
 mod fields;

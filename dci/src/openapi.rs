@@ -102,6 +102,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::list_groups::handle,
         api::health::alive,
         api::health::ready,
+        api::doctor::handle,
         api::explain_queue::handle,
         api::list_tasks::handle,
         api::create_tasks::handle,

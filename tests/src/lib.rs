@@ -14,7 +14,7 @@ mod world;
 
 pub use dci::Dci;
 pub use plugins::{Script, install_recorder};
-pub use process::{Den, Finished, binary};
+pub use process::{Den, Finished, binary, finish};
 pub use world::{Server, World};
 
 use std::future::Future;

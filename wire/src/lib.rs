@@ -6,6 +6,7 @@ pub mod bulk;
 pub mod calendars;
 pub mod callbacks;
 pub mod definitions;
+pub mod doctor;
 pub mod events;
 pub mod explanations;
 pub mod fields;

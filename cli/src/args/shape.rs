@@ -47,8 +47,14 @@ const fn shape(name: &'static str, options: &'static [&'static str], examples: &
     Shape { name, options, connects: true, examples }
 }
 
-static SHAPES: [Shape; 16] = [
+static SHAPES: [Shape; 17] = [
     shape("plugins", &["format", "pretty"], "disbatch plugins\n  disbatch plugins --format json"),
+    shape(
+        "doctor",
+        &["format", "pretty"],
+        "disbatch doctor\n  disbatch doctor --format json | jq '.findings[] | select(.level == \"error\")'\n\n\
+         Exit status: 0 all is well, 1 there are warnings, 2 there are errors, 255 the DCI could not be asked.",
+    ),
     shape(
         "queues",
         &["format", "pretty"],

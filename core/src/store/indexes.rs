@@ -16,6 +16,7 @@ use mongodb::options::IndexOptions;
 use super::collections::{self, AUDIT};
 use super::{Store, StoreError, WriteFailure};
 use crate::config::Indexes;
+use crate::doctor::Wanted;
 
 pub(super) use declared::*;
 
@@ -108,19 +109,21 @@ impl Store {
 
     /// The fields of each unique index of tasks. One that is still being built keeps nothing apart.
     async fn unique_indexes(&self) -> Result<Vec<Document>, StoreError> {
-        // With this option those come as `{ spec, buildUUID }`.
-        let list = doc! { "listIndexes": self.tasks().name(), "includeBuildUUIDs": true };
-        let indexes: Vec<Document> = match self.database().run_cursor_command(list).await {
-            Ok(cursor) => cursor.try_collect().await?,
-            Err(error) => match StoreError::from(error) {
-                missing if missing.write_failure().is_some_and(|failure| failure.is_no_collection()) => {
-                    Vec::new()
-                }
-                other => return Err(other),
-            },
-        };
+        let indexes = self.indexes_of(self.tasks().name()).await?;
         let unique = indexes.into_iter().filter(|index| index.get_bool("unique").is_ok_and(|unique| unique));
         Ok(unique.filter_map(|index| index.get_document("key").ok().cloned()).collect())
+    }
+
+    /// The indexes of a collection, none of one that is not there. Those that are being built come as `{ spec, buildUUID }`.
+    pub(crate) async fn indexes_of(&self, collection: &str) -> Result<Vec<Document>, StoreError> {
+        let list = doc! { "listIndexes": collection, "includeBuildUUIDs": true };
+        match self.database().run_cursor_command(list).await.map_err(StoreError::from) {
+            Ok(cursor) => Ok(cursor.try_collect().await?),
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_no_collection()) => {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Has the server remove entries of the audit that are so old; `None`: none of them, as long as anybody can tell.
@@ -180,6 +183,18 @@ impl Store {
         }
         self.log_superfluous().await?;
         refused.map_or(Ok(()), Err)
+    }
+
+    /// The indexes that a DEN with this configuration ensures in a collection.
+    pub(crate) fn declared_indexes(&self, collection: &collections::Collection) -> Vec<Wanted> {
+        let declared = collection.indexes().into_iter().filter(|index| self.wants(index));
+        let one = |index: Index| Wanted {
+            name: index.name(),
+            grave: index.essential || index.unique,
+            keys: index.keys,
+            unique: index.unique,
+        };
+        declared.map(one).collect()
     }
 
     fn wants(&self, index: &Index) -> bool {

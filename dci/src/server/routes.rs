@@ -179,6 +179,7 @@ fn service(routes: &mut Routes<'_>) {
         .add(at("/openapi-3.0.json").get(Login, openapi::handle_older))
         .add(at("/healthz").get(Nothing, api::health::alive))
         .add(at("/readyz").get(Nothing, api::health::ready))
+        .add(at("/doctor").get(Everywhere(Operator), api::doctor::handle))
         .add(at("/info").get(Login, api::info::handle))
         .add(at("/metrics").get(Everywhere(Viewer), api::metrics::handle))
         .add(at("/monitoring").get(Everywhere(Viewer), api::monitoring::handle))

@@ -1,5 +1,6 @@
 //! With access control, every process works as a user of its own who may do nothing else.
 
+mod doctor;
 mod filesets;
 mod keys;
 mod perl;

@@ -23,6 +23,7 @@ mod counts;
 mod descriptors;
 mod detour;
 mod dev;
+mod doctor;
 mod early;
 mod events;
 mod examples;
