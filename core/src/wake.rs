@@ -77,6 +77,12 @@ impl Follower {
                     }
                     if let Some(change) = change {
                         self.store.metrics().stream_hints.inc();
+                        if let Some(at) = change.at {
+                            let lag =
+                                self.store.now().timestamp_millis().saturating_sub(at.timestamp_millis());
+                            let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
+                            self.store.metrics().stream_lag.observe_time(lag);
+                        }
                         self.hints.arrived(change.arrival());
                         self.hints.had_limit(change.peak());
                         self.hints.tell(change.news(self.hints.node()));

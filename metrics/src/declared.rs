@@ -3,13 +3,13 @@
 use prometheus_client::metrics::MetricType::{Counter as Counted, Gauge as Gauged};
 
 use crate::Component::{Dci, Den};
-use crate::kinds::{By, Counter, Gauge, Histogram, LookedUp, Met, Metric, Rows};
+use crate::kinds::{By, Counter, Gauge, Histogram, LookedUp, Met, Metric, OfProcess, Rows};
 use crate::labels::{
     AuthFailure, Burial, Cause, Death, Fire, Outcome, Refusal, Renewal, RetriedBy, Round, RunnerKind,
     RunnerState, Source, Worker, Write,
 };
 use crate::queues::Queues;
-use crate::{Component, Route, process};
+use crate::{Component, OPERATIONS as DATABASE, Operation, Route, process};
 
 /// What there is to say of a metric besides what its type says.
 #[derive(Debug, Clone, Copy)]
@@ -126,10 +126,14 @@ declare! {
         "Queues without a label of their own: beyond 1,000 queues, all others are `queue=\"other\"`";
     database_up: Gauge = Gauge::zero(), "disbatch_database_up", ALL,
         "Whether the database answered when it was last asked";
+    database_operations: OfProcess<Met<Operation, Histogram>> = OfProcess(&DATABASE), "disbatch_database_operation_seconds", ALL,
+        "How long operations on the database took, by the name that they have in logs and traces: of those that consist of others, each is counted. `error` has those that were refused, too";
     stream_up: Gauge = Gauge::zero(), "disbatch_stream_up", DEN,
         "Whether a change stream tells of new tasks; without it the DEN polls";
     stream_hints: Counter = Counter::default(), "disbatch_stream_hints_total", DEN,
         "Changes that the change stream has told of";
+    stream_lag: Histogram = operations(), "disbatch_stream_lag_seconds", DEN,
+        "From a change, by the clock of the database, to when the change stream told of it, by that of the node; of MongoDB 6 and later";
     node_places: Gauge = Gauge::default(), "disbatch_node_places", DEN,
         "How many tasks may run on the node at once (its `maxthreads`); missing where there is no limit";
     node_places_used: Gauge = Gauge::zero(), "disbatch_node_places_used", DEN,

@@ -5,7 +5,7 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
@@ -361,6 +361,24 @@ impl Metric for Rows {
             gauged(encoder, &[labels, &named(self.names, values)].concat(), *number)?;
         }
         Ok(())
+    }
+}
+
+/// What the whole process counts in one place, as whoever counts has nothing else at hand.
+#[derive(Debug)]
+pub struct OfProcess<M: 'static>(pub &'static LazyLock<M>);
+
+impl<M: Metric> Metric for OfProcess<M> {
+    fn kind(&self) -> MetricType {
+        self.0.kind()
+    }
+
+    fn labels(&self) -> Vec<KnownLabel> {
+        self.0.labels()
+    }
+
+    fn samples(&self, encoder: &mut MetricEncoder<'_>, labels: &Labels<'_>) -> fmt::Result {
+        self.0.samples(encoder, labels)
     }
 }
 

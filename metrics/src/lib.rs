@@ -11,6 +11,8 @@ pub mod queues;
 pub mod text;
 
 use std::fmt;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 pub use declared::Metrics;
 pub use kinds::{AsValues, By, Counter, Gauge, Histogram, Met, Row, Rows};
@@ -48,6 +50,31 @@ impl AsValues for Route {
     fn values(&self) -> Vec<String> {
         vec![self.template.clone(), self.method.to_owned(), self.code.to_string()]
     }
+}
+
+/// An operation on the database, and whether it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Operation {
+    pub name: &'static str,
+    pub failed: bool,
+}
+
+impl AsValues for Operation {
+    fn values(&self) -> Vec<String> {
+        vec![self.name.to_owned(), if self.failed { "error" } else { "ok" }.to_owned()]
+    }
+}
+
+/// Few, as there are many operations.
+const OPERATION_SECONDS: &[f64] = &[0.001, 0.005, 0.025, 0.1, 1.0, 10.0];
+
+/// All operations of this process.
+static OPERATIONS: LazyLock<Met<Operation, Histogram>> =
+    LazyLock::new(|| Met::new(&["op", "outcome"], || Histogram::new(OPERATION_SECONDS)));
+
+/// Counts an operation that took so long.
+pub fn operated(operation: Operation, time: Duration) {
+    OPERATIONS.of(&operation).observe_time(time);
 }
 
 impl Metrics {

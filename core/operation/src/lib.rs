@@ -10,7 +10,7 @@ use syn::{
 };
 
 /// Makes an `async fn` an operation: it has a span of its own name, with the fields that the attribute names, in which a
-/// failure is noted at DEBUG; that somebody drops it while it waits is noticed; and it returns a boxed future.
+/// failure is noted at DEBUG; how long it took is counted; that somebody drops it while it waits is noticed; and it returns a boxed future.
 ///
 /// The box has its body compiled once, in its own crate. Without, each program that calls an operation compiles its
 /// body again, with all that it calls of the database driver, which was most of the time of a build. Beside an answer of the
@@ -51,6 +51,8 @@ fn boxed(fields: &Tokens, function: ItemFn) -> Result<Tokens, Error> {
     sig.generics.params.insert(0, parse_quote!('op));
     sig.output = parse_quote!(-> ::futures::future::BoxFuture<'op, #output>);
     let failure = is_result(&output).then(|| quote!(err(level = "debug")));
+    let failed = if is_result(&output) { quote!(output.is_err()) } else { quote!(false) };
+    let name = sig.ident.to_string();
     let fields = if fields.is_empty() { quote!() } else { quote!(fields(#fields),) };
     let statements = block.stmts;
     Ok(quote! {
@@ -65,7 +67,10 @@ fn boxed(fields: &Tokens, function: ItemFn) -> Result<Tokens, Error> {
                 }
                 #(#statements)*
                 });
-                crate::store::Attended::new(work).await
+                let begun = ::std::time::Instant::now();
+                let output = crate::store::Attended::new(work).await;
+                ::disbatch_metrics::operated(::disbatch_metrics::Operation { name: #name, failed: #failed }, begun.elapsed());
+                output
             })
         }
     })

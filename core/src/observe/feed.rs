@@ -171,7 +171,7 @@ impl Feed {
     /// # Errors
     /// The database cannot be reached, or the log has been overtaken.
     #[operation]
-    pub async fn next(&mut self) -> Result<Option<StatusChange>, StoreError> {
+    pub async fn next_change(&mut self) -> Result<Option<StatusChange>, StoreError> {
         while let Some(change) = self.changes.next_if_any().await? {
             match bson::deserialize_from_bson(change) {
                 Ok(change) => return Ok(Some(change)),
@@ -183,7 +183,7 @@ impl Feed {
         Ok(None)
     }
 
-    /// After all that [`Feed::next`] returned, and after what the filter left out.
+    /// After all that [`Feed::next_change`] returned, and after what the filter left out.
     pub fn position(&self) -> Option<Position> {
         self.changes.resume_token().map(Position)
     }

@@ -1,7 +1,7 @@
 //! Which changes matter. The server leaves out all others, and everything of a document that is not looked at.
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use serde::Deserialize;
 
 use super::News;
@@ -53,6 +53,9 @@ pub(super) struct Change {
     task: Option<ObjectId>,
     #[serde(default)]
     queue: Option<ObjectId>,
+    /// When it was made, by the clock of the server. Before MongoDB 6.0 it does not tell.
+    #[serde(default)]
+    pub(super) at: Option<DateTime>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -183,6 +186,7 @@ fn fields() -> Document {
         } },
         "task": of_new("$documentKey._id"),
         "queue": of_new("$fullDocument.queue"),
+        "at": "$wallTime",
     }
 }
 

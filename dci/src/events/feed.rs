@@ -86,7 +86,7 @@ impl Followed {
             if *self.closing.borrow() || self.begun.elapsed() > LONGEST {
                 return Ok(None);
             }
-            let change = self.feed.next().await?;
+            let change = self.feed.next_change().await?;
             let position = self.feed.position().and_then(|position| position.text());
             if let Some(change) = change {
                 self.last = Some(Instant::now());

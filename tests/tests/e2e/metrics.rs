@@ -1,5 +1,6 @@
 //! Metrics: what a real DEN and a real DCI tell of known work, in both formats, and what is shipped for Prometheus and Grafana.
 
+mod prometheus;
 mod standstill;
 
 use std::cell::RefCell;
@@ -425,12 +426,16 @@ async fn beyond_the_bound_queues_have_one_label_together() -> anyhow::Result<()>
     let world = World::new().await?;
     let queue = |number: usize| doc! { "name": format!("q{number}"), "plugin": "Demo", "threads": 2 };
     let queues = world.database().collection::<bson::Document>("queues");
-    queues.insert_many((0..MOST + 5).map(queue)).await?;
+    queues.insert_many((0..5_000).map(queue)).await?;
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
-    let other = of_queue("other", &[("queue_places", "", 10.0), ("queue_places_used", "", 0.0)]);
-    let found = until(dci.url(), &[other, plain(&[("queues_folded", 5.0)])].concat()).await?;
+    let folded = 5_000 - u32::try_from(MOST)?;
+    let others = f64::from(folded);
+    let other = of_queue("other", &[("queue_places", "", 2.0 * others), ("queue_places_used", "", 0.0)]);
+    let found = until(dci.url(), &[other, plain(&[("queues_folded", others)])].concat()).await?;
     let rows = |name: &str| found.series.keys().filter(|key| key.starts_with(&format!("{name}{{"))).count();
     assert_eq!((rows("disbatch_queue_places"), rows("disbatch_queue_info")), (MOST + 1, MOST));
+    let of_queues = found.series.keys().filter(|key| key.contains("queue=\"")).count();
+    assert!(of_queues <= 12 * (MOST + 1), "{of_queues} series of queues");
     world.end().await
 }
 
