@@ -15,6 +15,7 @@ mod rules;
 mod step;
 pub(crate) mod stored;
 mod task;
+mod trace;
 
 pub use disbatch_values::liberal::{Count, Moment, integer as whole_number, number};
 pub use disbatch_values::status::{Phase, Status};
@@ -30,3 +31,4 @@ pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
 pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};
 pub use task::Task;
+pub use trace::{TRACE, TraceContext, VARIABLES as TRACE_VARIABLES};

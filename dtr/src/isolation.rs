@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use disbatch_core::cgroup;
 use disbatch_core::config::{Config, ConfigError, Limits, PluginEnvironment};
 use disbatch_core::identity::Identity;
+use disbatch_core::model::TRACE_VARIABLES;
 use disbatch_core::plugin::Manifest;
 use disbatch_core::secrets::NamedSecrets;
 
@@ -17,7 +18,10 @@ use crate::guard;
 use crate::guard::protocol::Settings;
 
 /// The variables that a runner sets for its plugins. They come from nowhere else, whatever is configured.
-const SET_HERE: [&str; 25] = [
+const SET_HERE: [&str; 28] = [
+    TRACE_VARIABLES[0],
+    TRACE_VARIABLES[1],
+    TRACE_VARIABLES[2],
     guard::TASK_VARIABLE,
     guard::RUNNER_VARIABLE,
     "DISBATCH_QUEUE_ID",

@@ -56,6 +56,7 @@ pub async fn enforce(
         let response = viewer.look(async { refusal::error(request.request(), error) }).await;
         return Ok(request.into_response(response));
     }
+    let who = who.within_trace(request.headers());
     request.extensions_mut().insert(who.clone());
     let response = viewer.look(next.call(request)).await?.map_into_boxed_body();
     let mut response = streams::limit(response, &who, &state);

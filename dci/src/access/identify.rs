@@ -44,7 +44,7 @@ pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who
         let user = state.store.find_user(&name).await?;
         // Whom the proxy has let in is known, though they may have no rights here.
         let rights = user.map_or_else(Rights::default, |user| user.rights);
-        return Ok(Some(Who { name: Some(name.to_string()), via: Via::Proxy, rights, from }));
+        return Ok(Some(Who { name: Some(name.to_string()), via: Via::Proxy, rights, from, trace: None }));
     }
     let Some(key) = cookie::key(request, address::is_encrypted(request, proxy)) else { return Ok(None) };
     let user = state.store.session_user(&key, access.limits).await?;
@@ -53,6 +53,7 @@ pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who
         via: Via::Session(key),
         rights: user.rights,
         from,
+        trace: None,
     }))
 }
 
@@ -84,6 +85,7 @@ async fn by_what_is_shown(
                 via: Via::Password,
                 rights: user.rights,
                 from,
+                trace: None,
             }));
         }
         Shown::Token(text) => (None, text),
@@ -100,6 +102,7 @@ async fn by_what_is_shown(
         via: Via::Token { name: bearer.token, text },
         rights: bearer.user.rights,
         from,
+        trace: None,
     }))
 }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::future::{Ready, ready};
 
+use actix_web::http::header::HeaderMap;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev};
 use disbatch_core::accounts::{Key, Reach, Rights, Role};
-use disbatch_core::model::Queue;
+use disbatch_core::model::{Queue, TraceContext};
 
 use crate::error::HttpError;
 
@@ -50,12 +51,30 @@ pub struct Who {
     pub rights: Rights,
     /// The address that they ask from.
     pub from: String,
+    /// The trace that their request belongs to.
+    pub trace: Option<TraceContext>,
 }
 
 impl Who {
     /// Whoever it is, if nobody is asked.
     pub fn anybody(from: String) -> Self {
-        Self { name: None, via: Via::OpenDoor, rights: Rights::all(), from }
+        Self { name: None, via: Via::OpenDoor, rights: Rights::all(), from, trace: None }
+    }
+
+    /// With the trace that the headers of their request name, if they name one that can be used.
+    pub fn within_trace(self, headers: &HeaderMap) -> Self {
+        let one = |name: &str| {
+            let mut values = headers.get_all(name);
+            // Of several, nobody can say which one is meant.
+            values.next().filter(|_| values.next().is_none()).and_then(|value| value.to_str().ok())
+        };
+        // These may be on several lines, as one list.
+        let list = |name: &str| {
+            let values: Option<Vec<&str>> = headers.get_all(name).map(|value| value.to_str().ok()).collect();
+            values.map(|values| values.join(","))
+        };
+        let (state, baggage) = (list("tracestate"), list("baggage"));
+        Self { trace: TraceContext::of(one("traceparent"), state.as_deref(), baggage.as_deref()), ..self }
     }
 
     /// Who sent a request.

@@ -37,6 +37,10 @@ const AT_ONCE: usize = 1_000;
 /// which names the `field` that is too large, its `bytes` and the `limit`.
 #[utoipa::path(
     post, path = "/tasks", tag = "tasks", operation_id = "createTasks",
+    params((
+        "traceparent" = Option<String>, Header, example = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        description = "The trace that the tasks belong to, with `tracestate` and `baggage` if there are any. One that cannot be used is ignored.",
+    )),
     request_body = NewTasks,
     responses(
         (
@@ -157,7 +161,7 @@ pub async fn submit(
         return checked.map(|()| Vec::new());
     }
     let (store, queue) = (state.store.clone(), queue.id);
-    let options = TaskOptions { owner: who.name.clone(), ..options };
+    let options = TaskOptions { owner: who.name.clone(), trace: who.trace.clone(), ..options };
     let submission = async move {
         match &once {
             Some(once) => store.submit_tasks_once(queue, tasks, &options, once).await,

@@ -1,7 +1,7 @@
 //! The variables that tell a plugin about its task.
 
 use bson::{Bson, DateTime};
-use disbatch_core::model::whole_number;
+use disbatch_core::model::{TraceContext, whole_number};
 use disbatch_core::secrets::SecureParams;
 use disbatch_core::task::STORAGE;
 use zeroize::Zeroizing;
@@ -37,6 +37,9 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
         ("LAST_SUCCESS_START", start),
         ("LAST_SUCCESS_FINISH", finish),
     ];
+    let trace = TraceContext::of_task(&task.rest);
+    variables
+        .extend(trace.iter().flat_map(TraceContext::variables).map(|(name, value)| (name, value.to_owned())));
     variables.extend(job.private_folder().map(|folder| (WORK_DIR, folder.to_string_lossy().into_owned())));
     if let Some(step) = &about.step {
         variables.extend([
@@ -165,6 +168,15 @@ mod tests {
         let expected: BTreeMap<&str, String> =
             expected.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
         assert_eq!(variables, expected);
+    }
+
+    #[test]
+    fn a_task_of_a_trace_is_told_of_it() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let task = doc! { "trace": { "parent": parent, "baggage": "user=ann" } };
+        let variables = of(task, doc! {}, &About::default());
+        assert_eq!((&variables["TRACEPARENT"][..], &variables["BAGGAGE"][..]), (parent, "user=ann"));
+        assert!(!variables.contains_key("TRACESTATE"), "{variables:?}");
     }
 
     #[test]

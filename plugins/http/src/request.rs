@@ -92,6 +92,14 @@ fn headers(told: &Told) -> Result<HeaderMap, String> {
         }
         Some(_) => return Err(format!("params.{HEADERS} must be an object of text")),
     }
+    // What the task says is what whoever submitted it wants.
+    for (name, variable) in
+        [("traceparent", "TRACEPARENT"), ("tracestate", "TRACESTATE"), ("baggage", "BAGGAGE")]
+    {
+        if let Some(value) = told.variable(variable).and_then(|value| HeaderValue::from_str(value).ok()) {
+            headers.entry(name).or_insert(value);
+        }
+    }
     Ok(headers)
 }
 
@@ -176,6 +184,23 @@ mod tests {
             *place = value.clone();
         }
         Told::parse(&whole.to_string()).unwrap()
+    }
+
+    #[test]
+    fn a_service_gets_the_trace_unless_the_task_names_another() {
+        let variables = json!({ "TRACEPARENT": "00-aa-bb-01", "BAGGAGE": "user=ann" });
+        let of = |params: Value| {
+            let request =
+                Request::of(&told(json!({ "variables": variables, "params": params }))).ok().unwrap();
+            ["traceparent", "tracestate", "baggage"].map(|name| {
+                request.headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
+            })
+        };
+        assert_eq!(of(json!({})), ["00-aa-bb-01", "", "user=ann"]);
+        assert_eq!(
+            of(json!({ "httpHeaders": { "Traceparent": "00-cc-dd-00" } })),
+            ["00-cc-dd-00", "", "user=ann"]
+        );
     }
 
     fn refused(task: Value) -> String {

@@ -71,6 +71,7 @@ mod storage;
 mod survival;
 mod tenants;
 mod tls;
+mod traces;
 mod units;
 mod unowned;
 mod upkeep;

@@ -6,7 +6,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use super::SubmitError;
 use crate::gates::{AfterFailed, AfterWhen, LockRequest, MOST_LINKS};
-use crate::model::{FILES, STEPS, Status, Step, TaskFiles, TaskId};
+use crate::model::{FILES, STEPS, Status, Step, TRACE, TaskFiles, TaskId, TraceContext};
 use crate::secrets::{self, Sealed};
 use crate::task::transition::millis;
 
@@ -70,6 +70,8 @@ pub struct TaskOptions {
     pub tenant: Option<String>,
     /// Who submits them: the name of a user of the web server.
     pub owner: Option<String>,
+    /// The trace that they belong to.
+    pub trace: Option<TraceContext>,
 }
 
 impl TaskOptions {
@@ -90,6 +92,7 @@ impl TaskOptions {
             (FILES, self.files.as_ref().map(|files| files.document().into())),
             ("tenant", self.tenant.clone().map(Bson::from)),
             ("owner", self.owner.clone().map(Bson::from)),
+            (TRACE, self.trace.as_ref().map(TraceContext::field)),
         ];
         for (name, value) in values {
             if let Some(value) = value {

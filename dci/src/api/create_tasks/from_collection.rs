@@ -57,7 +57,7 @@ pub async fn submit(
         checked.inspect_err(|_| measure::refused(state.store.metrics(), queue.id, Refusal::Schema))?;
     }
     let (store, collection, queue) = (state.store.clone(), name.clone(), queue.id);
-    let options = TaskOptions { owner: who.name.clone(), ..options };
+    let options = TaskOptions { owner: who.name.clone(), trace: who.trace.clone(), ..options };
     let submission = async move {
         let params = |document: &Document| fill(&pattern, document);
         let submitted = match &once {

@@ -25,7 +25,7 @@ pub fn of(options: TaskOptions, params: &Params, who: &Who, queue: &Queue) -> Re
         }
         (None, None) => None,
     };
-    Ok(TaskOptions { tenant, owner: who.name.clone(), ..options })
+    Ok(TaskOptions { tenant, owner: who.name.clone(), trace: who.trace.clone(), ..options })
 }
 
 /// Sees to it that somebody may submit tasks for a tenant.

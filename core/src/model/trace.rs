@@ -1,0 +1,146 @@
+//! The trace that a task belongs to: the headers `traceparent`, `tracestate` (W3C Trace Context) and `baggage` (W3C Baggage) of whoever
+//! submitted it, as plugins get them.
+
+use bson::{Bson, Document, doc};
+
+/// The field of a task that has them.
+pub const TRACE: &str = "trace";
+
+/// `00-` with 32 digits, 16 and 2.
+const PARENT: usize = 55;
+
+/// What others may add to a trace: the recommendation has programs pass on so much.
+const LONGEST_STATE: usize = 512;
+
+/// The recommendation has programs pass on so much.
+const LONGEST_BAGGAGE: usize = 8192;
+
+/// A trace, and the place in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceContext {
+    parent: String,
+    state: Option<String>,
+    baggage: Option<String>,
+}
+
+impl TraceContext {
+    /// As headers say. What cannot be used is as if it were not there, as W3C wants it: without a place there is no trace, and a wrong
+    /// state or baggage is left out.
+    pub fn of(parent: Option<&str>, state: Option<&str>, baggage: Option<&str>) -> Option<Self> {
+        let parent = parent.map(str::trim).filter(|parent| is_parent(parent))?;
+        let text = |text: Option<&str>, longest: usize| {
+            let text = text.map(str::trim).filter(|text| (1..=longest).contains(&text.len()))?;
+            text.bytes().all(|byte| (b' '..=b'~').contains(&byte)).then(|| text.to_owned())
+        };
+        Some(Self {
+            // Later versions may say more behind that, which this one does not know.
+            parent: format!("00{}", &parent[2..PARENT]),
+            state: text(state, LONGEST_STATE),
+            baggage: text(baggage, LONGEST_BAGGAGE),
+        })
+    }
+
+    /// As a task has it. Somebody may have written anything there.
+    pub fn of_task(task: &Document) -> Option<Self> {
+        let field = task.get_document(TRACE).ok()?;
+        let text = |name: &str| field.get_str(name).ok();
+        Self::of(text("parent"), text("state"), text("baggage"))
+    }
+
+    /// As a task has it.
+    pub fn field(&self) -> Bson {
+        let mut field = doc! { "parent": &self.parent };
+        for (name, value) in [("state", &self.state), ("baggage", &self.baggage)] {
+            field.extend(value.as_ref().map(|value| (name.to_owned(), Bson::from(value))));
+        }
+        field.into()
+    }
+
+    /// The headers of HTTP, and their values.
+    pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let more = [("tracestate", &self.state), ("baggage", &self.baggage)];
+        let more = more.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+        std::iter::once(("traceparent", self.parent.as_str())).chain(more)
+    }
+
+    /// The variables of an environment (OpenTelemetry, Environment Variables as Context Propagation Carriers), and their values.
+    pub fn variables(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.headers().map(|(name, value)| match name {
+            "traceparent" => (VARIABLES[0], value),
+            "tracestate" => (VARIABLES[1], value),
+            _ => (VARIABLES[2], value),
+        })
+    }
+}
+
+/// The names of [`TraceContext::variables`].
+pub const VARIABLES: [&str; 3] = ["TRACEPARENT", "TRACESTATE", "BAGGAGE"];
+
+/// `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`, where neither id is zero. Version ff is none, and one that is
+/// later than 00 may go on behind another `-`.
+fn is_parent(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    if bytes.len() < PARENT || !text.is_ascii() {
+        return false;
+    }
+    let is_hex = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let is_some = |bytes: &[u8]| is_hex(bytes) && bytes.iter().any(|byte| *byte != b'0');
+    let ends = bytes.len() == PARENT || (&bytes[..2] != b"00" && bytes[PARENT] == b'-');
+    let dashes = [2, 35, 52].iter().all(|at| bytes[*at] == b'-');
+    let version = is_hex(&bytes[..2]) && &bytes[..2] != b"ff";
+    ends && dashes && version && is_some(&bytes[3..35]) && is_some(&bytes[36..52]) && is_hex(&bytes[53..55])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn a_parent_is_as_the_recommendation_has_it() {
+        let of = |parent: &str| TraceContext::of(Some(parent), None, None);
+        assert_eq!(of(GOOD).unwrap().headers().collect::<Vec<_>>(), [("traceparent", GOOD)]);
+        let later = GOOD.replacen("00", "01", 1);
+        assert_eq!(of(&later), of(GOOD), "of a later version");
+        assert_eq!(of(&format!("{later}-more")), of(GOOD));
+        for wrong in [
+            "",
+            "00",
+            &format!("{GOOD}-more"),
+            &format!("{later}more"),
+            &GOOD.to_uppercase(),
+            &GOOD.replacen("00", "ff", 1),
+            &GOOD.replace("b7ad6b7169203331", "0000000000000000"),
+            &GOOD.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
+            &GOOD.replace('-', "_"),
+            &GOOD.replace("-01", "-0x"),
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b71692033é1-01",
+        ] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+        assert_eq!(TraceContext::of(None, Some("a=b"), Some("c=d")), None);
+    }
+
+    #[test]
+    fn what_cannot_be_passed_on_is_left_out() {
+        let of = |state: &str, baggage: &str| {
+            let context = TraceContext::of(Some(GOOD), Some(state), Some(baggage)).unwrap();
+            context.variables().skip(1).map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        assert_eq!(of("a=b", " user=ann "), ["TRACESTATE=a=b", "BAGGAGE=user=ann"]);
+        assert_eq!(of("", "user=ann\nX: y"), [""; 0]);
+        assert_eq!(of(&"s".repeat(513), &"b".repeat(8193)), [""; 0]);
+    }
+
+    #[test]
+    fn a_task_has_it_as_it_was() {
+        let context = TraceContext::of(Some(GOOD), Some("a=b"), None).unwrap();
+        assert_eq!(TraceContext::of_task(&doc! { TRACE: context.field() }), Some(context));
+        for odd in
+            [doc! {}, doc! { TRACE: 5 }, doc! { TRACE: { "parent": "x" } }, doc! { TRACE: { "parent": 5 } }]
+        {
+            assert_eq!(TraceContext::of_task(&odd), None, "{odd}");
+        }
+    }
+}
