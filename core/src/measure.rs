@@ -107,7 +107,7 @@ fn outcome(ended: Status) -> Outcome {
 }
 
 /// Why an attempt has failed. `None`: it has not, or somebody wanted its end.
-fn cause(finish: &Finish) -> Option<Cause> {
+pub fn cause(finish: &Finish) -> Option<Cause> {
     if matches!(finish.status, Status::Succeeded | Status::Cancelled) {
         return None;
     }

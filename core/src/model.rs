@@ -31,4 +31,4 @@ pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
 pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};
 pub use task::Task;
-pub use trace::{TRACE, TraceContext, VARIABLES as TRACE_VARIABLES};
+pub use trace::{Place, TRACE, TraceContext, VARIABLES as TRACE_VARIABLES};

@@ -41,6 +41,7 @@ use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
 use disbatch_core::{admission, bulk, core_dumps, service_manager, telemetry};
+use disbatch_traces::Tracer;
 
 use crate::api::Answer;
 use crate::args::Arguments;
@@ -93,9 +94,18 @@ pub async fn main() -> ExitCode {
     let watch = tokio::spawn(await_database(store.clone()));
     // The one before this may have been killed.
     store.doubt_counters();
-    let served = serve(State::new(&config, store.clone(), door).with_keys(keys), address, certificate).await;
+    let traces = Tracer::of_environment("disbatch-dci", env!("CARGO_PKG_VERSION"), None, store.metrics());
+    let (tracer, sending) = match traces {
+        Ok(traces) => traces.unzip(),
+        Err(error) => return complain(CONFIGURATION, &error),
+    };
+    let state = State::new(&config, store.clone(), door).with_keys(keys).with_tracer(tracer);
+    let served = serve(state, address, certificate).await;
     watch.abort();
     let _written = tokio::time::timeout(LAST_MOMENT, store.flush()).await;
+    if let Some(sending) = sending {
+        sending.finish(LAST_MOMENT).await;
+    }
     match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => complain(CANNOT_LISTEN, &format!("cannot listen on {address}: {error}")),

@@ -14,6 +14,7 @@ use disbatch_core::plugin::Plugins;
 use disbatch_core::schema::Schemas;
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::{Store, StoreError};
+use disbatch_traces::Tracer;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 
@@ -46,6 +47,8 @@ pub struct State {
     pub feeds: Arc<Feeds>,
     /// What metrics have of the database.
     pub gathered: Arc<Gathered>,
+    /// Sends traces, if anybody wants them.
+    pub tracer: Option<Tracer>,
     /// Whether the database answers.
     pub looks: Arc<Looks>,
     /// What the overview keeps for a while.
@@ -132,6 +135,7 @@ impl State {
             watch: Arc::default(),
             feeds: Arc::default(),
             gathered: Arc::default(),
+            tracer: None,
             looks: Arc::default(),
             overview: Arc::default(),
             checks: Arc::default(),
@@ -147,6 +151,11 @@ impl State {
             web_root: config.web_root.clone(),
             hosts: config.hosts.clone(),
         }
+    }
+
+    /// The same with what sends traces.
+    pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
+        Self { tracer, ..self }
     }
 
     /// The same with keys of secure parameters.

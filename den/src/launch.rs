@@ -23,6 +23,7 @@ use disbatch_core::plugin::Plugin;
 use disbatch_core::service_manager;
 use disbatch_core::store::Store;
 use disbatch_core::task::Claim;
+use disbatch_traces::Tracer;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
@@ -190,18 +191,24 @@ impl Launcher {
         self.services.store.metrics().runner_deaths.of(cause).inc();
     }
 
+    /// Sends traces, if anybody wants them.
+    pub fn tracer(&self) -> Option<&Tracer> {
+        self.services.tracer.as_ref()
+    }
+
     /// Prepares to start `dtr` from beside this binary, or the configured `task_runner`. What becomes of runners
     /// arrives at the receiver.
     pub fn new(
         config: &Config,
         node: &NodeName,
         store: &Store,
+        tracer: Option<Tracer>,
     ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let beside = std::env::current_exe()?.with_file_name("dtr");
         let (events, inbox) = mpsc::unbounded_channel();
         let handover = Handover::new(events.clone());
         let services =
-            Services { store: store.clone(), scribe: Scribe::start(store.clone()), handover, events };
+            Services { store: store.clone(), scribe: Scribe::start(store.clone()), handover, events, tracer };
         let launcher = Self {
             program: config.task_runner.clone().unwrap_or(beside),
             arguments: arguments(config, node),

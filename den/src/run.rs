@@ -15,6 +15,7 @@ use disbatch_core::service_manager;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::telemetry;
 use disbatch_core::wake::Hints;
+use disbatch_traces::{Tracer, TracesError};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::args::Args;
@@ -34,6 +35,9 @@ pub enum Failure {
     /// The configuration cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
+    /// The variables about traces cannot be used.
+    #[error("{0}")]
+    Traces(#[from] TracesError),
     /// The keys of secure parameters cannot be used.
     #[error("{0}")]
     Keys(#[from] KeysError),
@@ -75,8 +79,11 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let metrics = Arc::new(Metrics::of(Component::Den, env!("CARGO_PKG_VERSION")));
     let _monitored = monitored(&config, &metrics).await?;
     let Some(store) = connect(&config, &lifecycle).await? else { return Ok(()) };
+    let traces =
+        Tracer::of_environment("disbatch-den", env!("CARGO_PKG_VERSION"), Some(name.to_string()), &metrics)?;
+    let (tracer, sending) = traces.unzip();
     let store = store.counting_in(metrics);
-    let launcher = Launcher::new(&config, &name, &store)?;
+    let launcher = Launcher::new(&config, &name, &store, tracer)?;
     tracing::info!(
         node = %name, database = store.database_name(), mongohost = %shown(&config.mongohost),
         version = env!("CARGO_PKG_VERSION"), "node starts"
@@ -96,6 +103,9 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     Box::pin(node.with_clockwork(chores.clockwork().clone()).run(&lifecycle)).await;
     chores.end().await;
     let _written = tokio::time::timeout(LAST_MOMENT, notes.flush()).await;
+    if let Some(sending) = sending {
+        sending.finish(LAST_MOMENT).await;
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 
 mod answers;
 mod attendant;
+pub mod traced;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,6 +20,7 @@ use disbatch_core::link::{self, Answer, Ask, ToDen};
 use disbatch_core::model::TaskId;
 use disbatch_core::store::Store;
 use disbatch_core::task::{Claim, Finish, Run, Written};
+use disbatch_traces::Tracer;
 use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
@@ -205,6 +207,8 @@ pub struct Services {
     pub handover: Handover,
     /// Where the node learns of it.
     pub events: mpsc::UnboundedSender<Event>,
+    /// Sends traces, if anybody wants them.
+    pub tracer: Option<Tracer>,
 }
 
 /// Starts the runner `serial`, with its end of the link as its standard input; what it works on is noted in `hold`. Returns its process

@@ -14,7 +14,7 @@ use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_
 use crate::boot_time::boot_time;
 use crate::node::Node;
 use crate::processes::{self, Wanted};
-use crate::runner::{self, Exit};
+use crate::runner::{self, Exit, traced};
 
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
@@ -288,6 +288,11 @@ impl Node {
         let buried = self.store.bury(task, evidence, why).await;
         if let Some(buried) = self.store.unless_unfit(task.id, buried).await? {
             report(task.id, buried, why);
+            if let (Buried::Orphaned | Buried::Again, Some(tracer)) = (buried, self.runners.launcher.tracer())
+            {
+                let queue = self.queues.known().iter().find(|queue| queue.id == task.queue);
+                traced::buried(tracer, task, queue, self.store.now());
+            }
         }
         Ok(())
     }

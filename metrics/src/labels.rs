@@ -64,6 +64,9 @@ labels! {
     /// What became of a task whose runner is gone.
     Burial "action" { Ended = "ended", Requeued = "requeued" }
 
+    /// What became of a span.
+    Export "outcome" { Dropped = "dropped", Failed = "failed", Sent = "sent" }
+
     /// Chores of a DEN. A look is a pass of its loop; all others are done by one DEN or another.
     Worker "worker" {
         Archive = "archive", Arrays = "arrays", Audit = "audit", Balance = "balance", Gates = "gates", Look = "look",

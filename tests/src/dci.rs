@@ -29,13 +29,28 @@ impl Dci {
         Self::start_at("127.0.0.1:0", config, log).await
     }
 
+    /// Starts one with these variables.
+    pub async fn start_with(config: &Path, log: &Path, environment: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_in("127.0.0.1:0", config, log, environment).await
+    }
+
     /// Starts one at an address that another one had until it was killed.
     pub async fn start_at(listen: &str, config: &Path, log: &Path) -> anyhow::Result<Self> {
+        Self::start_in(listen, config, log, &[]).await
+    }
+
+    async fn start_in(
+        listen: &str,
+        config: &Path,
+        log: &Path,
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
         let child = Command::new(binary("dci")?)
             .arg("--config")
             .arg(config)
             .args(["--listen", listen])
             .envs(MEMORY)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stderr(File::create(log)?)
             .kill_on_drop(true)

@@ -42,7 +42,11 @@ impl TraceContext {
 
     /// As a task has it. Somebody may have written anything there.
     pub fn of_task(task: &Document) -> Option<Self> {
-        let field = task.get_document(TRACE).ok()?;
+        Self::of_field(task.get_document(TRACE).ok()?)
+    }
+
+    /// As the field of a task has it.
+    pub fn of_field(field: &Document) -> Option<Self> {
         let text = |name: &str| field.get_str(name).ok();
         Self::of(text("parent"), text("state"), text("baggage"))
     }
@@ -54,6 +58,31 @@ impl TraceContext {
             field.extend(value.as_ref().map(|value| (name.to_owned(), Bson::from(value))));
         }
         field.into()
+    }
+
+    /// The place in the trace.
+    pub fn place(&self) -> Place {
+        let digits = |from: usize, into: &mut [u8]| {
+            for (at, byte) in into.iter_mut().enumerate() {
+                let digits = self.parent.get(from + 2 * at..from + 2 * at + 2).unwrap_or_default();
+                *byte = u8::from_str_radix(digits, 16).unwrap_or(0);
+            }
+        };
+        let (mut trace, mut span, mut flags) = ([0; 16], [0; 8], [0; 1]);
+        digits(3, &mut trace);
+        digits(36, &mut span);
+        digits(53, &mut flags);
+        Place { trace, span, is_sampled: flags[0] & 1 == 1 }
+    }
+
+    /// Another place, with the same state and baggage.
+    pub fn at(&self, place: Place) -> Self {
+        Self { parent: place.parent(), ..self.clone() }
+    }
+
+    /// A place in a trace that nobody has said anything of.
+    pub fn new(place: Place) -> Self {
+        Self { parent: place.parent(), state: None, baggage: None }
     }
 
     /// The headers of HTTP, and their values.
@@ -70,6 +99,22 @@ impl TraceContext {
             "tracestate" => (VARIABLES[1], value),
             _ => (VARIABLES[2], value),
         })
+    }
+}
+
+/// A place in a trace: a span.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    pub trace: [u8; 16],
+    pub span: [u8; 8],
+    /// Whether the spans of the trace are to be recorded.
+    pub is_sampled: bool,
+}
+
+impl Place {
+    fn parent(self) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("00-{}-{}-0{}", hex(&self.trace), hex(&self.span), u8::from(self.is_sampled))
     }
 }
 
@@ -120,6 +165,19 @@ mod tests {
             assert_eq!(of(wrong), None, "{wrong}");
         }
         assert_eq!(TraceContext::of(None, Some("a=b"), Some("c=d")), None);
+    }
+
+    #[test]
+    fn a_place_is_written_as_it_was_read() {
+        let context = TraceContext::of(Some(GOOD), Some("a=b"), None).unwrap();
+        let place = context.place();
+        assert_eq!((place.trace[0], place.span[7], place.is_sampled), (0x0a, 0x31, true));
+        assert_eq!(context.at(place), context);
+        let other = Place { span: [1; 8], is_sampled: false, ..place };
+        assert_eq!(
+            TraceContext::new(other).headers().next().unwrap().1,
+            "00-0af7651916cd43dd8448eb211c80319c-0101010101010101-00"
+        );
     }
 
     #[test]

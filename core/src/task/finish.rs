@@ -277,7 +277,7 @@ fn goes_first() -> Document {
 
 impl Finish {
     /// How long the plugin ran, if there was one.
-    pub(crate) fn ran(&self) -> Option<Duration> {
+    pub fn ran(&self) -> Option<Duration> {
         let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
         Duration::try_from_secs_f64(seconds).ok()
     }

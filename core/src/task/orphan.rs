@@ -82,7 +82,7 @@ impl Store {
         filter.extend(unheard(task));
         let found = self.tasks().find_one(filter.clone()).projection(doc! { "uploads": 1 }).await?;
         let Some(found) = found else { return Ok(Buried::NotRunning) };
-        let run = run_of(task);
+        let run = Run::of(task);
         // Before the update, so that a task that has ended has its output.
         let (stdout, stderr) = match self.seal_live(task.id, run.attempt).await {
             Err(error) if error.is_forbidden() => (Bson::Null, Bson::Null),
@@ -150,7 +150,7 @@ impl Store {
         filter: &Document,
         (found, error): (&Document, StoreError),
     ) -> Result<Buried, StoreError> {
-        let run = run_of(task);
+        let run = Run::of(task);
         Ok(match self.end_unfit(task.id, filter, Status::Orphaned, error).await? {
             Unfit::Ended => {
                 self.remove_live(task.id, Some(run.attempt)).await?;
@@ -311,14 +311,17 @@ pub(super) fn stale_claims(node: &NodeName, now: DateTime) -> Document {
     doc! { "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit) }
 }
 
-pub(super) fn run_of(task: &Task) -> Run {
-    let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
-    Run {
-        task: task.id,
-        queue: task.queue,
-        node: NodeName::new(node),
-        attempt: task.attempt().unwrap_or(0),
-        instance: task.instance().map(str::to_owned),
+impl Run {
+    /// The run that a task says that it is in.
+    pub fn of(task: &Task) -> Self {
+        let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
+        Self {
+            task: task.id,
+            queue: task.queue,
+            node: NodeName::new(node),
+            attempt: task.attempt().unwrap_or(0),
+            instance: task.instance().map(str::to_owned),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ pub mod from_collection;
 pub mod gates;
 pub mod options;
 mod secure;
+mod sent;
 pub mod steps;
 pub mod whose;
 
@@ -28,6 +29,7 @@ use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{arrays, changes, json, legacy, measure};
+use sent::Sent;
 
 /// The answer tells so many ids at once.
 const AT_ONCE: usize = 1_000;
@@ -160,8 +162,10 @@ pub async fn submit(
         measure::refused(state.store.metrics(), queue.id, Refusal::Schema);
         return checked.map(|()| Vec::new());
     }
+    let sent = Sent::begin(state, who, queue);
     let (store, queue) = (state.store.clone(), queue.id);
-    let options = TaskOptions { owner: who.name.clone(), trace: who.trace.clone(), ..options };
+    let trace = sent.as_ref().map(Sent::context).or_else(|| who.trace.clone());
+    let options = TaskOptions { owner: who.name.clone(), trace, ..options };
     let submission = async move {
         match &once {
             Some(once) => store.submit_tasks_once(queue, tasks, &options, once).await,
@@ -170,7 +174,11 @@ pub async fn submit(
         .inspect_err(|error| measure::refused_by(store.metrics(), queue, error))
     };
     // It is large, and so would be whatever waits for it.
-    Ok(Box::pin(changes::submit(state, who, queue, None, submission)).await?)
+    let made = Box::pin(changes::submit(state, who, queue, None, submission)).await;
+    if let Some(sent) = sent {
+        sent.end(state, made.as_deref().ok());
+    }
+    Ok(made?)
 }
 
 /// The answer that tells the ids of new tasks.

@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::answers::{
     alone, deadline_in, done, finished, millis, outdated, plugin_until, remove_live, renewal,
 };
+use super::traced::Traced;
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Work, run_of};
 use crate::handover::{Next, UnderWay};
 use crate::launch::{Hold, Known};
@@ -49,6 +50,8 @@ struct Lane {
     is_overdue: bool,
     /// What came out, from the moment when the runner says so until it is stored.
     result: Option<Report>,
+    /// What is told of it in traces, until it has been.
+    traced: Option<Traced>,
 }
 
 /// What becomes of the assignment with this number when a message has been sent, or has not.
@@ -231,11 +234,15 @@ impl Attendant {
         // Less than the claim holds: then it is given back before others do so.
         let taken_until = Some(Instant::now() + work.lease / 2);
         let number = self.assignments;
+        let tracer = self.services.tracer.as_ref();
+        let traced = tracer.map(|tracer| Traced::begin(tracer, &work, start.at));
         let go = claim.is_started.then(|| go(number, work.asked, &work));
         let assignment = Assignment {
             number,
             run: run_of(claim),
-            task: claim.document.clone(),
+            task: traced
+                .as_ref()
+                .map_or_else(|| claim.document.clone(), |traced| traced.document(&claim.document)),
             queue: work.queue.clone(),
             at: start.at,
             lease_ms: millis(work.lease),
@@ -253,7 +260,7 @@ impl Attendant {
         if self.is_given_up {
             return self.refused(work.claim);
         }
-        self.lanes.insert(number, Lane { start, work, taken_until, is_overdue: false, result: None });
+        self.lanes.insert(number, Lane { start, work, taken_until, is_overdue: false, result: None, traced });
         self.outgoing.add(&message, Some(Then::Assigned(number)));
     }
 
@@ -317,6 +324,11 @@ impl Attendant {
         let run = run_of(&lane.work.claim);
         let lease = lane.work.lease;
         lane.result = Report::of(&ask).or(lane.result.take());
+        if lane.result.is_some()
+            && let Some(traced) = &mut lane.traced
+        {
+            traced.ended.get_or_insert_with(|| self.services.store.now());
+        }
         let answered = move |answer| Mail::Answered { id, of, answer };
         match ask {
             Ask::Renew => {
@@ -385,6 +397,7 @@ impl Attendant {
         next.asked = end.asked;
         let answer = finished(end.written);
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
+        self.trace(of, &answer);
         let is_free = is_over && !self.is_given_up;
         let answer = ToRunner::Answer { id, answer };
         match start {
@@ -423,8 +436,22 @@ impl Attendant {
     fn answer(&mut self, id: i64, of: i64, answer: Answer) {
         self.pending -= 1;
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
+        self.trace(of, &answer);
         // A runner that does not listen any more ends by itself.
         self.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));
+    }
+
+    /// Tells of an attempt whose end has been stored.
+    fn trace(&mut self, of: i64, answer: &Answer) {
+        let Some(lane) = self.lanes.get_mut(&of) else { return };
+        let (Some(tracer), Some(Report { finish, .. })) = (&self.services.tracer, &lane.result) else {
+            return;
+        };
+        if matches!(answer, Answer::Stored)
+            && let Some(traced) = lane.traced.take()
+        {
+            traced.end(tracer, finish, self.services.store.now());
+        }
     }
 
     /// The assignment is over, and the runner knows.

@@ -1,5 +1,7 @@
 //! The trace of whoever submits a task reaches its plugin.
 
+mod spans;
+
 use anyhow::Context;
 use bson::{Document, doc};
 use disbatch_core::model::TaskId;

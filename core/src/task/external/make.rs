@@ -13,7 +13,6 @@ use super::{DETACHED, EXTERNAL, Ending, FREED, SPARE, is_too_large};
 use crate::model::{Rules, STEPS, Selector, Status, Task};
 use crate::store::{Store, StoreError};
 use crate::task::finish::deferred;
-use crate::task::orphan::run_of;
 use crate::task::steps::closed;
 use crate::task::transition::Transition;
 use crate::task::{Finish, Run};
@@ -37,7 +36,7 @@ impl Store {
     pub(super) async fn make_end(&self, task: &Task) -> Result<(), StoreError> {
         let Some(ending) = task.rest.get_document(EXTERNAL).ok().and_then(Ending::of) else { return Ok(()) };
         let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;
-        let run = run_of(task);
+        let run = Run::of(task);
         let stdout = self.seal_log(&run, &still_ending(task)).await?;
         let finish = ending.finish(task, stdout);
         let again = ending.again(task, &Rules::of(task, queue.as_ref()));

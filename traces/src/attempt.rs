@@ -1,0 +1,153 @@
+//! The spans of an attempt: `process {queue}`, from the claim until its end is stored, and within that `prepare`, `run {plugin}`
+//! and `settle`.
+
+use std::time::Duration;
+
+use bson::DateTime;
+use disbatch_core::model::{Place, Status, TraceContext};
+use disbatch_core::task::Run;
+use opentelemetry::KeyValue;
+use opentelemetry::trace::SpanKind;
+
+use crate::{Span, Tracer, about, ids};
+
+/// An attempt that goes on.
+#[derive(Debug, Clone)]
+pub struct Attempt {
+    run: Run,
+    queue_name: String,
+    plugin: String,
+    /// What the task has.
+    context: Option<TraceContext>,
+    /// Since when it could have been claimed, if that is known.
+    queued: Option<DateTime>,
+    begun: DateTime,
+}
+
+/// How an attempt has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// When its plugin had ended. `None`: nobody knows.
+    pub at: Option<DateTime>,
+    /// When that was stored.
+    pub stored: DateTime,
+    /// How long the plugin ran, if there was one.
+    pub ran: Option<Duration>,
+    pub status: Status,
+    /// Why it has failed, in a word of [`disbatch_metrics::labels::Cause`].
+    pub error: Option<&'static str>,
+}
+
+impl Attempt {
+    /// One of a task with this context, of a queue with this name and plugin.
+    pub fn new(
+        run: Run,
+        (queue_name, plugin): (String, String),
+        context: Option<TraceContext>,
+        begun: DateTime,
+    ) -> Self {
+        Self { run, queue_name, plugin, context, queued: None, begun }
+    }
+
+    /// It could have been claimed since then.
+    pub fn queued(self, since: Option<DateTime>) -> Self {
+        Self { queued: since, ..self }
+    }
+
+    /// The first attempt belongs to the trace of whoever has submitted the task. Later ones have traces of their own, so that one that
+    /// is tried again after hours neither makes that trace longer, nor is left out because that was.
+    fn process(&self, tracer: &Tracer) -> Place {
+        let (task, attempt) = (self.run.task.0.bytes(), self.run.attempt);
+        let parent = self.context.as_ref().map(TraceContext::place).filter(|_| attempt <= 1);
+        let root = ids::trace(&task, attempt);
+        Place {
+            trace: parent.map_or(root, |parent| parent.trace),
+            span: ids::span(&task, attempt, "process"),
+            is_sampled: tracer.sampler.samples(parent.map(|parent| parent.is_sampled), &root),
+        }
+    }
+
+    fn within(&self, process: Place, what: &str) -> Place {
+        Place { span: ids::span(&self.run.task.0.bytes(), self.run.attempt, what), ..process }
+    }
+
+    /// What the plugin is told: the place of its own span.
+    pub fn context(&self, tracer: &Tracer) -> TraceContext {
+        let run = self.within(self.process(tracer), "run");
+        self.context.as_ref().map_or_else(|| TraceContext::new(run), |context| context.at(run))
+    }
+}
+
+impl Tracer {
+    /// An attempt is over: its spans are sent.
+    pub fn attempted(&self, attempt: &Attempt, ended: Ended) {
+        let process = attempt.process(self);
+        if !process.is_sampled {
+            return;
+        }
+        let (begun, stored) = (attempt.begun, ended.stored);
+        let parent = attempt.context.as_ref().map(TraceContext::place);
+        let is_first = attempt.run.attempt <= 1;
+        let mut attributes = self.of_attempt(attempt);
+        attributes.push(KeyValue::new("messaging.operation.type", "process"));
+        attributes.push(KeyValue::new("messaging.operation.name", "process"));
+        attributes.push(KeyValue::new("disbatch.status", ended.status.code()));
+        if let Some(queued) = attempt.queued {
+            let waited = begun.timestamp_millis().saturating_sub(queued.timestamp_millis());
+            #[expect(clippy::cast_precision_loss, reason = "milliseconds for people")]
+            attributes.push(KeyValue::new("disbatch.wait", waited.max(0) as f64 / 1000.0));
+        }
+        self.send(Span {
+            place: process,
+            parent: parent.filter(|_| is_first).map(|parent| (parent.span, true)),
+            name: format!("process {}", attempt.queue_name),
+            kind: SpanKind::Consumer,
+            times: (begun, stored),
+            attributes,
+            links: parent.into_iter().collect(),
+            error: ended.error,
+        });
+        let part = |what: &str, name: String, times: (DateTime, DateTime), error| {
+            self.send(Span {
+                place: attempt.within(process, what),
+                parent: Some((process.span, false)),
+                name,
+                kind: SpanKind::Internal,
+                times,
+                attributes: self.of_attempt(attempt),
+                links: Vec::new(),
+                error,
+            });
+        };
+        let run = |times| part("run", format!("run {}", attempt.plugin), times, ended.error);
+        match (ended.at, ended.ran) {
+            (Some(at), Some(ran)) => {
+                let millis = i64::try_from(ran.as_millis()).unwrap_or(i64::MAX);
+                let started = DateTime::from_millis(at.timestamp_millis().saturating_sub(millis)).max(begun);
+                part("prepare", "prepare".to_owned(), (begun, started), None);
+                run((started, at));
+                part("settle", "settle".to_owned(), (at, stored), None);
+            }
+            // What its plugin has been told leads to it, whatever became of it.
+            _ => run((begun, ended.at.unwrap_or(stored))),
+        }
+    }
+
+    fn of_attempt(&self, attempt: &Attempt) -> Vec<KeyValue> {
+        let run = &attempt.run;
+        let mut attributes = about(run.queue, &attempt.queue_name);
+        attributes.extend([
+            KeyValue::new("messaging.message.id", run.task.to_string()),
+            KeyValue::new("disbatch.attempt", run.attempt),
+            KeyValue::new("disbatch.node", run.node.as_str().to_owned()),
+            KeyValue::new("disbatch.plugin", attempt.plugin.clone()),
+        ]);
+        attributes.extend(
+            self.node
+                .as_ref()
+                .filter(|node| **node != run.node.as_str())
+                .map(|node| KeyValue::new("disbatch.told_by", node.clone())),
+        );
+        attributes
+    }
+}
