@@ -13,6 +13,10 @@ use crate::told::Told;
 const URL: &str = "url";
 const HEADERS: &str = "httpHeaders";
 
+/// The headers of a trace, and the variables that have them.
+const TRACE: [(&str, &str); 3] =
+    [("traceparent", "TRACEPARENT"), ("tracestate", "TRACESTATE"), ("baggage", "BAGGAGE")];
+
 /// What is ours to say.
 const NOT_TO_BE_SET: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "expect"];
@@ -92,12 +96,11 @@ fn headers(told: &Told) -> Result<HeaderMap, String> {
         }
         Some(_) => return Err(format!("params.{HEADERS} must be an object of text")),
     }
-    // What the task says is what whoever submitted it wants.
-    for (name, variable) in
-        [("traceparent", "TRACEPARENT"), ("tracestate", "TRACESTATE"), ("baggage", "BAGGAGE")]
-    {
-        if let Some(value) = told.variable(variable).and_then(|value| HeaderValue::from_str(value).ok()) {
-            headers.entry(name).or_insert(value);
+    // Whoever names another trace means that one alone: a state of this one would be none of it.
+    if TRACE.iter().all(|(name, _)| !headers.contains_key(*name)) {
+        for (name, variable) in TRACE {
+            let value = told.variable(variable).and_then(|value| HeaderValue::from_str(value).ok());
+            headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
         }
     }
     Ok(headers)
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_service_gets_the_trace_unless_the_task_names_another() {
-        let variables = json!({ "TRACEPARENT": "00-aa-bb-01", "BAGGAGE": "user=ann" });
+        let variables = json!({ "TRACEPARENT": "00-aa-bb-01", "TRACESTATE": "a=1", "BAGGAGE": "user=ann" });
         let of = |params: Value| {
             let request =
                 Request::of(&told(json!({ "variables": variables, "params": params }))).ok().unwrap();
@@ -196,11 +199,8 @@ mod tests {
                 request.headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
             })
         };
-        assert_eq!(of(json!({})), ["00-aa-bb-01", "", "user=ann"]);
-        assert_eq!(
-            of(json!({ "httpHeaders": { "Traceparent": "00-cc-dd-00" } })),
-            ["00-cc-dd-00", "", "user=ann"]
-        );
+        assert_eq!(of(json!({})), ["00-aa-bb-01", "a=1", "user=ann"]);
+        assert_eq!(of(json!({ "httpHeaders": { "Traceparent": "00-cc-dd-00" } })), ["00-cc-dd-00", "", ""]);
     }
 
     fn refused(task: Value) -> String {
