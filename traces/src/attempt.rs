@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use bson::DateTime;
-use disbatch_core::model::{Place, Status, TraceContext};
+use bson::{Bson, DateTime, Document};
+use disbatch_core::model::{Place, Status, TraceContext, whole_number};
 use disbatch_core::task::Run;
 use opentelemetry::KeyValue;
 use opentelemetry::trace::SpanKind;
@@ -19,6 +19,8 @@ pub struct Attempt {
     plugin: String,
     /// What the task has.
     context: Option<TraceContext>,
+    /// Whether no other has begun before it. Its number is no proof: a claim that is given back has one, too.
+    is_first: bool,
     /// Since when it could have been claimed, if that is known.
     queued: Option<DateTime>,
     begun: DateTime,
@@ -39,14 +41,16 @@ pub struct Ended {
 }
 
 impl Attempt {
-    /// One of a task with this context, of a queue with this name and plugin.
-    pub fn new(
-        run: Run,
-        (queue_name, plugin): (String, String),
-        context: Option<TraceContext>,
-        begun: DateTime,
-    ) -> Self {
-        Self { run, queue_name, plugin, context, queued: None, begun }
+    /// One of this task, in a queue with this name and plugin.
+    pub fn new(run: Run, (queue_name, plugin): (String, String), task: &Document, begun: DateTime) -> Self {
+        let mut history = task.get_array("history").into_iter().flatten().filter_map(Bson::as_document);
+        let number = |entry: &Document, name: &str| entry.get(name).and_then(whole_number);
+        let is_earlier = |entry: &Document| {
+            number(entry, "status") == Some(Status::Running.code())
+                && number(entry, "attempt").is_some_and(|attempt| attempt < run.attempt)
+        };
+        let is_first = run.attempt <= 1 || !history.any(is_earlier);
+        Self { context: TraceContext::of_task(task), run, queue_name, plugin, is_first, queued: None, begun }
     }
 
     /// It could have been claimed since then.
@@ -58,7 +62,7 @@ impl Attempt {
     /// is tried again after hours neither makes that trace longer, nor is left out because that was.
     fn process(&self, tracer: &Tracer) -> Place {
         let (task, attempt) = (self.run.task.0.bytes(), self.run.attempt);
-        let parent = self.context.as_ref().map(TraceContext::place).filter(|_| attempt <= 1);
+        let parent = self.context.as_ref().map(TraceContext::place).filter(|_| self.is_first);
         let root = ids::trace(&task, attempt);
         Place {
             trace: parent.map_or(root, |parent| parent.trace),
@@ -87,7 +91,6 @@ impl Tracer {
         }
         let (begun, stored) = (attempt.begun, ended.stored);
         let parent = attempt.context.as_ref().map(TraceContext::place);
-        let is_first = attempt.run.attempt <= 1;
         let mut attributes = self.of_attempt(attempt);
         attributes.push(KeyValue::new("messaging.operation.type", "process"));
         attributes.push(KeyValue::new("messaging.operation.name", "process"));
@@ -99,7 +102,7 @@ impl Tracer {
         }
         self.send(Span {
             place: process,
-            parent: parent.filter(|_| is_first).map(|parent| (parent.span, true)),
+            parent: parent.filter(|_| attempt.is_first).map(|parent| (parent.span, true)),
             name: format!("process {}", attempt.queue_name),
             kind: SpanKind::Consumer,
             times: (begun, stored),

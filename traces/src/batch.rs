@@ -10,11 +10,12 @@ use opentelemetry::KeyValue;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::EnvResourceDetector;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::TracesError;
+use crate::{TracesError, variable};
 
 /// So many are sent at once.
 const TOGETHER: usize = 512;
@@ -50,7 +51,7 @@ impl Sending {
         let client = client.build().map_err(|error| failed(&error))?;
         let exporter = SpanExporter::builder().with_http().with_http_client(Client(client)).build();
         let mut exporter = exporter.map_err(|error| failed(&error))?;
-        exporter.set_resource(&resource(service, version, node));
+        exporter.set_resource(&resource(service, version, node)?);
         let (end, ends) = oneshot::channel();
         let task = tokio::spawn(send(exporter, waiting, ends, Arc::clone(metrics)));
         Ok(Self { end, task })
@@ -67,21 +68,20 @@ impl Sending {
 }
 
 /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` go before what is said here.
-fn resource(service: &'static str, version: &'static str, node: Option<&str>) -> Resource {
-    let own = [("service.name", service), ("service.version", version)]
-        .into_iter()
-        .chain(node.map(|node| ("service.instance.id", node)));
-    let own: Vec<KeyValue> = own.map(|(name, value)| KeyValue::new(name, value.to_owned())).collect();
-    let of_environment = Resource::builder().build();
-    let given =
-        ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"].iter().any(|name| std::env::var_os(name).is_some());
-    // Without these, it says that the service is unknown.
-    let more = of_environment.iter().filter(|(name, _)| given || name.as_str() != "service.name");
-    let is_unknown = |value: &opentelemetry::Value| value.as_str().starts_with("unknown_service");
-    let more = more
-        .filter(|(_, value)| !is_unknown(value))
-        .map(|(name, value)| KeyValue::new(name.clone(), value.clone()));
-    Resource::builder_empty().with_attributes(own).with_attributes(more).build()
+fn resource(
+    service: &'static str,
+    version: &'static str,
+    node: Option<&str>,
+) -> Result<Resource, TracesError> {
+    let own = [("service.name", service), ("service.version", version)].into_iter();
+    let own = own.chain(node.map(|node| ("service.instance.id", node)));
+    let own = own.map(|(name, value)| KeyValue::new(name, value.to_owned()));
+    let resource =
+        Resource::builder_empty().with_attributes(own).with_detector(Box::new(EnvResourceDetector::new()));
+    Ok(match variable("OTEL_SERVICE_NAME")? {
+        Some(name) => resource.with_service_name(name).build(),
+        None => resource.build(),
+    })
 }
 
 async fn send(
@@ -92,16 +92,17 @@ async fn send(
 ) {
     let mut said: Option<Instant> = None;
     loop {
-        let is_last = tokio::select! {
+        let first = tokio::select! {
             biased;
-            // Who holds the other end may be gone, too.
-            _ = &mut ends => true,
-            () = until_some(&waiting) => false,
+            // Also if nobody is left to say so.
+            _ = &mut ends => None,
+            first = waiting.recv() => first,
         };
-        let mut batch = Vec::new();
+        let is_last = first.is_none();
+        let mut batch: Vec<SpanData> = first.into_iter().collect();
         if is_last {
             waiting.close();
-            while waiting.recv_many(&mut batch, WAITING_AT_END).await > 0 {}
+            while waiting.recv_many(&mut batch, TOGETHER).await > 0 {}
         } else {
             collect(&mut waiting, &mut batch).await;
         }
@@ -119,19 +120,9 @@ async fn send(
             };
             metrics.trace_spans.of(outcome).add(spans);
         }
-        if is_last || waiting.is_closed() {
+        if is_last {
             return;
         }
-    }
-}
-
-/// So many are taken at once at the end.
-const WAITING_AT_END: usize = 4096;
-
-/// Waits for a span, or for the end of those who make them.
-async fn until_some(waiting: &mpsc::Receiver<SpanData>) {
-    while waiting.is_empty() && !waiting.is_closed() {
-        tokio::time::sleep(PAUSE / 4).await;
     }
 }
 

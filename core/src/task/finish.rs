@@ -116,6 +116,7 @@ impl Store {
         let refused = error.to_string();
         match self.end_unfit(run.task, &run.like(), finish.status, error).await? {
             Unfit::Ended => {
+                self.measure_attempt(run.queue, finish);
                 self.discard_output(&[finish.stdout.clone(), finish.stderr.clone()]).await?;
                 Ok(Finished::Stored)
             }

@@ -235,14 +235,13 @@ impl Attendant {
         let taken_until = Some(Instant::now() + work.lease / 2);
         let number = self.assignments;
         let tracer = self.services.tracer.as_ref();
-        let traced = tracer.map(|tracer| Traced::begin(tracer, &work, start.at));
+        let traced = tracer.and_then(|tracer| Traced::begin(tracer, &work, start.at));
+        let (traced, task) = traced.unzip();
         let go = claim.is_started.then(|| go(number, work.asked, &work));
         let assignment = Assignment {
             number,
             run: run_of(claim),
-            task: traced
-                .as_ref()
-                .map_or_else(|| claim.document.clone(), |traced| traced.document(&claim.document)),
+            task: task.unwrap_or_else(|| claim.document.clone()),
             queue: work.queue.clone(),
             at: start.at,
             lease_ms: millis(work.lease),

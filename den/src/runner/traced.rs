@@ -3,7 +3,7 @@
 use bson::{DateTime, Document, RawDocumentBuf};
 use disbatch_core::measure::cause;
 use disbatch_core::metrics::labels::{Cause, Label};
-use disbatch_core::model::{Queue, Status, TRACE, Task, TraceContext};
+use disbatch_core::model::{Queue, Status, TRACE, Task};
 use disbatch_core::task::{Finish, Run, Waiting};
 use disbatch_traces::{Attempt, Ended, Tracer};
 
@@ -12,32 +12,23 @@ use super::{Work, run_of};
 /// An attempt that a runner has.
 pub(super) struct Traced {
     attempt: Attempt,
-    context: TraceContext,
     /// When its runner has said what came out.
     pub(super) ended: Option<DateTime>,
 }
 
 impl Traced {
-    pub(super) fn begin(tracer: &Tracer, work: &Work, at: DateTime) -> Self {
+    /// With the task as its runner gets it: with the place of its plugin in the trace. `None`: the task is odd, which is for its runner to
+    /// say.
+    pub(super) fn begin(tracer: &Tracer, work: &Work, at: DateTime) -> Option<(Self, RawDocumentBuf)> {
         let claim = &work.claim;
         let text = |name| work.queue.get_str(name).unwrap_or_default().to_owned();
-        let context =
-            claim.document.get_document(TRACE).ok().and_then(|trace| Document::try_from(trace).ok());
-        let context = context.and_then(|trace| TraceContext::of_field(&trace));
+        let mut task = Document::try_from(claim.document.as_ref()).ok()?;
         let waiting = Waiting::of_document(claim.queue, &claim.document);
-        let attempt = Attempt::new(run_of(claim), (text("name"), text("plugin")), context, at);
+        let attempt = Attempt::new(run_of(claim), (text("name"), text("plugin")), &task, at);
         let attempt = attempt.queued(waiting.map(|waiting| waiting.since));
-        Self { context: attempt.context(tracer), attempt, ended: None }
-    }
-
-    /// The task as its runner gets it: with the place of its plugin in the trace.
-    pub(super) fn document(&self, task: &RawDocumentBuf) -> RawDocumentBuf {
-        let changed = Document::try_from(task.as_ref()).map_err(drop).and_then(|mut task| {
-            task.insert(TRACE, self.context.field());
-            RawDocumentBuf::try_from(&task).map_err(drop)
-        });
-        // What it has may be odd: it is its runner's to say so.
-        changed.unwrap_or_else(|()| task.clone())
+        task.insert(TRACE, attempt.context(tracer).field());
+        let task = RawDocumentBuf::try_from(&task).ok()?;
+        Some((Self { attempt, ended: None }, task))
     }
 
     /// Its end is stored.
@@ -65,8 +56,7 @@ pub fn buried(tracer: &Tracer, task: &Task, queue: Option<&Queue>, now: DateTime
     });
     let begun = task.rest.get_datetime("started").ok().copied();
     let begun = begun.or_else(|| task.mtime.as_ref().and_then(|mtime| mtime.get())).unwrap_or(now);
-    let attempt =
-        Attempt::new(Run::of(task), names.unwrap_or_default(), TraceContext::of_task(&task.rest), begun);
+    let attempt = Attempt::new(Run::of(task), names.unwrap_or_default(), &task.rest, begun);
     let ended =
         Ended { at: None, stored: now, ran: None, status: Status::Orphaned, error: Some(word(Cause::Lost)) };
     tracer.attempted(&attempt, ended);
