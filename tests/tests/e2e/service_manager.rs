@@ -24,9 +24,14 @@ const WATCHDOG: &str = "1000000";
 /// For so long nothing comes from a process that stands still: several times what it may take.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Prints what it knows of the service manager.
-const NOSY: Script<'_> =
-    Script { name: "Nosy", text: "#!/bin/sh\nenv | grep -E '^(NOTIFY|WATCHDOG)_' | sort\necho done\n" };
+/// Prints what it knows of the service manager, and goes on until this file is there.
+fn nosy(go: &Path) -> String {
+    let go = go.display();
+    format!(
+        "#!/bin/sh\nenv | grep -E '^(NOTIFY|WATCHDOG)_' | sort\nuntil [ -e {go} ]; do sleep 0.05; done\n\
+         echo done\n"
+    )
+}
 
 /// The manager's end.
 struct Manager {
@@ -122,17 +127,22 @@ fn environment(process: i64) -> anyhow::Result<String> {
 async fn a_den_tells_how_it_gets_on_and_its_runners_do_not() -> anyhow::Result<()> {
     let world = World::new().await?;
     world.configure(json!({ "plugin_environment": ["*"] }))?;
-    let queue = world.script_queue(NOSY, 1).await?;
+    let go = world.path().join("go");
+    let queue = world.script_queue(Script { name: "Nosy", text: &nosy(&go) }, 1).await?;
     let mut manager = Manager::listen(world.path(), "notify")?;
     let den: Den = world.den_in("n1", &[], &manager.variables()?)?;
     let before = manager.until("READY=1").await?;
     assert!(before.contains(&"STATUS=waits for the database".to_owned()), "{before:?}");
     manager.watch(den.process()?).await?;
     let task = world.submit(queue, vec![doc! {}]).await?[0];
+    let runner = eventually("its runner", || async {
+        Ok(world.task(task).await?.get("pid").and_then(disbatch_core::model::whole_number))
+    })
+    .await?;
+    let known = environment(runner)?;
+    std::fs::write(&go, "")?;
     let task = world.until_status(task, 1).await?;
     assert_eq!(task.get_str("stdout")?, "done\n", "a plugin knows of the service manager");
-    let runner = task.get("pid").and_then(disbatch_core::model::whole_number).context("no pid")?;
-    let known = environment(runner)?;
     assert!(known.contains("PATH=") && !known.contains("NOTIFY_") && !known.contains("WATCHDOG_"), "{known}");
     den.end_with(Signal::SIGTERM).await?;
     manager.until("STOPPING=1").await?;
