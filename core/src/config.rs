@@ -20,6 +20,7 @@ mod sections;
 #[cfg(test)]
 mod testing;
 mod tls;
+mod traces;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,6 +46,7 @@ pub use sections::{
     WebExtensions,
 };
 pub use tls::Tls;
+pub use traces::{TraceUrl, Traces};
 
 pub(crate) use isolation::memory as memory_limit;
 
@@ -96,6 +98,9 @@ pub struct Config {
     /// Where a DEN serves metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// Where traces are to be seen.
+    #[serde(default)]
+    pub traces: Traces,
     /// `QueueBalance`.
     #[serde(default)]
     pub balance: Balance,

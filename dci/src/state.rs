@@ -7,7 +7,7 @@ use std::sync::Arc;
 use actix_web::http::StatusCode;
 use bson::Bson;
 use disbatch_core::bulk::Worker;
-use disbatch_core::config::{Balance, Config, HostNames};
+use disbatch_core::config::{Balance, Config, HostNames, TraceUrl};
 use disbatch_core::health::Looks;
 use disbatch_core::model::PluginName;
 use disbatch_core::plugin::Plugins;
@@ -81,6 +81,8 @@ pub struct State {
     pub extensions: Vec<Extension>,
     /// Folder of static files.
     pub web_root: Option<PathBuf>,
+    /// Where traces are to be seen.
+    pub traces: Option<TraceUrl>,
     /// The names that requests may use for this server.
     pub hosts: Option<HostNames>,
 }
@@ -149,6 +151,7 @@ impl State {
             balance: config.balance,
             extensions: config.web_extensions.0.iter().filter_map(known).collect(),
             web_root: config.web_root.clone(),
+            traces: config.traces.url.clone(),
             hosts: config.hosts.clone(),
         }
     }

@@ -75,6 +75,11 @@ impl TraceContext {
         Place { trace, span, is_sampled: flags[0] & 1 == 1 }
     }
 
+    /// The id of the trace, as it is written.
+    pub fn trace_id(&self) -> &str {
+        self.parent.get(3..35).unwrap_or_default()
+    }
+
     /// Another place, with the same state and baggage.
     pub fn at(&self, place: Place) -> Self {
         Self { parent: place.parent(), ..self.clone() }

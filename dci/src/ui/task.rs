@@ -183,6 +183,7 @@ async fn look(
     look.why = Why::of(explained);
     look.graph = graph;
     look.outcome = Outcome::of(id, task, &attempts);
+    look.facts = look.facts.with_trace(task, state.traces.as_ref());
     Ok((look, queue))
 }
 

@@ -3,7 +3,8 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::model::{FILES, whole_number};
+use disbatch_core::config::TraceUrl;
+use disbatch_core::model::{FILES, TraceContext, whole_number};
 
 use super::life::{exit, who_and_why};
 use crate::json::{self, Dates};
@@ -53,6 +54,8 @@ pub struct Facts {
     schedule: Option<String>,
     /// The array that it is an element of, or comes after.
     array: Option<(String, String)>,
+    /// The trace that it was submitted in, and where that is to be seen.
+    trace: Option<(String, String)>,
     times: Vec<(&'static str, When)>,
     others: Vec<(&'static str, String)>,
     files: Vec<FileLink>,
@@ -143,11 +146,19 @@ impl Facts {
             node: plain(task.get("node")),
             schedule: task.get_object_id("schedule").ok().map(|id| id.to_hex()),
             array: array(task),
+            trace: None,
             times: times.into_iter().flatten().collect(),
             others,
             files: links(task),
             incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
         }
+    }
+
+    /// With a link to its trace, if traces are to be seen anywhere.
+    pub fn with_trace(self, task: &Document, traces: Option<&TraceUrl>) -> Self {
+        let id = TraceContext::of_task(task).map(|trace| trace.trace_id().to_owned());
+        let trace = id.zip(traces).map(|(id, url)| (id.clone(), url.of(&id)));
+        Self { trace, ..self }
     }
 
     /// Where its node is.
@@ -245,6 +256,7 @@ fn attempts(task: &Document) -> Option<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
+    use serde::Deserialize as _;
 
     use super::*;
 
@@ -284,6 +296,20 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let traced = doc! { "trace": { "parent": parent } };
+        let url = disbatch_core::config::Traces::deserialize(
+            serde_json::json!({ "url": "https://t/?id={trace_id}&a" }),
+        );
+        let html = Facts::of(&traced, QueueLink::default())
+            .with_trace(&traced, url.unwrap().url.as_ref())
+            .render()
+            .unwrap();
+        let id = "0af7651916cd43dd8448eb211c80319c";
+        assert!(
+            html.contains(&format!("<a href=\"https://t/?id={id}&#38;a\" rel=\"noreferrer\">{id}</a>")),
+            "{html}"
+        );
         let bare = Facts::of(&doc! {}, QueueLink { name: "q (deleted)".into(), ..QueueLink::default() });
         let html = bare.render().unwrap();
         assert!(
