@@ -5,6 +5,7 @@
 //! ([`Line`]).
 
 mod control;
+pub mod hosts;
 mod line;
 mod secrets;
 mod stop;

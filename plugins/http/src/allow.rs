@@ -1,5 +1,6 @@
 //! Which hosts may be asked: the node's configuration names them, and no manifest, as that may come from the database. Pure.
 
+use disbatch_adapter::hosts;
 use reqwest::Url;
 
 /// Why no address of a task is asked.
@@ -30,7 +31,8 @@ pub fn check_of_task(url: &Url, allowed: Option<&[String]>, has_headers: bool) -
     if !fits_any(url, allowed) {
         return Err(is_missing(url));
     }
-    let named: Vec<String> = allowed.iter().filter(|pattern| names_somebody(pattern)).cloned().collect();
+    let named: Vec<String> =
+        allowed.iter().filter(|pattern| hosts::names_somebody(pattern)).cloned().collect();
     if has_headers && !fits_any(url, &named) {
         return Err(format!(
             "the headers of the plugin are not for whatever address a task has: engines.http.allow of this node's \
@@ -50,42 +52,7 @@ fn host(url: &Url) -> &str {
 }
 
 fn fits_any(url: &Url, allowed: &[String]) -> bool {
-    allowed.iter().any(|pattern| fits(pattern, host(url), url.port_or_known_default()))
-}
-
-/// Whether a pattern is more than a word for all hosts.
-fn names_somebody(pattern: &str) -> bool {
-    let (name, _) = split(pattern.trim());
-    bare(name) != "*"
-}
-
-fn fits(pattern: &str, host: &str, port: Option<u16>) -> bool {
-    let (name, wanted) = split(pattern.trim());
-    if wanted.is_some() && wanted != port {
-        return false;
-    }
-    let (name, host) = (bare(name), bare(host));
-    match name.strip_prefix("*.") {
-        Some(domain) => host.strip_suffix(domain).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.')),
-        None => name == "*" || name == host,
-    }
-}
-
-/// The name of a pattern and its port. The colons of an address are in brackets, or there are several.
-fn split(pattern: &str) -> (&str, Option<u16>) {
-    match pattern.rsplit_once(':') {
-        Some((name, port)) if !name.contains(':') || name.ends_with(']') => match port.parse() {
-            Ok(port) => (name, Some(port)),
-            Err(_) => (pattern, None),
-        },
-        _ => (pattern, None),
-    }
-}
-
-/// Small letters, no brackets, no dot at the end.
-fn bare(host: &str) -> String {
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+    hosts::fits_any(host(url), url.port_or_known_default(), allowed)
 }
 
 #[cfg(test)]
@@ -125,31 +92,5 @@ mod tests {
             let error = check(url, Some(all), true).unwrap_err();
             assert!(error.ends_with("must name the host 'jobs.example'"), "{error}");
         }
-    }
-
-    #[test]
-    fn names_ports_and_domains_are_told_apart() {
-        let url = "https://Jobs.Example.com/start";
-        for pattern in
-            ["jobs.example.com", "*.example.com", "*.com", "*", "jobs.example.com:443", "JOBS.example.com."]
-        {
-            assert!(may(url, &["x", pattern]), "{pattern}");
-        }
-        for pattern in
-            ["example.com", "*.jobs.example.com", "jobs.example.com:80", "*.ample.com", "obs.example.com", ""]
-        {
-            assert!(!may(url, &[pattern]), "{pattern}");
-        }
-        assert!(may("http://127.0.0.1:8080/", &["127.0.0.1:8080"]));
-        assert!(!may("http://127.0.0.1:8081/", &["127.0.0.1:8080"]));
-        assert!(!may("http://example.com/", &["*.example.com"]));
-    }
-
-    #[test]
-    fn addresses_with_colons_are_whole() {
-        for pattern in ["::1", "[::1]", "[::1]:80"] {
-            assert!(may("http://[::1]/", &[pattern]), "{pattern}");
-        }
-        assert!(!may("http://[::1]:81/", &["[::1]:80"]));
     }
 }
