@@ -13,6 +13,7 @@ mod schedules;
 pub mod seconds;
 pub mod secure;
 mod shape;
+mod subscriptions;
 mod task;
 mod tenants;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub use schedules::{
     BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
     ScheduleCommand, ScheduleFilter, ScheduleSettings, ScheduleUpdate,
 };
+pub use subscriptions::SubscriptionCommand;
 pub use task::{TaskOptions, Tasks};
 pub use tenants::TenantCommand;
 pub use workers::{Language, NewPlugin, PluginCommand, RunOnce, WorkersCommand};
@@ -196,6 +198,9 @@ pub enum Command {
     /// Say which days schedules leave out, or keep to
     #[command(subcommand)]
     Calendar(CalendarCommand),
+    /// Say who is told what happens
+    #[command(subcommand)]
+    Subscription(SubscriptionCommand),
     /// Say how many tasks and schedules each tenant may have
     #[command(subcommand)]
     Tenant(TenantCommand),
@@ -227,6 +232,7 @@ impl Command {
             | Self::Token(_)
             | Self::Schedule(_)
             | Self::Calendar(_)
+            | Self::Subscription(_)
             | Self::Tenant(_)
             | Self::Array(_)
             | Self::Files(_)

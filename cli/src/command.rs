@@ -18,6 +18,7 @@ mod plugins;
 mod queues;
 mod schedules;
 mod search;
+mod subscriptions;
 mod tasks;
 mod tenants;
 mod update_node;
@@ -77,6 +78,7 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
         }
         Command::Life(command) => return Box::pin(life::run(client, command, listing)).await,
         Command::Schedule(command) => return Box::pin(schedules::run(client, command, listing)).await,
+        Command::Subscription(command) => subscriptions::run(client, command, listing).await?,
         Command::Calendar(command) => calendars::run(client, command, listing).await?,
         Command::Tenant(command) => tenants::run(client, command, listing).await?,
         Command::Array(command) => return Box::pin(arrays::run(client, command, listing)).await,

@@ -14,6 +14,7 @@ mod indexes;
 mod isolation;
 mod log;
 mod metrics;
+mod notifications;
 mod plugins;
 mod secrets;
 mod sections;
@@ -39,6 +40,7 @@ pub use indexes::Indexes;
 pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs};
 pub use log::{Level, Log};
 pub use metrics::Metrics;
+pub use notifications::Notifications;
 pub use plugins::{AllowedPlugins, PluginEntry};
 pub use secrets::{NamedSecret, SecretEnvironment, Secrets};
 pub use sections::{
@@ -98,6 +100,9 @@ pub struct Config {
     /// Where a DEN serves metrics.
     #[serde(default)]
     pub metrics: Metrics,
+    /// Where messages lead, and where they may go.
+    #[serde(default)]
+    pub notifications: Notifications,
     /// Where traces are to be seen.
     #[serde(default)]
     pub traces: Traces,

@@ -37,6 +37,7 @@ pub mod measure;
 pub mod model;
 pub mod node;
 mod notebook;
+pub mod notifications;
 pub mod observe;
 pub mod output;
 pub mod plugin;

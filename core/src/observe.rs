@@ -16,6 +16,7 @@ use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
 pub use changes::has_no_change_streams;
+pub(crate) use feed::{AWAIT, LOST};
 pub use feed::{Feed, FeedError, FeedFilter, Position, StatusChange};
 pub use fields::{Chosen, Watched};
 

@@ -33,8 +33,11 @@ use crate::model::PluginName;
 use find::{find_adapter, find_program};
 
 /// The manifests of the plugins in this repository.
-const SHIPPED: [&str; 2] =
-    [include_str!("../../plugins/demo/plugin.json"), include_str!("../../plugins/shell/plugin.json")];
+const SHIPPED: [&str; 3] = [
+    include_str!("../../plugins/demo/plugin.json"),
+    include_str!("../../plugins/notify/plugin.json"),
+    include_str!("../../plugins/shell/plugin.json"),
+];
 
 /// A plugin that can run here.
 #[derive(Debug, Clone)]

@@ -45,6 +45,7 @@ pub mod query_tasks;
 pub mod retry_task;
 pub mod schedules;
 pub mod set_priority;
+pub mod subscriptions;
 pub mod task_action;
 pub mod tenants;
 pub mod then;

@@ -212,7 +212,7 @@ mod tests {
         let html = frame();
         let places = html.split("<nav class=\"places\"").nth(1).unwrap().split("</nav>").next().unwrap();
         let (beside, menu) = places.split_once("<details class=\"further\"><summary>More</summary>").unwrap();
-        assert_eq!([beside, menu].map(|part| part.matches("<a href=\"/").count()), [4, 12], "{places}");
+        assert_eq!([beside, menu].map(|part| part.matches("<a href=\"/").count()), [4, 13], "{places}");
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ mod clockwork;
 mod gates;
 mod janitor;
 mod leader;
+mod notifier;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ impl Chores {
         running.spawn(gates::run(leader(gates::LEASE), Arc::clone(hints), stop.clone()));
         running.spawn(clockwork::run(clockwork.clone(), store.clone(), stop.clone()));
         running.spawn(arrays::run(leader(arrays::LEASE), clockwork.clone(), stop.clone()));
+        let url = config.notifications.url.clone();
+        running.spawn(notifier::run(leader(notifier::LEASE), url, stop.clone()));
         if janitor::is_enabled(config.janitor) {
             running.spawn(janitor::run(leader(janitor::LEASE), config.janitor, stop.clone()));
         }

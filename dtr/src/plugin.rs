@@ -97,6 +97,8 @@ pub struct About {
     pub secrets: NamedSecrets,
     /// The configuration of the node.
     pub config: PathBuf,
+    /// The private addresses that it may send messages to, if it sends any.
+    pub allowed_addresses: Option<String>,
     /// What its adapter is told, if it has one.
     pub adapter: Option<Adapter>,
     /// With what its web service calls back, if it does.

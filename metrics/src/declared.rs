@@ -5,8 +5,8 @@ use prometheus_client::metrics::MetricType::{Counter as Counted, Gauge as Gauged
 use crate::Component::{Dci, Den};
 use crate::kinds::{By, Counter, Gauge, Histogram, LookedUp, Met, Metric, OfProcess, Rows};
 use crate::labels::{
-    AuthFailure, Burial, Cause, Death, Export, Fire, Outcome, Refusal, Renewal, RetriedBy, Round, RunnerKind,
-    RunnerState, Source, Worker, Write,
+    AuthFailure, Burial, Cause, Channel, Death, Export, Fire, Notice, Outcome, Refusal, Renewal, RetriedBy,
+    Round, RunnerKind, RunnerState, Source, Worker, Write,
 };
 use crate::queues::Queues;
 use crate::{Component, OPERATIONS as DATABASE, Operation, Route, process};
@@ -134,6 +134,8 @@ declare! {
         "Changes that the change stream has told of";
     stream_lag: Histogram = operations(), "disbatch_stream_lag_seconds", DEN,
         "From a change, by the clock of the database, to when the change stream told of it, by that of the node; of MongoDB 6 and later";
+    notifications: By<Channel, By<Notice, Counter>> = By::new(By::default), "disbatch_notifications_total", DEN,
+        "Messages of subscriptions: `queued` for a task that delivers them, or `refused`, as there can be no such task. Whether they arrived is told by `disbatch_tasks_ended_total{queue=\"notifications\"}`";
     trace_spans: By<Export, Counter> = By::default(), "disbatch_trace_spans_total", ALL,
         "Spans that were to be sent to a collector: sent, `failed` (the collector refused them or was not there), or `dropped`, as more of them came than could be sent";
     node_places: Gauge = Gauge::default(), "disbatch_node_places", DEN,

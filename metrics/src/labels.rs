@@ -32,7 +32,7 @@ macro_rules! labels {
 
 labels! {
     /// Who has submitted a task.
-    Source "source" { Api = "api", Array = "array", Schedule = "schedule" }
+    Source "source" { Api = "api", Array = "array", Notification = "notification", Schedule = "schedule" }
 
     /// Why new tasks were refused.
     Refusal "reason" {
@@ -67,10 +67,16 @@ labels! {
     /// What became of a span.
     Export "outcome" { Dropped = "dropped", Failed = "failed", Sent = "sent" }
 
+    /// How somebody is told.
+    Channel "channel" { Mail = "mail", Slack = "slack", Teams = "teams", Webhook = "webhook" }
+
+    /// What became of a message of a subscription.
+    Notice "outcome" { Queued = "queued", Refused = "refused" }
+
     /// Chores of a DEN. A look is a pass of its loop; all others are done by one DEN or another.
     Worker "worker" {
         Archive = "archive", Arrays = "arrays", Audit = "audit", Balance = "balance", Gates = "gates", Look = "look",
-        Schedules = "schedules", Sweep = "sweep",
+        Notify = "notify", Schedules = "schedules", Sweep = "sweep",
     }
 
     /// What became of a time of a schedule.

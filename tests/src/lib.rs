@@ -6,6 +6,7 @@
 pub mod browser;
 mod dci;
 pub mod faults;
+pub mod hook;
 mod plugins;
 pub mod podman;
 mod process;
@@ -19,9 +20,10 @@ pub use world::{Server, World};
 
 use std::future::Future;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use tokio::time::{Instant, interval};
 
 /// How long a test waits for something that should happen within moments, on a busy machine.
@@ -61,6 +63,13 @@ where
         }
     }
     Ok(())
+}
+
+/// The folder of what `scripts/prepare` fetches.
+pub fn fetched() -> anyhow::Result<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
+    Ok(cache.context("neither XDG_CACHE_HOME nor HOME is set")?.join("disbatch"))
 }
 
 /// Says why a test is left out here.

@@ -15,4 +15,5 @@ pub mod liberal;
 pub mod locks;
 pub mod schedules;
 pub mod seconds;
+pub mod subscriptions;
 pub mod tenants;

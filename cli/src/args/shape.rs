@@ -8,6 +8,7 @@ mod arrays;
 mod files;
 mod life;
 mod schedules;
+mod subscriptions;
 mod tenants;
 mod workers;
 
@@ -140,8 +141,12 @@ static SHAPES: [Shape; 17] = [
 
 /// The shape of the command `name`.
 fn shape_of(name: &str) -> Option<&'static Shape> {
-    let groups =
-        life::SHAPES.iter().chain(&accounts::SHAPES).chain(&schedules::SHAPES).chain(&tenants::SHAPES);
+    let groups = life::SHAPES
+        .iter()
+        .chain(&accounts::SHAPES)
+        .chain(&schedules::SHAPES)
+        .chain(&tenants::SHAPES)
+        .chain(&subscriptions::SHAPES);
     let groups = groups.chain(&arrays::SHAPES).chain(&workers::SHAPES).chain(&files::SHAPES);
     SHAPES.iter().chain(groups).find(|shape| shape.name == name)
 }

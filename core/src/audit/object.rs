@@ -39,6 +39,8 @@ pub enum ObjectKind {
     Calendar,
     /// A rule that says whose tasks are taken.
     Admission,
+    /// Who is told what happens.
+    Subscription,
     /// For whom tasks are.
     Tenant,
     /// A plugin that the database defines.
@@ -49,7 +51,7 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Queue,
         Self::Node,
         Self::Balance,
@@ -62,6 +64,7 @@ impl ObjectKind {
         Self::Schedule,
         Self::Calendar,
         Self::Admission,
+        Self::Subscription,
         Self::Tenant,
         Self::Worker,
         Self::Files,
@@ -82,6 +85,7 @@ impl ObjectKind {
             Self::Schedule => "schedule",
             Self::Calendar => "calendar",
             Self::Admission => "admission",
+            Self::Subscription => "subscription",
             Self::Tenant => "tenant",
             Self::Worker => "worker",
             Self::Files => "files",

@@ -68,6 +68,9 @@ pub enum Verb {
     /// A calendar was made, or its days were changed.
     CalendarSet,
     CalendarDelete,
+    /// A subscription was made, or its settings were changed.
+    SubscriptionSet,
+    SubscriptionDelete,
     /// A rule that says whose tasks are taken was made or changed.
     AdmissionSet,
     /// Such a rule was lifted.
@@ -101,6 +104,7 @@ impl Verb {
         all.extend([Self::ScheduleCreate, Self::ScheduleUpdate, Self::ScheduleDelete]);
         all.extend([Self::SchedulePause, Self::ScheduleResume, Self::ScheduleRun, Self::ScheduleBackfill]);
         all.extend([Self::CalendarSet, Self::CalendarDelete]);
+        all.extend([Self::SubscriptionSet, Self::SubscriptionDelete]);
         all.extend([Self::AdmissionSet, Self::AdmissionLift, Self::TenantSet, Self::TenantDelete]);
         all.extend([Self::WorkerCreate, Self::WorkerUpdate, Self::WorkerDelete]);
         all.extend([Self::FilesCommit, Self::FilesDelete]);
@@ -148,6 +152,8 @@ impl Verb {
             Self::ScheduleBackfill => "schedule backfill",
             Self::CalendarSet => "calendar set",
             Self::CalendarDelete => "calendar delete",
+            Self::SubscriptionSet => "subscription set",
+            Self::SubscriptionDelete => "subscription delete",
             Self::AdmissionSet => "admission set",
             Self::AdmissionLift => "admission lift",
             Self::TenantSet => "tenant set",
@@ -176,7 +182,7 @@ mod tests {
     #[test]
     fn words_tell_them_apart() {
         let words: BTreeSet<String> = Verb::all().into_iter().map(Verb::words).collect();
-        assert_eq!((words.len(), Verb::all().len()), (53, 53));
+        assert_eq!((words.len(), Verb::all().len()), (55, 55));
         assert!(words.contains("bulk retry ended") && words.contains("queue update"), "{words:?}");
         for verb in Verb::all().into_iter().filter(|verb| verb.is_found_with_another()) {
             let words = verb.words();

@@ -17,11 +17,11 @@ use crate::store::{Store, StoreError};
 use crate::task::archive;
 
 /// 286: the log does not reach back so far any more. 136: it has gone round meanwhile.
-const LOST: [i32; 2] = [286, 136];
+pub(crate) const LOST: [i32; 2] = [286, 136];
 
 /// How long the server looks for another change before it says that there is none. A connection to the database is not kept while
 /// a follower waits, as there may be more followers than connections.
-const AWAIT: Duration = Duration::from_millis(1);
+pub(crate) const AWAIT: Duration = Duration::from_millis(1);
 
 /// Which changes a follower gets. What is not given restricts nothing.
 #[derive(Debug, Clone, Default, PartialEq)]

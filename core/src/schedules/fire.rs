@@ -307,6 +307,10 @@ fn decided(
         }
         (None, None) => {} // Nothing was due after all.
     }
+    if let Some(oldest) = schedule.next_for.filter(|_| decision.late > 0) {
+        let times = i64::try_from(decision.late).unwrap_or(i64::MAX);
+        set.insert("missed", doc! { "for": oldest, "at": now, "times": times });
+    }
     if !set.is_empty() {
         update.insert("$set", set);
     }
@@ -350,6 +354,7 @@ mod tests {
             "$set": {
                 "next": next, "next_for": next,
                 "last": { "for": time, "task": task, "at": now, "outcome": "fired" },
+                "missed": { "for": time, "at": now, "times": 3_i64 },
             },
             "$push": { "firing": { "$each": [{ "for": time, "task": task }] } },
             "$min": { "firing_at": now },

@@ -295,6 +295,10 @@ collections! {
     /// See [`crate::schedules`].
     CALENDARS = Collection::new("calendars", "days that schedules leave out or keep to")
         .web(&[INSERT, REMOVE, UPDATE]);
+    /// A DEN notes there what is to be told, and what was.
+    SUBSCRIPTIONS = Collection::new("subscriptions", "who is told what happens, and what is to be told")
+        .den(&[UPDATE])
+        .web(&[INSERT, REMOVE, UPDATE]);
     /// See [`crate::admission`].
     ADMISSION = Collection::new("admission", "what is refused or held, and until when")
         .web(&[INSERT, REMOVE, UPDATE]);

@@ -6,7 +6,7 @@ pub mod fit;
 pub mod from_collection;
 pub mod gates;
 pub mod options;
-mod secure;
+pub mod secure;
 mod sent;
 pub mod steps;
 pub mod whose;

@@ -6,6 +6,7 @@ mod callbacks;
 mod definitions;
 mod files;
 mod schedules;
+mod subscriptions;
 
 use actix_web::guard;
 use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
@@ -35,6 +36,7 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
     files::add(routes);
     admission::add(routes);
     definitions::add(routes);
+    subscriptions::add(routes);
     service(routes);
     routes.otherwise(Login, otherwise);
 }

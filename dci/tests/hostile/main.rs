@@ -318,6 +318,10 @@ async fn check(server: &Server, sent: Sent) -> anyhow::Result<()> {
     };
     let response = request.send().await?;
     let status = response.status();
+    // What a form leads to has a body of its own.
+    if status.is_redirection() {
+        return Ok(());
+    }
     let kind = response.headers().get("content-type").context("no content type")?.to_str()?.to_owned();
     if kind == "text/event-stream" {
         // It goes on for as long as somebody listens.

@@ -15,6 +15,9 @@ pub const WORK_DIR: &str = "DISBATCH_WORK_DIR";
 /// The variable with secure parameters, where that is asked for.
 const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
 
+/// The variable with the addresses that messages may be sent to.
+const ALLOWED_ADDRESSES: &str = "DISBATCH_NOTIFY_ALLOW";
+
 /// Longer values are only on standard input: the kernel limits a variable to 128 KiB.
 const LONGEST: usize = 64 * 1024;
 
@@ -41,6 +44,7 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
     variables
         .extend(trace.iter().flat_map(TraceContext::variables).map(|(name, value)| (name, value.to_owned())));
     variables.extend(job.private_folder().map(|folder| (WORK_DIR, folder.to_string_lossy().into_owned())));
+    variables.extend(about.allowed_addresses.as_ref().map(|allowed| (ALLOWED_ADDRESSES, allowed.clone())));
     if let Some(step) = &about.step {
         variables.extend([
             ("DISBATCH_STEP", step.number.to_string()),
@@ -214,11 +218,18 @@ mod tests {
     #[test]
     fn a_step_knows_its_number_and_secure_parameters_are_there_for_who_asks() {
         let step = OfStep { number: 2, of: 3, name: "convert".to_owned() };
-        let about = About { step: Some(step), secure_params_in_environment: true, ..About::default() };
+        let allowed_addresses = Some("10.0.0.0/8,chat.local".to_owned());
+        let about = About {
+            step: Some(step),
+            allowed_addresses,
+            secure_params_in_environment: true,
+            ..About::default()
+        };
         let variables = of(doc! {}, doc! {}, &about);
         let named = |name: &str| variables[name].as_str();
         assert_eq!((named("DISBATCH_STEP"), named("DISBATCH_STEPS")), ("2", "3"));
         assert_eq!(named("DISBATCH_STEP_NAME"), "convert");
+        assert_eq!(named("DISBATCH_NOTIFY_ALLOW"), "10.0.0.0/8,chat.local");
         assert_eq!(named("JOB_SECURE_PARAMS"), r#"{"password":"horse"}"#);
     }
 

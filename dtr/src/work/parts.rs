@@ -6,6 +6,7 @@ use std::sync::Arc;
 use disbatch_core::config::Config;
 use disbatch_core::link::Assignment;
 use disbatch_core::model::{PluginName, Queue, Step};
+use disbatch_core::notifications;
 use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::secrets::NamedSecrets;
 
@@ -120,8 +121,11 @@ fn of_engine(plugin: &Plugin, config: &Config) -> About {
         database: config.database.clone(),
     });
     let needs_config = matches!(engine, Engine::Perl | Engine::Program);
-    let config = if needs_config { config.path.clone() } else { PathBuf::new() };
-    About { adapter, config, ..About::default() }
+    let path = if needs_config { config.path.clone() } else { PathBuf::new() };
+    let allowed = &config.notifications.allow;
+    let notifies = plugin.manifest.name.as_str() == notifications::PLUGIN;
+    let allowed_addresses = notifies.then(|| allowed.join(","));
+    About { adapter, config: path, allowed_addresses, ..About::default() }
 }
 
 /// The names of the plugins, with the steps that they are for.

@@ -1,14 +1,13 @@
 //! axe-core, which looks for what keeps people from using a page. `scripts/prepare` installs it.
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 use serde_json::json;
 
 use super::session::Session;
+use crate::fetched;
 
-/// Its file below the cache folder, named with its version in `scripts/prepare`, too.
-const FILE: &str = "disbatch/axe-core-4.12.1/axe.min.js";
+/// Its file, named with its version in `scripts/prepare`, too.
+const FILE: &str = "axe-core-4.12.1/axe.min.js";
 
 /// Gives a text for each element and rule that do not agree.
 const RUN: &str = r#"
@@ -29,9 +28,7 @@ pub(super) async fn violations(session: &Session) -> anyhow::Result<Vec<String>>
 }
 
 fn source() -> anyhow::Result<String> {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")));
-    let path = cache.context("neither XDG_CACHE_HOME nor HOME is set")?.join(FILE);
+    let path = fetched()?.join(FILE);
     let text = std::fs::read_to_string(&path);
     text.with_context(|| {
         format!("these tests need axe-core in {}: 'scripts/prepare browser' fetches it", path.display())

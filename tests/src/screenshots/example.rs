@@ -36,7 +36,7 @@ enum Place {
 }
 
 /// All pages, by what their pictures are called.
-const PAGES: [(&str, Place); 16] = [
+const PAGES: [(&str, Place); 17] = [
     ("overview", Place::At("/")),
     ("queue", Place::Queue),
     ("tasks", Place::At("/tasks")),
@@ -50,6 +50,7 @@ const PAGES: [(&str, Place); 16] = [
     ("plugins", Place::At("/plugins")),
     ("bulk", Place::At("/bulk")),
     ("balance", Place::At("/balance")),
+    ("notifications", Place::At("/subscriptions")),
     ("audit", Place::At("/audit")),
     ("api", Place::At("/docs")),
     ("about", Place::At("/about")),
@@ -108,6 +109,7 @@ impl Example {
         oddities(world, &queues).await?;
         bulk(&dci).await?;
         schedules(world, &dci).await?;
+        subscriptions(world, &dci, &shown).await?;
         Ok(Self { dci, _dens: dens, queues, shown })
     }
 
@@ -340,6 +342,37 @@ async fn schedules(world: &World, dci: &Dci) -> anyhow::Result<()> {
         Ok((task["status"].as_i64() >= Some(1)).then_some(()))
     })
     .await
+}
+
+/// Who is told what. The addresses are nobody's, and nothing happens any more that would be told.
+async fn subscriptions(world: &World, dci: &Dci, shown: &Shown) -> anyhow::Result<()> {
+    let on_call = json!({
+        "events": ["lost", "node_dead", "schedule_missed"], "waits_longer": 4 * 3600, "channel": "mail",
+        "url": "smtp://mail.example.com:587?tls=required", "from": "Disbatch <disbatch@example.com>",
+        "to": ["operators@example.com", "ada@example.com"],
+    });
+    let night_imports = json!({
+        "events": ["first_failure", "recovered"], "failures_in_row": 5, "queues": ["imports"],
+        "schedules": ["orders-of-the-night"], "channel": "webhook", "url": "https://hooks.example.com/disbatch",
+        "every": 900, "subject": "{{ count }} in {{ events[0].queue }}",
+    });
+    let backups = json!({
+        "events": ["failed"], "runs_longer": 3 * 3600, "queues": ["backups"], "channel": "webhook",
+        "url": "https://status.example.com/jobs", "enabled": false,
+    });
+    let stored = world.database().collection::<Document>("subscriptions");
+    for (name, settings, messages) in
+        [("on-call", on_call, 3_i64), ("night imports", night_imports, 12), ("backups", backups, 0)]
+    {
+        dci.posted(&format!("/subscriptions/{}", name.replace(' ', "%20")), &settings).await?;
+        if messages > 0 {
+            // By the revision a DEN knows that somebody has changed it.
+            let past =
+                doc! { "state.number": messages, "state.last": shown.failed, "revision": ObjectId::new() };
+            stored.update_one(doc! { "_id": name }, doc! { "$set": past }).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs again what had failed, all at once.

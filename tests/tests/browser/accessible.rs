@@ -26,6 +26,11 @@ async fn furnish(site: &Site) -> anyhow::Result<TaskId> {
         "params": { "properties": { "to": { "type": "string", "description": "who reads it" } } },
     });
     site.post("/workers", &worker).await?;
+    let nights = json!({
+        "events": ["first_failure", "lost"], "queues": "reports", "waits_longer": 3600, "channel": "webhook",
+        "url": "https://hooks.example/x",
+    });
+    site.post("/subscriptions/nights", &nights).await?;
     let later = doc! { "command": "true" };
     world.update_queue(queue, doc! { "paused": true }).await?;
     world.submit(queue, vec![later]).await?;
@@ -70,17 +75,17 @@ async fn all_violations(theme: Theme) -> anyhow::Result<()> {
                 "/schedules/new",
                 "/calendars",
                 "/arrays",
+                "/subscriptions",
             ];
             for path in ["/", "/tasks", "/balance", "/docs", &task].into_iter().chain(more) {
                 browser.open(&site.url(path)).await?;
                 let violations = browser.violations().await?;
                 found.extend(violations.iter().map(|text| format!("{path}, {width} px: {text}")));
             }
-            let open =
-                "document.querySelectorAll('.menu, .further').forEach((menu) => { menu.open = true; })";
+            let open = "document.querySelectorAll('.menu, .further, main details').forEach((part) => { part.open = true; })";
             browser.script(open, json!([])).await?;
             let violations = browser.violations().await?;
-            found.extend(violations.iter().map(|text| format!("the menu, {width} px: {text}")));
+            found.extend(violations.iter().map(|text| format!("the menu and folded parts, {width} px: {text}")));
         }
         assert!(found.is_empty(), "{} in {theme:?}:\n{}", found.len(), found.join("\n"));
         Ok(())

@@ -13,5 +13,6 @@ mod overview;
 mod schedules;
 mod site;
 mod submit;
+mod subscriptions;
 mod tasks;
 mod theme;

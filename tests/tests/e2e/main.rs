@@ -48,6 +48,7 @@ mod locks;
 mod metrics;
 mod mixed_fleet;
 mod nodes;
+mod notifications;
 mod outage;
 mod output;
 mod pages;

@@ -31,7 +31,7 @@ const MIXED: Script<'_> = Script {
 
 /// What was exported, by the name of the series with its labels in order.
 #[derive(Debug, Default)]
-struct Exposition {
+pub struct Exposition {
     types: BTreeMap<String, String>,
     series: BTreeMap<String, f64>,
 }
@@ -134,7 +134,7 @@ impl Exposition {
 }
 
 /// Where a DEN serves its metrics.
-async fn address_of(den: &Den) -> anyhow::Result<String> {
+pub async fn address_of(den: &Den) -> anyhow::Result<String> {
     eventually("the address for metrics", || async {
         let log = den.log()?;
         let line = log.lines().find(|line| line.contains("metrics are served"));
@@ -163,7 +163,7 @@ async fn scrape(url: &str) -> anyhow::Result<Exposition> {
 }
 
 /// Waits until these are exported.
-async fn until(url: &str, expected: &[(String, f64)]) -> anyhow::Result<Exposition> {
+pub async fn until(url: &str, expected: &[(String, f64)]) -> anyhow::Result<Exposition> {
     let lacks = RefCell::new(Vec::new());
     let found = eventually("the metrics", || async {
         let found = scrape(url).await?;

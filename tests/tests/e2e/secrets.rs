@@ -100,7 +100,7 @@ fn key_of(task: &Document) -> anyhow::Result<String> {
 }
 
 /// Fails if any document has the secret, whatever its collection: in its bytes, or written as Extended JSON.
-async fn not_in_the_database(world: &World, secret: &str) -> anyhow::Result<()> {
+pub async fn not_in_the_database(world: &World, secret: &str) -> anyhow::Result<()> {
     let mut looked_at = 0;
     for name in world.database().list_collection_names().await? {
         let all = world.database().collection::<RawDocumentBuf>(&name).find(doc! {}).await?;
@@ -119,7 +119,7 @@ async fn not_in_the_database(world: &World, secret: &str) -> anyhow::Result<()> 
 }
 
 /// Fails if a file has the secret: logs, the configuration, what plugins have written.
-fn not_in_files(folder: &Path, secret: &str) -> anyhow::Result<()> {
+pub fn not_in_files(folder: &Path, secret: &str) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {

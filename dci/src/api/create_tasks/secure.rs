@@ -11,7 +11,7 @@ use crate::params::Params;
 use crate::values;
 
 /// What has to be done before there can be secure parameters.
-const NO_KEY: &str = "this server has no key for secure parameters: 'disbatch secrets-key' prints a new one; write it \
+pub const NO_KEY: &str = "this server has no key for secure parameters: 'disbatch secrets-key' prints a new one; write it \
     to a file, name the file as secrets.key_file in the configuration of the web server and of all nodes, and start \
     them again";
 

@@ -122,6 +122,7 @@ fn object(entry: &Document, names: &HashMap<ObjectId, String>) -> (String, Optio
         ("task", Some(id)) => page_of("/tasks", id, called()),
         ("bulk", Some(id)) => page_of("/bulk", id, called()),
         ("schedule", Some(id)) => page_of("/schedules", id, called()),
+        ("subscription", _) => Thing { name: called(), address: Some("/subscriptions".to_owned()) },
         ("calendar", _) => Thing { name: called(), address: Some("/calendars".to_owned()) },
         ("node", _) => Thing { address: Some(format!("/nodes/{}", encoded(&called()))), name: called() },
         ("balance", _) => Thing { name: "QueueBalance".to_owned(), address: Some("/balance".to_owned()) },

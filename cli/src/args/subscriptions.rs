@@ -1,0 +1,42 @@
+//! The commands about subscriptions.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use disbatch_wire::subscriptions::SubscriptionSettings;
+
+/// What is done with subscriptions.
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one of them")]
+pub enum SubscriptionCommand {
+    /// Show who is told what
+    List,
+    /// Show one
+    Show {
+        /// The subscription's name
+        subscription: String,
+    },
+    /// Make one, or give it these settings and no others
+    Set {
+        /// The subscription's name
+        subscription: String,
+        #[command(flatten)]
+        settings: SubscriptionSettings,
+        /// The key that a webhook is signed with, or the password of the mail server, is in this file
+        #[arg(long, value_name = "FILE")]
+        secret_file: Option<PathBuf>,
+        /// The address is in this file: those of Slack and Teams are secrets
+        #[arg(long, value_name = "FILE", conflicts_with = "address")]
+        address_file: Option<PathBuf>,
+    },
+    /// Have a message delivered that says nothing but that messages arrive
+    Test {
+        /// The subscription's name
+        subscription: String,
+    },
+    /// Delete one
+    Delete {
+        /// The subscription's name
+        subscription: String,
+    },
+}

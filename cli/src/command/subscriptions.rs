@@ -1,0 +1,135 @@
+//! `disbatch subscription ..`
+
+use std::path::Path;
+
+use anyhow::Context;
+use disbatch_wire::subscriptions::{Subscription, SubscriptionTest};
+use serde_json::{Value, json};
+
+use crate::api::{Client, segment};
+use crate::args::{ListingOptions, SubscriptionCommand};
+use crate::command::life::advise;
+use crate::output::{Column, Cut, Screen, Table, document, list, of, print, visible};
+
+const TABLE: Table = Table {
+    columns: &[
+        Column { title: "Name", cell: |json| of(json, |one: Subscription| one.name), cut: Cut::Early },
+        Column { title: "Tells", cell: |json| of(json, |one: Subscription| told(&one)), cut: Cut::Early },
+        Column { title: "Channel", cell: |json| of(json, |one: Subscription| one.channel), cut: Cut::Never },
+        Column {
+            title: "Messages",
+            cell: |json| of(json, |one: Subscription| one.messages.to_string()),
+            cut: Cut::Never,
+        },
+        Column { title: "State", cell: |json| of(json, |one: Subscription| state(&one)), cut: Cut::Late },
+    ],
+    noun: "subscriptions",
+};
+
+/// Does what the command asks for.
+pub async fn run(
+    client: &Client,
+    command: SubscriptionCommand,
+    listing: &ListingOptions,
+) -> anyhow::Result<()> {
+    match command {
+        SubscriptionCommand::List => {
+            let all = client.get("/subscriptions", None).await.map_err(advise)?;
+            print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)
+        }
+        SubscriptionCommand::Show { subscription } => {
+            let found = client.get(&path(&subscription)?, None).await.map_err(advise)?;
+            print(&document(&found, listing, |found| of(found, |one| text(&one)))?)
+        }
+        SubscriptionCommand::Set { subscription, mut settings, secret_file, address_file } => {
+            if let Some(file) = secret_file {
+                settings.secret = Some(line(&file)?);
+            }
+            if let Some(file) = address_file {
+                settings.url = Some(line(&file)?);
+            }
+            client.post(&path(&subscription)?, &serde_json::to_value(&settings)?).await.map_err(advise)?;
+            print(&format!("Set subscription {subscription}\n"))
+        }
+        SubscriptionCommand::Test { subscription } => {
+            let sent =
+                client.post(&format!("{}/test", path(&subscription)?), &json!({})).await.map_err(advise)?;
+            print(&of(&sent, |test: SubscriptionTest| format!("Task {} delivers a test\n", test.task)))
+        }
+        SubscriptionCommand::Delete { subscription } => {
+            client.delete(&path(&subscription)?).await.map_err(advise)?;
+            print(&format!("Deleted subscription {subscription}\n"))
+        }
+    }
+}
+
+fn path(name: &str) -> anyhow::Result<String> {
+    anyhow::ensure!(!name.is_empty(), "Subscription name not given");
+    Ok(format!("/subscriptions/{}", segment(name)))
+}
+
+/// All of a file, without the line break at its end.
+fn line(file: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// What it tells.
+fn told(one: &Subscription) -> String {
+    let mut told: Vec<String> = one.events.iter().map(|event| visible(event)).collect();
+    told.extend(one.failures_in_row.map(|number| format!("failures_in_row {number}")));
+    told.extend(one.waits_longer.map(|time| format!("waits_longer {time} s")));
+    told.extend(one.runs_longer.map(|time| format!("runs_longer {time} s")));
+    told.join(", ")
+}
+
+fn state(one: &Subscription) -> String {
+    match &one.trouble {
+        Some(trouble) => visible(trouble),
+        None if !one.enabled => "off".to_owned(),
+        None if one.pending > 0 => format!("{} to be told", one.pending),
+        None => String::new(),
+    }
+}
+
+/// A line for each thing that is said.
+fn text(one: &Subscription) -> String {
+    let json = serde_json::to_value(one).unwrap_or_default();
+    let of = |(name, value): (&String, &Value)| match value {
+        Value::Null => None,
+        Value::Array(all) if all.is_empty() => None,
+        Value::Array(all) => {
+            let words = all.iter().filter_map(Value::as_str).map(visible).collect::<Vec<_>>();
+            Some(format!("{name}: {}\n", words.join(", ")))
+        }
+        Value::String(text) => Some(format!("{name}: {}\n", visible(text))),
+        Value::Number(number) => Some(format!("{name}: {}\n", number.as_f64().unwrap_or_default())),
+        other => Some(format!("{name}: {other}\n")),
+    };
+    json.as_object().into_iter().flatten().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscription_is_what_was_said_of_it() {
+        let one = Subscription {
+            name: "nights".to_owned(),
+            events: vec!["failed".to_owned(), "lost".to_owned()],
+            waits_longer: Some(3600.0),
+            channel: "webhook".to_owned(),
+            enabled: true,
+            pending: 3,
+            ..Subscription::default()
+        };
+        let table = TABLE.render(&[serde_json::to_value(&one).unwrap()], Screen::default());
+        for part in ["nights", "failed, lost, waits_longer 3600 s", "webhook", "3 to be told"] {
+            assert!(table.contains(part), "{table}");
+        }
+        let text = text(&one);
+        assert!(text.contains("events: failed, lost\n") && !text.contains("schedules"), "{text}");
+        assert_eq!(path("a b").unwrap(), "/subscriptions/a%20b");
+    }
+}

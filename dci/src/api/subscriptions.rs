@@ -1,0 +1,269 @@
+//! Subscriptions: who is told what happens to tasks, queues, schedules and nodes.
+
+mod read;
+mod view;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use askama::Template;
+use disbatch_core::audit::{Object, ObjectKind, Verb};
+use disbatch_core::notifications::{Channel, Kind, QUEUE, Subscription as Stored, SubscriptionError};
+use disbatch_core::store::Store;
+use disbatch_wire::subscriptions::{
+    Subscription, SubscriptionDeleted, SubscriptionSettings, SubscriptionTest,
+};
+
+use self::view::Names;
+use crate::access::Who;
+use crate::api::{Answer, then};
+use crate::error::HttpError;
+use crate::openapi::{ErrorBody, OfRead, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::{accept, changes, json, ui};
+
+/// The subscriptions, by name. Browsers get a page.
+#[utoipa::path(
+    get, path = "/subscriptions", tag = "notifications", operation_id = "listSubscriptions",
+    responses(
+        (
+            status = 200, content((Vec<Subscription> = "application/json"), (String = "text/html")),
+            description = "The subscriptions; a page if `Accept` asks for HTML.",
+        ),
+        OfRead,
+    ),
+)]
+pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
+    let all = all(&state).await;
+    if accept::wants_html(&request) {
+        let new = Subscription {
+            events: vec![Kind::FirstFailure.as_str().to_owned(), Kind::Recovered.as_str().to_owned()],
+            enabled: true,
+            ..Subscription::default()
+        };
+        let page = |subscriptions| SubscriptionsPage { subscriptions, new };
+        return Ok(ui::page(all.and_then(|all| ui::render(StatusCode::OK, &page(all)))));
+    }
+    json::of(&all?)
+}
+
+/// One subscription.
+#[utoipa::path(
+    get, path = "/subscriptions/{name}", tag = "notifications", operation_id = "getSubscription",
+    params(("name" = String, Path, description = "Its name.", example = "night imports")),
+    responses(
+        (status = 200, description = "The subscription.", body = Subscription),
+        (status = 404, description = "There is no such subscription.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
+    json::of(&one(&state, &name).await?)
+}
+
+/// Gives a subscription these settings and no others; makes it if there is none. What was noted and is not told yet stays. One that
+/// was switched off begins anew.
+#[utoipa::path(
+    post, path = "/subscriptions/{name}", tag = "notifications", operation_id = "setSubscription",
+    params(("name" = String, Path, description = "Its name.", example = "night imports")),
+    request_body(content(
+        (SubscriptionSettings = "application/json"),
+        (SubscriptionSettings = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, description = "Stored.", body = Subscription),
+        (status = 400, description = "A field is wrong.", body = ErrorBody),
+        (status = 409, description = "Another queue has the name of the queue for messages.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    then::reply(&params, store(&state, &who, name.into_inner(), &params).await)
+}
+
+/// Makes or changes the subscription that a form names.
+#[utoipa::path(
+    post, path = "/ui/subscriptions", tag = "service", operation_id = "setSubscriptionByForm",
+    request_body(content((SubscriptionSettings = "application/x-www-form-urlencoded"))),
+    responses(
+        (status = 303, description = "Stored; the list of subscriptions is next."),
+        (status = 400, description = "A field is wrong. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        (status = 409, description = "Another queue has the name of the queue for messages. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        OfWrite,
+    ),
+)]
+pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> Answer {
+    let name = params.fields.remove("name").and_then(|name| name.as_str().map(str::to_owned));
+    then::lead(store(&state, &who, name.unwrap_or_default(), &params).await, "/subscriptions")
+}
+
+/// Deletes a subscription. What was noted and is not told yet never is; messages that are tasks already are delivered.
+#[utoipa::path(
+    delete, path = "/subscriptions/{name}", tag = "notifications", operation_id = "deleteSubscription",
+    params(("name" = String, Path, description = "Its name.", example = "night imports")),
+    responses(
+        (status = 200, description = "Deleted.", body = SubscriptionDeleted),
+        (status = 404, description = "There is no such subscription.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
+    json::of(&remove(&state, &who, name.into_inner()).await?)
+}
+
+/// Deletes a subscription, and leads to the list of subscriptions. HTML forms know no `DELETE`.
+#[utoipa::path(
+    post, path = "/ui/subscriptions/{name}/delete", tag = "service", operation_id = "deleteSubscriptionByForm",
+    params(("name" = String, Path, description = "Its name.", example = "night imports")),
+    responses(
+        (status = 303, description = "Deleted; the list of subscriptions is next."),
+        (status = 404, description = "There is no such subscription. A page, unless it is the gate that refuses.",
+            content((ErrorBody = "application/json"), (String = "text/html"))),
+        OfWrite,
+    ),
+)]
+pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
+    then::lead(remove(&state, &who, name.into_inner()).await, "/subscriptions")
+}
+
+/// Sends a message that says nothing but that messages arrive, at once and also if the subscription is switched off. A page's form leads to
+/// the task that delivers it.
+#[utoipa::path(
+    post, path = "/subscriptions/{name}/test", tag = "notifications", operation_id = "testSubscription",
+    params(("name" = String, Path, description = "Its name.", example = "night imports")),
+    responses(
+        (status = 200, description = "The task that delivers it is made.", body = SubscriptionTest),
+        (status = 404, description = "There is no such subscription.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn test(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    match send_test(&state, &who, &name).await {
+        Ok(task) if then::is_form(&params) => Ok(then::see(&format!("/tasks/{task}"))),
+        sent => {
+            then::or_page(then::is_form(&params), sent.and_then(|task| json::of(&SubscriptionTest { task })))
+        }
+    }
+}
+
+async fn send_test(state: &State, who: &Who, name: &str) -> Result<String, HttpError> {
+    let found = state.store.find_subscription(name).await?.ok_or_else(|| not_found(name))?;
+    let store = state.store.clone();
+    state.store.make_notification_queue().await?;
+    let submission = async move { store.test_subscription(&found).await };
+    let ids = changes::submit(state, who, QUEUE, None, submission).await?;
+    ids.first().map(ToString::to_string).ok_or_else(|| HttpError::internal("no task was made"))
+}
+
+async fn store(state: &State, who: &Who, name: String, params: &Params) -> Result<Subscription, HttpError> {
+    if !Stored::is_name(&name) {
+        return Err(HttpError::bad_request(
+            "name must be text of 1 to 200 characters without spaces around it",
+        ));
+    }
+    let before = state.store.find_subscription(&name).await?;
+    let given = params.whole::<SubscriptionSettings>()?;
+    let (settings, secret) = read::settings(state, &given, before.as_ref()).await?;
+    let object = Object::with_name(ObjectKind::Subscription, name.as_str());
+    let of = name.clone();
+    let set = |store: Store| async move { store.set_subscription(&of, &settings, secret.as_ref()).await };
+    changes::alter(state, who, (Verb::SubscriptionSet, object), set).await?;
+    one(state, &name).await
+}
+
+async fn remove(state: &State, who: &Who, name: String) -> Result<SubscriptionDeleted, HttpError> {
+    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Subscription, name.as_str()));
+    let delete = |store: Store| async move { store.delete_subscription(&of).await };
+    let gone = changes::remove(state, who, (Verb::SubscriptionDelete, object), delete).await?;
+    if gone { Ok(SubscriptionDeleted { name, deleted: true }) } else { Err(not_found(&name)) }
+}
+
+async fn all(state: &State) -> Result<Vec<Subscription>, HttpError> {
+    let (names, stored) = futures::try_join!(Names::of(&state.store), state.store.list_subscriptions())?;
+    Ok(stored.iter().map(|stored| names.view(stored)).collect())
+}
+
+async fn one(state: &State, name: &str) -> Result<Subscription, HttpError> {
+    let (names, stored) = futures::try_join!(Names::of(&state.store), state.store.find_subscription(name))?;
+    stored.map(|stored| names.view(&stored)).ok_or_else(|| not_found(name))
+}
+
+fn not_found(name: &str) -> HttpError {
+    HttpError::not_found(format!("no subscription '{name}'"))
+}
+
+impl From<SubscriptionError> for HttpError {
+    fn from(error: SubscriptionError) -> Self {
+        match error {
+            SubscriptionError::Store(error) => error.into(),
+            SubscriptionError::QueueName => Self::conflict(error.to_string()),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "subscriptions.html")]
+struct SubscriptionsPage {
+    subscriptions: Vec<Subscription>,
+    /// What a new one is like before anything is said of it.
+    new: Subscription,
+}
+
+/// An event that a form offers, and what it is in words.
+pub fn offered() -> [(&'static str, &'static str); 6] {
+    Kind::NAMED.map(|kind| {
+        let words = match kind {
+            Kind::Failed => "each failure",
+            Kind::FirstFailure => "the first failure after a success",
+            Kind::Recovered => "the first success after a failure",
+            Kind::Lost => "a task was lost with its runner",
+            Kind::ScheduleMissed => "a schedule missed its time",
+            _ => "a node died",
+        };
+        (kind.as_str(), words)
+    })
+}
+
+/// Whether a form has an event chosen.
+pub fn tells(subscription: &Subscription, event: &str) -> bool {
+    subscription.events.iter().any(|chosen| chosen == event)
+}
+
+/// The channels that a form offers, and what they are called.
+pub fn channels() -> [(&'static str, &'static str); 4] {
+    Channel::ALL.map(|channel| {
+        let words = match channel {
+            Channel::Webhook => "webhook",
+            Channel::Slack => "Slack",
+            Channel::Teams => "Microsoft Teams",
+            Channel::Mail => "mail",
+        };
+        (channel.as_str(), words)
+    })
+}
+
+/// A length of time in the largest unit that says it exactly.
+fn time(seconds: f64) -> String {
+    let units = [(86_400.0, "d"), (3600.0, "h"), (60.0, "min")];
+    let exact = units.into_iter().find(|(length, _)| seconds >= *length && seconds % length == 0.0);
+    let (length, unit) = exact.unwrap_or((1.0, "s"));
+    format!("{} {unit}", seconds / length)
+}
+
+/// What a subscription tells, in words.
+pub fn told(subscription: &Subscription) -> String {
+    let offered = offered();
+    let named = |event: &String| {
+        offered.iter().find(|(name, _)| name == event).map_or(event.clone(), |(_, words)| (*words).to_owned())
+    };
+    let mut told: Vec<String> = subscription.events.iter().map(named).collect();
+    told.extend(subscription.failures_in_row.map(|number| format!("{number} failures in a row")));
+    told.extend(
+        subscription.waits_longer.map(|seconds| format!("a queue waits longer than {}", time(seconds))),
+    );
+    told.extend(subscription.runs_longer.map(|seconds| format!("a task runs longer than {}", time(seconds))));
+    told.join(", ")
+}

@@ -1,0 +1,181 @@
+//! What has happened, and the words for it unless a template has others. Pure.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A message, and whatever else a later release may add to it.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Message {
+    /// The same in each attempt to deliver it.
+    pub id: String,
+    pub subscription: String,
+    /// How many events it tells of.
+    pub count: u64,
+    /// How many of these it says nothing else about.
+    #[serde(default)]
+    pub more: u64,
+    pub events: Vec<Event>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+/// Events of one kind about the same.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Event {
+    pub event: String,
+    #[serde(default)]
+    pub queue: Option<String>,
+    #[serde(default)]
+    pub schedule: Option<String>,
+    #[serde(default)]
+    pub node: Option<String>,
+    pub count: u64,
+    #[serde(default)]
+    pub first: Option<String>,
+    #[serde(default)]
+    pub last: Option<String>,
+    /// Some of the tasks.
+    #[serde(default)]
+    pub tasks: Vec<Task>,
+    #[serde(default)]
+    pub detail: Option<String>,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub struct Task {
+    pub id: String,
+    #[serde(default)]
+    pub url: Option<String>,
+}
+
+/// A message in words.
+#[derive(Debug)]
+pub struct Words {
+    /// One line.
+    pub subject: String,
+    pub text: String,
+}
+
+impl Message {
+    /// What it is about, in a line.
+    pub fn subject(&self) -> String {
+        match (&self.events[..], self.more) {
+            ([event], 0) => event.headline(),
+            ([first, rest @ ..], more) => {
+                let others = rest.iter().map(|event| event.count).sum::<u64>() + more;
+                format!("{}, and {others} {} more", first.headline(), plural(others, "event", "events"))
+            }
+            ([], _) => format!("{} {}", self.count, plural(self.count, "event", "events")),
+        }
+    }
+
+    /// A line for each group of events, with its tasks below.
+    pub fn text(&self) -> String {
+        let mut lines = Vec::new();
+        for event in &self.events {
+            lines.push(format!("{}{}", event.headline(), event.when()));
+            lines.extend(
+                event.tasks.iter().map(|task| format!("  {}", task.url.as_ref().unwrap_or(&task.id))),
+            );
+        }
+        if self.more > 0 {
+            lines.push(format!("{} {} more", self.more, plural(self.more, "event", "events")));
+        }
+        lines.push(format!("Subscription: {}", self.subscription));
+        lines.join("\n")
+    }
+}
+
+impl Event {
+    fn headline(&self) -> String {
+        let tasks = format!("{} {}", self.count, plural(self.count, "task", "tasks"));
+        let what = match self.event.as_str() {
+            "failed" => format!("{tasks} failed"),
+            "first_failure" => "first failure".to_owned(),
+            "failures_in_row" => "failures".to_owned(),
+            "recovered" => "recovered".to_owned(),
+            "lost" => format!("{tasks} lost, as the runner died"),
+            "waits_long" => "the first task waits too long".to_owned(),
+            "runs_long" => format!("{tasks} {} too long", plural(self.count, "runs", "run")),
+            "schedule_missed" => "missed its time".to_owned(),
+            "node_dead" => "the node is dead".to_owned(),
+            "missed_events" => "events were missed".to_owned(),
+            "test" => "a test, messages arrive".to_owned(),
+            other => format!("{} {}", self.count, other.replace('_', " ")),
+        };
+        let detail = self.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        match (&self.schedule, &self.queue, &self.node) {
+            (Some(schedule), _, _) => format!("schedule {schedule}: {what}{detail}"),
+            (None, Some(queue), _) => format!("queue {queue}: {what}{detail}"),
+            (None, None, Some(node)) => format!("node {node}: {what}{detail}"),
+            (None, None, None) => format!("{what}{detail}"),
+        }
+    }
+
+    fn when(&self) -> String {
+        match (&self.first, &self.last) {
+            (Some(first), Some(last)) if first == last => format!(", at {first}"),
+            (Some(first), Some(last)) => format!(", from {first} to {last}"),
+            _ => String::new(),
+        }
+    }
+}
+
+fn plural(number: u64, one: &'static str, several: &'static str) -> &'static str {
+    if number == 1 { one } else { several }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    pub fn of(events: Value) -> Message {
+        let message = json!({
+            "id": "6b0004f4686c827f5a609575", "subscription": "nights", "number": 3, "at": "2026-11-24T03:12:10Z",
+            "count": 12, "more": 0, "url": "https://d.example", "events": events,
+        });
+        serde_json::from_value(message).unwrap()
+    }
+
+    pub fn failures() -> Message {
+        of(json!([{
+            "event": "failed", "queue": "imports", "schedule": null, "node": null, "count": 12,
+            "first": "2026-11-24T03:11:00Z", "last": "2026-11-24T03:12:00Z", "detail": null,
+            "tasks": [{ "id": "6b00", "url": "https://d.example/tasks/6b00" }, { "id": "6b01", "url": null }],
+        }]))
+    }
+
+    #[test]
+    fn a_message_says_what_has_happened_and_where() {
+        assert_eq!(failures().subject(), "queue imports: 12 tasks failed");
+        assert_eq!(
+            failures().text(),
+            "queue imports: 12 tasks failed, from 2026-11-24T03:11:00Z to 2026-11-24T03:12:00Z\n  \
+             https://d.example/tasks/6b00\n  6b01\nSubscription: nights"
+        );
+        let mut several = of(json!([
+            { "event": "failures_in_row", "queue": "q", "schedule": "nightly", "count": 1, "detail": "3 in a row" },
+            { "event": "node_dead", "node": "n1", "count": 1, "first": "a", "last": "a" },
+            { "event": "lost", "queue": "q", "count": 1 },
+        ]));
+        several.more = 2;
+        assert_eq!(several.subject(), "schedule nightly: failures (3 in a row), and 4 events more");
+        let text = several.text();
+        for line in ["node n1: the node is dead, at a\n", "queue q: 1 task lost", "\n2 events more\n"] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert_eq!(of(json!([])).subject(), "12 events");
+        assert_eq!(of(json!([{ "event": "of_tomorrow", "count": 2 }])).subject(), "2 of tomorrow");
+    }
+
+    #[test]
+    fn what_is_not_known_goes_on() {
+        let message = of(json!([{ "event": "failed", "count": 1, "new": [1] }]));
+        let json = serde_json::to_value(message).unwrap();
+        assert_eq!((&json["number"], &json["events"][0]["new"]), (&json!(3), &json!([1])));
+    }
+}

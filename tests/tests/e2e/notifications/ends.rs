@@ -1,0 +1,57 @@
+//! Which ends of tasks are failures.
+
+use bson::doc;
+use disbatch_core::model::QueueId;
+use disbatch_tests::Script;
+use serde_json::json;
+
+use super::{Scene, WORKER, count_of, soon, tasks_of};
+
+/// Works until it is ended.
+const STAYS: Script<'_> = Script { name: "Stays", text: "#!/bin/sh\nexec sleep 600\n" };
+
+/// Ends with a status of its own.
+const OWN: Script<'_> =
+    Script { name: "Own", text: "#!/bin/sh\nread -r line\necho '{\"status\": 7}' >&3\nexit 0\n" };
+
+async fn queue(scene: &Scene, plugin: &str, name: &str) -> anyhow::Result<QueueId> {
+    scene.world.queue(plugin, doc! { "name": name, "threads": 2 }).await
+}
+
+#[tokio::test]
+async fn a_failure_is_an_end_that_nobody_wanted() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    let world = &scene.world;
+    for script in [STAYS, OWN] {
+        script.install(&world.plugins())?;
+    }
+    scene.subscribe("each", &json!({ "events": ["failed"] })).await?;
+    let slow = queue(&scene, STAYS.name, "slow").await?;
+    let cancelled = queue(&scene, STAYS.name, "cancelled").await?;
+    let (own, again) = (queue(&scene, OWN.name, "own").await?, queue(&scene, WORKER.name, "again").await?);
+    world.update_queue(slow, doc! { "timeout": 1 }).await?;
+    world.update_queue(cancelled, doc! { "threads": 1 }).await?;
+    world.update_queue(again, doc! { "max_attempts": 3, "backoff": soon() }).await?;
+    let _den = world.den_at_work("n1").await?;
+
+    let takes_too_long = world.submit(slow, vec![doc! {}]).await?[0];
+    world.until_status(takes_too_long, -3).await?;
+    let odd = world.submit(own, vec![doc! {}]).await?[0];
+    world.until_status(odd, 7).await?;
+    let runs = world.submit(cancelled, vec![doc! {}]).await?[0];
+    world.until_status(runs, 0).await?;
+    let waits = world.submit(cancelled, vec![doc! {}]).await?[0];
+    for (task, status) in [(waits, -5), (runs, -3)] {
+        scene.dci.posted(&format!("/tasks/{task}/cancel"), &json!({})).await?;
+        world.until_status(task, status).await?;
+    }
+    let failed = scene.run(again, "fail", 1).await?[0];
+    assert_eq!(world.store().list_attempts(failed).await?.len(), 2, "it was tried three times");
+
+    let messages = scene.until_last().await?;
+    for (queue, number) in [("slow", 1), ("own", 1), ("cancelled", 0), ("again", 1)] {
+        assert_eq!(count_of(&messages, "failed", queue), number, "{queue}");
+    }
+    assert!(tasks_of(&messages, "failed", "slow").contains(&takes_too_long.to_string()));
+    scene.world.end().await
+}
