@@ -1,5 +1,5 @@
 //! The fault suite: tasks run while DENs, runners, guards, plugins, the DCI and MongoDB servers are killed and
-//! stopped at random, and afterwards it is checked that nothing was lost, run twice, or left behind.
+//! stopped at random, and afterwards it is checked that nothing was lost, run twice, told twice, or left behind.
 
 pub mod args;
 pub mod limits;
@@ -13,6 +13,7 @@ mod checks;
 mod fault;
 mod inject;
 mod node;
+mod notifications;
 mod poison;
 mod processes;
 pub(crate) mod random;
@@ -80,6 +81,7 @@ async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool
     submitted.ids.extend(ordinary);
     watch::until_all_ended(&world).await?;
     let poison = watch::until_poison_is_over(&world).await?;
+    watch::until_all_is_told(&world).await?;
     watch::until_tidy(&world).await?;
     watch::until_nothing_is_said(&world).await;
     let boxes = watch::until_no_containers(&world).await?;
@@ -102,6 +104,7 @@ async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool
     let (wrong, stray) = checks::outputs(&evidence).await?;
     verdicts.extend(checks::of_tasks(&evidence));
     verdicts.push(Verdict { name: "output to the byte", violations: wrong });
+    verdicts.extend(checks::messages(&world).await?);
     let held = report::print(&evidence, &injected, &checks::concurrency(&evidence), &verdicts);
     // Costs room and nothing else: a runner that is killed while it stores cannot tidy up.
     say(&format!("output files that no task refers to: {}", stray.len()));

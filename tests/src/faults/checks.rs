@@ -2,6 +2,7 @@
 
 mod gates;
 mod limits;
+mod messages;
 mod output;
 mod services;
 mod times;
@@ -19,6 +20,7 @@ use super::ticking::Ticking;
 use super::world::{MAX_ATTEMPTS, Queue, World};
 
 pub use limits::{Concurrency, concurrency};
+pub use messages::messages;
 pub use output::outputs;
 
 /// What is known at the end.

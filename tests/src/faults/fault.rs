@@ -9,6 +9,8 @@ pub enum Fault {
     KillDen,
     /// All DENs are, while one of them makes a task of a schedule, and started again soon.
     KillFiring,
+    /// The DEN that tells what happens is killed while another one begins to, and started again at once or after a while.
+    KillNotifier,
     /// A runner is killed.
     KillRunner,
     /// The runner of a task that holds locks is.
@@ -54,6 +56,7 @@ impl Fault {
             Self::KillRunner | Self::KillGuard | Self::KillPlugin | Self::Cancel => 6,
             Self::KillDen
             | Self::KillFiring
+            | Self::KillNotifier
             | Self::KillHolder
             | Self::KillAdapter
             | Self::StopRunner

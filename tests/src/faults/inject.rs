@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use disbatch_core::model::TaskId;
+use disbatch_core::notifications::QUEUE;
 use disbatch_core::task::CancelRequest;
 use futures::TryStreamExt;
 use nix::sys::signal::Signal;
@@ -16,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use super::bodies;
 use super::fault::Fault;
 use super::node::{Daemon, Log};
+use super::notifications;
 use super::poison;
 use super::processes::{self, Kind, Process};
 use super::random::Random;
@@ -31,6 +33,9 @@ const YOUNG: Duration = Duration::from_millis(80);
 
 /// So long DENs are away at most that were killed together.
 const SOON: Duration = Duration::from_millis(1_500);
+
+/// So long two DENs may tell what happens beside each other.
+const BESIDE: Duration = Duration::from_secs(3);
 
 /// How many faults of each kind there were.
 pub type Injected = BTreeMap<Fault, u64>;
@@ -86,6 +91,7 @@ impl Injector {
             Fault::KillDen => self.restart_den(Log::File).await,
             Fault::FullLog => self.restart_den(Log::Full).await,
             Fault::KillFiring => self.kill_firing().await,
+            Fault::KillNotifier => self.kill_notifier().await,
             Fault::KillDci => self.restart_web().await,
             Fault::KillRunner => self.kill_runner().await,
             Fault::KillHolder => self.kill_holder().await,
@@ -156,6 +162,23 @@ impl Injector {
             self.bring_back(number, absence, Log::File);
         }
         Ok(killed.contains(&true))
+    }
+
+    /// Half of the time the other one begins before.
+    async fn kill_notifier(&mut self) -> anyhow::Result<bool> {
+        let world = self.world.clone();
+        let Some(leader) = notifications::leader(&world).await else { return Ok(false) };
+        let Some(number) = world.number_of(&leader).await else { return Ok(false) };
+        notifications::end_lease(&world).await;
+        let (beside, absence) = (self.random.between(Duration::ZERO, BESIDE), self.absence());
+        if self.random.below(2) == 0 {
+            sleep(beside).await;
+        }
+        if !kill(&world.dens[number]).await? {
+            return Ok(false);
+        }
+        self.bring_back(number, absence, Log::File);
+        Ok(true)
     }
 
     async fn restart_web(&mut self) -> anyhow::Result<bool> {
@@ -342,7 +365,9 @@ impl Injector {
     async fn cancel(&mut self) -> anyhow::Result<bool> {
         // Half of them run already.
         let statuses = if self.random.below(2) == 0 { vec![0] } else { vec![-7, -2, -1, 0] };
-        let Some(task) = self.any_task(doc! { "status": { "$in": statuses } }).await else {
+        // A message that was cancelled would be missed.
+        let any = doc! { "status": { "$in": statuses }, "queue": { "$ne": QUEUE } };
+        let Some(task) = self.any_task(any).await else {
             return Ok(false);
         };
         let id = TaskId(task.get_object_id("_id")?);

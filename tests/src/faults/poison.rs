@@ -5,6 +5,7 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::notifications::QUEUE;
 use disbatch_core::task::TaskOptions;
 use tokio::time::{Instant, interval};
 
@@ -157,7 +158,7 @@ pub async fn left(world: &World) -> anyhow::Result<Vec<String>> {
     Ok(left)
 }
 
-/// Matches the tasks of the suite.
+/// Matches the tasks of the suite, which do not deliver messages either.
 pub fn none() -> Document {
-    doc! { MARK: { "$ne": true } }
+    doc! { MARK: { "$ne": true }, "queue": { "$ne": QUEUE } }
 }

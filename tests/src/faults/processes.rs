@@ -107,7 +107,7 @@ fn kind_of(process: &Path, line: &[String]) -> Kind {
         "dci" => Kind::Web,
         "dtr" if line.get(1).is_some_and(|word| word == "guard") => Kind::Guard,
         "dtr" if leads_session(process) => Kind::Runner,
-        "disbatch-faults-plugin" => Kind::Plugin,
+        "disbatch-faults-plugin" | "disbatch-plugin-notify" => Kind::Plugin,
         "disbatch-http" | "disbatch-container" => Kind::Adapter,
         _ => Kind::Other,
     }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, interval};
 
 use super::boxes;
 use super::checks::{self, Evidence};
+use super::notifications;
 use super::poison;
 use super::report::say;
 use super::ticking::Ticking;
@@ -93,6 +94,24 @@ pub async fn until_poison_is_over(world: &World) -> anyhow::Result<Vec<String>> 
             return Ok(left);
         }
     }
+}
+
+/// Waits until all that has happened was told, and nothing is to be delivered any more. Gives up after long; a check says then what was
+/// not told.
+pub async fn until_all_is_told(world: &World) -> anyhow::Result<()> {
+    let (begin, happened) = (Instant::now(), notifications::happened(world).await?);
+    // Whoever had it may be dead.
+    notifications::end_lease(world).await;
+    let mut looks = interval(Duration::from_millis(250));
+    while begin.elapsed() < STANDSTILL {
+        looks.tick().await;
+        let (told, _) = notifications::told(world)?;
+        if told == happened && notifications::count_open(world).await? == 0 {
+            say(&format!("all was told after another {} s", begin.elapsed().as_secs()));
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the DENs time to tidy up after dead runners.

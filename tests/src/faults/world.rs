@@ -1,5 +1,5 @@
-//! The world that the faults come over: a replica set of three, four DENs, a DCI, a web service, Podman where there can be one,
-//! queues of both kinds.
+//! The world that the faults come over: a replica set of three, four DENs, a DCI, a web service, a receiver of messages, Podman where
+//! there can be one, queues of both kinds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,14 @@ use tokio::time::sleep;
 use super::boxes;
 use super::limits::Limits;
 use super::node::{Daemon, Log};
+use super::notifications;
 use super::poison;
 use super::processes::MARK;
 use super::random::Random;
 use super::service::{SILENCE, Service};
 use super::work::wall_time;
 use crate::eventually;
+use crate::hook::Hook;
 use crate::plugins::{install_manifest, install_recorder};
 use crate::podman::Podman;
 
@@ -128,6 +130,8 @@ pub struct World {
     pub url: String,
     /// The web service.
     pub service: Service,
+    /// Who is told what fails.
+    pub hook: Hook,
     /// What containers run on, where there can be any.
     pub podman: Option<Podman>,
     pub queues: Vec<Queue>,
@@ -136,14 +140,15 @@ pub struct World {
 
 impl World {
     /// Starts everything in `folder`.
-    pub async fn start(folder: &Path, random: Random) -> anyhow::Result<Self> {
+    pub async fn start(folder: &Path, mut random: Random) -> anyhow::Result<Self> {
         for name in ["tmp", "logs", "records", "plugins"] {
             fs::create_dir_all(folder.join(name))?;
         }
         let (plugins, records) = (folder.join("plugins"), folder.join("records"));
         install_recorder(&plugins, How::Program.plugin(), &records)?;
         poison::PLUGIN.install(&plugins)?;
-        let service = Service::start(random).await?;
+        let service = Service::start(random.split()).await?;
+        let hook = Hook::start(notifications::manners(&mut random)).await?;
         let http = json!({ "url": service.url, "timeout": SILENCE, "connect_retries": 2 });
         install_manifest(&plugins, How::Service.plugin(), "http", &http)?;
         install_manifest(&plugins, How::Container.plugin(), "container", &boxes::section(&records))?;
@@ -166,12 +171,14 @@ impl World {
             web: Mutex::new(web),
             url,
             service,
+            hook,
             podman,
             queues: Vec::new(),
             poison: QueueId(ObjectId::new()),
             uri,
         };
         world.create_queues().await?;
+        notifications::subscribe(&world).await?;
         world.web.lock().await.start(Log::File)?;
         world.start_dens().await?;
         Ok(world)
@@ -231,6 +238,16 @@ impl World {
             Ok((nodes.count_documents(doc! {}).await? == NODES.len() as u64).then_some(()))
         })
         .await
+    }
+
+    /// Which of the DENs is the one of this node.
+    pub async fn number_of(&self, node: &str) -> Option<usize> {
+        for (number, den) in self.dens.iter().enumerate() {
+            if den.lock().await.name == node {
+                return Some(number);
+            }
+        }
+        None
     }
 
     pub fn tasks(&self) -> Collection<Document> {
@@ -293,6 +310,7 @@ fn configure(folder: &Path, name: &str, uri: &str, further: &Value) -> anyhow::R
         "plugin_dirs": ["plugins"],
         "lease": LEASE,
         "janitor": { "every": 2 },
+        "notifications": { "allow": ["127.0.0.1"] },
         // By this, its processes are known.
         "plugin_environment": [MARK],
     });
