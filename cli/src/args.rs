@@ -32,7 +32,7 @@ pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
 pub use disbatch_wire::bulk::BulkAction;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
-pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TaskFilter, When};
+pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When};
 pub use life::{
     BulkWhich, DrainOptions, Drained, EventsOptions, ExplainOptions, GroupsOptions, LifeCommand, LogsOptions,
     QueueAndReason, RunOptions, WaitOptions,
@@ -152,7 +152,8 @@ pub enum Command {
     /// Show tasks, of one queue or all
     Tasks {
         /// A JSON object of indexed fields: `{"queue":"<id>","status":-2}`
-        #[arg(conflicts_with_all = ["queue", "status", "node", "since", "until", "text", "after"])]
+        #[arg(conflicts_with_all = ["queue", "status", "node", "tag", "any_tag", "since", "until", "text",
+            "after"])]
         filter: Option<String>,
         /// Which tasks otherwise.
         #[command(flatten)]

@@ -11,7 +11,7 @@
 //! looked at now and then besides.
 //!
 //! **Tenants** may have limits besides; see [`crate::tenants`]. Both are asked in [`Store::admit`], which every submission
-//! passes.
+//! passes, and where new tasks get the tags that their queue takes from their parameters, too; see [`crate::tags`].
 
 mod follow;
 mod memory;
@@ -35,6 +35,7 @@ pub use standing::{Left, Standing, Stranded};
 use crate::model::{QueueId, Status, Task};
 use crate::store::collections;
 use crate::store::{Altered, Store, StoreError};
+use crate::tags::TagIndex;
 use crate::task::{SubmitError, TaskOptions};
 use crate::tenants::Reservation;
 
@@ -75,6 +76,7 @@ pub(crate) struct Admitted {
     queue: QueueId,
     tenant: Option<String>,
     owner: Option<String>,
+    pub(crate) tag_index: TagIndex,
     is_held: bool,
     reservation: Option<Reservation>,
 }
@@ -89,6 +91,7 @@ impl Admitted {
             if let Some(reservation) = &self.reservation {
                 task.insert(RESERVED, reservation.id());
             }
+            self.tag_index.mark(task);
             // What waits at a gate of another kind has to pass that one first, and comes after other tasks anyway.
             let is_new = task.get("gate").is_none_or(|gate| gate.as_str() == Some("new"));
             if self.is_held && is_new {
@@ -220,7 +223,8 @@ impl Store {
         // A queue may have become that of a tenant since a schedule of it was made.
         let tenant = known.tenants.get(&queue).cloned().or_else(|| options.tenant.clone());
         let owner = options.owner.clone();
-        let admitted = Admitted { queue, tenant, owner, is_held: false, reservation: None };
+        let tag_index = known.tag_indexes.get(&queue).cloned().unwrap_or_default();
+        let admitted = Admitted { queue, tenant, owner, tag_index, is_held: false, reservation: None };
         let rule = known.rules.deciding(&admitted.whose()).cloned();
         Ok((admitted, rule))
     }
@@ -299,8 +303,9 @@ impl Store {
         if let Some(known) = self.admission.get(now) {
             return Ok(known);
         }
-        let (rules, tenants) = futures::try_join!(self.admission_rules(), self.tenants_of_queues())?;
-        Ok(self.admission.set(now, Known { rules, tenants }))
+        let (rules, tenants, tag_indexes) =
+            futures::try_join!(self.admission_rules(), self.tenants_of_queues(), self.tag_indexes())?;
+        Ok(self.admission.set(now, Known { rules, tenants, tag_indexes }))
     }
 }
 
@@ -319,7 +324,8 @@ mod tests {
 
     fn admitted(is_held: bool) -> Admitted {
         let queue = QueueId(ObjectId::from_bytes([1; 12]));
-        Admitted { queue, tenant: Some("acme".to_owned()), owner: None, is_held, reservation: None }
+        let (tenant, tag_index) = (Some("acme".to_owned()), TagIndex::default());
+        Admitted { queue, tenant, owner: None, tag_index, is_held, reservation: None }
     }
 
     #[test]

@@ -137,6 +137,12 @@ pub struct BulkFilter {
     pub group: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// With all of these.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// With one of these, if there are some.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub any_tags: Vec<String>,
     /// Also archived ones, if the action is for these.
     #[serde(skip_serializing_if = "Clone::clone")]
     pub archive: bool,
@@ -155,6 +161,8 @@ impl Default for BulkFilter {
             node: None,
             group: None,
             tenant: None,
+            tags: Vec::new(),
+            any_tags: Vec::new(),
             archive: true,
         }
     }

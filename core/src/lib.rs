@@ -51,6 +51,7 @@ pub mod secrets;
 pub mod series;
 pub mod service_manager;
 pub mod store;
+pub mod tags;
 pub mod task;
 pub mod telemetry;
 pub mod tenants;

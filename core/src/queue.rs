@@ -6,6 +6,7 @@ pub use first::{FirstTask, UnderWay};
 
 use disbatch_operation::operation;
 use std::collections::HashMap;
+use std::time::Instant;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
@@ -68,6 +69,7 @@ impl Store {
     #[operation]
     pub async fn insert_queue(&self, queue: Document) -> Result<(), StoreError> {
         self.queues().insert_one(Stored(queue)).await?;
+        self.admission.forget(Instant::now());
         Ok(())
     }
 
@@ -84,6 +86,7 @@ impl Store {
     ) -> Result<Option<Altered>, StoreError> {
         let change = change(fields.clone());
         let before = self.queues().find_one_and_update(queue_filter(selector), change).await?;
+        self.admission.forget(Instant::now());
         Ok(before.map(|before| Altered::by_setting_or_removing(before.into(), fields)))
     }
 

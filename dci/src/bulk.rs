@@ -88,6 +88,9 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     let archive = fields.get("archive").map_or(Ok(true), |value| values::flag("archive", value))?;
     let text = |name: &str| fields.get(name).map(|value| values::text(name, value)).transpose();
     let (group, tenant) = (text("group")?, text("tenant")?);
+    let [tags, any_tags] = values::tags::NAMES
+        .map(|name| fields.get(name).map(|value| values::tags::wanted(name, value)).transpose());
+    let (tags, any_tags) = (tags?.unwrap_or_default(), any_tags?.unwrap_or_default());
     let schedule = match text("schedule")? {
         Some(name) => Some(schedule(state, &name).await?),
         None => None,
@@ -107,7 +110,21 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         let message = format!("there is nothing to {} about tasks with status {status}", action.as_str());
         return Err(HttpError::bad_request(message));
     }
-    Ok(BulkFilter { queue, statuses, older_than, ids, array: None, node, schedule, group, tenant, archive })
+    let array = None;
+    Ok(BulkFilter {
+        queue,
+        statuses,
+        older_than,
+        ids,
+        array,
+        node,
+        schedule,
+        group,
+        tenant,
+        tags,
+        any_tags,
+        archive,
+    })
 }
 
 /// A schedule that has been deleted may still have tasks, so an id need not be one of a schedule that there is.

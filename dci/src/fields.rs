@@ -5,6 +5,7 @@ use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
 use disbatch_core::model::{FILES, NODES, OnLostLease, OnOrphan, Policy, Queue, Rules, Sort};
 use disbatch_core::rate::limit;
+use disbatch_core::tags::INDEX;
 use disbatch_core::task::history;
 use serde_json::{Map, Value, json};
 
@@ -104,6 +105,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         "files": stored(FILES),
         "grace": rules.grace.as_secs_f64(),
         "group_rate": stored(limit::OF_GROUPS),
+        "index": stored(INDEX),
         "max_attempts": rules.max_attempts,
         "nodes": stored(NODES),
         "on_lost_lease": match rules.on_lost_lease {
@@ -212,7 +214,7 @@ mod tests {
         let plain = Value::Object(queue(doc! {}));
         let expected = json!({
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
-            "files": null, "grace": 10.0, "group_rate": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
+            "files": null, "grace": 10.0, "group_rate": null, "index": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
             "rate": null, "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
             "tenant": null, "timeout": null, "unleased_limit": null,

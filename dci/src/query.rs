@@ -24,6 +24,7 @@ pub use filter::{check_forbidden, collection_filter};
 use crate::error::HttpError;
 use crate::json::{Dates, to_bson};
 use crate::params::Params;
+use crate::values::tags::NAMES;
 
 /// So long the server may work on a search that is for more than certain values of fields of an index: regular expressions,
 /// for one, can be made to take very long.
@@ -141,7 +142,7 @@ impl Listing {
             projection: projection(params)?,
             sort: None,
             archive: params.is_on("archive"),
-            max_time: fields.iter().any(|(_, value)| value.is_object()).then_some(SEARCH_TIME),
+            max_time: fields.iter().any(takes_time).then_some(SEARCH_TIME),
         };
         let page = pages::page(params, &query)?;
         Ok(Self { query, shape, page })
@@ -150,7 +151,9 @@ impl Listing {
     /// Leaves out the tasks of all other queues, but those of tenants within reach.
     pub fn limit(&mut self, queues: &[Queue], reach: &Reach) -> Result<(), HttpError> {
         let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
-        if let Some(page) = &self.page
+        if let Some(tagged) = self.page.as_mut().and_then(|page| page.of.tagged.as_mut()) {
+            *tagged = within(std::mem::take(tagged), queues, &reach.tenants());
+        } else if let Some(page) = &self.page
             && !page.of.queue.is_some_and(is_theirs)
         {
             let message = "pages in the order of ids are of one queue that you may see: name it with 'queue'";
@@ -159,6 +162,11 @@ impl Listing {
         self.query.filter = within(std::mem::take(&mut self.query.filter), queues, &reach.tenants());
         Ok(())
     }
+}
+
+/// Whether a restriction is more than certain values of an index that has nothing else.
+fn takes_time((name, value): &(&str, &Value)) -> bool {
+    value.is_object() || NAMES.contains(name)
 }
 
 /// A filter of tasks that finds none of other queues, unless they are for one of these tenants.
@@ -292,6 +300,7 @@ mod tests {
             parse(json!({"queue": QUEUE, "status": status}), json!({})).unwrap().query.max_time
         };
         assert_eq!(time(json!({"$regex": "(a+)+$"})), Some(SEARCH_TIME));
+        assert_eq!(parse(json!({"tags": "a"}), json!({})).unwrap().query.max_time, Some(SEARCH_TIME));
         assert_eq!([time(json!(1)), time(json!([1, "2"]))], [None, None]);
     }
 

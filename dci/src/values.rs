@@ -2,6 +2,7 @@
 //! name of the parameter.
 
 mod fair;
+pub mod tags;
 
 use std::time::Duration;
 

@@ -82,6 +82,12 @@ pub struct BulkFilter {
     /// Their tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// Tags that they must have, all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Tags of which they must have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub any_tags: Option<Vec<String>>,
     /// Whether a delete is for archived tasks too, which it is unless this is false. Other actions leave them alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<bool>,

@@ -27,6 +27,12 @@ pub struct EventSearch {
     /// Of tasks of this tenant.
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub tenant: Option<Text>,
+    /// Of tasks with all of these tags, with commas between them.
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>, example = "customer=7"))]
+    pub tags: Option<Value>,
+    /// Of tasks with one of these tags.
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub any_tags: Option<Value>,
     /// What happened after the event with this id, for clients that cannot set the header, which goes before it.
     #[serde(rename = ".after")]
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
@@ -69,6 +75,9 @@ pub struct TaskEvent {
     /// Its tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// Its tags.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// When it changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtime: Option<String>,

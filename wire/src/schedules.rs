@@ -76,7 +76,7 @@ pub struct ScheduleChange {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub params: Option<Set<Value>>,
-    /// What else its tasks have: `timeout`, `grace`, `max_attempts`, `backoff`, `priority`, `group`, `locks`, `steps` and `files`, as
+    /// What else its tasks have: `timeout`, `grace`, `max_attempts`, `backoff`, `priority`, `group`, `locks`, `tags`, `steps` and `files`, as
     /// `POST /tasks` has them. Keys that are not given stay.
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]

@@ -22,6 +22,8 @@ pub struct TaskFilter {
     /// On this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
+    #[command(flatten)]
+    pub tags: TagFilter,
     /// Changed last since then: so long ago (90s, 5m, 2h, 7d), or ISO 8601
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
@@ -34,6 +36,24 @@ pub struct TaskFilter {
     /// Older than this one: those that the list before did not have
     #[arg(long, value_name = "ID", value_parser = id::parse)]
     pub after: Option<String>,
+}
+
+/// Which tags they have.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub struct TagFilter {
+    /// With this tag, as customer=7; repeated for others that they must have, too
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
+    /// With this tag, or another one that is given so
+    #[arg(long, value_name = "TAG")]
+    pub any_tag: Vec<String>,
+}
+
+impl TagFilter {
+    /// As the DCI reads them, whatever is in them. `None`: any tasks.
+    pub fn json(tags: &[String]) -> Option<String> {
+        (!tags.is_empty()).then(|| serde_json::Value::from(tags).to_string())
+    }
 }
 
 /// A point in time.

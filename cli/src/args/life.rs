@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use disbatch_wire::bulk::BulkAction;
 
-use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions};
+use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
 use crate::args::task::{OneTask, TaskOptions, Tasks};
 use crate::args::{id, seconds};
 
@@ -174,6 +174,8 @@ pub struct BulkWhich {
     /// Tasks of this tenant
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
+    #[command(flatten)]
+    pub tags: TagFilter,
     /// Tasks with these ids, with commas between them
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = id::parse)]
     pub id: Vec<String>,
@@ -199,8 +201,8 @@ pub struct BulkWhich {
 pub struct ArchiveOptions {
     /// Ids of tasks, in place of --queue
     #[arg(value_name = "ID", value_parser = id::parse,
-        conflicts_with_all = ["queue", "status", "older_than", "node", "schedule", "group", "tenant", "id",
-            "keep_archived", "reason", "preview", "yes", "detach"])]
+        conflicts_with_all = ["queue", "status", "older_than", "node", "schedule", "group", "tenant", "tag",
+            "any_tag", "id", "keep_archived", "reason", "preview", "yes", "detach"])]
     pub ids: Vec<String>,
     /// Which tasks otherwise.
     #[command(flatten)]
@@ -248,6 +250,8 @@ pub struct EventsOptions {
     /// Only tasks of this tenant
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
+    #[command(flatten)]
+    pub tags: TagFilter,
     /// Begin after the event with this id, which `--format json` prints as "after" [default: with what happens now]
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,

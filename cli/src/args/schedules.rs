@@ -194,6 +194,10 @@ pub struct OptionsOfTasks {
     #[arg(long = "lock", value_name = "LOCK")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub locks: Vec<String>,
+    /// What its tasks are found by, as customer=7; repeated for others
+    #[arg(long = "tag", value_name = "TAG")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
 }
 
 /// Which calendars a schedule goes by.

@@ -75,6 +75,9 @@ pub struct TaskOptions {
     #[arg(long, value_name = "N", allow_negative_numbers = true,
         value_parser = clap::value_parser!(i64).range(-1000..=1000))]
     pub priority: Option<i64>,
+    /// Find them by this tag, as customer=7; may be repeated
+    #[arg(long, value_name = "TAG")]
+    pub tag: Vec<String>,
     /// For whom they are, in a queue that is nobody's
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
@@ -137,6 +140,7 @@ impl TaskOptions {
             ("after_failed", text(&self.after_failed)),
             ("chain", self.chain.then(|| Value::from(true))),
             ("locks", list(&self.lock)),
+            ("tags", list(&self.tag)),
             ("tenant", text(&self.tenant)),
             ("array", text(&self.array)),
             ("array_key", text(&self.array_key)),
@@ -238,12 +242,13 @@ mod tests {
             priority: Some(-5),
             after: vec!["6b0003bb686c8275d8013333".into()],
             lock: vec!["db/3".into(), "mail".into()],
+            tag: vec!["a, b".into()],
             ..TaskOptions::default()
         };
         let expected = json!({".delay": 300, ".deadline": 1_795_163_066, ".max_attempts": 3, ".group": "acme/ann",
             ".priority": -5,
             ".run_at": "2026-11-20T08:24:27Z", ".after": ["6b0003bb686c8275d8013333"],
-            ".locks": ["db/3", "mail"]});
+            ".locks": ["db/3", "mail"], ".tags": ["a, b"]});
         assert_eq!(Value::Object(options.fields()), expected);
     }
 

@@ -41,6 +41,7 @@ export interface SubmitOptions {
   unique?: string;
   group?: string;
   priority?: number;
+  tags?: string[];
   secureParams?: Record<string, Json>;
   steps?: Record<string, Json>[];
   files?: Record<string, Json>;
@@ -97,6 +98,8 @@ export interface Filter {
   queue?: string;
   status?: string | number | (string | number)[];
   node?: string;
+  tags?: string[];
+  anyTags?: string[];
   text?: string;
   since?: When;
   until?: When;

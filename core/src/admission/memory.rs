@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Rules;
 use crate::model::QueueId;
+use crate::tags::TagIndex;
 use crate::tenants::Lately;
 
 /// For so long. What somebody else has changed is known after that.
@@ -17,6 +18,8 @@ pub(super) struct Known {
     pub rules: Rules,
     /// The tenants of those queues that have one.
     pub tenants: HashMap<QueueId, String>,
+    /// What queues take from parameters as tags.
+    pub tag_indexes: HashMap<QueueId, TagIndex>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +58,7 @@ impl Memory {
     }
 
     /// Forgets everything, as it was changed by this moment.
-    pub(super) fn forget(&self, now: Instant) {
+    pub(crate) fn forget(&self, now: Instant) {
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *remembered = Remembered { known: None, changed: Some(now) };
     }
@@ -74,7 +77,7 @@ mod tests {
             by: String::new(),
             at: bson::DateTime::from_millis(0),
         };
-        Known { rules: [rule].into_iter().collect(), tenants: HashMap::new() }
+        Known { rules: [rule].into_iter().collect(), ..Known::default() }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::items::{Items, element_id};
 use super::millis;
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError};
+use crate::tags::{self, TagIndex};
 use disbatch_metrics::labels::Source;
 
 /// So long nobody else goes on with an array without a sign of progress.
@@ -37,6 +38,8 @@ struct Filling {
     params: Document,
     items: Items,
     template: Document,
+    /// Which of its parameters are tags of an element.
+    tag_index: TagIndex,
     last: Option<Document>,
     /// The bytes of what each element has of its array.
     bytes_of_each: usize,
@@ -72,6 +75,7 @@ impl Filling {
             params,
             items: Items::stored(array.get_document("items").ok()?)?,
             template,
+            tag_index: TagIndex::stored(array.get(tags::INDEX)),
             last: array.get_document("last").ok().cloned(),
         })
     }
@@ -102,6 +106,7 @@ impl Filling {
         let mut element = doc! { "_id": element_id(self.id, place).0 };
         element.extend(self.template.clone());
         element.extend(doc! { "params": params, "array": array, "ctime": now, "mtime": now });
+        self.tag_index.mark(&mut element);
         element
     }
 }
@@ -191,7 +196,7 @@ impl Store {
         let set = doc! { "$set": { "next_index": i64::from(next), "lease_until": lease_end() } };
         let mut update = vec![set];
         if is_last {
-            let of_filling = ["filling", "lease_until", "template", "items", "params", "last"];
+            let of_filling = ["filling", "lease_until", "template", "items", "params", tags::INDEX, "last"];
             update.push(doc! { "$unset": of_filling.to_vec() });
         }
         Ok(self.arrays().update_one(same, update).await?.matched_count == 1)
@@ -234,7 +239,8 @@ mod tests {
             key: "item".to_owned(),
             params: doc! { "command": "x" },
             items,
-            template: doc! { "status": -2, "timeout": 5 },
+            template: doc! { "status": -2, "timeout": 5, "tags": ["a"] },
+            tag_index: TagIndex::of(vec!["params.item".to_owned()]).unwrap(),
             last: None,
             bytes_of_each: 0,
         }
@@ -251,6 +257,7 @@ mod tests {
         let second = doc! { "id": filling.id, "index": 1_i64, "value": 7_i64 };
         assert_eq!(elements[1].get_document("array").unwrap(), &second);
         assert_eq!(elements[1].get_i32("timeout").unwrap(), 5);
+        assert_eq!(elements[1].get("tags"), Some(&Bson::from(["a", "item=7"].as_slice())));
     }
 
     #[test]

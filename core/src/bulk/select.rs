@@ -16,6 +16,7 @@ use super::{Action, BulkFilter, BulkJob, Queues};
 use crate::model::{QueueId, TaskId};
 use crate::store::collections::BULK;
 use crate::store::{Store, StoreError, attended};
+use crate::tags;
 use crate::task::archive;
 use crate::task::retention::{server_time_before, unchanged_since};
 
@@ -67,6 +68,7 @@ impl BulkFilter {
         if let Some(schedule) = self.schedule {
             all.push(doc! { "schedule": schedule });
         }
+        all.extend(tags::query(&self.tags, &self.any_tags));
         all.extend(self.texts().map(|(name, value)| doc! { name: value }));
         if let Some(age) = self.older_than {
             all.push(doc! { "$expr": unchanged_since(server_time_before(now, age)) });
@@ -114,6 +116,7 @@ impl Store {
     async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
         let more = filter.older_than.is_some() || filter.ids.is_some() || filter.texts().next().is_some();
         let more = more || filter.array.is_some() || filter.schedule.is_some();
+        let more = more || tags::query(&filter.tags, &filter.any_tags).is_some();
         if more || filter.reaches_archive(action) {
             return Ok(None);
         }
@@ -243,9 +246,11 @@ mod tests {
             schedule: Some(ObjectId::new()),
             group: Some("g".into()),
             tenant: Some("acme".into()),
+            tags: vec!["a".into()],
+            any_tags: vec!["b".into()],
             archive: false,
         };
-        let keys = "queue status older_than ids array schedule node group tenant archive";
+        let keys = "queue status older_than ids array schedule node group tenant tags any_tags archive";
         assert_eq!(filter.document().keys().map(String::as_str).collect::<Vec<_>>().join(" "), keys);
         assert_eq!(filter.document().get_array("status").unwrap(), &[Bson::Int64(-2), Bson::Int64(7)]);
         assert_eq!(filter.document().get_f64("older_than").unwrap(), 1.5);

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
+use crate::tags::TAGS;
 use crate::task::archive;
 
 /// 286: the log does not reach back so far any more. 136: it has gone round meanwhile.
@@ -36,6 +37,8 @@ pub struct FeedFilter {
     pub schedule: Option<ObjectId>,
     pub group: Option<String>,
     pub tenant: Option<String>,
+    /// As [`crate::tags::query`] says it.
+    pub tags: Option<Document>,
 }
 
 impl FeedFilter {
@@ -52,6 +55,7 @@ impl FeedFilter {
             all.push(archive::ended());
         }
         all.extend(self.schedule.map(|schedule| doc! { "schedule": schedule }));
+        all.extend(self.tags.clone());
         for (name, value) in [("group", &self.group), ("tenant", &self.tenant)] {
             all.extend(value.as_ref().map(|value| doc! { name: value }));
         }
@@ -96,6 +100,7 @@ pub struct StatusChange {
     pub schedule: Option<Bson>,
     pub group: Option<Bson>,
     pub tenant: Option<Bson>,
+    pub tags: Option<Bson>,
 }
 
 /// Why there is no feed.
@@ -135,7 +140,7 @@ impl Store {
         for name in ["status", "node", "attempt", "mtime"] {
             fields.insert(name, then(name));
         }
-        for name in ["queue", "schedule", "group", "tenant"] {
+        for name in ["queue", "schedule", "group", "tenant", TAGS] {
             fields.insert(name, format!("$fullDocument.{name}"));
         }
         let pipeline =
@@ -211,6 +216,7 @@ mod tests {
             statuses: vec![1, -6],
             schedule: Some(schedule),
             group: Some("g".to_owned()),
+            tags: Some(doc! { "tags": { "$all": ["a"] } }),
             within: Some((vec![], vec!["t".to_owned()])),
             ..FeedFilter::default()
         };
@@ -222,6 +228,7 @@ mod tests {
                 { "$or": [{ "queue": { "$in": none } }, { "tenant": { "$in": ["t"] } }] },
                 { "status": { "$in": [1_i64, -6_i64] } },
                 { "schedule": schedule },
+                { "tags": { "$all": ["a"] } },
                 { "group": "g" },
             ] }
         );

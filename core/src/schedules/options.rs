@@ -9,11 +9,12 @@ use super::spec::{SpecError, given, text};
 use crate::gates::LockRequest;
 use crate::model::{FILES, STEPS, Step, TaskFiles, number, whole_number};
 use crate::secrets::{self, Sealed};
+use crate::tags::{self, TAGS};
 use crate::task::TaskOptions;
 
 /// Their names, which are those of the fields of tasks.
-pub const OPTIONS: [&str; 9] =
-    ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", STEPS, FILES];
+pub const OPTIONS: [&str; 10] =
+    ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", TAGS, STEPS, FILES];
 
 /// `before`, with those of `fresh` that have these names in place of its own.
 ///
@@ -97,6 +98,7 @@ pub(super) fn read(options: &Document, sealed: Option<&Bson>) -> Result<TaskOpti
         priority: whole("priority")?,
         secure_params: sealed,
         locks,
+        tags: tags::stored(options.get(TAGS)),
         steps: Step::of_field(options.get(STEPS)).map_err(|error| SpecError::new("options", error))?,
         files: TaskFiles::of_field(options.get(FILES))
             .map_err(|error| SpecError::new("options", format!("{FILES}.{error}")))?,
@@ -116,7 +118,7 @@ mod tests {
             "timeout": 90_i64, "grace": 1.5, "max_attempts": 3_i64, "backoff": { "initial": 5 }, "group": "acme/alice",
             "priority": 7_i64, "locks": ["a", "b/shared"],
             "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }],
-            "files": { "input": { "name": "data" } },
+            "files": { "input": { "name": "data" } }, "tags": ["a=1", "b, c"],
         };
         let options = read(&stored, None).unwrap();
         assert_eq!((options.timeout, options.locks.len()), (Some(Duration::from_secs(90)), 2));

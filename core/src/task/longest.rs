@@ -21,7 +21,12 @@ impl Store {
     /// Since when the task of `queue` waits that has waited longest of those that can be claimed; `None`: none can.
     #[operation(queue = %queue)]
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
-        let of = Selection { queue: Some(queue), statuses: Some(vec![Status::Queued.code()]), node: None };
+        let of = Selection {
+            queue: Some(queue),
+            statuses: Some(vec![Status::Queued.code()]),
+            node: None,
+            tagged: None,
+        };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: LOOKED_AT };
         let ids: Vec<ObjectId> = self.find_page(&page).await?.ids.iter().map(|id| id.0).collect();
         if ids.is_empty() {

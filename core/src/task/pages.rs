@@ -8,6 +8,8 @@
 //!   one of those that have one. Those that run are in none, which would cost every task two more writes; they are
 //!   few, and sorted.
 //! - of a queue with one status on one node: `{node, status, queue, _id}`
+//! - with tags, whatever else they are: `{tags, _id}`. Of several tags the server takes the one that the fewest tasks have, and looks
+//!   at each of these.
 //!
 //! A task that waits comes to run, and one that runs ends, so the indexes are asked in this order: whatever was not
 //! there yet when it was asked for is found by the next one, and whatever is found twice is in the page once. Those that
@@ -15,6 +17,7 @@
 
 use disbatch_operation::operation;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Document, RawDocumentBuf, doc};
@@ -27,6 +30,9 @@ use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
 use crate::store::{Rows, Store, StoreError, Stored, attended};
+
+/// So long the server may look at tasks with a tag for those that are meant.
+const LOOKING: Duration = Duration::from_secs(60);
 
 /// Of those that wait, are held, or have ended without a result.
 pub(crate) fn queued_index() -> Document {
@@ -63,10 +69,23 @@ pub enum Position {
 pub struct Selection {
     /// Of which queue; `None`: of all.
     pub queue: Option<QueueId>,
-    /// With one of these statuses; `None`: with any. Needs a queue.
+    /// With one of these statuses; `None`: with any. Needs a queue, or tags.
     pub statuses: Option<Vec<i64>>,
-    /// On which node. Needs a queue and statuses.
+    /// On which node. Needs a queue and statuses, or tags.
     pub node: Option<NodeName>,
+    /// With tags: what [`crate::tags::query`] says, and perhaps more.
+    pub tagged: Option<Document>,
+}
+
+impl Selection {
+    /// What finds tasks with tags.
+    fn with_tags(&self) -> Option<Document> {
+        let mut all = vec![self.tagged.clone()?];
+        all.extend(self.queue.map(|queue| doc! { "queue": queue }));
+        all.extend(self.statuses.as_ref().map(|statuses| doc! { "status": { "$in": statuses } }));
+        all.extend(self.node.as_ref().map(|node| doc! { "node": node }));
+        Some(doc! { "$and": all })
+    }
 }
 
 /// A page to be found.
@@ -155,15 +174,16 @@ impl Store {
     #[operation]
     pub async fn find_page(&self, page: &PageQuery) -> Result<Page, StoreError> {
         let mut found = BTreeSet::new();
-        match (page.of.queue, &page.of.node) {
-            (None, _) => self.ask(page, page.question(doc! {}, None), &mut found).await?,
-            (Some(queue), Some(node)) => {
+        match (page.of.with_tags(), page.of.queue, &page.of.node) {
+            (Some(filter), ..) => self.ask(page, page.question(filter, None), &mut found).await?,
+            (None, None, _) => self.ask(page, page.question(doc! {}, None), &mut found).await?,
+            (None, Some(queue), Some(node)) => {
                 let statuses = page.of.statuses.clone().unwrap_or_default();
                 let filter = doc! { "node": node, "status": { "$in": statuses }, "queue": queue };
                 let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
                 self.ask(page, page.question(filter, Some(index)), &mut found).await?;
             }
-            (Some(queue), None) => self.ask_all(page, queue, &mut found).await?,
+            (None, Some(queue), None) => self.ask_all(page, queue, &mut found).await?,
         }
         let mut ids: Vec<TaskId> = found.into_iter().map(TaskId).collect();
         if !page.ascends() {
@@ -227,7 +247,9 @@ impl Store {
         let tasks = self.tasks();
         let find = || {
             let only = doc! { "_id": 1 };
-            tasks.find(question.filter.clone()).sort(doc! { "_id": direction }).limit(limit).projection(only)
+            let find = tasks.find(question.filter.clone()).sort(doc! { "_id": direction });
+            let find = find.limit(limit).projection(only);
+            if page.of.tagged.is_some() { find.max_time(LOOKING) } else { find }
         };
         let hint = question.index.clone().map(Hint::Keys);
         let hinted = match hint {
@@ -278,9 +300,10 @@ impl Store {
             (None, Some(queue)) => self.statuses_of(queue).await?,
             (None, None) => BTreeSet::new(),
         };
-        let questions: Vec<Question> = match page.of.queue {
-            None => vec![page.question(doc! {}, None)],
-            Some(queue) => {
+        let questions: Vec<Question> = match (page.of.with_tags(), page.of.queue) {
+            (Some(filter), _) => vec![page.question(filter, None)],
+            (None, None) => vec![page.question(doc! {}, None)],
+            (None, Some(queue)) => {
                 let all = [page.waiting(queue, &statuses), page.completed(queue, &statuses)];
                 all.into_iter().flatten().collect()
             }

@@ -21,10 +21,10 @@ use crate::ui::tasks::{MOST_BYTES, TOO_LARGE, params_of};
 use crate::{bulk, ui};
 use search::Search;
 
-/// Tasks of all queues that the client may see, or of one, the newest first: by status, node, time of the last change, and text in
+/// Tasks of all queues that the client may see, or of one, the newest first: by status, node, tags, time of the last change, and text in
 /// their params. Archived tasks are not among them.
 ///
-/// Status and node are looked up in indexes. No index knows when tasks changed or what their params contain: for that, up to 5,000
+/// Status, node and tags are looked up in indexes. No index knows when tasks changed or what their params contain: for that, up to 5,000
 /// tasks are read, for up to 2 s. `next` is null when all have been looked at; else more may be found `.after` it.
 #[utoipa::path(
     get, path = "/tasks/find", tag = "tasks", operation_id = "findTasks",

@@ -6,6 +6,7 @@ use actix_web::web::Data;
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{QueueId, Selector};
 use disbatch_core::observe::{FeedError, FeedFilter, Position, has_no_change_streams};
+use disbatch_core::tags::ANY_TAGS;
 use disbatch_wire::events::{EventSearch, TaskEvent};
 use disbatch_wire::{fields, liberal};
 
@@ -17,6 +18,7 @@ use crate::events::{self, feed};
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::state::State;
+use crate::values;
 
 /// What happens to tasks, as Server-Sent Events, from now on: `status` at each change of a task's status, and `end` in its place when
 /// the task is over. No change is left out, and those of one task come in their order. Viewers of some queues get what happens in these.
@@ -93,6 +95,10 @@ async fn read(state: &State, who: &Who, params: &Params) -> Result<(FeedFilter, 
         schedule,
         group: search.group.map(|group| group.0),
         tenant: search.tenant.map(|tenant| tenant.0),
+        tags: values::tags::filter(|name| match name {
+            ANY_TAGS => search.any_tags.as_ref(),
+            _ => search.tags.as_ref(), // There is no other.
+        })?,
     };
     Ok((filter, search.after.map(|after| after.0)))
 }

@@ -28,8 +28,8 @@ use crate::{accept, counts, gates, json, ui};
 ///
 /// With `.order`, `.after` or `.before` the tasks come in the order of their ids, a page at a time, at the same cost
 /// wherever the page is; the headers `Disbatch-After` and `Disbatch-Before` have the ids that the next and the
-/// previous page begin at. Pages are for all tasks, those of a queue, of a queue and statuses, and of a queue, statuses
-/// and a node.
+/// previous page begin at. Pages are for all tasks, those of a queue, of a queue and statuses, of a queue, statuses
+/// and a node, and those with tags.
 #[utoipa::path(
     get, path = "/tasks", tag = "tasks", operation_id = "listTasks",
     params(TaskSearch),
@@ -65,7 +65,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
         let tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
         return respond(state, tasks, shape, sight).await;
     };
-    let found = state.store.find_page(&page).await?;
+    let found = state.store.find_page(&page).await.map_err(HttpError::from_search)?;
     let tasks = state.store.stream_page(&found.ids, query.filter, query.projection).await;
     let mut answer = respond(state, tasks.map_err(HttpError::from_search)?, shape, sight).await?;
     for (name, id) in

@@ -9,6 +9,7 @@ use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
 use disbatch_core::model::{FILES, NODES, Policy};
+use disbatch_core::tags::INDEX;
 use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who};
@@ -48,6 +49,7 @@ const FIELDS: &[&str] = &[
     "share",
     "half_life",
     "tenant",
+    INDEX,
 ];
 
 /// What has parts that may be given one by one: `backoff.base`.
@@ -234,6 +236,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "grace" => values::stored(values::seconds(field, value)?),
         NODES => values::nodes(field, value)?,
         FILES => create_tasks::files::read_of_queue(field, value)?,
+        INDEX => values::tags::index(field, value)?,
         "retention" => values::retention(field, value)?.into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
         "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
@@ -278,6 +281,8 @@ mod tests {
         let nodes = bson::doc! { "labels": { "gpu": "yes" }, "names": ["n1"] };
         assert_eq!(stored("nodes", json!({"labels.gpu": "yes", "names": "n1"})), Bson::from(nodes));
         assert_eq!(stored("nodes", json!({"names": []})), Bson::Null);
+        assert_eq!(stored("index", json!("params.a")), Bson::from(vec!["params.a"]));
+        assert_eq!(stored("index", json!([])), Bson::Null);
         assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
         assert_eq!(stored("policy", json!("fair")), Bson::from("fair"));
         assert_eq!(stored("scheme", json!("2, 1")), Bson::from(vec![2_i32, 1]));

@@ -8,6 +8,7 @@ use bson::Bson;
 use disbatch_core::accounts::Reach;
 use disbatch_core::model::{TaskId, whole_number};
 use disbatch_core::observe::{Feed, StatusChange};
+use disbatch_core::tags::stored;
 use disbatch_wire::events::TaskEvent;
 use futures::{Stream, stream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
@@ -107,8 +108,8 @@ impl Followed {
     }
 
     async fn event(&mut self, change: StatusChange) -> Result<TaskEvent, HttpError> {
-        let StatusChange { task: TaskId(id), status, queue, node, attempt, mtime, schedule, group, tenant } =
-            change;
+        let StatusChange { task: TaskId(id), status, queue, node, attempt, mtime, .. } = change;
+        let StatusChange { schedule, group, tenant, tags, .. } = change;
         let text = |value: Option<Bson>| match json::from_bson(&value?, Dates::Text) {
             serde_json::Value::Null => None,
             serde_json::Value::String(text) => Some(text),
@@ -131,6 +132,7 @@ impl Followed {
             schedule: id_of(schedule),
             group: text(group),
             tenant: text(tenant),
+            tags: stored(tags.as_ref()),
             mtime: text(mtime),
         })
     }

@@ -15,6 +15,11 @@ pub struct TaskFind {
     status: Option<String>,
     /// On this node.
     node: Option<String>,
+    /// With all of these tags, with commas between them.
+    #[param(example = "customer=7")]
+    tags: Option<String>,
+    /// With one of these tags.
+    any_tags: Option<String>,
     /// Changed last at this time or later: ISO 8601, UTC unless it has a zone, or seconds since 1970.
     #[param(example = "2026-11-20T08:24:27Z")]
     since: Option<String>,
@@ -54,7 +59,7 @@ pub struct FoundTasks {
 }
 
 /// A task. It has other fields, too, as far as they are set: `started`, `run_at`, `deadline`, `attempt`, `failures`, `exit`,
-/// `progress`, `group`, `priority`, `unique`, `schedule`, `array`, `tenant` and `owner`.
+/// `progress`, `group`, `priority`, `unique`, `schedule`, `array`, `tenant`, `owner` and `tags`.
 #[derive(ToSchema)]
 pub struct FoundTask {
     id: String,

@@ -100,6 +100,10 @@ pub struct QueueChange {
     nodes: Option<NodeSelector>,
     /// The file sets of tasks that say nothing of them themselves.
     files: Option<QueueFiles>,
+    /// Which parameters of new tasks become tags, by their paths: `["params.customer"]` gives a task with the customer 7 the tag
+    /// `customer=7`.
+    #[schema(max_items = 10)]
+    index: Option<Vec<String>>,
     /// Whose queue it is, by which rights may be granted. Only for the role `admin`.
     #[schema(max_length = 200)]
     tenant: Option<String>,
@@ -223,6 +227,9 @@ pub struct NewTasks {
     /// Higher ones come first, in queues whose policy is `priority` or `fair`; 0 by default.
     #[schema(rename = ".priority", minimum = -1000, maximum = 1000)]
     priority: Option<i32>,
+    /// What the tasks are found by, besides what the `index` of their queue gives: text of 1 to 128 characters.
+    #[schema(rename = ".tags", max_items = 20, example = json!(["customer=7"]))]
+    tags: Option<Vec<String>>,
     /// What only the plugin is told, of all these tasks: an object of at most 64 KiB as JSON. It is encrypted before it is
     /// stored, and no answer has it. The answer is 503 if the server has no key for that.
     #[schema(rename = ".secure_params", value_type = Option<Object>)]

@@ -167,6 +167,8 @@ pub struct Task {
     group: Option<String>,
     /// Higher ones come first where the queue goes by priority. Only of tasks that have one.
     priority: Option<i32>,
+    /// What it is found by. Only of tasks that have some.
+    tags: Option<Vec<String>>,
     /// When it moved to the archive; only of archived tasks.
     archived: Option<Value>,
     /// For whom it is; only if it is for a tenant.
@@ -245,10 +247,16 @@ pub struct TaskSearch {
     /// A queue's id.
     #[param(pattern = "^[0-9a-f]{24}$")]
     queue: Option<String>,
-    /// Any of these. Needs a queue or a node with it, as the indexes demand.
+    /// Any of these. Needs a queue, a node or tags with it, as the indexes demand.
     status: Option<Vec<i32>>,
     /// Host name.
     node: Option<String>,
+    /// All of these tags: several times, or with commas between them.
+    #[param(example = json!(["customer=7"]), max_items = 20)]
+    tags: Option<Vec<String>>,
+    /// One of these tags.
+    #[param(max_items = 20)]
+    any_tags: Option<Vec<String>>,
     /// At most so many. With 1, the answer is no array.
     #[param(rename = ".limit")]
     limit: Option<i64>,

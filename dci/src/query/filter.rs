@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::refuse_concealed;
 use crate::error::HttpError;
 use crate::json::{to_bson, to_document};
+use crate::values::tags::{self, NAMES};
 
 /// Operators on a field's value.
 const COMPARING: [&str; 16] = [
@@ -47,10 +48,11 @@ const FORBIDDEN: [&str; 9] = [
     "$alwaysTrue",
 ];
 
-/// The filter of a search over tasks: field and value, where an array means any of its values.
+/// The filter of a search over tasks: field and value, where an array means any of its values, save of tags.
 pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
-    let mut filter = Document::new();
-    for (name, value) in fields {
+    let given = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
+    let mut filter = tags::filter(given)?.unwrap_or_default();
+    for (name, value) in fields.iter().filter(|(name, _)| !NAMES.contains(name)) {
         refuse_concealed(name)?;
         let (key, value) = match *name {
             "id" => ("_id", id(value)?),
@@ -214,6 +216,8 @@ mod tests {
             of_task("status", json!(["-2", 1])).unwrap(),
             doc! { "status": { "$in": [-2_i32, 1_i32] } }
         );
+        let tags = doc! { "tags": { "$all": ["a", "b"] } };
+        assert_eq!(of_task("tags", json!("a,b")).unwrap(), tags, "all of them");
         assert_eq!(of_task("node", json!(null)).unwrap(), doc! { "node": null });
         assert_eq!(of_task("node", json!("7")).unwrap(), doc! { "node": "7" });
         assert_eq!(of_task("status", json!({"$lt": 0})).unwrap(), doc! { "status": { "$lt": 0_i32 } });

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::values::tags::NAMES;
+
 /// The indexes as clients see them: `_id` is called `id`, and an index that another one starts with is left
 /// out.
 pub fn for_display(indexes: &BTreeSet<Vec<String>>) -> Vec<Vec<String>> {
@@ -10,11 +12,15 @@ pub fn for_display(indexes: &BTreeSet<Vec<String>>) -> Vec<Vec<String>> {
     indexes.iter().filter(|index| !contained(index)).map(|index| index.iter().map(shown).collect()).collect()
 }
 
-/// The same with indexes that only have some tasks, and serve a search for certain values: tasks of a schedule. They are not shown, as Perl
-/// Disbatch has none of them.
+/// The same with indexes that only have some tasks, and serve a search for certain values: tasks of a schedule, and those with tags, of
+/// which each is looked at for the rest. They are not shown, as Perl Disbatch has none of them.
 pub fn with_ours(indexes: &[Vec<String>]) -> Vec<Vec<String>> {
-    let of_schedules = ["schedule", "status"].map(str::to_owned).to_vec();
-    indexes.iter().cloned().chain([of_schedules]).collect()
+    let mut all = indexes.to_vec();
+    all.push(["schedule", "status"].map(str::to_owned).to_vec());
+    for tags in NAMES {
+        all.extend(["queue", "status", "node"].map(|field| vec![tags.to_owned(), field.to_owned()]));
+    }
+    all
 }
 
 /// Those of `names` that no index covers. A field is covered if all fields before it in an index are given.
@@ -56,6 +62,9 @@ mod tests {
         assert_eq!(not_covered(&["status"], &indexes), ["status"]);
         assert_eq!(not_covered(&["schedule"], &indexes), ["schedule"]);
         assert!(not_covered(&["schedule", "status"], &with_ours(&indexes)).is_empty());
+        let tagged = ["any_tags", "node", "status", "tags"];
+        assert!(not_covered(&tagged, &with_ours(&indexes)).is_empty());
+        assert_eq!(not_covered(&["tags", "params.a"], &with_ours(&indexes)), ["params.a"]);
         assert_eq!(not_covered(&["$where"], &indexes), ["$where"]);
         assert_eq!(not_covered(&["_id"], &indexes), ["_id"]);
         assert_eq!(not_covered(&["params.commands", "queue"], &indexes), ["params.commands"]);

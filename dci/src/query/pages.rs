@@ -1,7 +1,8 @@
 //! Pages in the order of ids: `.order`, `.after` and `.before`.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, QueueId, TaskId, whole_number};
+use disbatch_core::tags::TAGS;
 use disbatch_core::task::TaskQuery;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use serde_json::Value;
@@ -47,8 +48,8 @@ pub fn page(params: &Params, query: &TaskQuery) -> Result<Option<PageQuery>, Htt
         .ok_or_else(|| HttpError::bad_request(format!("'.limit' of a page must not be more than {MOST}")))?;
     let of = selection(&query.filter).ok_or_else(|| {
         HttpError::bad_request(
-            "there are pages in the order of ids of all tasks, of a queue, of a queue and statuses, and of a \
-             queue, statuses and a node",
+            "there are pages in the order of ids of all tasks, of those with tags, of a queue, of a queue and statuses, \
+             and of a queue, statuses and a node",
         )
     })?;
     Ok(Some(PageQuery { of, order, position, limit }))
@@ -61,6 +62,7 @@ fn selection(filter: &Document) -> Option<Selection> {
         match (field.as_str(), value) {
             ("queue", Bson::ObjectId(id)) => selection.queue = Some(QueueId(*id)),
             ("node", Bson::String(node)) => selection.node = Some(NodeName::new(node)),
+            (TAGS, Bson::Document(_)) => selection.tagged = Some(doc! { TAGS: value }),
             ("status", Bson::Document(any)) if any.len() == 1 => {
                 let statuses = any.get_array("$in").ok()?.iter().map(whole_number);
                 selection.statuses = Some(statuses.collect::<Option<Vec<i64>>>()?);
@@ -70,14 +72,14 @@ fn selection(filter: &Document) -> Option<Selection> {
         }
     }
     let needs_queue = selection.statuses.is_some() || selection.node.is_some();
-    let is_ordered = (selection.queue.is_some() || !needs_queue)
-        && (selection.statuses.is_some() || selection.node.is_none());
+    let is_ordered = selection.tagged.is_some()
+        || (selection.queue.is_some() || !needs_queue)
+            && (selection.statuses.is_some() || selection.node.is_none());
     is_ordered.then_some(selection)
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
     use bson::oid::ObjectId;
     use serde_json::json;
 
@@ -126,8 +128,12 @@ mod tests {
             queue: Some(QueueId(queue)),
             statuses: Some(vec![1, 2]),
             node: Some(NodeName::new("n")),
+            tagged: None,
         };
         assert_eq!(of(all).unwrap(), expected);
+        let tags = doc! { "tags": { "$all": ["a"] } };
+        let tagged = of(doc! { "tags": { "$all": ["a"] }, "node": "n" }).unwrap();
+        assert_eq!((tagged.tagged, tagged.node), (Some(tags), Some(NodeName::new("n"))));
         for wrong in [
             doc! { "node": "n" },
             doc! { "queue": queue, "node": "n" },

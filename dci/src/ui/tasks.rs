@@ -37,6 +37,8 @@ use search::{Chip, Search, address};
 use statuses::{Statuses, words};
 
 pub use actions::title;
+pub use search::tags_of;
+
 pub use columns::{MOST_BYTES, TOO_LARGE, params as params_of, unless_large};
 
 /// So many rows change by themselves. Their ids are in the address of what tells it.

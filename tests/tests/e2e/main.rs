@@ -70,6 +70,7 @@ mod starting;
 mod steps;
 mod storage;
 mod survival;
+mod tags;
 mod tenants;
 mod tls;
 mod traces;

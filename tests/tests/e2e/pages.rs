@@ -13,7 +13,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 fn of(queue: QueueId, statuses: Option<&[i64]>) -> Selection {
-    Selection { queue: Some(queue), statuses: statuses.map(<[i64]>::to_vec), node: None }
+    Selection { queue: Some(queue), statuses: statuses.map(<[i64]>::to_vec), ..Selection::default() }
 }
 
 /// All pages, with `meanwhile` done between each two.

@@ -80,15 +80,18 @@ pub(in crate::command) async fn carry_out(
 }
 
 fn request(action: BulkAction, which: &BulkWhich) -> NewBulk {
+    let some = |texts: &[String]| (!texts.is_empty()).then(|| texts.to_vec());
     let filter = BulkFilter {
         queue: which.queue.clone(),
         status: (!which.status.is_empty()).then(|| which.status.clone()),
         older_than: which.older_than.map(seconds::value),
-        ids: (!which.id.is_empty()).then(|| which.id.clone()),
+        ids: some(&which.id),
         node: which.node.clone(),
         schedule: which.schedule.clone(),
         group: which.group.clone(),
         tenant: which.tenant.clone(),
+        tags: some(&which.tags.tag),
+        any_tags: some(&which.tags.any_tag),
         archive: which.keep_archived.then_some(false),
     };
     NewBulk { action, filter: Some(filter), reason: which.reason.clone(), preview: None }
@@ -164,6 +167,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::args::TagFilter;
 
     fn body(action: BulkAction, which: &BulkWhich) -> Value {
         serde_json::to_value(request(action, which)).unwrap()
@@ -184,12 +188,13 @@ mod tests {
             schedule: Some("nightly".into()),
             group: Some("a/b".into()),
             tenant: Some("acme".into()),
+            tags: TagFilter { tag: vec!["a".into()], any_tag: vec!["b".into(), "c".into()] },
             id: vec!["6b0003bb686c8275d8013333".into()],
             keep_archived: true,
             ..BulkWhich::default()
         };
         let expected = json!({"action": "delete", "filter": {
-            "node": "n1", "schedule": "nightly", "group": "a/b", "tenant": "acme",
+            "node": "n1", "schedule": "nightly", "group": "a/b", "tenant": "acme", "tags": ["a"], "any_tags": ["b", "c"],
             "ids": ["6b0003bb686c8275d8013333"], "archive": false,
         }});
         assert_eq!(body(BulkAction::Delete, &which), expected);

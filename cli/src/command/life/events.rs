@@ -7,7 +7,7 @@ use reqwest::Response;
 use serde_json::Value;
 
 use crate::api::{ApiError, Client, query, read};
-use crate::args::{EventsOptions, ListingOptions};
+use crate::args::{EventsOptions, ListingOptions, TagFilter};
 use crate::command::life::advise;
 use crate::command::life::connection::{Connection, Pause};
 use crate::output::{document, print, visible};
@@ -45,6 +45,8 @@ fn path(which: &EventsOptions, after: Option<String>) -> String {
         ("schedule", which.schedule.clone()),
         ("group", which.group.clone()),
         ("tenant", which.tenant.clone()),
+        ("tags", TagFilter::json(&which.tags.tag)),
+        ("any_tags", TagFilter::json(&which.tags.any_tag)),
         (".after", after),
     ];
     format!("/events{}", query(pairs))
@@ -171,11 +173,12 @@ mod tests {
             schedule: None,
             group: None,
             tenant: None,
+            tags: TagFilter { tag: vec!["a".to_owned()], ..TagFilter::default() },
             after: None,
         };
         assert_eq!(
             path(&which, Some("82A".to_owned())),
-            "/events?queue=mail%2Cpost&status=2%2C-6&ended=1&.after=82A"
+            "/events?queue=mail%2Cpost&status=2%2C-6&ended=1&tags=%5B%22a%22%5D&.after=82A"
         );
     }
 }

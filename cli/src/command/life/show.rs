@@ -76,6 +76,7 @@ fn text(task: &Value) -> String {
         ("Unique key", field("unique")),
         ("Group", field("group")),
         ("Priority", field("priority")),
+        ("Tags", tags(task)),
         ("Cancel", cancel(task.get("cancel"))),
         ("Exit", exit(task.get("exit"))),
         ("Parameters", field("params")),
@@ -88,6 +89,11 @@ fn text(task: &Value) -> String {
     let lines = lines.into_iter().map(|(title, text)| (title.to_owned(), text)).chain(steps(task));
     let lines = lines.filter(|(_, text)| !text.is_empty());
     lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+}
+
+fn tags(task: &Value) -> String {
+    let tags = task.get("tags").and_then(Value::as_array).into_iter().flatten();
+    tags.map(|tag| plain(Some(tag))).collect::<Vec<_>>().join(", ")
 }
 
 /// How far each step is: `convert (My::Convert): failed, code 1, 3.2 s`.

@@ -4,7 +4,7 @@ use anyhow::bail;
 use serde_json::Value;
 
 use crate::api::{Client, query};
-use crate::args::{Format, ListingOptions, TaskFilter, When, seconds};
+use crate::args::{Format, ListingOptions, TagFilter, TaskFilter, When, seconds};
 use crate::command::life::advise;
 use crate::command::oid;
 use crate::output::{Column, Cut, Screen, Table, list, plain, print, say};
@@ -79,6 +79,8 @@ fn address(which: &TaskFilter, limit: Option<i64>) -> String {
         ("queue", which.queue.clone()),
         ("status", Some(statuses.join(",")).filter(|statuses| !statuses.is_empty())),
         ("node", which.node.clone()),
+        ("tags", TagFilter::json(&which.tags.tag)),
+        ("any_tags", TagFilter::json(&which.tags.any_tag)),
         ("since", at(&which.since)),
         ("newer_than", ago(&which.since)),
         ("until", at(&which.until)),
@@ -123,13 +125,14 @@ mod tests {
         let which = TaskFilter {
             queue: Some("a b".into()),
             status: vec![2, -6],
+            tags: TagFilter { tag: vec!["a=1".into(), "b".into()], ..TagFilter::default() },
             since: Some(When::Ago(Duration::from_secs(3_600))),
             until: Some(When::At("2026-11-20T00:00:00Z".into())),
             ..TaskFilter::default()
         };
         assert_eq!(
             address(&which, Some(5)),
-            "/tasks/find?queue=a%20b&status=2%2C-6&newer_than=3600&until=2026-11-20T00:00:00Z&.limit=5"
+            "/tasks/find?queue=a%20b&status=2%2C-6&tags=%5B%22a%3D1%22%2C%22b%22%5D&newer_than=3600&until=2026-11-20T00:00:00Z&.limit=5"
         );
     }
 

@@ -38,6 +38,7 @@ class TaskInfo(_EveryTask, total=False):
     started: str | None
     priority: int
     group: str
+    tags: Sequence[str]
     owner: str
     tenant: str
 
@@ -55,6 +56,7 @@ class SubmitOptions(TypedDict, total=False):
     unique: str
     group: str
     priority: int
+    tags: Sequence[str]
     secure_params: Mapping[str, Json]
     steps: Sequence[Mapping[str, Json]]
     files: Mapping[str, Json]
@@ -100,6 +102,8 @@ class Filter(TypedDict, total=False):
     queue: str
     status: Union[str, int, Sequence[Union[str, int]]]
     node: str
+    tags: Sequence[str]
+    any_tags: Sequence[str]
     text: str
     since: When
     until: When

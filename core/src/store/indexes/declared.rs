@@ -7,7 +7,7 @@ use bson::doc;
 use super::Index;
 use crate::task::aside;
 use crate::task::pages;
-use crate::{arrays, fair, live, rate, series};
+use crate::{arrays, fair, live, rate, series, tags};
 
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -62,7 +62,7 @@ fn of_claims() -> Vec<Index> {
     ]
 }
 
-/// Blocked tasks by what they wait for, and what changes that; arrays and tenants.
+/// Blocked tasks by what they wait for, and what changes that; arrays, tags and tenants.
 fn of_gates() -> Vec<Index> {
     vec![
         Index::on(doc! { "gate": 1, "_id": 1 }).only(doc! { "status": -4, "gate": { "$exists": true } }),
@@ -74,6 +74,7 @@ fn of_gates() -> Vec<Index> {
         Index::on(doc! { "holds_locks": 1, "status": 1 }).only(doc! { "holds_locks": true }),
         after(),
         elements(),
+        tags(),
         // What a tenant has that waits or runs, and under which reservation it came.
         Index::on(doc! { "tenant": 1, "status": 1, "reserved": 1 })
             .only(doc! { "tenant": { "$exists": true }, "status": { "$lte": 0 } }),
@@ -116,10 +117,16 @@ fn elements() -> Index {
         .only(doc! { "array.id": { "$exists": true } })
 }
 
+/// Tasks by their tags, in the order of ids. What becomes of a task changes nothing in it.
+fn tags() -> Index {
+    Index::on(doc! { tags::TAGS: 1, "_id": -1 }).only(doc! { tags::TAGS: { "$exists": true } })
+}
+
 pub(in crate::store) fn of_archive() -> Vec<Index> {
     vec![
         after(),
         elements(),
+        tags(),
         Index::on(doc! { "queue": 1, "status": 1 }),
         Index::on(doc! { "mtime": 1 }),
         // Copies whose move has not come to its end.

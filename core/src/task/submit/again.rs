@@ -8,6 +8,7 @@ use super::TaskOptions;
 use crate::gates::LockRequest;
 use crate::model::{FILES, STEPS, Step, Task, TaskFiles, number, whole_number};
 use crate::secrets::Sealed;
+use crate::tags;
 
 impl TaskOptions {
     /// What was asked for of `task`, save what was for that one time: when it was to start and to have ended, those that it came
@@ -35,6 +36,7 @@ impl TaskOptions {
             steps: Step::of_field(field(STEPS))?,
             files: TaskFiles::of_field(field(FILES))?,
             tenant: text("tenant"),
+            tags: tags::stored(field(tags::TAGS)),
             ..Self::default()
         })
     }
@@ -66,7 +68,7 @@ mod tests {
         let asked = doc! {
             "timeout": 90_i64, "grace": 1.5, "max_attempts": 3_i64, "unique": "k", "group": "a/b", "priority": 5_i64,
             "tenant": "a", "locks": ["db", "r/2"],
-            "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }],
+            "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }], "tags": ["a=1", "b"],
         };
         assert_eq!(of(asked.clone()).unwrap().fields(), asked);
     }

@@ -14,6 +14,7 @@ use crate::budget::{OverBudget, size_of_field};
 use crate::gates::{LockMode, LockRequest};
 use crate::model::{ArrayId, QueueId, Status};
 use crate::store::{Store, StoreError, Stored};
+use crate::tags::{self, TagIndex};
 
 /// What became of the submission of an array.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,6 +128,9 @@ impl Store {
         };
         if let Some(cap) = array.cap {
             document.insert("cap", i64::from(cap));
+        }
+        if admitted.tag_index != TagIndex::default() {
+            document.insert(tags::INDEX, admitted.tag_index.paths());
         }
         if let Some(last) = &array.last {
             let task = self.final_task((id, queue), last, options, admitted).await?;

@@ -8,6 +8,7 @@ use super::SubmitError;
 use crate::gates::{AfterFailed, AfterWhen, LockRequest, MOST_LINKS};
 use crate::model::{FILES, STEPS, Status, Step, TRACE, TaskFiles, TaskId, TraceContext};
 use crate::secrets::{self, Sealed};
+use crate::tags::TAGS;
 use crate::task::transition::millis;
 
 /// When a task may start.
@@ -70,6 +71,8 @@ pub struct TaskOptions {
     pub tenant: Option<String>,
     /// Who submits them: the name of a user of the web server.
     pub owner: Option<String>,
+    /// What they are found by, besides what their queue takes from their parameters.
+    pub tags: Vec<String>,
     /// The trace that they belong to.
     pub trace: Option<TraceContext>,
 }
@@ -92,6 +95,7 @@ impl TaskOptions {
             (FILES, self.files.as_ref().map(|files| files.document().into())),
             ("tenant", self.tenant.clone().map(Bson::from)),
             ("owner", self.owner.clone().map(Bson::from)),
+            (TAGS, (!self.tags.is_empty()).then(|| self.tags.clone().into())),
             (TRACE, self.trace.as_ref().map(TraceContext::field)),
         ];
         for (name, value) in values {
@@ -177,6 +181,8 @@ mod tests {
             ..TaskOptions::default()
         };
         assert_eq!(options.fields(), doc! { "timeout": 90_i64, "grace": 1.5, "unique": "k" });
+        let options = TaskOptions { tags: vec!["a=1".to_owned()], ..TaskOptions::default() };
+        assert_eq!(options.fields(), doc! { "tags": ["a=1"] });
         let step = Step { name: "get".to_owned(), plugin: None, params: doc! { "a": 1 } };
         let options = TaskOptions { steps: vec![step], ..TaskOptions::default() };
         let expected = doc! { "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }] };

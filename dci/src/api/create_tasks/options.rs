@@ -1,11 +1,12 @@
 //! The options of a submission: `.run_at`, `.delay`, `.timeout`, `.deadline`, `.grace`, `.max_attempts`, `.backoff`,
-//! `.unique`, `.group`, `.priority`, `.secure_params`, `.steps`, `.files` and `.idempotency_key`,
+//! `.unique`, `.group`, `.priority`, `.tags`, `.secure_params`, `.steps`, `.files` and `.idempotency_key`,
 //! and those of [`gates`].
 
 use std::collections::BTreeMap;
 
 use disbatch_core::model::QueueId;
 use disbatch_core::secrets::{self, Keys};
+use disbatch_core::tags::TAGS;
 use disbatch_core::task::{Once, StartAt, TaskOptions};
 use serde_json::Value;
 
@@ -46,6 +47,7 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
         unique: given("unique").map(|value| values::text(".unique", value)).transpose()?,
         group: given("group").map(|value| values::group(".group", value)).transpose()?,
         priority: given("priority").map(|value| values::priority(".priority", value)).transpose()?,
+        tags: given(TAGS).map(|value| values::tags::tags(".tags", value)).transpose()?.unwrap_or_default(),
         after: gates.after,
         after_when: gates.after_when,
         after_failed: gates.after_failed,
@@ -91,6 +93,7 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
         "array_final_when",
         "group",
         "priority",
+        TAGS,
     ];
     let options: BTreeMap<&str, &Value> = params
         .options
@@ -150,6 +153,7 @@ mod tests {
         assert_eq!(some.unwrap(), expected);
         let turn = parse(&params(json!({"group": "acme/ann", "priority": "-7"}))).unwrap();
         assert_eq!((turn.group.as_deref(), turn.priority), (Some("acme/ann"), Some(-7)));
+        assert_eq!(parse(&params(json!({"tags": "a=1, b,a=1"}))).unwrap().tags, ["a=1", "b"]);
     }
 
     #[test]
@@ -167,6 +171,8 @@ mod tests {
             (json!({"group": "a//b"}), ".group must be parts with a slash between them"),
             (json!({"group": ["a"]}), ".group must be text of 1 to 200 characters"),
             (json!({"priority": 1001}), ".priority must be an integer from -1000 to 1000"),
+            (json!({"tags": ["a", "b\n"]}), ".tags[1] must be text of 1 to 128 characters"),
+            (json!({"tags": {"a": 1}}), ".tags must be an array of texts"),
             (json!({"priority": true}), ".priority must be an integer from -1000 to 1000"),
         ];
         for (options, message) in wrong {
@@ -188,6 +194,7 @@ mod tests {
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "locks": "db"})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "group": "a"})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "priority": 1})));
+        assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "tags": "a"})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "chain": true})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "steps": [{}]})));
         assert_ne!(first, of(json!({"idempotency_key": "k", "delay": 5, "files": {"input": {"name": "a"}}})));

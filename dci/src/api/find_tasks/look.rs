@@ -45,7 +45,7 @@ pub async fn find(store: &Store, search: &Search) -> Result<Found, HttpError> {
     loop {
         let limit = if search.is_read { AT_ONCE } else { search.limit };
         let page = PageQuery { of: Selection::default(), order: Order::Newest, position, limit };
-        let page = find_page(store, &page, &search.of).await?;
+        let page = find_page(store, &page, &search.of).await.map_err(HttpError::from_search)?;
         let projection = Some(search.projection.clone());
         let tasks = store.stream_page(&page.ids, search.filter.clone(), projection).await;
         let mut tasks = tasks.map_err(HttpError::from_search)?;

@@ -4,18 +4,21 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{NodeName, Queue, Selector, Status, TaskId};
+use disbatch_core::tags::{ANY_TAGS, TAGS};
 use disbatch_core::task::pages::Selection;
 use serde_json::Value;
 
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::params::Params;
+use crate::query::within;
 use crate::state::State;
 use crate::ui::tasks::{statuses, unless_large};
 use crate::{bulk, values};
 
 /// What a search can have.
-const FIELDS: [&str; 8] = ["queue", "status", "node", "since", "until", "newer_than", "older_than", "text"];
+const FIELDS: [&str; 10] =
+    ["queue", "status", "node", TAGS, ANY_TAGS, "since", "until", "newer_than", "older_than", "text"];
 
 /// So many tasks unless told otherwise.
 const DEFAULT_LIMIT: i64 = 100;
@@ -27,9 +30,9 @@ const MOST_QUEUES: usize = 200;
 const CLOCKS: i64 = 3_600_000;
 
 /// What is told of a task, besides its params.
-const SHOWN: [&str; 19] = [
+const SHOWN: [&str; 20] = [
     "queue", "status", "node", "ctime", "mtime", "started", "run_at", "deadline", "attempt", "failures",
-    "exit", "progress", "group", "priority", "unique", "schedule", "array", "tenant", "owner",
+    "exit", "progress", "group", "priority", "unique", "schedule", "array", "tenant", "owner", TAGS,
 ];
 
 /// A search that can be made.
@@ -73,9 +76,10 @@ impl Search {
             Some(name) => vec![one(state, who, &name).await?],
             None => state.store.queues_within(&reach).await?,
         };
+        let tagged = values::tags::filter(given)?;
         let statuses = match (&node, statuses) {
             // An index has nodes before statuses.
-            (Some(node), None) => Some(state.store.statuses_on_node(node).await?),
+            (Some(node), None) if tagged.is_none() => Some(state.store.statuses_on_node(node).await?),
             (_, statuses) => statuses,
         };
         let of_all = given("queue").is_none() && statuses.is_none() && reach == Reach::All;
@@ -86,10 +90,15 @@ impl Search {
         filter.extend(node.clone().map(|node| ("node".to_owned(), Bson::from(node))));
         let limit = usize::try_from(bulk::limit(params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
         Ok(Self {
-            of: if of_all {
-                vec![Selection::default()]
-            } else {
-                each(&queues, statuses.as_ref(), node.as_deref())?
+            of: match tagged {
+                Some(tagged) => {
+                    let is_narrower = given("queue").is_some() || reach != Reach::All;
+                    let tagged = if is_narrower { within(tagged, &queues, &[]) } else { tagged };
+                    let node = node.as_deref().map(NodeName::new);
+                    vec![Selection { queue: None, statuses, node, tagged: Some(tagged) }]
+                }
+                None if of_all => vec![Selection::default()],
+                None => each(&queues, statuses.as_ref(), node.as_deref())?,
             },
             queues,
             is_read: changed != Changed::default() || !text.is_empty(),
@@ -180,6 +189,7 @@ fn each(
         queue: Some(queue.id),
         statuses: statuses.cloned(),
         node: node.map(NodeName::new),
+        tagged: None,
     };
     Ok(queues.iter().map(of).collect())
 }

@@ -91,7 +91,7 @@ fn queues() -> Vec<Document> {
         doc! {
             "_id": id(MAIL), "name": "<mail>", "plugin": "My::Plugin", "threads": 2, "sort": "fifo", "timeout": 90,
             "max_attempts": 3, "backoff": { "base": 300.0 }, "retention": { "delete_after": 864_000 }, "on_orphan": "requeue",
-            "nodes": { "labels": { "gpu": "yes" }, "names": ["one"] }, "rate": { "n": 5, "per": 60 },
+            "nodes": { "labels": { "gpu": "yes" }, "names": ["one"] }, "index": ["params.to"], "rate": { "n": 5, "per": 60 },
         },
         doc! {
             "_id": id(FAIR), "name": "fair", "plugin": "Nobody::Has", "threads": 0, "policy": "fair", "tenant": "acme",
@@ -142,6 +142,7 @@ fn tasks() -> Vec<Document> {
             "unique": "key", "group": "g", "priority": 7, "grace": 5, "deadline": AT, "has_secure_params": true,
             "cancel": { "by": "ann", "reason": "<why>" }, "locks": ["a", "b"], "after": [succeeded], "after_when": "finished",
             "dependents": true, "schedule": id(GONE),
+            "tags": ["customer=7", "<odd>, too"],
             "files": { "input": { "name": "data", "version": 1, "patterns": ["a*"] }, "output": { "name": "out" } },
         },
         doc! {

@@ -10,6 +10,7 @@ use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::bulk::{BulkJob, State as JobState};
+use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 
 use crate::bulk;
 use crate::error::HttpError;
@@ -178,6 +179,7 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
     let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
     let array = filter.get_object_id("array").ok().map(|id| id.to_hex());
     let text = |name: &str| filter.get_str(name).ok().map(str::to_owned);
+    let texts = |name: &str| Some(stored(filter.get(name)).join(", ")).filter(|texts| !texts.is_empty());
     let schedule = filter.get_object_id("schedule").ok().map(|id| id.to_hex());
     let archived =
         filter.get_bool("archive").ok().filter(|archive| !archive).map(|_| "left alone".to_owned());
@@ -189,6 +191,8 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
         ("schedule", schedule),
         ("group", text("group")),
         ("tenant", text("tenant")),
+        ("tags", texts(TAGS)),
+        ("any of the tags", texts(ANY_TAGS)),
         ("unchanged for", age),
         ("ids", ids),
         ("archived", archived),

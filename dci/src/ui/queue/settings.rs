@@ -5,6 +5,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::Bson;
 use disbatch_core::model::{NodeSelector, Policy, Queue, number};
+use disbatch_core::tags::{INDEX, stored};
 
 use crate::ui::bulk::encoded;
 use crate::ui::parts::rough;
@@ -70,6 +71,7 @@ impl Settings<'_> {
             "name" => self.queue.display_name(),
             "nodes.labels" => selector().labels_text(),
             "nodes.names" => selector().names_text(),
+            INDEX => stored(self.stored(name)).join(", "),
             _ => {
                 let value = plain(self.stored(name));
                 let words = words(name);
@@ -192,6 +194,7 @@ mod tests {
             "policy": "fair", "scheme": [2, 1], "share": "use", "weights": { "acme/ann": 3 }, "group_threads": 4,
             "half_life": 60,
         };
+        assert_eq!(values(doc! { "index": ["params.a", "params.b.c"] }, ["index"]), ["params.a, params.b.c"]);
         let names = ["policy", "scheme", "share", "weights", "group_threads", "half_life"];
         assert_eq!(values(stored, names), ["fair", "[2,1]", "use", "{\"acme/ann\":3}", "4", "60"]);
         assert_eq!(values(doc! {}, names), [""; 6]);
@@ -202,7 +205,7 @@ mod tests {
         for fields in [doc! {}, doc! { "policy": "fair" }] {
             let html = html(fields);
             let forms: Vec<&str> = html.split("<form").skip(1).collect();
-            assert_eq!(forms.len(), 8);
+            assert_eq!(forms.len(), 9);
             for form in forms {
                 let within = |text: &str, end: char| text.split(end).next().unwrap_or_default().to_owned();
                 let undo = within(form.split("data-undo=\"").nth(1).unwrap(), '"').replace("&#38;", "&");

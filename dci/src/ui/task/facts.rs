@@ -11,6 +11,7 @@ use crate::json::{self, Dates};
 use crate::ui::files::place;
 use crate::ui::parts::When;
 use crate::ui::spans::waited;
+use crate::ui::tasks::tags_of;
 use crate::ui::{bulk::encoded, plain};
 
 /// Values are shown up to so many bytes.
@@ -21,7 +22,7 @@ const KNOWN: &str = "_id after after_failed after_when again archived array atte
     deadline dependents exit external failures files final_of freed gate grace group group_slot \
     has_secure_params held history holds_locks lock_round locks max_attempts mtime needs_lock node \
     parameters params priority progress queue result run_at saves schedule scheduled_for secure_params \
-    started status stderr stdout steps timeout unique unsettled waiting_for wants_key";
+    started status stderr stdout steps tags timeout unique unsettled waiting_for wants_key";
 
 /// The queue's name, and its id if it has one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Facts {
     array: Option<(String, String)>,
     /// The trace that it was submitted in, and where that is to be seen.
     trace: Option<(String, String)>,
+    /// Its tags, with the addresses of all tasks that have them.
+    tags: Vec<(String, String)>,
     times: Vec<(&'static str, When)>,
     others: Vec<(&'static str, String)>,
     files: Vec<FileLink>,
@@ -147,6 +150,7 @@ impl Facts {
             schedule: task.get_object_id("schedule").ok().map(|id| id.to_hex()),
             array: array(task),
             trace: None,
+            tags: tags_of(task),
             times: times.into_iter().flatten().collect(),
             others,
             files: links(task),
@@ -271,7 +275,7 @@ mod tests {
             "failures": 1, "timeout": 90_i64, "unique": "<k>", "complete": false, "exit": { "code": 3 },
             "cancel": { "by": "ada", "reason": "<why>" }, "locks": ["db/3", "<x>"], "after": [1, 2],
             "after_when": "any", "external": { "since": at(6), "heard": at(8) },
-            "files": { "output": { "name": "<out>", "version": 2_i64 } },
+            "files": { "output": { "name": "<out>", "version": 2_i64 } }, "tags": ["to=<you>"],
         };
         let queue =
             QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "<mail>".into(), there: true };
@@ -293,6 +297,7 @@ mod tests {
             "<dt>Web service last heard of</dt>",
             "datetime=\"2026-11-20T08:24:35Z\"",
             "Storing the output failed.",
+            "<dt>Tags</dt><dd><a class=\"chip\" href=\"/tasks?tags=to%3D%3Cyou%3E\">to=&#60;you&#62;</a></dd>",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

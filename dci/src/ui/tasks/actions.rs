@@ -3,6 +3,7 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use disbatch_core::bulk::Action;
+use disbatch_core::tags::{ANY_TAGS, TAGS};
 
 use super::search::Search;
 
@@ -32,7 +33,8 @@ impl Actions {
             return Self { note, ..Self::default() };
         }
         let forms: Vec<Form> = Action::ALL.into_iter().filter_map(|action| form(action, search)).collect();
-        let narrowed = [&search.queue, &search.node, &search.id].iter().any(|given| !given.is_empty());
+        let given = [&search.queue, &search.node, &search.id, &search.tags, &search.any_tags];
+        let narrowed = given.iter().any(|given| !given.is_empty());
         if forms.is_empty() || (!narrowed && search.statuses.is_empty()) {
             return Self::default();
         }
@@ -59,7 +61,7 @@ fn impossible(search: &Search) -> Option<String> {
         return Some("nobody knows which they are before all params are read".to_owned());
     }
     let others = others.join(" and ");
-    let why = || format!("a bulk job knows tasks by queue, status, node and id, not by {others}");
+    let why = || format!("a bulk job knows tasks by queue, status, node, tags and id, not by {others}");
     (!others.is_empty()).then(why)
 }
 
@@ -91,6 +93,8 @@ fn form(action: Action, search: &Search) -> Option<Form> {
         ("ids", search.id.clone()),
         ("status", statuses.join(",")),
         ("node", search.node.clone()),
+        (TAGS, search.tags.clone()),
+        (ANY_TAGS, search.any_tags.clone()),
         ("archive", if is_spared { "0" } else { "" }.to_owned()),
     ];
     Some((action, fields.into_iter().filter(|(_, value)| !value.is_empty()).collect()))
@@ -132,6 +136,8 @@ mod tests {
         assert_eq!(names(&failed), ["cancel", "retry", "archive", "delete"]);
         assert_eq!(failed.forms[0].1, [("queue", "*".to_owned()), ("status", "-2".to_owned())]);
         assert_eq!(failed.forms[1].1[1], ("status", "2".to_owned()));
+        let tagged = of(json!({"tags": ["a=1", "b"]}), json!({}));
+        assert_eq!(tagged.forms[0].1, [("queue", "*".to_owned()), ("tags", "a=1,b".to_owned())]);
         assert_eq!(names(&of(json!({"queue": QUEUE, "status": "-2"}), json!({}))), ["cancel"]);
     }
 

@@ -7,8 +7,10 @@ use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::number;
+use disbatch_core::tags::TAGS;
 use serde_json::Value;
 
+use super::search::tags_of;
 use super::statuses::words;
 use crate::ui::parts::{When, cut};
 use crate::ui::spans::{self, precise};
@@ -65,6 +67,8 @@ pub enum Cell {
     Number(String),
     /// JSON.
     Code(String),
+    /// Parameters, and tags with their addresses.
+    Params(String, Vec<(String, String)>),
     /// Percents, if they are known, and words.
     Progress(Option<f64>, String),
 }
@@ -106,7 +110,7 @@ impl Column {
             Self::Attempt => ("Attempt", &["attempt"]),
             Self::Due => ("Due", &["run_at"]),
             Self::Result => ("Result", &["result"]),
-            Self::Params => ("Params", &["params", "parameters"]),
+            Self::Params => ("Params", &["params", "parameters", TAGS]),
         }
     }
 
@@ -167,7 +171,7 @@ impl Column {
             }
             Self::Attempt => Cell::Number(plain(task.get("attempt"))),
             Self::Result => Cell::Code(cut(&plain(task.get("result")), EXCERPT)),
-            Self::Params => Cell::Code(cut(&plain(params(task)), EXCERPT)),
+            Self::Params => Cell::Params(cut(&plain(params(task)), EXCERPT), tags_of(task)),
         }
     }
 }
@@ -312,7 +316,7 @@ mod tests {
         assert_eq!(cell(Column::Exit), Cell::Number("3".into()));
         assert_eq!(cell(Column::Attempt), Cell::Number("2".into()));
         assert_eq!(cell(Column::Progress), Cell::Progress(Some(12.5), "a <b>".into()));
-        let Cell::Code(params) = cell(Column::Params) else { panic!("no code") };
+        let Cell::Params(params, _) = cell(Column::Params) else { panic!("no params") };
         assert_eq!(params.chars().count(), EXCERPT + 1);
         let killed =
             doc! { "exit": { "code": Bson::Null, "signal": 9 }, "run_at": at(60), "started": at(61) };
@@ -341,6 +345,7 @@ mod tests {
             "_id": ObjectId::parse_str(TASK).unwrap(), "queue": queue, "status": 1, "node": "<vm>",
             "params": { "text": "<script>\"x\"</script>" }, "progress": { "percent": 50, "message": "<b>" },
             "ctime": bson::DateTime::from_millis(1_795_163_067_344), "result": { "a": "&" },
+            "tags": ["to=<you>"],
         };
         let row = Row::of(&task, &Column::ALL, &names);
         let html = Table::of(vec![row], &Column::ALL).render().unwrap();
@@ -355,6 +360,7 @@ mod tests {
             "&#60;script&#62;",
             "value=\"50\"",
             "&#60;b&#62;",
+            "<a class=\"chip\" href=\"/tasks?tags=to%3D%3Cyou%3E\">to=&#60;you&#62;</a>",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

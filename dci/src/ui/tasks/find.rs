@@ -13,6 +13,7 @@ use bson::{Bson, Document, doc};
 use disbatch_core::accounts::Reach;
 use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::store::{Store, StoreError};
+use disbatch_core::tags::{ANY_TAGS, TAGS};
 use disbatch_core::task::TaskQuery;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use futures::{Stream, TryStreamExt};
@@ -26,6 +27,7 @@ use crate::params::Params;
 use crate::query::several::find_page;
 use crate::query::{Listing, Refusal, within};
 use crate::ui::names::names;
+use crate::values::tags::NAMES;
 
 /// The most queues that are asked for tasks of a status.
 const MOST_QUEUES: usize = 200;
@@ -84,7 +86,7 @@ impl Plan {
                 let of = |queue: &Queue| Selection {
                     queue: Some(queue.id),
                     statuses: Some(statuses.clone()),
-                    node: None,
+                    ..Selection::default()
                 };
                 Some((page, queues.iter().map(of).collect()))
             }
@@ -109,13 +111,17 @@ impl Plan {
     /// without a queue, those that are within reach as a whole.
     pub fn within(mut self, queues: &[Queue], reach: &Reach) -> Self {
         let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
-        let of_others = |page: &PageQuery| page.of.queue.is_some_and(|id| !is_theirs(id));
+        let is_tagged = self.page.as_ref().is_some_and(|(page, _)| page.of.tagged.is_some());
+        let of_others = |page: &PageQuery| !is_tagged && page.of.queue.is_some_and(|id| !is_theirs(id));
         if !reach.tenants().is_empty() && self.page.as_ref().is_some_and(|(page, _)| of_others(page)) {
             self.page = None;
         }
-        let tenants = if self.page.is_some() { Vec::new() } else { reach.tenants() };
+        let tenants = if self.page.is_some() && !is_tagged { Vec::new() } else { reach.tenants() };
         self.query.filter = within(self.query.filter, queues, &tenants);
-        if let Some((page, of)) = &mut self.page {
+        if is_tagged {
+            let of = self.page.iter_mut().flat_map(|(_, of)| of);
+            of.for_each(|of| of.tagged = of.tagged.take().map(|tagged| within(tagged, queues, &tenants)));
+        } else if let Some((page, of)) = &mut self.page {
             if page.of.queue.is_none() {
                 let each = |queue: &Queue| Selection { queue: Some(queue.id), ..page.of.clone() };
                 *of = queues.iter().take(MOST_QUEUES).map(each).collect();
@@ -139,7 +145,7 @@ impl Plan {
 
     async fn page(&self, store: &Store) -> Result<Found, HttpError> {
         let Some((page, of)) = &self.page else { return self.skipped(store).await };
-        let found = find_page(store, page, of).await?;
+        let found = find_page(store, page, of).await.map_err(HttpError::from_search)?;
         let id = |option, id: Option<TaskId>| id.map(|id| (option, id.to_string()));
         Ok(Found {
             previous: id("before", page.preceding(&found)),
@@ -199,7 +205,8 @@ impl Plan {
 
 /// The statuses, if tasks of these are looked for in all queues.
 fn of_all_queues(search: &Search, asked: &Params, queues: &[Queue]) -> Result<Option<Vec<i64>>, Refusal> {
-    let is_alone = search.queue.is_empty() && search.node.is_empty() && search.id.is_empty();
+    let given = [&search.queue, &search.node, &search.id, &search.tags, &search.any_tags];
+    let is_alone = given.iter().all(|given| given.is_empty());
     let has_order = ["skip", "order"].iter().any(|name| asked.options.contains_key(*name));
     if search.statuses.is_empty() || !is_alone || !search.others.is_empty() || search.archive || has_order {
         return Ok(None);
@@ -218,13 +225,16 @@ fn of_all_queues(search: &Search, asked: &Params, queues: &[Queue]) -> Result<Op
 /// something else.
 fn is_in_order(params: &Params) -> bool {
     let given = |name: &str| params.fields.get(name).is_some_and(|value| *value != "");
-    let of_node = given("node") && given("queue") && given("status");
+    let is_tagged = NAMES.into_iter().any(given);
+    let of_node = given("node") && (is_tagged || given("queue") && given("status"));
     let only = params.fields.iter().all(|(name, value)| {
-        *value == "" || matches!(name.as_str(), "queue" | "status") || (name == "node" && of_node)
+        *value == ""
+            || matches!(name.as_str(), "queue" | "status" | TAGS | ANY_TAGS)
+            || (name == "node" && of_node)
     });
     let is_plain = |value: &Value| value.is_array() || value.is_string() || value.is_number();
     let options = ["skip", "order"];
-    only && (given("queue") || !given("status"))
+    only && (is_tagged || given("queue") || !given("status"))
         && params.fields.iter().filter(|(name, _)| is_usual(name)).all(|(_, value)| is_plain(value))
         && !params.is_on("archive")
         && options.iter().all(|name| params.options.get(*name).is_none_or(|value| *value == ""))
@@ -277,6 +287,8 @@ pub mod tests {
             json!({"queue": QUEUE}),
             json!({"queue": QUEUE, "status": ["1", "2"], "node": ""}),
             json!({"queue": QUEUE, "status": "1", "node": "n"}),
+            json!({"tags": "a", "status": ["1", "2"]}),
+            json!({"any_tags": ["a", "b"], "node": "n"}),
         ] {
             let (page, of) = plan(fields.clone(), json!({})).unwrap().page.unwrap();
             assert_eq!(

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
+use bson::Document;
 use bson::oid::ObjectId;
+use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 use serde_json::json;
 
 use super::columns::Column;
@@ -10,6 +12,7 @@ use super::statuses::{given, word};
 use crate::params::Params;
 use crate::ui::bulk::encoded;
 use crate::ui::text;
+use crate::values::tags;
 
 /// How many tasks a page shows unless it is told.
 pub const DEFAULT_LIMIT: i64 = 100;
@@ -24,6 +27,10 @@ pub struct Search {
     pub queue: String,
     pub statuses: Vec<String>,
     pub node: String,
+    /// Those that tasks must have, as text.
+    pub tags: String,
+    /// Those of which they must have one.
+    pub any_tags: String,
     /// A task's id.
     pub id: String,
     /// Other fields that an index has.
@@ -53,6 +60,7 @@ impl Search {
     /// As the parameters of a request have it.
     pub fn of(params: &Params) -> Self {
         let field = |name: &str| text(params.fields.get(name)).trim().to_owned();
+        let tags = |name: &str| params.fields.get(name).and_then(tags::list).map(|tags| tags::line(&tags));
         let others = params.fields.iter().filter(|(name, _)| !is_usual(name));
         let others = others.map(|(name, value)| (name.clone(), text(Some(value))));
         let limit = params.integer("limit").ok().flatten().filter(|limit| *limit != 0);
@@ -60,6 +68,8 @@ impl Search {
             queue: field("queue"),
             statuses: given(params.fields.get("status")),
             node: field("node"),
+            tags: tags(TAGS).unwrap_or_default(),
+            any_tags: tags(ANY_TAGS).unwrap_or_default(),
             id: field("id"),
             others: others.filter(|(_, value)| !value.is_empty()).collect(),
             text: text(params.options.get("text")).trim().to_owned(),
@@ -114,7 +124,8 @@ impl Search {
         let one = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut all = vec![one("queue", &self.queue)];
         all.extend(self.statuses.iter().map(|status| one("status", status)));
-        all.extend([one("node", &self.node), one("id", &self.id)]);
+        all.extend([one("node", &self.node), one(TAGS, &self.tags), one(ANY_TAGS, &self.any_tags)]);
+        all.push(one("id", &self.id));
         all.extend(self.others.iter().cloned());
         all.push(one(".text", &self.text));
         all.push(one(".archive", if self.archive { "1" } else { "" }));
@@ -134,6 +145,8 @@ impl Search {
                 }
                 "status" => ("Status", word(value)),
                 "node" => ("Node", value.clone()),
+                TAGS => ("Tags", value.clone()),
+                ANY_TAGS => ("Any of the tags", value.clone()),
                 "id" => ("Id", value.clone()),
                 ".text" => ("Params contain", value.clone()),
                 ".archive" => ("Archived", "too".to_owned()),
@@ -148,7 +161,16 @@ impl Search {
 
 /// Fields that every database has an index for.
 pub fn is_usual(name: &str) -> bool {
-    matches!(name, "queue" | "status" | "node" | "id")
+    matches!(name, "queue" | "status" | "node" | "id" | TAGS | ANY_TAGS)
+}
+
+/// The tags of a task, each with the address of all tasks that have it.
+pub fn tags_of(task: &Document) -> Vec<(String, String)> {
+    let link = |tag: String| {
+        let line = tags::line(std::slice::from_ref(&tag));
+        (tag, address("/tasks", [(TAGS.to_owned(), line)]))
+    };
+    stored(task.get(TAGS)).into_iter().map(link).collect()
 }
 
 /// An address with parameters.
@@ -189,6 +211,10 @@ mod tests {
             )
         );
         assert_eq!(search(json!({}), json!({})).address(None), "/tasks");
+        let tagged = search(json!({"tags": ["a=1", "b"], "any_tags": "Smith"}), json!({}));
+        assert_eq!(tagged.address(None), "/tasks?tags=a%3D1%2Cb&any_tags=Smith");
+        let odd = tags_of(&bson::doc! { "tags": ["Smith, Ann"] });
+        assert_eq!(odd[0].1, "/tasks?tags=%5B%22Smith%2C%20Ann%22%5D", "it is one");
         let nothing = search(json!({"queue": "", "status": ["", " "]}), json!({"text": " "}));
         assert_eq!(nothing.address(None), "/tasks");
     }

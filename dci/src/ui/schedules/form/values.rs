@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use disbatch_core::model::Queue;
 use disbatch_core::plugin::Template as Prefilled;
+use disbatch_core::tags::TAGS;
 use serde_json::{Map, Value};
 
 use crate::json;
 use crate::params::Params;
 use crate::ui::text;
+use crate::values::tags;
 
 /// The texts of the fields, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl Values {
             values.set("params", pretty(&template.params));
         }
         for (name, value) in &template.options {
-            values.set(format!("options.{name}"), lines(value));
+            values.set(format!("options.{name}"), option(name, value));
         }
         values
     }
@@ -61,7 +63,7 @@ impl Values {
                 ("params", Value::Object(params)) => values.set(name, pretty(params)),
                 ("options", Value::Object(options)) => {
                     for (name, value) in options {
-                        values.set(format!("options.{name}"), lines(value));
+                        values.set(format!("options.{name}"), option(name, value));
                     }
                 }
                 ("calendars", Value::Array(calendars)) => {
@@ -76,6 +78,12 @@ impl Values {
         }
         values
     }
+}
+
+/// An option of tasks as the text of a field.
+fn option(name: &str, value: &Value) -> String {
+    let tags = (name == TAGS).then(|| tags::list(value)).flatten();
+    tags.map_or_else(|| lines(value), |tags| tags::line(&tags))
 }
 
 /// A value as the text of a field: one of several on each line.
@@ -106,7 +114,7 @@ mod tests {
             "name": "nightly", "description": "", "queue": "6b", "zone": "Europe/Berlin", "gap": "after",
             "fold": "first", "overlap": "skip", "cron": ["0 3 * * *", "@monthly"], "jitter": 0, "catch_up": 60,
             "start": "2026-11-20T00:00:00", "end": null, "params": { "a": 1 },
-            "options": { "timeout": 60, "locks": ["a", "b/shared"], "backoff": { "base": 1 } },
+            "options": { "timeout": 60, "locks": ["a", "b/shared"], "backoff": { "base": 1 }, "tags": ["a", "b"] },
             "calendars": [{ "name": "holidays", "use": "exclude" }, { "name": "fairs", "use": "only" }],
         });
         let values = Values::of_schedule(&view);
@@ -116,6 +124,7 @@ mod tests {
             of(["start", "zone", "params", "x"]),
             ["2026-11-20T00:00:00Z", "Europe/Berlin", "{\n   \"a\" : 1\n}", ""]
         );
+        assert_eq!(values.of("options.tags"), "a,b");
         assert_eq!(
             of(["options.timeout", "options.locks", "options.backoff", "calendars.exclude"]),
             ["60", "a\nb/shared", "{\"base\":1}", "holidays"]

@@ -57,7 +57,7 @@ impl Plan {
         let mut position = page.position;
         loop {
             let some = PageQuery { position, limit: AT_ONCE, ..page.clone() };
-            let found = find_page(store, &some, of).await?;
+            let found = find_page(store, &some, of).await.map_err(HttpError::from_search)?;
             let last = found.ids.last().copied();
             let mut tasks = self.tasks(store, &found.ids).await?;
             while let Some(task) = tasks.try_next().await.map_err(HttpError::from_search)? {
