@@ -49,6 +49,11 @@ pub struct SubscriptionSettings {
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TENANT", value_delimiter = ','))]
     pub tenants: Vec<String>,
+    /// Only about tasks that have one of these tags [default: all]
+    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TAG", value_delimiter = ','))]
+    pub tags: Vec<String>,
     /// How it is told: webhook, slack, teams or mail
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "webhook"))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "CHANNEL"))]
@@ -107,7 +112,7 @@ pub struct SubscriptionSettings {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(example = json!({
     "name": "night imports", "events": ["first_failure", "recovered"], "failures_in_row": null, "waits_longer": 3600, "runs_longer": null,
-    "queues": ["imports"], "schedules": [], "tenants": [], "channel": "webhook", "url": "https://hooks.example.org/disbatch",
+    "queues": ["imports"], "schedules": [], "tenants": [], "tags": [], "channel": "webhook", "url": "https://hooks.example.org/disbatch",
     "user": null, "from": null, "to": [], "has_secret": true, "every": 300, "delay": 10, "subject": null, "text": null,
     "enabled": true, "messages": 7, "sent": "2026-11-24T03:12:00.123Z", "task": "6b0003bb686c8275d8013333", "pending": 0, "trouble": null,
 })))]
@@ -125,6 +130,7 @@ pub struct Subscription {
     /// The names of schedules; none: all.
     pub schedules: Vec<String>,
     pub tenants: Vec<String>,
+    pub tags: Vec<String>,
     pub channel: String,
     /// Null where the address is secret.
     pub url: Option<String>,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{About, Event, Kind, QUEUE, Settings};
 use crate::model::{Status, whole_number};
 use crate::store::{Store, StoreError};
+use crate::tags::{self, TAGS};
 
 /// So many tasks that run too long are known, those that were started first.
 const MOST_TASKS: i64 = 1_000;
@@ -42,6 +43,8 @@ impl Held {
 pub struct Condition {
     pub held: Held,
     pub tenant: Option<String>,
+    /// Those of the task, if it is one of a task.
+    tags: Vec<String>,
     task: Option<ObjectId>,
     /// Since when, if it began at a moment: what began before a subscription is not told.
     began: Option<DateTime>,
@@ -54,7 +57,7 @@ pub struct Condition {
 impl Condition {
     pub(super) fn new(kind: Kind, about: About, key: String) -> Self {
         let held = Held { kind, about, key };
-        Self { held, tenant: None, task: None, began: None, lasts: f64::INFINITY, detail: None }
+        Self { held, tenant: None, tags: vec![], task: None, began: None, lasts: f64::INFINITY, detail: None }
     }
 
     /// Whether it is to be told by a subscription that is as it is since `since`.
@@ -65,7 +68,7 @@ impl Condition {
             _ => None,
         };
         settings.tells(self.held.kind)
-            && settings.covers(&self.held.about, self.tenant.as_deref())
+            && settings.covers(&self.held.about, self.tenant.as_deref(), &self.tags)
             && self.lasts >= least.unwrap_or(0.0)
             && self.began.is_none_or(|began| began >= since)
     }
@@ -119,7 +122,7 @@ impl Store {
             "status": Status::Running, "queue": { "$ne": QUEUE }, "started": { "$type": "date" },
             "$expr": { "$lt": ["$started", ago] },
         };
-        let fields = doc! { "queue": 1, "schedule": 1, "tenant": 1, "attempt": 1, "started": 1 };
+        let fields = doc! { "queue": 1, "schedule": 1, "tenant": 1, TAGS: 1, "attempt": 1, "started": 1 };
         let found = self
             .tasks()
             .find(filter)
@@ -142,6 +145,7 @@ impl Store {
             let lasts = now.saturating_sub(started) as f64 / 1000.0;
             Some(Condition {
                 tenant: task.get_str("tenant").ok().map(str::to_owned),
+                tags: tags::stored(task.get(TAGS)),
                 task: Some(id),
                 lasts,
                 ..Condition::new(Kind::RunsLong, about, format!("{id}:{attempt}"))

@@ -16,6 +16,7 @@ use crate::model::{Status, whole_number};
 use crate::observe::{AWAIT, LOST};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
+use crate::tags::{self, TAGS};
 
 /// An entry of a history is that of a change if their times are so near to each other.
 const SAME: Duration = Duration::from_secs(3);
@@ -175,8 +176,9 @@ impl Store {
                 break;
             }
             let found = collection.find(doc! { "_id": { "$in": rest } });
-            let found =
-                found.projection(doc! { "queue": 1, "schedule": 1, "tenant": 1, "cancel": 1 }).await?;
+            let found = found
+                .projection(doc! { "queue": 1, "schedule": 1, "tenant": 1, TAGS: 1, "cancel": 1 })
+                .await?;
             let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
             known.extend(found.into_iter().filter_map(|task| Some((task.get_object_id("_id").ok()?, task))));
         }
@@ -192,7 +194,8 @@ impl Store {
             let about =
                 About { queue: Some(queue), schedule: task.get_object_id("schedule").ok(), node: None };
             let tenant = task.get_str("tenant").ok().map(str::to_owned);
-            let end = End { about, tenant, task: change.task, at: change.at, end: change.came() };
+            let tags = tags::stored(task.get(TAGS));
+            let end = End { about, tenant, tags, task: change.task, at: change.at, end: change.came() };
             is_told.then(|| (change.position.clone(), end))
         };
         Ok(changes.iter().filter_map(end).collect())

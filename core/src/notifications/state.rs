@@ -51,6 +51,7 @@ pub struct Event {
 pub struct End {
     pub about: About,
     pub tenant: Option<String>,
+    pub tags: Vec<String>,
     pub task: ObjectId,
     pub at: DateTime,
     pub end: Came,
@@ -158,8 +159,8 @@ impl State {
 
     /// A task has come to something.
     pub fn ended(&mut self, settings: &Settings, end: &End) {
-        let End { about, tenant, task, at, end } = end;
-        if !settings.covers(about, tenant.as_deref()) {
+        let End { about, tenant, tags, task, at, end } = end;
+        if !settings.covers(about, tenant.as_deref(), tags) {
             return;
         }
         let event = |kind| Event { kind, about: about.clone(), task: Some(*task), at: *at, detail: None };
@@ -305,7 +306,7 @@ mod tests {
     }
 
     fn end(about: About, end: Came) -> End {
-        End { about, tenant: None, task: ObjectId::new(), at: at(1), end }
+        End { about, tenant: None, tags: vec![], task: ObjectId::new(), at: at(1), end }
     }
 
     fn told(state: &State) -> Vec<(Kind, i64)> {

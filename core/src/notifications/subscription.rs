@@ -128,6 +128,9 @@ pub struct Settings {
     /// Of tasks of these tenants alone, if there are any here.
     #[serde(default)]
     pub tenants: Vec<String>,
+    /// Of tasks that have one of these tags alone, if there are any here.
+    #[serde(default)]
+    pub tags: Vec<String>,
     pub channel: Channel,
     /// Where. `None`: it is secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -199,11 +202,15 @@ impl Settings {
             ("queues", self.queues.len()),
             ("schedules", self.schedules.len()),
             ("tenants", self.tenants.len()),
+            ("tags", self.tags.len()),
             ("to", self.to.len()),
         ] {
             if number > MOST {
                 return Err(SettingsError::new(field, format!("expected at most {MOST}")));
             }
+        }
+        if self.tags.iter().any(|tag| tag.contains(',')) {
+            return Err(SettingsError::new("tags", "expected tags without commas"));
         }
         for (field, template) in [("subject", &self.subject), ("text", &self.text)] {
             if template.as_ref().is_some_and(|text| text.chars().count() > LONGEST_TEMPLATE) {
@@ -273,11 +280,12 @@ impl Settings {
     }
 
     /// Whether something of this is to be told. What belongs to no queue is, unless queues or schedules are named.
-    pub fn covers(&self, about: &About, tenant: Option<&str>) -> bool {
+    pub fn covers(&self, about: &About, tenant: Option<&str>, tags: &[String]) -> bool {
         let of =
             |ids: &[ObjectId], id: Option<ObjectId>| ids.is_empty() || id.is_some_and(|id| ids.contains(&id));
         of(&self.queues, about.queue)
             && of(&self.schedules, about.schedule)
+            && (self.tags.is_empty() || tags.iter().any(|tag| self.tags.contains(tag)))
             && (self.tenants.is_empty()
                 || tenant.is_some_and(|name| self.tenants.iter().any(|one| one == name)))
     }
@@ -362,6 +370,7 @@ pub(super) mod tests {
             queues: vec![],
             schedules: vec![],
             tenants: vec![],
+            tags: vec![],
             channel: Channel::Webhook,
             url: Some("https://hooks.example/x".to_owned()),
             user: None,
@@ -428,18 +437,21 @@ pub(super) mod tests {
         let (queue, schedule) = (ObjectId::new(), ObjectId::new());
         let task = About { queue: Some(queue), ..About::default() };
         let node = About { node: Some("n1".to_owned()), ..About::default() };
-        assert!(settings().covers(&task, None) && settings().covers(&node, None));
+        assert!(settings().covers(&task, None, &[]) && settings().covers(&node, None, &[]));
         let of_queue = Settings { queues: vec![queue], ..settings() };
-        assert!(of_queue.covers(&task, None) && !of_queue.covers(&node, None));
+        assert!(of_queue.covers(&task, None, &[]) && !of_queue.covers(&node, None, &[]));
         let of_schedule = Settings { schedules: vec![schedule], ..settings() };
-        assert!(!of_schedule.covers(&task, None));
-        assert!(of_schedule.covers(&About { schedule: Some(schedule), ..task.clone() }, None));
+        assert!(!of_schedule.covers(&task, None, &[]));
+        assert!(of_schedule.covers(&About { schedule: Some(schedule), ..task.clone() }, None, &[]));
         let of_tenant = Settings { tenants: vec!["acme".to_owned()], ..settings() };
         assert!(
-            of_tenant.covers(&task, Some("acme"))
-                && !of_tenant.covers(&task, Some("other"))
-                && !of_tenant.covers(&task, None)
+            of_tenant.covers(&task, Some("acme"), &[])
+                && !of_tenant.covers(&task, Some("other"), &[])
+                && !of_tenant.covers(&task, None, &[])
         );
+        let of_tag = Settings { tags: vec!["customer=7".to_owned()], ..settings() };
+        let tags = ["mail".to_owned(), "customer=7".to_owned()];
+        assert!(of_tag.covers(&task, None, &tags) && !of_tag.covers(&task, None, &tags[..1]));
     }
 
     #[test]

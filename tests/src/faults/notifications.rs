@@ -44,6 +44,7 @@ pub async fn subscribe(world: &World) -> anyhow::Result<()> {
         queues: world.queues.iter().map(|queue| queue.id.0).collect(),
         schedules: vec![],
         tenants: vec![],
+        tags: vec![],
         channel: Channel::Webhook,
         url: Some(world.hook.url()),
         user: None,

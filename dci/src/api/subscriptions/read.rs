@@ -41,6 +41,7 @@ pub async fn settings(
         queues: queues(state, &given.queues).await?,
         schedules: schedules(state, &given.schedules).await?,
         tenants: given.tenants.clone(),
+        tags: given.tags.clone(),
         channel,
         url: given.url.clone(),
         user: given.user.clone(),

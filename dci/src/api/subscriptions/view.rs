@@ -41,6 +41,7 @@ impl Names {
             queues: named(settings.queues),
             schedules: named(settings.schedules),
             tenants: settings.tenants,
+            tags: settings.tags,
             channel: settings.channel.as_str().to_owned(),
             url: settings.url,
             user: settings.user,

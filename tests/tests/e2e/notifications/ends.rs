@@ -1,6 +1,6 @@
 //! Which ends of tasks are failures.
 
-use bson::doc;
+use bson::{Bson, doc};
 use disbatch_core::model::QueueId;
 use disbatch_tests::Script;
 use serde_json::json;
@@ -53,5 +53,25 @@ async fn a_failure_is_an_end_that_nobody_wanted() -> anyhow::Result<()> {
         assert_eq!(count_of(&messages, "failed", queue), number, "{queue}");
     }
     assert!(tasks_of(&messages, "failed", "slow").contains(&takes_too_long.to_string()));
+    scene.world.end().await
+}
+
+#[tokio::test]
+async fn of_tagged_tasks_those_are_told_that_are_asked_for() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    let imports = scene.queue("imports").await?;
+    scene.subscribe("seven", &json!({ "events": ["failed"], "tags": ["customer=7"] })).await?;
+    let _den = scene.world.den_at_work("n1").await?;
+    for tag in ["customer=8", "customer=7"] {
+        let task = json!({ "queue": imports.to_string(), "params": [{ "do": "fail" }], ".tags": [tag] });
+        scene.dci.posted("/tasks", &task).await?;
+        scene.world.until_all_ended(imports).await?;
+    }
+    let messages = scene.until_events("failed", 1).await?;
+    assert_eq!(count_of(&messages, "failed", "imports"), 1, "{messages:?}");
+    for told in tasks_of(&messages, "failed", "imports") {
+        let task = scene.world.task(told.parse()?).await?;
+        assert_eq!(task.get_array("tags")?, &[Bson::from("customer=7")]);
+    }
     scene.world.end().await
 }
