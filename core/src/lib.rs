@@ -45,6 +45,7 @@ pub mod private_folder;
 pub mod queue;
 pub mod rate;
 pub mod remove_tree;
+pub mod request;
 pub mod schedules;
 pub mod schema;
 pub mod secrets;

@@ -4,6 +4,7 @@ use disbatch_core::arrays::{
     Array, ArrayFilter, ArrayState, Counts, Element, FinalTask, FinalWhen, Items, MOST_ELEMENTS, NewArray,
 };
 use disbatch_core::model::{ArrayId, Status};
+use disbatch_core::request::check_value;
 use serde_json::{Map, Value, json};
 
 use crate::access::{Sight, Who};
@@ -137,8 +138,7 @@ fn items_of(value: &Value) -> Result<Items, HttpError> {
     if json::compact(value).len() > LONGEST_VALUES {
         return Err(HttpError::bad_request(format!(".array has more than {LONGEST_VALUES} bytes of values")));
     }
-    create_tasks::check_value(value)
-        .map_err(|error| HttpError::bad_request(format!(".array: {}", error.message())))?;
+    check_value(value).map_err(|error| HttpError::bad_request(format!(".array: {error}")))?;
     let items = Items::of(all.iter().map(json::to_bson).collect());
     items.map_err(|error| HttpError::bad_request(format!(".array: {error}")))
 }
@@ -161,7 +161,7 @@ fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
         Value::String(text) => crate::allowance::json(text).map_err(|_| wrong())?,
         _ => return Err(wrong()),
     };
-    create_tasks::check_value(&Value::Object(object.clone()))?;
+    check_value(&Value::Object(object.clone()))?;
     Ok(object)
 }
 

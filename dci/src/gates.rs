@@ -32,7 +32,7 @@ pub async fn sight(state: &State, who: &Who) -> Result<Sight, HttpError> {
 pub fn filter(params: &Params) -> Result<(LockFilter, i64), HttpError> {
     let text = |name: &str, dotted: &str| {
         let given = params.options.get(name).filter(|value| !values::is_unset(value));
-        given.map(|value| values::text(dotted, value)).transpose()
+        Ok::<_, HttpError>(given.map(|value| values::text(dotted, value)).transpose()?)
     };
     let filter = LockFilter { prefix: text("prefix", ".prefix")?, after: text("after", ".after")? };
     Ok((filter, within(params, "limit", DEFAULT_LIMIT, MOST)?))

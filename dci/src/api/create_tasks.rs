@@ -18,6 +18,7 @@ use bson::Document;
 use disbatch_core::accounts::Role;
 use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use disbatch_core::request::check_keys;
 use disbatch_core::task::{Once, TaskOptions};
 use futures::stream;
 use serde_json::{Map, Value};
@@ -291,33 +292,10 @@ fn checked_params(value: Value, may_be_empty: bool) -> Result<Vec<Document>, Htt
     items.into_iter().map(document).collect()
 }
 
-/// An object of `params` for the database. The Perl driver refuses keys with a dot, and so do Perl clients
-/// expect it.
+/// An object of `params` for the database.
 fn document(object: Map<String, Value>) -> Result<Document, HttpError> {
     check_keys(&object)?;
     Ok(json::into_document(object))
-}
-
-fn check_keys(object: &Map<String, Value>) -> Result<(), HttpError> {
-    for (key, value) in object {
-        if key.is_empty() || key.contains(['.', '\0']) {
-            return Err(HttpError::bad_request(format!(
-                "'params' has the key {}: keys must not be empty or contain a dot",
-                Value::from(key.as_str())
-            )));
-        }
-        check_value(value)?;
-    }
-    Ok(())
-}
-
-/// Sees to it that the keys of all objects in a value can be stored.
-pub fn check_value(value: &Value) -> Result<(), HttpError> {
-    match value {
-        Value::Object(object) => check_keys(object),
-        Value::Array(items) => items.iter().try_for_each(check_value),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
-    }
 }
 
 #[cfg(test)]

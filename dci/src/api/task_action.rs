@@ -30,5 +30,5 @@ pub fn reason(params: &Params) -> Result<Option<String>, HttpError> {
 pub fn reason_beside(params: &Params, known: &[&str]) -> Result<Option<String>, HttpError> {
     params.only(&[&["reason"], known].concat())?;
     let given = params.fields.get("reason").filter(|reason| !values::is_unset(reason));
-    given.map(|reason| values::text("reason", reason)).transpose()
+    Ok(given.map(|reason| values::text("reason", reason)).transpose()?)
 }

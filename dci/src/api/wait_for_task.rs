@@ -101,7 +101,7 @@ async fn wait_for_fields(
 /// What fields were when they were last seen.
 fn since(params: &Params) -> Result<Option<String>, HttpError> {
     let given = params.options.get("since").filter(|value| !values::is_unset(value));
-    given.map(|value| values::text(".since", value)).transpose()
+    Ok(given.map(|value| values::text(".since", value)).transpose()?)
 }
 
 fn timeout(params: &Params) -> Result<Duration, HttpError> {

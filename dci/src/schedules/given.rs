@@ -194,7 +194,7 @@ pub fn moment(name: &str, value: &Value) -> Result<DateTime, HttpError> {
         minute if minute.len() == 16 && is_day(minute) => format!("{minute}:00"),
         other => other.to_owned(),
     });
-    values::time(name, &completed.map_or_else(|| value.clone(), Value::from))
+    Ok(values::time(name, &completed.map_or_else(|| value.clone(), Value::from))?)
 }
 
 fn is_day(text: &str) -> bool {

@@ -1,6 +1,4 @@
-//! Values about whose turn it is: groups, priorities, and what queues say of them.
-
-use std::ops::RangeInclusive;
+//! What queues say of whose turn it is.
 
 use bson::Document;
 use disbatch_core::fair::{MOST_CLASSES, MOST_WEIGHT, Scheme, check_group};
@@ -10,29 +8,8 @@ use super::wrong;
 use crate::error::HttpError;
 use crate::{json, legacy};
 
-/// What tasks may have.
-const PRIORITIES: RangeInclusive<i64> = -1_000..=1_000;
-
 /// So many groups may have a weight.
 const MOST_WEIGHTS: usize = 1_000;
-
-/// The name of a group of tasks.
-pub fn group(name: &str, value: &Value) -> Result<String, HttpError> {
-    let given = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => String::new(), // Nothing else is text.
-    };
-    check_group(&given).map_err(|error| wrong(name, &error.to_string()))?;
-    Ok(given)
-}
-
-/// The priority of a task.
-pub fn priority(name: &str, value: &Value) -> Result<i64, HttpError> {
-    let given = legacy::integer(value).filter(|n| !value.is_boolean() && PRIORITIES.contains(n));
-    let expected = || format!("an integer from {} to {}", PRIORITIES.start(), PRIORITIES.end());
-    given.ok_or_else(|| wrong(name, &expected()))
-}
 
 /// How often each class of priorities is preferred: a list of numbers, or in a form these with commas between them.
 pub fn scheme(name: &str, value: &Value) -> Result<Scheme, HttpError> {
@@ -106,12 +83,5 @@ mod tests {
                     .starts_with("w must be an object of groups, which ")
             );
         }
-        assert_eq!((priority("p", &json!("-1000")).unwrap(), priority("p", &json!(7)).unwrap()), (-1000, 7));
-        assert!(priority("p", &json!(1.5)).is_err() && priority("p", &json!("high")).is_err());
-        assert_eq!(group("g", &json!(7)).unwrap(), "7");
-        assert_eq!(
-            group("g", &json!("a\nb")).unwrap_err().to_string(),
-            "g must be text without control characters"
-        );
     }
 }

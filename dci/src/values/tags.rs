@@ -1,6 +1,7 @@
 //! Tags of tasks, what is looked for by them, and which parameters a queue takes as tags.
 
 use bson::{Bson, Document};
+use disbatch_core::request;
 use disbatch_core::tags::{self, ANY_TAGS, TAGS, TagIndex};
 use serde_json::Value;
 
@@ -52,19 +53,9 @@ fn texts(name: &str, value: &Value) -> Result<Vec<String>, HttpError> {
 
 /// The texts of an array, also of one in JSON as text, or of text with commas or line breaks between them.
 pub fn list(value: &Value) -> Option<Vec<String>> {
-    let text = |value: &Value| match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None, // Nothing else is text.
-    };
     match value {
-        Value::Array(texts) => texts.iter().map(text).collect(),
         Value::String(line) if line.starts_with('[') => list(&crate::allowance::json(line).ok()?),
-        value => {
-            let text = text(value)?;
-            let texts = text.split(SEPARATORS).map(str::trim).filter(|text| !text.is_empty());
-            Some(texts.map(str::to_owned).collect())
-        }
+        value => request::list(value),
     }
 }
 

@@ -4,11 +4,12 @@
 use bson::{Bson, Document};
 use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Queue, TaskId};
+use disbatch_core::request::check_keys;
 use disbatch_core::store::collections::{SourceError, TaskSource};
 use disbatch_core::task::{Once, SubmitError, TaskOptions};
 use serde_json::{Map, Value};
 
-use super::{check_keys, fit, invalid, is_repetition};
+use super::{fit, invalid, is_repetition};
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::query::collection_filter;

@@ -1,16 +1,18 @@
 //! The options of a submission: `.run_at`, `.delay`, `.timeout`, `.deadline`, `.grace`, `.max_attempts`, `.backoff`,
-//! `.unique`, `.group`, `.priority`, `.tags`, `.secure_params`, `.steps`, `.files` and `.idempotency_key`,
-//! and those of [`gates`].
+//! `.unique`, `.group`, `.priority`, `.tags`, `.after`, `.after_when`, `.after_failed`, `.chain`, `.locks`, `.secure_params`, `.steps`, `.files` and
+//! `.idempotency_key`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use disbatch_core::model::QueueId;
+use disbatch_core::request;
 use disbatch_core::secrets::{self, Keys};
 use disbatch_core::tags::TAGS;
-use disbatch_core::task::{Once, StartAt, TaskOptions};
+use disbatch_core::task::{Once, TaskOptions};
 use serde_json::Value;
 
-use super::{files, gates, secure, steps};
+use super::{secure, steps};
 use crate::error::HttpError;
 use crate::json;
 use crate::params::Params;
@@ -19,6 +21,9 @@ use crate::values;
 /// The option that names a submission, and is no part of it.
 const KEY: &str = "idempotency_key";
 
+/// Those that forms have as the text of JSON.
+const OBJECTS: [&str; 3] = ["backoff", "files", "steps"];
+
 /// What is asked for besides the tasks themselves, for tasks of `queue`.
 pub fn of(params: &Params, queue: QueueId, keys: &Keys) -> Result<TaskOptions, HttpError> {
     Ok(TaskOptions { secure_params: secure::seal(params, queue, keys)?, ..parse(params)? })
@@ -26,39 +31,17 @@ pub fn of(params: &Params, queue: QueueId, keys: &Keys) -> Result<TaskOptions, H
 
 /// The same without the secure parameters.
 pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
-    let options = &params.options;
-    let given = |name: &str| options.get(name).filter(|value| !values::is_unset(value));
-    let start = match (given("run_at"), given("delay")) {
-        (Some(_), Some(_)) => return Err(HttpError::bad_request(".run_at and .delay exclude each other")),
-        (Some(at), None) => Some(StartAt::At(values::time(".run_at", at)?)),
-        (None, Some(delay)) => Some(StartAt::In(values::seconds(".delay", delay)?)),
-        (None, None) => None,
+    steps::weigh(params)?;
+    let given = |name: &str| {
+        let value = params.options.get(name)?;
+        Some(match name {
+            TAGS => values::tags::list(value).map_or(Cow::Borrowed(value), |tags| Cow::Owned(tags.into())),
+            name if OBJECTS.contains(&name) => values::object(value),
+            _ => Cow::Borrowed(value),
+        })
     };
-    let gates = gates::parse(params)?;
-    Ok(TaskOptions {
-        start,
-        timeout: given("timeout").map(|value| values::some_seconds(".timeout", value)).transpose()?,
-        deadline: given("deadline").map(|value| values::time(".deadline", value)).transpose()?,
-        grace: given("grace").map(|value| values::seconds(".grace", value)).transpose()?,
-        max_attempts: given("max_attempts")
-            .map(|value| values::positive(".max_attempts", value))
-            .transpose()?,
-        backoff: given("backoff").map(|value| values::backoff(".backoff", value)).transpose()?,
-        unique: given("unique").map(|value| values::text(".unique", value)).transpose()?,
-        group: given("group").map(|value| values::group(".group", value)).transpose()?,
-        priority: given("priority").map(|value| values::priority(".priority", value)).transpose()?,
-        tags: given(TAGS).map(|value| values::tags::tags(".tags", value)).transpose()?.unwrap_or_default(),
-        after: gates.after,
-        after_when: gates.after_when,
-        after_failed: gates.after_failed,
-        chain: gates.chain,
-        locks: gates.locks,
-        secure_params: None,
-        steps: steps::parse(params)?,
-        files: files::parse(params)?,
-        // Whose they are depends on the queue.
-        ..TaskOptions::default()
-    })
+    // Whose they are depends on the queue.
+    Ok(request::options(given)?)
 }
 
 /// What makes the submission one that may be repeated, if the client wants that.
@@ -120,13 +103,11 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
 /// The idempotency key, if there is one.
 pub fn key(params: &Params) -> Result<Option<String>, HttpError> {
     let given = params.options.get(KEY).filter(|value| !values::is_unset(value));
-    given.map(|value| values::text(".idempotency_key", value)).transpose()
+    Ok(given.map(|value| values::text(".idempotency_key", value)).transpose()?)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bson::oid::ObjectId;
     use disbatch_core::secrets::new_key;
     use serde_json::json;
@@ -139,46 +120,28 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_and_an_empty_field_is_none() {
-        let none = params(json!({"run_at": "", "unique": null, "pretty": 1}));
-        assert_eq!(parse(&none).unwrap(), TaskOptions::default());
-        let some = parse(&params(json!({"delay": "30", "timeout": 5, "max_attempts": "2", "unique": "k"})));
-        let expected = TaskOptions {
-            start: Some(StartAt::In(Duration::from_secs(30))),
-            timeout: Some(Duration::from_secs(5)),
-            max_attempts: Some(2),
-            unique: Some("k".to_owned()),
-            ..TaskOptions::default()
+    fn forms_have_objects_as_text() {
+        let of = |options: Value| {
+            parse(&params(options)).map_err(|error| (error.status().as_u16(), error.to_string()))
         };
-        assert_eq!(some.unwrap(), expected);
-        let turn = parse(&params(json!({"group": "acme/ann", "priority": "-7"}))).unwrap();
-        assert_eq!((turn.group.as_deref(), turn.priority), (Some("acme/ann"), Some(-7)));
-        assert_eq!(parse(&params(json!({"tags": "a=1, b,a=1"}))).unwrap().tags, ["a=1", "b"]);
-    }
-
-    #[test]
-    fn mistakes_name_the_option() {
-        let wrong = [
-            (json!({"run_at": "soon"}), ".run_at must be a time"),
-            (json!({"run_at": 1, "delay": 1}), ".run_at and .delay exclude each other"),
-            (json!({"delay": -1}), ".delay must be seconds from 0"),
-            (json!({"timeout": 0}), ".timeout must be more than 0"),
-            (json!({"deadline": []}), ".deadline must be a time"),
-            (json!({"grace": "x"}), ".grace must be seconds"),
-            (json!({"max_attempts": 0}), ".max_attempts must be an integer from 1"),
-            (json!({"backoff": {"step": 1}}), ".backoff must be an object with any of"),
-            (json!({"unique": {}}), ".unique must be text"),
-            (json!({"group": "a//b"}), ".group must be parts with a slash between them"),
-            (json!({"group": ["a"]}), ".group must be text of 1 to 200 characters"),
-            (json!({"priority": 1001}), ".priority must be an integer from -1000 to 1000"),
-            (json!({"tags": ["a", "b\n"]}), ".tags[1] must be text of 1 to 128 characters"),
-            (json!({"tags": {"a": 1}}), ".tags must be an array of texts"),
-            (json!({"priority": true}), ".priority must be an integer from -1000 to 1000"),
-        ];
-        for (options, message) in wrong {
-            let error = parse(&params(options)).unwrap_err();
-            assert_eq!(error.status(), 400);
-            assert!(error.to_string().starts_with(message), "{error}");
+        for tags in [json!("a=1, b,a=1"), json!(["a=1", "b"]), json!(r#"["a=1","b"]"#)] {
+            assert_eq!(of(json!({ "tags": tags })).unwrap().tags, ["a=1", "b"]);
+        }
+        for (name, value) in [
+            ("steps", json!([{ "name": "get", "params": { "a": 1 } }, {}])),
+            ("files", json!({ "input": { "name": "data", "version": 2 } })),
+            ("backoff", json!({ "base": 5 })),
+        ] {
+            let (object, text) = (of(json!({ name: value })), of(json!({ name: value.to_string() })));
+            assert!(object.as_ref().is_ok_and(|options| *options != TaskOptions::default()), "{name}");
+            assert_eq!(object, text);
+            for none in [json!(null), json!("")] {
+                assert_eq!(of(json!({ name: none })), Ok(TaskOptions::default()));
+            }
+            for wrong in [json!("nope"), json!("5"), json!("null"), json!("\"\"")] {
+                let (status, message) = of(json!({ name: wrong })).unwrap_err();
+                assert!(status == 400 && message.starts_with(&format!(".{name} must be a")), "{message}");
+            }
         }
         assert!(key(&params(json!({"idempotency_key": []}))).is_err());
     }

@@ -116,7 +116,7 @@ impl Changed {
         let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
         let bound = |time: &str, age: &str| match (given(time), given(age)) {
             (Some(_), Some(_)) => Err(HttpError::bad_request(format!("{time} and {age} exclude each other"))),
-            (Some(value), None) => values::time(time, value).map(Some),
+            (Some(value), None) => Ok(Some(values::time(time, value)?)),
             (None, Some(value)) => {
                 let age = i64::try_from(values::seconds(age, value)?.as_millis()).unwrap_or(i64::MAX);
                 Ok(Some(DateTime::from_millis(now.timestamp_millis().saturating_sub(age))))
