@@ -7,8 +7,9 @@
 //!
 //! **What is behind the mark** is seen when it is read from the start again: once a second while tasks are claimed
 //! (less often where that is slow, see [`SCAN_AT_LEAST_EVERY`]), when nothing is left past the mark, and when the DEN
-//! says that something was put back. So a task that is given back, tried again, or inserted with an older id waits for
-//! about a second, ten at most.
+//! says that something was put back. So a task that is given back or tried again waits for about a second, ten at most. One whose id is
+//! older by [`OLDER`], as of a long transaction that is committed now, is read as soon as it is told of, where reading from the start is
+//! cheap.
 //!
 //! **Order.** While one DEN claims from a queue, tasks are claimed in the exact order of the queue, save those put
 //! behind the mark. Where several do, all of them would try the same few tasks. A DEN that has lost tasks to others
@@ -55,6 +56,9 @@ const SCAN_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
 /// Reading from the start takes at most one part in so many of the time.
 const SCAN_SHARE: u32 = 50;
+
+/// Ids that are so much older than the mark are not those of tasks that came at the same time as others.
+const OLDER: Duration = Duration::from_secs(2);
 
 /// Reading from the start is no burden if it takes so long.
 const CHEAP_SCAN: Duration = Duration::from_millis(50);
@@ -164,6 +168,8 @@ pub(super) struct Window {
     ended: bool,
     /// The last ids that were read or told of.
     recent: VecDeque<ObjectId>,
+    /// It was told of a task that is to come before what was read.
+    older: bool,
     /// What is to be tried next was told of, not read: there is no time to look for older ones first.
     told: bool,
 }
@@ -219,7 +225,8 @@ impl Window {
         if self.told && !self.ids.is_empty() {
             return None;
         }
-        if !search.from_start && (self.mark.is_none() || self.is_scan_due(now)) {
+        let is_due = self.mark.is_none() || self.is_scan_due(now) || (self.older && self.may_scan(now));
+        if !search.from_start && is_due {
             return Some(start);
         }
         if self.ids.len() < search.wanted && !search.past_mark {
@@ -263,6 +270,7 @@ impl Window {
             Place::Start => {
                 self.scanned = Some((ended, ended.saturating_duration_since(began)));
                 (search.from_start, search.past_mark) = (true, is_short);
+                self.older = false;
             }
             Place::Look => return,
             // Where little comes, the queue has ended: it is shorter than that.
@@ -295,9 +303,11 @@ impl Window {
 
     /// New tasks that somebody has told of. Each is told of once, whatever its id, so the mark goes on with them. Some may have been read
     /// before they were told of.
-    fn came(&mut self, tasks: impl Iterator<Item = ObjectId>) {
+    fn came(&mut self, mut tasks: impl Iterator<Item = ObjectId>) {
         let Some(mark) = self.mark.filter(|_| self.ended && !self.is_contended() && !self.newest_first)
         else {
+            let is_older = |task: ObjectId| self.mark.is_some_and(|mark| is_much_older(task, mark));
+            self.older |= !self.newest_first && tasks.any(is_older);
             return;
         };
         let new: Vec<ObjectId> = tasks.filter(|task| !self.recent.contains(task)).collect();
@@ -387,6 +397,11 @@ impl Window {
 )]
 fn part(of: usize, chance: f64) -> u128 {
     (of as f64 * chance) as u128
+}
+
+fn is_much_older(id: ObjectId, than: ObjectId) -> bool {
+    let age = than.timestamp().timestamp_millis() - id.timestamp().timestamp_millis();
+    u64::try_from(age).is_ok_and(|age| Duration::from_millis(age) >= OLDER)
 }
 
 /// An id as a number: the order is the same.

@@ -222,6 +222,29 @@ fn new_tasks_that_are_told_of_are_not_looked_for() {
 }
 
 #[test]
+fn an_old_id_that_is_told_of_comes_before_what_was_read() {
+    for distance in [0, CONTENDED_RUN] {
+        let mut world = World::default();
+        let now = Instant::now();
+        world.queued.extend((1_000..1_500).map(id));
+        assert_eq!(world.claim(5, now).len(), 5);
+        world.window.distance = distance;
+        // One of now and then comes late anyway.
+        let is_late = |world: &mut World, new: u32| {
+            world.queued.insert(id(new));
+            world.window.came(std::iter::once(id(new)));
+            std::mem::take(&mut world.window.older)
+        };
+        let mark = world.window.mark.unwrap().timestamp().timestamp_millis() / 1_000;
+        assert!(!is_late(&mut world, u32::try_from(mark).unwrap() - 1));
+        assert!(is_late(&mut world, 940));
+        world.window.came(std::iter::once(id(940)));
+        assert_eq!(world.claim(1, now), [id(940)]);
+        assert!(!world.window.older);
+    }
+}
+
+#[test]
 fn what_is_told_of_does_not_come_before_what_has_not_been_read() {
     let mut world = World::default();
     let now = Instant::now();
