@@ -9,6 +9,7 @@ mod audit;
 mod engines;
 mod exposure;
 mod hosts;
+mod inbox;
 mod increase;
 mod indexes;
 mod isolation;
@@ -35,6 +36,7 @@ pub use audit::Audit;
 pub use disbatch_values::relaxed;
 pub use engines::{ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, TenantNamespaces};
 pub use hosts::HostNames;
+pub use inbox::{Inbox, Producer};
 pub use increase::Increase;
 pub use indexes::Indexes;
 pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs};
@@ -112,6 +114,9 @@ pub struct Config {
     /// Archiving and deleting by the policy of queues.
     #[serde(default)]
     pub janitor: Janitor,
+    /// Who may submit tasks by the inbox.
+    #[serde(default)]
+    pub inbox: Inbox,
     /// Whether schedules fire from this node.
     #[serde(default = "Flag::on")]
     pub schedules: Flag,

@@ -28,6 +28,7 @@ pub mod files;
 pub mod gates;
 pub mod health;
 pub mod identity;
+pub mod inbox;
 pub mod keys;
 pub mod lease;
 pub mod lifecycle;

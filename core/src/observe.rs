@@ -11,7 +11,7 @@ use mongodb::Collection;
 
 use crate::model::{Status, Task, TaskId};
 use crate::output::StreamName;
-use crate::store::collections::{ARCHIVE, TASKS};
+use crate::store::collections::{ARCHIVE, INBOX, TASKS};
 use crate::store::{Store, StoreError};
 use crate::store::{Stored, error::typed};
 
@@ -52,7 +52,7 @@ impl Observed {
 }
 
 impl Store {
-    /// Where a task stands, also when it is in the archive. `None`: there is no such task.
+    /// Where a task stands, also when it is in the archive or the inbox. `None`: there is no such task.
     #[operation(task = %id)]
     pub async fn observe_task(&self, id: TaskId) -> Result<Option<Observed>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "node": 1, "mtime": 1, "attempt": 1, "progress": 1 };
@@ -63,10 +63,11 @@ impl Store {
         if let Some(task) = find(self.tasks()).await? {
             return Ok(Some(Observed { task: typed(TASKS.name, task)?, archived: false }));
         }
-        match find(self.archived_tasks()).await? {
-            Some(task) => Ok(Some(Observed { task: typed(ARCHIVE.name, task)?, archived: true })),
-            None => Ok(None),
+        if let Some(task) = find(self.archived_tasks()).await? {
+            return Ok(Some(Observed { task: typed(ARCHIVE.name, task)?, archived: true }));
         }
+        let new = self.find_in_inbox(id, only).await?;
+        new.map(|task| Ok(Observed { task: typed(INBOX.name, task)?, archived: false })).transpose()
     }
 
     /// What a task holds as its output: null, text, or the id of a file. `None`: there is no such task.

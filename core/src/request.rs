@@ -109,7 +109,7 @@ pub fn word<'a>(name: &str, value: &Value, words: &[&'a str]) -> Result<&'a str,
 }
 
 /// What texts are separated by, where they are one text.
-const SEPARATORS: [char; 3] = [',', '\n', '\r'];
+pub const SEPARATORS: [char; 3] = [',', '\n', '\r'];
 
 /// The texts of an array, or of text with commas or line breaks between them.
 pub fn list(value: &Value) -> Option<Vec<String>> {

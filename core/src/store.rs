@@ -33,7 +33,7 @@ pub use error::{StoreError, WriteFailure};
 
 use crate::admission::Memory;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, Indexes, Role, Ssl};
+use crate::config::{Config, Inbox, Indexes, Role, Ssl};
 use crate::counters::Counters;
 use crate::fair::Ledger;
 use crate::notebook::Notebook;
@@ -71,6 +71,7 @@ pub struct Store {
     aside: Arc<aside::Memory>,
     metrics: Arc<Metrics>,
     indexes: Indexes,
+    inbox: Arc<Inbox>,
     _turns: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -110,6 +111,7 @@ impl Store {
             aside,
             metrics,
             indexes,
+            inbox: Arc::new(config.inbox.clone()),
             _turns: turns,
         })
     }
@@ -121,7 +123,20 @@ impl Store {
         let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
         let (aside, metrics, indexes) = (Arc::default(), Arc::default(), Indexes::default());
         let turns = turns(&database);
-        Self { database, clock, counters, series, groups, admission, aside, metrics, indexes, _turns: turns }
+        let inbox = Arc::default();
+        Self {
+            database,
+            clock,
+            counters,
+            series,
+            groups,
+            admission,
+            aside,
+            metrics,
+            indexes,
+            inbox,
+            _turns: turns,
+        }
     }
 
     /// What the process does is counted in these metrics.
@@ -164,6 +179,11 @@ impl Store {
 
     pub(crate) fn database(&self) -> &Database {
         &self.database
+    }
+
+    /// Who may submit tasks by the inbox.
+    pub(crate) fn inbox_config(&self) -> &Inbox {
+        &self.inbox
     }
 
     pub(crate) fn aside(&self) -> &aside::Memory {

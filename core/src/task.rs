@@ -67,4 +67,5 @@ pub use waiting::Waiting;
 
 pub(crate) use claim::{MOST_PASSES, claimable, claimable_of_any, is_newest_first};
 pub(crate) use external::{DETACHED, Ending, FREED, Reason, attached, silence};
+pub(crate) use submit::Given;
 pub(crate) use tries::{MOST_ALONE, Outcome, Try, one_member};

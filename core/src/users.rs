@@ -16,6 +16,9 @@ use crate::store::{StoreError, client_options};
 /// Where users are kept who may do anything.
 const ADMIN: &str = "admin";
 
+/// The role of applications that put tasks into the inbox.
+pub const PRODUCER: &str = "disbatchProducer";
+
 /// Error codes of MongoDB.
 const USER_NOT_FOUND: i32 = 11;
 const ROLE_NOT_FOUND: i32 = 31;
@@ -79,17 +82,31 @@ impl Administrator {
         privileges: &Privileges,
     ) -> Result<Put, StoreError> {
         let name = role.user();
-        let privileges = privileges.documents(self.database.name());
-        let define = |command: &str| doc! { command: name, "privileges": &privileges, "roles": [] };
-        if !self.done_unless(define("createRole"), ROLE_EXISTS).await? {
-            self.database.run_command(define("updateRole")).await?;
-        }
+        self.put_role(name, privileges).await?;
         let roles = vec![doc! { "role": name, "db": self.database.name() }];
         let enter = |command: &str| doc! { command: name, "pwd": password, "roles": &roles };
         if self.done_unless(enter("createUser"), USER_EXISTS).await? {
             return Ok(Put::Created);
         }
         self.database.run_command(enter("updateUser")).await?;
+        Ok(Put::Updated)
+    }
+
+    /// Sees to it that there is the role of producers, who put tasks into the inbox: for users that others make.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the command.
+    pub async fn put_producer_role(&self) -> Result<Put, StoreError> {
+        self.put_role(PRODUCER, &Privileges::of_producer()).await
+    }
+
+    async fn put_role(&self, name: &str, privileges: &Privileges) -> Result<Put, StoreError> {
+        let privileges = privileges.documents(self.database.name());
+        let define = |command: &str| doc! { command: name, "privileges": &privileges, "roles": [] };
+        if self.done_unless(define("createRole"), ROLE_EXISTS).await? {
+            return Ok(Put::Created);
+        }
+        self.database.run_command(define("updateRole")).await?;
         Ok(Put::Updated)
     }
 

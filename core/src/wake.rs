@@ -10,6 +10,7 @@ mod retry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bson::{Document, doc};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,9 @@ const AWAIT: Duration = Duration::from_secs(10);
 
 /// After so long without any answer the connection is taken for dead.
 const SILENCE: Duration = Duration::from_secs(20);
+
+/// How long before a stream of the inbox is asked for again.
+const RETRY_INBOX_AFTER: Duration = Duration::from_secs(30);
 
 /// How long before asking a server again that has no change streams: it may become a replica set.
 const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
@@ -45,6 +49,38 @@ pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationT
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Has `hints` tell of new documents of the inbox where there are change streams, until it is dropped. Others are found by looks of nodes.
+pub async fn follow_inbox(store: Store, hints: Arc<Hints>) {
+    loop {
+        let lost = follow_inserts(&store, &hints).await;
+        tracing::debug!(error = %lost, "no changes of the inbox are told: polling");
+        tokio::time::sleep(RETRY_INBOX_AFTER).await;
+    }
+}
+
+async fn follow_inserts(store: &Store, hints: &Hints) -> StoreError {
+    let only_inserts = doc! { "$match": { "operationType": "insert" } };
+    let pipeline = [only_inserts, doc! { "$project": { "_id": 1 } }];
+    let stream = store.inbox().watch().pipeline(pipeline).max_await_time(AWAIT).await;
+    let mut stream = match stream {
+        Ok(stream) => stream.with_type::<Document>(),
+        Err(error) => return error.into(),
+    };
+    // What came before it is told of nothing.
+    hints.look_at_inbox();
+    loop {
+        match tokio::time::timeout(SILENCE, stream.next_if_any()).await {
+            Ok(Ok(Some(_new))) => hints.look_at_inbox(),
+            Ok(Ok(None)) if stream.is_alive() => {}
+            Ok(Ok(None)) => {
+                return broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream");
+            }
+            Ok(Err(error)) => return error.into(),
+            Err(_) => return broken(std::io::ErrorKind::TimedOut, "the change stream is silent"),
         }
     }
 }

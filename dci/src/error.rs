@@ -238,6 +238,7 @@ impl From<SubmitError> for HttpError {
                 Self::bad_request(".unique is for one task, and this request has several")
             }
             SubmitError::AnotherRequest => Self::conflict(".idempotency_key was used for another request"),
+            SubmitError::KeyTaken(_) => Self::conflict(error.to_string()),
             SubmitError::NoSuchTasks(ids) => Self::no_such_tasks(&ids),
             SubmitError::TooManyLinks => Self::bad_request(format!(
                 ".after: the tasks of the request times those that each comes after are more than {MOST_LINKS}"

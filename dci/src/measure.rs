@@ -304,23 +304,11 @@ pub fn refused(metrics: &Metrics, queue: QueueId, why: Refusal) {
     metrics.queues.of(queue.0.bytes()).refused.of(why).inc();
 }
 
-/// The same by what the store says. What a client has got wrong otherwise is no refusal.
+/// The same by what the store says.
 pub fn refused_by(metrics: &Metrics, queue: QueueId, error: &SubmitError) {
-    let why = match error {
-        SubmitError::NotUnique { .. } => Refusal::Unique,
-        SubmitError::AnotherRequest => Refusal::Idempotency,
-        SubmitError::Rejected { .. } => Refusal::Admission,
-        SubmitError::OverBudget(_) => Refusal::Size,
-        SubmitError::OverQuota(_) => Refusal::Quota,
-        SubmitError::UniqueForSeveral
-        | SubmitError::NoSuchTasks(_)
-        | SubmitError::TooManyLinks
-        | SubmitError::ChainOfCollection
-        | SubmitError::TooManyForKey(_)
-        | SubmitError::Busy(_)
-        | SubmitError::Store(_) => return,
-    };
-    refused(metrics, queue, why);
+    if let Some(why) = error.refusal() {
+        refused(metrics, queue, why);
+    }
 }
 
 #[cfg(test)]

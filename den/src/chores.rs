@@ -6,6 +6,7 @@ mod auditor;
 mod balance;
 mod clockwork;
 mod gates;
+mod inbox;
 mod janitor;
 mod leader;
 mod notifier;
@@ -66,6 +67,7 @@ impl Chores {
         running.spawn(arrays::run(leader(arrays::LEASE), clockwork.clone(), stop.clone()));
         let url = config.notifications.url.clone();
         running.spawn(notifier::run(leader(notifier::LEASE), url, stop.clone()));
+        running.spawn(inbox::run(leader(inbox::LEASE), (Arc::clone(hints), clockwork.clone()), stop.clone()));
         if janitor::is_enabled(config.janitor) {
             running.spawn(janitor::run(leader(janitor::LEASE), config.janitor, stop.clone()));
         }

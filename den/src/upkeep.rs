@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use bson::Bson;
+use disbatch_core::inbox::UNNOTICED;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::{NodeSelector, Queue, QueueId, Task};
 use disbatch_core::store::StoreError;
@@ -31,18 +32,22 @@ impl Node {
         self.learn(&mut outlook, began);
         let mut again = self.sweep(&outlook).await?;
         self.look_at_slots().await?;
+        if self.workers.refresh(&self.store).await? {
+            self.availability.define(self.workers.all());
+        }
+        if let Some(schemas) = self.availability.new_schemas() {
+            self.clockwork.knows(schemas);
+        }
         if outlook.schedules || outlook.unsettled {
-            if self.workers.refresh(&self.store).await? {
-                self.availability.define(self.workers.all());
-            }
-            if let Some(schemas) = self.availability.new_schemas() {
-                self.clockwork.knows(schemas);
-            }
             // When the next time of a schedule comes is known only when it has fired.
             again |= self.clockwork.look() && outlook.schedules;
         }
         if outlook.gates {
             self.hints.look_at_gates();
+        }
+        // Where hints come, somebody follows them.
+        if outlook.inbox.is_some_and(|age| !hints || age >= UNNOTICED) {
+            self.hints.look_at_inbox();
         }
         if outlook.arrays {
             self.clockwork.look_at_arrays();

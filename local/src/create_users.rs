@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use disbatch_cli::args::CreateUsers;
 use disbatch_cli::output::print;
 use disbatch_core::config::{Config, DEFAULT_PATH, Role};
-use disbatch_core::users::{Administrator, Permissions, Privileges, Put};
+use disbatch_core::users::{Administrator, PRODUCER, Permissions, Privileges, Put};
 use disbatch_core::users::{additional_permissions, plugin_permissions};
 
 use crate::password::{self, Typed};
@@ -53,6 +53,13 @@ pub async fn run(options: CreateUsers, config: Option<&Path>) -> anyhow::Result<
         };
         print(&format!("{done} user '{}' in database '{}'.\n", role.user(), config.database))?;
     }
+    // It stays with `--drop-roles`: users have it whom somebody else has made.
+    let put = administrator.put_producer_role().await;
+    let done = match put.with_context(|| format!("cannot create role '{PRODUCER}'"))? {
+        Put::Created => "Created",
+        Put::Updated => "Updated",
+    };
+    print(&format!("{done} role '{PRODUCER}' in database '{}'.\n", config.database))?;
     for role in Role::ALL.into_iter().filter(|role| config.auth.password(*role).is_none()) {
         print(&format!("No user '{0}': there is no 'auth.{0}' in the configuration.\n", role.user()))?;
     }

@@ -261,6 +261,7 @@ impl Worker {
         Ok(match self.store.retry_task(id, &job.retry_note()).await? {
             Retried::Queued | Retried::Blocked => Acted::Done,
             Retried::NotUnique(_) => Acted::Failed(Retried::NOT_UNIQUE.to_owned()),
+            Retried::Refused => Acted::Failed(Retried::WAS_REFUSED.to_owned()),
             Retried::NotEnded(_) | Retried::NoSuchTask => Acted::Skipped,
         })
     }

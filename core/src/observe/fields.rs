@@ -90,7 +90,10 @@ impl Store {
                 live.insert(stream, self.live_end(of).await?);
             }
         }
-        let task = self.find_task_fields(id, projection.clone()).await?;
+        let task = match self.find_task_fields(id, projection.clone()).await? {
+            Some(task) => Some(task),
+            None => self.find_in_inbox(id, projection.clone()).await?,
+        };
         Ok(task.map(|task| Watched::of(task, &seen, live)))
     }
 

@@ -209,7 +209,7 @@ impl Store {
     }
 
     /// Those of `ids` that a collection has.
-    pub(super) async fn ids_in(
+    pub(crate) async fn ids_in(
         &self,
         collection: &str,
         ids: &[&Bson],

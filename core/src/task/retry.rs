@@ -8,6 +8,7 @@ use super::finish::COMMAND_FIELDS;
 use super::steps::queued;
 use super::transition::Transition;
 use crate::arrays::Reopened;
+use crate::inbox::REFUSED;
 use crate::keys::{BORN, Hold, Key, WANTS_KEY};
 use crate::model::{ArrayId, STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
@@ -48,6 +49,8 @@ pub enum Retried {
     NotEnded(Status),
     /// A task of the queue with the same `unique` key has not ended; this one, unless it has since.
     NotUnique(Option<TaskId>),
+    /// It was refused by the inbox: there is nothing of it but its parameters.
+    Refused,
     /// There is no such task.
     NoSuchTask,
 }
@@ -55,6 +58,9 @@ pub enum Retried {
 impl Retried {
     /// Why a task is not tried again whose key another one has.
     pub const NOT_UNIQUE: &str = "a task of the queue with the same unique key has not ended";
+
+    /// Why one is not that the inbox has refused.
+    pub const WAS_REFUSED: &str = "the inbox has refused the task: submit another one";
 }
 
 /// Whether a task may be tried again as far as its key goes.
@@ -80,6 +86,9 @@ impl Store {
         let Some(task) = self.find_task(id).await? else { return Ok(Retried::NoSuchTask) };
         if !task.status.has_ended() {
             return Ok(Retried::NotEnded(task.status));
+        }
+        if task.rest.contains_key(REFUSED) {
+            return Ok(Retried::Refused);
         }
         // While the task still tells how its run has ended.
         if !self.settle_all_filesets(id).await? {

@@ -44,13 +44,14 @@ impl Store {
     #[operation]
     pub async fn queue_of_task(&self, id: TaskId) -> Result<Option<(QueueId, Option<String>)>, StoreError> {
         let only = doc! { "queue": 1, "tenant": 1 };
-        for collection in [self.tasks(), self.archive()] {
-            if let Some(task) = collection.find_one(doc! { "_id": id }).projection(only.clone()).await? {
-                let tenant = task.get_str("tenant").ok().map(str::to_owned);
-                return Ok(task.get_object_id("queue").ok().map(|queue| (QueueId(queue), tenant)));
-            }
-        }
-        Ok(None)
+        let task = match self.find_task_fields(id, only.clone()).await? {
+            Some(task) => Some(task),
+            None => self.find_in_inbox(id, only).await?,
+        };
+        Ok(task.and_then(|task| {
+            let tenant = task.get_str("tenant").ok().map(str::to_owned);
+            Some((QueueId(task.get_object_id("queue").ok()?), tenant))
+        }))
     }
 
     /// The tasks that match, as stored.
@@ -124,10 +125,13 @@ impl Store {
         Ok((live + archived).saturating_sub(twice.unsigned_abs()))
     }
 
-    /// One task as stored, from the archive if it is there.
+    /// One task as stored, from the archive or the inbox if it is there.
     #[operation]
     pub async fn find_task_anywhere(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
-        self.find_task_fields(id, doc! {}).await
+        match self.find_task_fields(id, doc! {}).await? {
+            Some(task) => Ok(Some(task)),
+            None => self.find_in_inbox(id, doc! {}).await,
+        }
     }
 
     /// The same with those of its fields that `projection` leaves.

@@ -4,6 +4,7 @@
 
 mod again;
 mod array;
+mod from_inbox;
 mod once;
 mod options;
 mod unique;
@@ -16,6 +17,7 @@ use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 pub use array::SubmittedArray;
+pub(crate) use from_inbox::Given;
 pub use once::Once;
 pub use options::{StartAt, TaskOptions};
 
@@ -26,7 +28,7 @@ use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TaskSource;
 use crate::store::{Store, StoreError, Stored};
 use crate::tenants::{Busy, OverQuota};
-use disbatch_metrics::labels::Source;
+use disbatch_metrics::labels::{Refusal, Source};
 
 /// How many tasks are sent to the server at once.
 const BATCH: usize = 1_000;
@@ -64,6 +66,9 @@ pub enum SubmitError {
     /// The idempotency key was that of another request.
     #[error("the idempotency key was used for another request")]
     AnotherRequest,
+    /// The idempotency key was that of this task.
+    #[error("the idempotency key is that of the task {0}")]
+    KeyTaken(TaskId),
     /// Tasks that the new ones are to come after do not exist.
     #[error("there are no tasks with these ids: {}", listed(.0))]
     NoSuchTasks(Vec<TaskId>),
@@ -109,6 +114,26 @@ pub fn within_budget(options: &TaskOptions, params: &[Document]) -> Result<(), O
         budget::check(params, &fields).map_err(|over| if several { over.of_task(number) } else { over })
     };
     params.iter().enumerate().try_for_each(check)
+}
+
+impl SubmitError {
+    /// As what it is counted. What a client has got wrong otherwise is no refusal.
+    pub fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::NotUnique { .. } => Some(Refusal::Unique),
+            Self::AnotherRequest | Self::KeyTaken(_) => Some(Refusal::Idempotency),
+            Self::Rejected { .. } => Some(Refusal::Admission),
+            Self::OverBudget(_) => Some(Refusal::Size),
+            Self::OverQuota(_) => Some(Refusal::Quota),
+            Self::UniqueForSeveral
+            | Self::NoSuchTasks(_)
+            | Self::TooManyLinks
+            | Self::ChainOfCollection
+            | Self::TooManyForKey(_)
+            | Self::Busy(_)
+            | Self::Store(_) => None,
+        }
+    }
 }
 
 fn rejected(scope: &Scope, reason: Option<&str>) -> String {
@@ -371,7 +396,7 @@ impl Store {
         match template.fields.get_str("unique") {
             Ok(key) => {
                 let tasks: Vec<Document> = counted.collect();
-                self.insert_unique(template.queue, key, tasks).await?;
+                self.insert_unique(template.queue, key, tasks, false).await?;
             }
             Err(_) => {
                 let collection = self.new_tasks();

@@ -19,7 +19,7 @@ use crate::definitions::Definition;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
 use crate::node::{Peer, peers, silent_nodes_to_find};
 use crate::queue::readable;
-use crate::store::collections::{NODES, QUEUES, TASKS};
+use crate::store::collections::{INBOX, NODES, QUEUES, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -68,6 +68,8 @@ pub struct Outlook {
     pub schedules: bool,
     /// A schedule has to be told of the end of a task, see [`Store::settle_scheduled`].
     pub unsettled: bool,
+    /// How old the oldest document of the inbox is that was not left, see [`Store::move_inbox`].
+    pub inbox: Option<Duration>,
     /// There is something to do about an array, or will be: see [`Store::pass_arrays`].
     pub arrays: bool,
     /// All queues, if they were asked for.
@@ -105,6 +107,10 @@ impl Outlook {
                 "schedule" => outlook.comes(left),
                 "unsettled" => outlook.unsettled = true,
                 "arrays" => outlook.arrays = true,
+                "inbox" => {
+                    outlook.inbox =
+                        left.map(|age| Duration::from_millis(u64::try_from(age).unwrap_or_default()))
+                }
                 "strangers" => outlook.strangers = true,
                 "queue" => {
                     let queue = match part.remove("queue") {
@@ -221,6 +227,7 @@ impl Store {
         parts.push(Part::any("gates", TASKS.name, crate::keys::left(self.now())));
         parts.push(Part::any("unsettled", TASKS.name, crate::schedules::may_be_unsettled()));
         parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
+        parts.push(Part { collection: INBOX.name, pipeline: crate::inbox::age_of_first().into() });
         let of_schedules = crate::schedules::times().into_iter();
         parts.extend(of_schedules.map(|(field, later)| Part::of_schedules(field, later)));
         if !question.claim_from.is_empty() {

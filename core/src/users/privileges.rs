@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Document, doc};
 
 use crate::config::{Config, Role, relaxed};
-use crate::store::collections::{self, REPORTS};
+use crate::store::collections::{self, INBOX, REPORTS};
 
 /// Stands for every collection of the database.
 const ANY: &str = "";
@@ -43,6 +43,11 @@ impl Privileges {
             privileges.allow(REPORTS.name, REPORTS.actions(Role::Plugin).iter().copied());
         }
         privileges
+    }
+
+    /// What producers of tasks need.
+    pub fn of_producer() -> Self {
+        Self::only([(INBOX.name.to_owned(), BTreeSet::from(["insert".to_owned()]))].into())
     }
 
     /// None but these.
@@ -165,5 +170,7 @@ mod tests {
         let plugin = Privileges::of(Role::Plugin, &config("{}"));
         let expected = doc! { "resource": { "db": "d", "collection": "reports" }, "actions": ["insert"] };
         assert_eq!(plugin.documents("d"), [expected]);
+        let expected = doc! { "resource": { "db": "d", "collection": "inbox" }, "actions": ["insert"] };
+        assert_eq!(Privileges::of_producer().documents("d"), [expected]);
     }
 }

@@ -102,6 +102,7 @@ pub struct Hints {
     something: Notify,
     gates: Notify,
     gates_found: Notify,
+    inbox: Notify,
     news: AtomicU8,
     listening: AtomicBool,
     node: Mutex<Option<ObjectId>>,
@@ -157,6 +158,16 @@ impl Hints {
     /// Tells whoever looks after the gates of this node that there is something to do.
     pub fn look_at_gates(&self) {
         self.gates_found.notify_one();
+    }
+
+    /// Resolves when there may be something in the inbox.
+    pub async fn inbox_noticed(&self) {
+        self.inbox.notified().await;
+    }
+
+    /// Tells whoever looks after the inbox on this node that there may be something in it.
+    pub fn look_at_inbox(&self) {
+        self.inbox.notify_one();
     }
 
     /// Tells that tasks were queued that were blocked before.

@@ -27,7 +27,7 @@ use crate::{changes, json};
         (status = 404, description = "There is no such task.", body = ErrorBody),
         (
             status = 409, body = ErrorBody,
-            description = "It has not ended and is not deferred; its queue is gone or accepts no tasks, if it is archived; or a task with the same unique key has not (`task` is its id).",
+            description = "It has not ended and is not deferred; its queue is gone or accepts no tasks, if it is archived; the inbox has refused it; or a task with the same unique key has not (`task` is its id).",
         ),
         OfWrite,
     ),
@@ -48,6 +48,7 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
         Retried::Blocked => Status::Blocked,
         Retried::NotEnded(status) => return Err(task_action::wrong_state(status, "has not ended")),
         Retried::NotUnique(other) => return Err(not_unique(other)),
+        Retried::Refused => return Err(HttpError::conflict(Retried::WAS_REFUSED)),
         Retried::NoSuchTask => return Err(task_action::not_found(id)),
     };
     // A task of Perl's has no number; what it did was its first attempt all the same.

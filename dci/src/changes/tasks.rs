@@ -83,7 +83,7 @@ pub async fn retry_task(
         let now = match retried {
             Retried::Queued => Some(Status::Queued),
             Retried::Blocked => Some(Status::Blocked),
-            Retried::NotEnded(_) | Retried::NotUnique(_) | Retried::NoSuchTask => None,
+            Retried::NotEnded(_) | Retried::NotUnique(_) | Retried::Refused | Retried::NoSuchTask => None,
         };
         if let Some(now) = now {
             let entry = AuditEntry {

@@ -169,6 +169,10 @@ pub struct Task {
     priority: Option<i32>,
     /// What it is found by. Only of tasks that have some.
     tags: Option<Vec<String>>,
+    /// True if an application has put it into the inbox, and no DEN has moved it yet. It waits, so its status is -2.
+    inbox: Option<bool>,
+    /// Why the inbox has refused it: `reason`, and `by`, a word for what has refused it. Only of such tasks, which are cancelled (-5).
+    refused: Option<Value>,
     /// When it moved to the archive; only of archived tasks.
     archived: Option<Value>,
     /// For whom it is; only if it is for a tenant.

@@ -1,7 +1,7 @@
 //! Tags of tasks, what is looked for by them, and which parameters a queue takes as tags.
 
 use bson::{Bson, Document};
-use disbatch_core::request;
+use disbatch_core::request::{self, SEPARATORS};
 use disbatch_core::tags::{self, ANY_TAGS, TAGS, TagIndex};
 use serde_json::Value;
 
@@ -11,9 +11,6 @@ use crate::json;
 
 /// What filters have for them.
 pub const NAMES: [&str; 2] = [TAGS, ANY_TAGS];
-
-/// What lists of texts are separated by, where they are text.
-const SEPARATORS: [char; 3] = [',', '\n', '\r'];
 
 /// The tags of a task.
 pub fn tags(name: &str, value: &Value) -> Result<Vec<String>, HttpError> {

@@ -4,14 +4,14 @@
 //!
 //! It is not part of the node's loop, so that heartbeats do not wait for it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::schedules::Fired;
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::measured;
@@ -23,7 +23,7 @@ pub struct Clockwork {
     /// It may not work with schedules.
     ended: Arc<AtomicBool>,
     arrays: Arc<Notify>,
-    schemas: Arc<Mutex<Schemas>>,
+    schemas: watch::Sender<Option<Schemas>>,
     /// The operator has others fire schedules.
     fires_not: bool,
 }
@@ -45,11 +45,13 @@ impl Clockwork {
 
     /// This is known now of what plugins want of parameters.
     pub fn knows(&self, schemas: Schemas) {
-        *self.schemas.lock().unwrap_or_else(PoisonError::into_inner) = schemas;
+        self.schemas.send_replace(Some(schemas));
     }
 
-    fn schemas(&self) -> Schemas {
-        self.schemas.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What is known of that, as soon as anything is.
+    pub async fn schemas(&self) -> Schemas {
+        let mut known = self.schemas.subscribe();
+        known.wait_for(Option::is_some).await.ok().and_then(|schemas| schemas.clone()).unwrap_or_default()
     }
 
     /// Has it looked what there is to do about arrays, which is done by [`super::arrays`].
@@ -89,7 +91,7 @@ async fn work(store: &Store, clockwork: &Clockwork) -> Result<bool, StoreError> 
     let (settled, more) = store.settle_scheduled().await?;
     let fired = match clockwork.fires_not {
         true => Fired::default(),
-        false => Box::pin(store.fire_schedules(&clockwork.schemas())).await?,
+        false => Box::pin(store.fire_schedules(&clockwork.schemas().await)).await?,
     };
     if fired.fired + fired.skipped + fired.completed > 0 {
         tracing::info!(

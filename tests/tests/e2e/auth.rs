@@ -2,6 +2,7 @@
 
 mod doctor;
 mod filesets;
+mod inbox;
 mod keys;
 mod perl;
 mod schedules;

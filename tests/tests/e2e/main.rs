@@ -36,6 +36,7 @@ mod handover;
 mod hostile;
 mod idle;
 mod imports;
+mod inbox;
 mod isolation;
 mod keys;
 mod lean;

@@ -127,10 +127,12 @@ async fn a_look_reads_an_index_entry_for_each_of_its_parts() -> anyhow::Result<(
         doc! { "node": format!("n{n}"), "seen": ago(&world, 0), "lease_ms": 30_000_i64, "state": "alive" }
     });
     nodes.insert_many(alive).await?;
+    let left = (0..300).map(|_| doc! { "left": old }).chain((0..300).map(|_| doc! {}));
+    world.database().collection::<Document>("inbox").insert_many(left).await?;
     let node = NodeName::new("n2");
     let question = Question { node: &node, lease: LEASE, claim_from: &[queue], queues: false, peers: false };
     let plans = world.store().explain_look_around(&question).await?;
-    assert_eq!(plans.len(), 18);
+    assert_eq!(plans.len(), 19);
     for plan in plans {
         let stages = stages(&plan);
         assert!(stages.contains(&"IXSCAN"), "{plan}");

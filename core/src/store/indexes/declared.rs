@@ -7,7 +7,7 @@ use bson::doc;
 use super::Index;
 use crate::task::aside;
 use crate::task::pages;
-use crate::{arrays, fair, live, rate, series, tags};
+use crate::{arrays, fair, inbox, live, rate, series, tags};
 
 /// How long an idempotency key is remembered.
 const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -220,6 +220,11 @@ pub(in crate::store) fn of_groups() -> Vec<Index> {
 
 pub(in crate::store) fn of_submissions() -> Vec<Index> {
     vec![Index::on(doc! { "at": 1 }).expire(SUBMISSIONS_KEPT)]
+}
+
+/// What was not left, in its order. The collection is there because of it: applications may not make it.
+pub(in crate::store) fn of_inbox() -> Vec<Index> {
+    vec![Index::on(doc! { inbox::LEFT: 1, "_id": 1 })]
 }
 
 /// What web services log, in its order, and what was left behind of it.

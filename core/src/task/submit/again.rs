@@ -6,6 +6,7 @@ use bson::{Bson, Document};
 
 use super::TaskOptions;
 use crate::gates::LockRequest;
+use crate::inbox::REFUSED;
 use crate::model::{FILES, STEPS, Step, Task, TaskFiles, number, whole_number};
 use crate::secrets::Sealed;
 use crate::tags;
@@ -19,6 +20,9 @@ impl TaskOptions {
     pub fn of_task(task: &Task) -> Result<Self, String> {
         let field = |name: &str| task.rest.get(name);
         let text = |name: &str| field(name).and_then(Bson::as_str).map(str::to_owned);
+        if field(REFUSED).is_some() {
+            return Err("it was refused".to_owned());
+        }
         let seconds = |name: &str| {
             let seconds = field(name).and_then(number);
             seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())

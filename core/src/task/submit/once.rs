@@ -311,7 +311,7 @@ impl Store {
             let (count, blocked) = (batch.len() as u64, blocked(&batch));
             any_blocked |= blocked > 0;
             if let Ok(key) = template.fields.get_str("unique") {
-                if self.insert_unique(queue, key, batch).await? {
+                if self.insert_unique(queue, key, batch, false).await? {
                     self.submitted(queue, Some(template.status), count - blocked, Source::Api);
                     self.submitted(queue, Some(Status::Blocked), blocked, Source::Api);
                 } else {

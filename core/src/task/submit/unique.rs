@@ -13,12 +13,13 @@ const TRIES: usize = 100;
 
 impl Store {
     /// Inserts a task with a key that no other task of the queue may have while it is on its way: see [`crate::keys`]. What is there
-    /// already under its id goes on. Returns whether it is new.
+    /// already under its id goes on. Returns whether it is new. `of_inbox`: the server inserts it, as its document is in the inbox.
     pub(super) async fn insert_unique(
         &self,
         queue: QueueId,
         text: &str,
         documents: Vec<Document>,
+        of_inbox: bool,
     ) -> Result<bool, SubmitError> {
         let own = documents.iter().find_map(|task| task.get_object_id("_id").ok()).map(TaskId);
         let Some(own) = own else { return Ok(false) };
@@ -36,10 +37,11 @@ impl Store {
         let mut tries = 0;
         let is_new = loop {
             tries += 1;
-            let error = match self.new_tasks().insert_many(&documents).await.map_err(StoreError::from) {
-                Ok(_) => break true,
-                Err(error) => error,
+            let inserted = match of_inbox {
+                true => self.insert_of_inbox(&documents).await,
+                false => self.new_tasks().insert_many(&documents).await.map(drop).map_err(StoreError::from),
             };
+            let Err(error) = inserted else { break true };
             if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
                 return Err(error.into());
             }

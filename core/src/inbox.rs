@@ -1,0 +1,56 @@
+//! The inbox: tasks that an application submits by an insert of its own, in the transaction that writes its own data.
+//!
+//! A document of `inbox` says what `POST /tasks` would be told (`docs/inbox.md`), and has the `_id` that its task will have. A DEN moves it:
+//! it decides as the DCI does ([`document`], [`judge`]), has the server insert the task under that `_id`
+//! ([`crate::task`], `submit/from_inbox.rs`), and removes the document. What is refused becomes a cancelled task that says why.
+//!
+//! **Once, whoever dies when.** The server inserts a task only while its document is in the inbox, and while there is no such task, archived
+//! or deleted; it looks in the same operation. So any number of DENs may move the same at once, and one that stands still for as long as it
+//! likes comes too late for what others have moved. A document goes only when its task is there, known to a majority. Whoever dies
+//! in between leaves a document whose task is there: whoever comes next only removes it.
+//!
+//! **Nothing is lost, and nothing holds up others.** What this release does not understand is left, with the time in `left`, for a DEN that
+//! does, and is refused when that is an hour ago; so is what comes after tasks that are in the inbox themselves. What was left is looked at
+//! now and then, the rest at once.
+
+mod document;
+mod judge;
+mod pass;
+mod show;
+
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+use mongodb::Collection;
+
+pub use pass::Moved;
+
+use crate::store::Store;
+use crate::store::collections::INBOX;
+
+/// Since when a document waits for a DEN that understands it.
+pub(crate) const LEFT: &str = "left";
+
+/// The field of a refused task that says why: its presence keeps it from being tried again, as its options are not there.
+pub(crate) const REFUSED: &str = "refused";
+
+/// Ids that are so old are those of documents that whoever follows the changes should have moved.
+pub const UNNOTICED: Duration = Duration::from_secs(2);
+
+/// How old the first document is that was not left: stages that tell it as `in`, in milliseconds.
+pub(crate) fn age_of_first() -> [Document; 4] {
+    let age = doc! { "$subtract": ["$$NOW", { "$toDate": "$_id" }] };
+    let is_id = doc! { "$eq": [{ "$type": "$_id" }, "objectId"] };
+    [
+        doc! { "$match": { LEFT: Bson::Null } },
+        doc! { "$sort": { "_id": 1 } },
+        doc! { "$limit": 1 },
+        doc! { "$project": { "_id": 0, "what": INBOX.name, "in": { "$cond": [is_id, age, i64::MAX] } } },
+    ]
+}
+
+impl Store {
+    pub(crate) fn inbox(&self) -> Collection<Document> {
+        self.database().collection(INBOX.name)
+    }
+}

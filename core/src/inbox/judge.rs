@@ -1,0 +1,274 @@
+//! Whether a document of the inbox becomes a task that runs, as `POST /tasks` decides it.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document};
+
+use super::document::{Unread, read, trace};
+use crate::accounts::Reach;
+use crate::config::Producer;
+use crate::model::{PluginName, Queue, QueueId, Selector, TaskId, TraceContext};
+use crate::schema::{OfTask, Schemas, as_plugins_get, check_task};
+use crate::store::{Store, StoreError};
+use crate::task::{SubmitError, TaskOptions, within_budget};
+use disbatch_metrics::labels::Refusal as Label;
+use tokio::task::spawn_blocking;
+
+/// So long the parameters of a document may take to be checked.
+const CHECKING: Duration = Duration::from_secs(1);
+
+/// So long reasons are stored.
+const LONGEST_REASON: usize = 900;
+
+/// A task that is to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Entry {
+    pub id: TaskId,
+    pub queue: QueueId,
+    /// Without its trace, so that alike ones are equal.
+    pub options: TaskOptions,
+    pub trace: Option<TraceContext>,
+    pub key: Option<String>,
+}
+
+/// A task that is not to run.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Refused {
+    /// That of its document.
+    pub id: Bson,
+    pub queue: Option<QueueId>,
+    pub owner: Option<String>,
+    pub tenant: Option<String>,
+    pub trace: Option<TraceContext>,
+    pub refusal: Refusal,
+}
+
+/// Why it is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// What has refused it, in a word.
+    pub by: &'static str,
+    pub reason: String,
+    pub label: Option<Label>,
+}
+
+impl Refusal {
+    pub(super) fn new(by: &'static str, reason: &str) -> Self {
+        Self { by, reason: reason.chars().take(LONGEST_REASON).collect(), label: None }
+    }
+
+    pub(super) fn of(error: &SubmitError) -> Self {
+        let by = match error {
+            SubmitError::NotUnique { .. } | SubmitError::UniqueForSeveral => "unique",
+            SubmitError::AnotherRequest | SubmitError::KeyTaken(_) | SubmitError::TooManyForKey(_) => "key",
+            SubmitError::NoSuchTasks(_) | SubmitError::TooManyLinks | SubmitError::ChainOfCollection => {
+                "after"
+            }
+            SubmitError::Rejected { .. } => "admission",
+            SubmitError::OverBudget(_) => "size",
+            SubmitError::OverQuota(_) | SubmitError::Busy(_) => "quota",
+            SubmitError::Store(_) => "database",
+        };
+        let reason = match error {
+            SubmitError::NotUnique { task } => format!("{error}: {task}"),
+            _ => error.to_string(),
+        };
+        Self { label: error.refusal(), ..Self::new(by, &reason) }
+    }
+}
+
+/// What becomes of a document.
+#[derive(Debug)]
+pub(super) enum Fate {
+    Task(Box<Entry>),
+    Refused(Box<Refused>),
+    /// It is left for a DEN that understands it; when none has come it is refused.
+    Left(Box<Refused>),
+}
+
+/// What has been looked up for a batch of documents.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    queues: HashMap<String, Option<Queue>>,
+}
+
+impl Store {
+    async fn known_queue(&self, known: &mut Known, selector: Selector) -> Result<Option<Queue>, StoreError> {
+        if let Some(queue) = known.queues.get(&selector.to_string()) {
+            return Ok(queue.clone());
+        }
+        let queue = self.find_queue(&selector).await?;
+        known.queues.insert(selector.to_string(), queue.clone());
+        Ok(queue)
+    }
+
+    /// Decides about a document, but for what its insertion decides.
+    pub(super) async fn judge_entry(
+        &self,
+        document: &Document,
+        schemas: &Schemas,
+        known: &mut Known,
+    ) -> Result<Fate, StoreError> {
+        let id = document.get("_id").cloned().unwrap_or(Bson::Null);
+        let producer = self.inbox_config().producer(document.get_str("by").ok());
+        let named = super::document::queue(document);
+        let queue = match &named {
+            Some(selector) => self.known_queue(known, selector.clone()).await?,
+            None => None,
+        };
+        let own = queue.as_ref().and_then(Queue::tenant).map(str::to_owned);
+        let refused = |refusal| {
+            let producer = producer.clone().unwrap_or_default();
+            Box::new(Refused {
+                id: id.clone(),
+                queue: queue.as_ref().map(|queue| queue.id),
+                owner: producer.owner,
+                tenant: own.clone().or(producer.tenant),
+                trace: trace(document),
+                refusal,
+            })
+        };
+        let wanted = match read(document) {
+            Ok(wanted) => wanted,
+            Err(Unread::Unknown(what)) => return Ok(Fate::Left(refused(Refusal::new("contract", &what)))),
+            Err(Unread::Wrong(what)) => return Ok(Fate::Refused(refused(Refusal::new("contract", &what)))),
+        };
+        let Some(id) = id.as_object_id() else {
+            return Ok(Fate::Refused(refused(Refusal::new("contract", "_id must be an ObjectId"))));
+        };
+        let Some(producer) = &producer else {
+            let by = wanted.by.map_or_else(
+                || "by is missing".to_owned(),
+                |by| format!("nobody is called '{by}' in inbox.producers"),
+            );
+            return Ok(Fate::Refused(refused(Refusal::new("producer", &by))));
+        };
+        // Queues that it may not submit to are as if there were none.
+        let Some(queue) = queue.as_ref().filter(|queue| producer.may(queue)) else {
+            let why = format!("there is no queue {}, or it is not for this producer", wanted.queue);
+            return Ok(Fate::Refused(refused(Refusal::new("queue", &why))));
+        };
+        let options = TaskOptions {
+            owner: producer.owner.clone(),
+            tenant: own.clone().or(producer.tenant.clone()),
+            ..wanted.options
+        };
+        if let Some(refusal) =
+            self.refusal(queue, producer, (&options, &wanted.params), schemas, known).await?
+        {
+            return Ok(Fate::Refused(refused(refusal)));
+        }
+        let trace = options.trace.clone();
+        let options = TaskOptions { trace: None, ..options };
+        let entry = Entry { id: TaskId(id), queue: queue.id, options, trace, key: wanted.key };
+        Ok(Fate::Task(Box::new(entry)))
+    }
+
+    async fn refusal(
+        &self,
+        queue: &Queue,
+        producer: &Producer,
+        (options, params): (&TaskOptions, &Document),
+        schemas: &Schemas,
+        known: &mut Known,
+    ) -> Result<Option<Refusal>, StoreError> {
+        if !queue.is_accepting() {
+            let reason = queue.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
+            return Ok(Some(Refusal::new(
+                "queue",
+                &format!("queue {} accepts no tasks{reason}", queue.display_name()),
+            )));
+        }
+        if let Err(over) = within_budget(options, std::slice::from_ref(params)) {
+            return Ok(Some(Refusal::of(&over.into())));
+        }
+        let plugin = queue.plugin_name().ok().flatten();
+        if let Some(refusal) = self.foreign_step(producer, options, plugin.as_ref()).await? {
+            return Ok(Some(refusal));
+        }
+        if let Some(refusal) = self.foreign_parent(producer, &options.after, known).await? {
+            return Ok(Some(refusal));
+        }
+        let own = options.steps.iter().filter_map(|step| step.plugin.as_ref());
+        if own.chain(&plugin).all(|plugin| schemas.get(plugin).is_none()) {
+            return Ok(None);
+        }
+        let (schemas, steps, params) = (schemas.clone(), options.steps.clone(), as_plugins_get(params));
+        // On a thread where that holds up nobody.
+        let checked = spawn_blocking(move || {
+            let until = Instant::now().checked_add(CHECKING).unwrap_or_else(Instant::now);
+            check_task(&schemas, OfTask { plugin: plugin.as_ref(), steps: &steps }, &params, until)
+        });
+        let checked = checked.await.map_err(|error| StoreError::Unconfirmed { reason: error.to_string() })?;
+        Ok(checked.err().map(|misfit| Refusal {
+            label: Some(Label::Schema),
+            ..Refusal::new("schema", &misfit.to_string())
+        }))
+    }
+
+    /// Nobody runs a plugin by way of a step who has no queue of that plugin.
+    async fn foreign_step(
+        &self,
+        producer: &Producer,
+        options: &TaskOptions,
+        of_queue: Option<&PluginName>,
+    ) -> Result<Option<Refusal>, StoreError> {
+        let mut others = options.steps.iter().filter_map(|step| step.plugin.as_ref());
+        if others.all(|plugin| Some(plugin) == of_queue) {
+            return Ok(None);
+        }
+        let queues = self.queues_within(&Reach::All).await?;
+        let may: Vec<PluginName> = queues
+            .iter()
+            .filter(|queue| producer.may(queue))
+            .filter_map(|queue| queue.plugin_name().ok().flatten())
+            .collect();
+        let named = options.steps.iter().filter_map(|step| step.plugin.as_ref());
+        let foreign = named.filter(|plugin| Some(*plugin) != of_queue).find(|plugin| !may.contains(plugin));
+        Ok(foreign.map(|plugin| {
+            let why = format!(
+                "a step of the plugin {plugin} needs a queue of that plugin that its producer may submit to"
+            );
+            Refusal::new("steps", &why)
+        }))
+    }
+
+    /// Tasks of queues that it may not submit to are as if there were none. Those that there are not may still come: see `pass`.
+    async fn foreign_parent(
+        &self,
+        producer: &Producer,
+        after: &[TaskId],
+        known: &mut Known,
+    ) -> Result<Option<Refusal>, StoreError> {
+        if after.is_empty() {
+            return Ok(None);
+        }
+        for (task, queue) in self.queues_of_tasks(after).await? {
+            let queue = match queue {
+                Some(queue) => self
+                    .known_queue(known, Selector::Id(queue.0))
+                    .await?
+                    .or_else(|| Some(Queue::without_document(queue))),
+                None => None,
+            };
+            if !queue.is_some_and(|queue| producer.may(&queue)) {
+                return Ok(Some(Refusal::of(&SubmitError::NoSuchTasks(vec![task]))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Under which id a refused task is stored whose document has none that a task could have: always the same.
+pub(super) fn id_of(id: &Bson) -> ObjectId {
+    use sha2::{Digest, Sha256};
+
+    id.as_object_id().unwrap_or_else(|| {
+        let digest = Sha256::digest(format!("{id:?}"));
+        let mut bytes = [0; 12];
+        bytes.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
+        ObjectId::from_bytes(bytes)
+    })
+}

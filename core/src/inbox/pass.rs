@@ -1,0 +1,375 @@
+//! Moving what is in the inbox.
+
+use std::collections::HashSet;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use disbatch_operation::operation;
+use futures::TryStreamExt;
+
+use super::judge::{Entry, Fate, Known, Refusal, Refused, id_of};
+use super::show::NO_QUEUE;
+use super::{LEFT, REFUSED};
+use crate::model::stored::readable;
+use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
+use crate::schema::Schemas;
+use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};
+use crate::store::{Store, StoreError};
+use crate::task::{Given, SubmitError, TaskOptions};
+use disbatch_metrics::labels::Source;
+
+/// So many documents are moved at once.
+const BATCH: i64 = 500;
+
+/// Of large ones fewer: so many bytes at most, and one more.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// What was left for so long is refused: milliseconds.
+const GIVEN_UP_AFTER: i64 = 60 * 60 * 1000;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Tasks that were made.
+    pub tasks: u64,
+    /// Documents that were refused.
+    pub refused: u64,
+}
+
+/// Alike tasks that are submitted together.
+struct Group {
+    queue: QueueId,
+    options: TaskOptions,
+    key: Option<String>,
+    tasks: Vec<Given>,
+}
+
+/// What has come of a batch.
+#[derive(Debug, Default)]
+struct Round {
+    moved: Moved,
+    /// What only a later release may understand.
+    unknown: Vec<Refused>,
+    /// What comes after tasks that are in the inbox.
+    behind: Vec<Refused>,
+}
+
+impl Store {
+    /// Whether this user may move what is in the inbox.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn may_move_inbox(&self) -> Result<bool, StoreError> {
+        match self.inbox().delete_many(nothing()).await.map_err(StoreError::from) {
+            Err(error) if error.is_forbidden() => Ok(false),
+            removed => removed.map(|_| true),
+        }
+    }
+
+    /// Makes tasks of what is in the inbox and was not left, any number of DENs at once. `schemas`: what plugins want of parameters, as far
+    /// as that is known here.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or this user has no right to tasks. What was done by then is done.
+    #[operation]
+    pub async fn move_inbox(&self, schemas: &Schemas) -> Result<Moved, StoreError> {
+        let mut all = Moved::default();
+        loop {
+            let (documents, is_last) = self.read_inbox(doc! { LEFT: Bson::Null }).await?;
+            let Round { moved, unknown, behind } = self.move_documents(&documents, schemas).await?;
+            self.leave_in_inbox(unknown.iter().collect()).await?;
+            all.tasks += moved.tasks;
+            all.refused += moved.refused;
+            // What it comes after may have been moved in this round, or be in the next batch.
+            let is_stuck = moved == Moved::default() && unknown.is_empty();
+            if is_stuck {
+                self.leave_in_inbox(behind.iter().collect()).await?;
+            }
+            if is_last && (is_stuck || behind.is_empty()) {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Looks once more at what was left, and refuses what was left an hour ago.
+    ///
+    /// # Errors
+    /// Those of [`Store::move_inbox`].
+    #[operation]
+    pub async fn move_left(&self, schemas: &Schemas) -> Result<Moved, StoreError> {
+        let (mut all, mut last) = (Moved::default(), Bson::MinKey);
+        loop {
+            let (documents, is_last) =
+                self.read_inbox(doc! { LEFT: { "$ne": Bson::Null }, "_id": { "$gt": &last } }).await?;
+            let Some(end) = documents.last().and_then(|document| document.get("_id")) else { return Ok(all) };
+            last = end.clone();
+            let now = self.server_time().await?.timestamp_millis();
+            let Round { moved, unknown, behind } = self.move_documents(&documents, schemas).await?;
+            let old: HashSet<String> =
+                documents.iter().filter(|document| is_given_up(document, now)).map(key).collect();
+            let mut refused = unknown;
+            refused.extend(behind);
+            refused.retain(|refused| old.contains(&format!("{:?}", refused.id)));
+            self.refuse(&refused).await?;
+            all.tasks += moved.tasks;
+            all.refused += moved.refused + refused.len() as u64;
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Some documents in the order of their ids, and whether there are no more.
+    async fn read_inbox(&self, filter: Document) -> Result<(Vec<Document>, bool), StoreError> {
+        let inbox = self.inbox().clone_with_type::<RawDocumentBuf>();
+        let mut found = inbox.find(filter).sort(doc! { "_id": 1 }).limit(BATCH).await?;
+        let (mut documents, mut bytes) = (Vec::new(), 0);
+        while let Some(document) = found.try_next().await? {
+            bytes += document.as_bytes().len();
+            documents.push(readable(document));
+            if bytes > BATCH_BYTES {
+                return Ok((documents, false));
+            }
+        }
+        let is_last = i64::try_from(documents.len()).is_ok_and(|read| read < BATCH);
+        Ok((documents, is_last))
+    }
+
+    async fn move_documents(&self, documents: &[Document], schemas: &Schemas) -> Result<Round, StoreError> {
+        let mut round = Round::default();
+        let there = self.moved_before(documents).await?;
+        let is_there =
+            |document: &&Document| document.get("_id").is_some_and(|id| there.contains(&id_of(id)));
+        // Somebody has died in between, or is about to remove them.
+        let done = documents.iter().filter(is_there).filter_map(|document| document.get("_id").cloned());
+        self.remove_moved(done.collect()).await?;
+        let (mut known, mut groups, mut refused) = (Known::default(), Vec::<Group>::new(), Vec::new());
+        for document in documents.iter().filter(|document| !is_there(document)) {
+            match self.judge_entry(document, schemas, &mut known).await? {
+                Fate::Task(entry) => into_groups(*entry, &mut groups),
+                Fate::Refused(one) => refused.push(*one),
+                Fate::Left(one) => round.unknown.push(*one),
+            }
+        }
+        for group in groups {
+            self.move_group(group, &mut round, &mut refused).await?;
+        }
+        self.refuse(&refused).await?;
+        round.moved.refused += refused.len() as u64;
+        Ok(round)
+    }
+
+    /// Which of their tasks are there already, or were.
+    async fn moved_before(&self, documents: &[Document]) -> Result<HashSet<ObjectId>, StoreError> {
+        let ids: Vec<Bson> =
+            documents.iter().filter_map(|document| document.get("_id")).map(|id| id_of(id).into()).collect();
+        let ids: Vec<&Bson> = ids.iter().collect();
+        if ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        // One that is on its way from one to the other may be missed: the server looks once more where it inserts.
+        let [live, archived, deleted] =
+            [TASKS, ARCHIVE, TOMBSTONES].map(|place| self.ids_in(place.name, &ids));
+        let (mut there, archived, deleted) = futures::try_join!(live, archived, deleted)?;
+        there.extend(archived);
+        there.extend(deleted);
+        Ok(there)
+    }
+
+    /// Submits alike tasks, one by one where they are refused together: each is a submission of its own.
+    async fn move_group(
+        &self,
+        group: Group,
+        round: &mut Round,
+        refused: &mut Vec<Refused>,
+    ) -> Result<(), StoreError> {
+        let Group { queue, options, key, tasks } = group;
+        let mut waiting = vec![tasks];
+        while let Some(tasks) = waiting.pop() {
+            let error = match self.submit_from_inbox(queue, &tasks, &options, key.as_deref()).await {
+                Ok(()) => {
+                    self.remove_moved(tasks.iter().map(|task| task.id.0.into()).collect()).await?;
+                    round.moved.tasks += tasks.len() as u64;
+                    continue;
+                }
+                Err(SubmitError::Busy(busy)) => {
+                    return Err(StoreError::Unconfirmed { reason: busy.to_string() });
+                }
+                Err(SubmitError::Store(error)) if !error.is_about_one() => return Err(error),
+                Err(error) => error,
+            };
+            let [task] = &tasks[..] else {
+                waiting.extend(tasks.into_iter().rev().map(|task| vec![task]));
+                continue;
+            };
+            let one = Refused {
+                id: task.id.0.into(),
+                queue: Some(queue),
+                owner: options.owner.clone(),
+                tenant: options.tenant.clone(),
+                trace: task.trace.clone(),
+                refusal: Refusal::of(&error),
+            };
+            match &error {
+                SubmitError::NoSuchTasks(parents) if self.is_in_inbox(parents, task.id).await? => {
+                    round.behind.push(one)
+                }
+                _ => refused.push(one),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether any of these tasks that a task comes after is still to be moved.
+    async fn is_in_inbox(&self, parents: &[TaskId], own: TaskId) -> Result<bool, StoreError> {
+        let others: Vec<TaskId> = parents.iter().filter(|parent| **parent != own).copied().collect();
+        Ok(self
+            .inbox()
+            .find_one(doc! { "_id": { "$in": others } })
+            .projection(doc! { "_id": 1 })
+            .await?
+            .is_some())
+    }
+
+    /// Makes cancelled tasks of what is refused, and removes it.
+    async fn refuse(&self, refused: &[Refused]) -> Result<(), StoreError> {
+        if refused.is_empty() {
+            return Ok(());
+        }
+        let tasks = |with_params| {
+            refused
+                .iter()
+                .map(|one| (one.id.clone(), cancelled(one, self.now(), with_params)))
+                .collect::<Vec<_>>()
+        };
+        match self.insert_from_inbox(&tasks(true)).await {
+            Err(error) if error.is_about_one() => {
+                // One of them has no room for its parameters, say, or is there already.
+                for one in tasks(false) {
+                    match self.insert_from_inbox(std::slice::from_ref(&one)).await {
+                        Err(error)
+                            if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {}
+                        inserted => inserted?,
+                    }
+                }
+            }
+            inserted => inserted?,
+        }
+        for one in refused {
+            let (queue, refusal) = (one.queue.unwrap_or(NO_QUEUE), &one.refusal);
+            self.submitted(queue, Some(Status::Cancelled), 1, Source::Inbox);
+            if let Some(label) = refusal.label {
+                self.metrics().queues.of(queue.0.bytes()).refused.of(label).inc();
+            }
+            tracing::warn!(task = %id_of(&one.id), by = refusal.by, reason = refusal.reason, "a document of the inbox is refused");
+        }
+        self.remove_moved(refused.iter().map(|one| one.id.clone()).collect()).await
+    }
+
+    /// Removes documents whose tasks are there.
+    async fn remove_moved(&self, ids: Vec<Bson>) -> Result<(), StoreError> {
+        if !ids.is_empty() {
+            self.inbox().delete_many(doc! { "_id": { "$in": ids } }).await?;
+        }
+        Ok(())
+    }
+
+    /// Leaves documents for later, from the first time on that somebody has.
+    async fn leave_in_inbox(&self, left: Vec<&Refused>) -> Result<(), StoreError> {
+        if left.is_empty() {
+            return Ok(());
+        }
+        for one in &left {
+            tracing::warn!(document = %one.id, why = one.refusal.reason, "a document of the inbox is left for an hour");
+        }
+        let ids: Vec<&Bson> = left.iter().map(|one| &one.id).collect();
+        let new = doc! { "_id": { "$in": ids }, LEFT: Bson::Null };
+        self.inbox().update_many(new, vec![doc! { "$set": { LEFT: "$$NOW" } }]).await?;
+        Ok(())
+    }
+}
+
+/// Puts a task to alike ones. What only one may have comes alone, and so does what could not be told apart from a chain.
+fn into_groups(entry: Entry, groups: &mut Vec<Group>) {
+    let Entry { id, queue, options, trace, key } = entry;
+    let is_alone = key.is_some() || options.unique.is_some() || options.chain;
+    let alike = groups.iter_mut().filter(|_| !is_alone);
+    let alike = alike.filter(|group| group.key.is_none() && group.queue == queue);
+    let task = Given { id, trace };
+    match alike.into_iter().find(|group| group.options == options) {
+        Some(group) => group.tasks.push(task),
+        None => groups.push(Group { queue, options, key, tasks: vec![task] }),
+    }
+}
+
+/// The task that a refused document becomes. Null as its parameters stands for those of the document.
+fn cancelled(refused: &Refused, now: DateTime, with_params: bool) -> Document {
+    let Refusal { by, reason, .. } = &refused.refusal;
+    let note = format!("refused by {by}: {reason}");
+    let mut task = doc! {
+        "_id": id_of(&refused.id), "queue": refused.queue.unwrap_or(NO_QUEUE), "status": Status::Cancelled, "node": Bson::Null,
+        "params": if with_params { Bson::Null } else { doc! {}.into() }, "stdout": Bson::Null, "stderr": Bson::Null,
+        "ctime": now, "mtime": now, REFUSED: { "reason": reason, "by": *by },
+        "history": [{ "at": now, "status": Status::Cancelled, "attempt": Bson::Null, "node": Bson::Null, "note": note }],
+    };
+    for (name, value) in [("owner", &refused.owner), ("tenant", &refused.tenant)] {
+        task.extend(value.as_ref().map(|value| (name.to_owned(), Bson::from(value))));
+    }
+    task.extend(refused.trace.as_ref().map(|trace| (TRACE.to_owned(), TraceContext::field(trace))));
+    task
+}
+
+fn is_given_up(document: &Document, now: i64) -> bool {
+    let left = document.get(LEFT).and_then(Bson::as_datetime);
+    left.is_none_or(|left| now.saturating_sub(left.timestamp_millis()) >= GIVEN_UP_AFTER)
+}
+
+fn key(document: &Document) -> String {
+    document.get("_id").map(|id| format!("{id:?}")).unwrap_or_default()
+}
+
+fn nothing() -> Document {
+    doc! { "_id": { "$in": [] } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alike_tasks_are_submitted_together_and_those_with_keys_alone() {
+        let queues = [1, 2].map(|number| QueueId(ObjectId::from_bytes([number; 12])));
+        let entry = |queue: usize, unique: Option<&str>, key: Option<&str>| Entry {
+            id: TaskId(ObjectId::new()),
+            queue: queues[queue],
+            options: TaskOptions { unique: unique.map(str::to_owned), ..TaskOptions::default() },
+            trace: None,
+            key: key.map(str::to_owned),
+        };
+        let mut groups = Vec::new();
+        let entries = [
+            entry(0, None, None),
+            entry(1, None, None),
+            entry(0, None, Some("k")),
+            entry(0, Some("u"), None),
+            entry(0, None, None),
+            entry(0, Some("u"), None),
+            entry(1, None, None),
+        ];
+        entries.into_iter().for_each(|entry| into_groups(entry, &mut groups));
+        let sizes: Vec<usize> = groups.iter().map(|group| group.tasks.len()).collect();
+        assert_eq!(sizes, [2, 2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn what_is_left_is_given_up_after_an_hour() {
+        let now = 1_795_163_067_344;
+        let left = |at: Bson| is_given_up(&doc! { LEFT: at }, now);
+        let ago = |millis: i64| Bson::from(DateTime::from_millis(now - millis));
+        assert!(!left(ago(3_599_999)) && left(ago(3_600_000)) && !left(ago(-5)));
+        assert!(left("soon".into()), "nobody would find out");
+        assert_eq!(id_of(&"a".into()), id_of(&"a".into()));
+        assert_ne!(id_of(&"a".into()), id_of(&"b".into()));
+    }
+}

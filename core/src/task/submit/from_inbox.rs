@@ -1,0 +1,147 @@
+//! Tasks whose documents are in the inbox, under the ids of these: see [`crate::inbox`].
+
+use std::time::Duration;
+
+use bson::{Bson, Document, doc};
+
+use super::once::{Note, id_of};
+use super::{Once, SubmitError, TaskOptions, blocked};
+use crate::admission::Admitted;
+use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
+use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};
+use crate::store::{Store, StoreError, Stored, majority};
+use disbatch_metrics::labels::Source;
+
+/// So long the server may take to insert tasks.
+const INSERTING: Duration = Duration::from_secs(10);
+
+/// What the requests of all documents with the same key have in common.
+const OF_INBOX: &str = "inbox";
+
+/// A task with the id of its document.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Given {
+    pub id: TaskId,
+    pub trace: Option<TraceContext>,
+}
+
+impl Store {
+    /// Creates tasks of documents that are in the inbox. Those that are there are left as they are, and nothing is made of a document that
+    /// somebody else has removed. With a `key` there is one task.
+    pub(crate) async fn submit_from_inbox(
+        &self,
+        queue: QueueId,
+        tasks: &[Given],
+        options: &TaskOptions,
+        key: Option<&str>,
+    ) -> Result<(), SubmitError> {
+        self.check_after(options, tasks.len()).await?;
+        let admitted = self.admit(queue, options, tasks.len()).await?;
+        let done = match key {
+            Some(key) => self.insert_given_once(queue, tasks, (options, &admitted), key).await,
+            None => self.insert_given(queue, tasks, (options, &admitted)).await,
+        };
+        self.conclude(admitted, done).await
+    }
+
+    /// The same if the key is nobody's. It is noted first: whoever completes what was half done finds that it is the task's own.
+    async fn insert_given_once(
+        &self,
+        queue: QueueId,
+        tasks: &[Given],
+        with: (&TaskOptions, &Admitted),
+        key: &str,
+    ) -> Result<(), SubmitError> {
+        let ids: Vec<_> = tasks.iter().map(|task| task.id.0).collect();
+        let note = Note { id: id_of(queue, key).into(), ids: ids.clone(), sources: None, done: false };
+        let noted = self.take_note(queue, &Once::new(key.to_owned(), OF_INBOX), note).await?;
+        if noted.ids != ids {
+            return Err(noted
+                .ids
+                .first()
+                .map_or(SubmitError::AnotherRequest, |id| SubmitError::KeyTaken(TaskId(*id))));
+        }
+        let inserted = self.insert_given(queue, tasks, with).await;
+        match &inserted {
+            Ok(()) => self.mark_done(&noted.id, &ids).await?,
+            Err(SubmitError::NotUnique { .. }) => self.forget_note(&noted.id).await?,
+            Err(_) => {}
+        }
+        inserted
+    }
+
+    async fn insert_given(
+        &self,
+        queue: QueueId,
+        given: &[Given],
+        (options, admitted): (&TaskOptions, &Admitted),
+    ) -> Result<(), SubmitError> {
+        let template = self.template(queue, options, given.len()).await?;
+        let mut tasks: Vec<Document> =
+            template.tasks(given.iter().map(|task| (task.id.0, Document::new())), admitted).collect();
+        for (task, given) in tasks.iter_mut().zip(given) {
+            task.insert("params", Bson::Null);
+            task.extend(given.trace.as_ref().map(|trace| (TRACE.to_owned(), trace.field())));
+        }
+        let blocked = blocked(&tasks);
+        if let Ok(key) = template.fields.get_str("unique") {
+            self.insert_unique(queue, key, tasks, true).await?;
+        } else if let Err(error) = self.insert_of_inbox(&tasks).await {
+            // How many of them are there nobody knows.
+            self.doubt_counters();
+            return Err(match error.write_failure() {
+                Some(failure) if failure.is_duplicate_key() => {
+                    StoreError::Unconfirmed { reason: "another DEN has moved it".to_owned() }.into()
+                }
+                _ => error.into(),
+            });
+        }
+        self.submitted(queue, Some(template.status), given.len() as u64 - blocked, Source::Inbox);
+        self.submitted(queue, Some(Status::Blocked), blocked, Source::Inbox);
+        if blocked > 0 {
+            let ids: Vec<TaskId> = given.iter().map(|task| task.id).collect();
+            self.link_at_once(&ids).await;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn insert_of_inbox(&self, tasks: &[Document]) -> Result<(), StoreError> {
+        let with_id = |task: &Document| (task.get("_id").cloned().unwrap_or(Bson::Null), task.clone());
+        self.insert_from_inbox(&tasks.iter().map(with_id).collect::<Vec<_>>()).await
+    }
+
+    /// Inserts each of these tasks, with the id of its document, which has its parameters if it has null. The server does so in the operation
+    /// in which it sees that the document is still in the inbox, and that there was no such task before: whoever has read the document
+    /// long ago makes no second one.
+    ///
+    /// # Errors
+    /// One of them is there (a duplicate key), and maybe some are not that come after it.
+    pub(crate) async fn insert_from_inbox(&self, tasks: &[(Bson, Document)]) -> Result<(), StoreError> {
+        let (ids, tasks): (Vec<&Bson>, Vec<&Document>) = tasks.iter().map(|(id, task)| (id, task)).unzip();
+        let place = doc! { "$indexOfArray": [{ "$literal": &ids }, "$_id"] };
+        let is_object = doc! { "$eq": [{ "$type": "$params" }, "object"] };
+        let params = doc! { "params": { "$cond": [is_object, "$params", { "$literal": {} }] } };
+        let there = |collection: &str| {
+            let same = doc! { "$match": { "$expr": { "$eq": ["$_id", "$$id"] } } };
+            doc! { "$lookup": {
+                "from": collection, "let": { "id": "$task._id" }, "pipeline": [same, { "$project": { "_id": 1 } }], "as": "there",
+            } }
+        };
+        let pipeline = [
+            doc! { "$match": { "_id": { "$in": &ids } } },
+            doc! { "$project": { "params": 1, "task": { "$arrayElemAt": [{ "$literal": tasks }, place] } } },
+            there(ARCHIVE.name),
+            doc! { "$match": { "there": [] } },
+            there(TOMBSTONES.name),
+            doc! { "$match": { "there": [] } },
+            doc! { "$replaceWith": { "$mergeObjects": [
+                "$task", { "$cond": [{ "$eq": ["$task.params", Bson::Null] }, params, {}] },
+            ] } },
+            doc! { "$merge": { "into": TASKS.name, "on": "_id", "whenMatched": "fail", "whenNotMatched": "insert" } },
+        ];
+        let inbox = self.inbox();
+        let inserted = inbox.aggregate(pipeline).with_type::<Stored>().write_concern(majority());
+        let _nothing = inserted.max_time(INSERTING).await?;
+        Ok(())
+    }
+}
