@@ -27,6 +27,7 @@ const LONGEST_REASON: usize = 900;
 pub(super) struct Entry {
     pub id: TaskId,
     pub queue: QueueId,
+    pub params: Document,
     /// Without its trace, so that alike ones are equal.
     pub options: TaskOptions,
     pub trace: Option<TraceContext>,
@@ -162,7 +163,14 @@ impl Store {
         }
         let trace = options.trace.clone();
         let options = TaskOptions { trace: None, ..options };
-        let entry = Entry { id: TaskId(id), queue: queue.id, options, trace, key: wanted.key };
+        let entry = Entry {
+            id: TaskId(id),
+            queue: queue.id,
+            params: wanted.params,
+            options,
+            trace,
+            key: wanted.key,
+        };
         Ok(Fate::Task(Box::new(entry)))
     }
 

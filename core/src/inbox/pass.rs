@@ -292,11 +292,11 @@ impl Store {
 
 /// Puts a task to alike ones. What only one may have comes alone, and so does what could not be told apart from a chain.
 fn into_groups(entry: Entry, groups: &mut Vec<Group>) {
-    let Entry { id, queue, options, trace, key } = entry;
+    let Entry { id, queue, params, options, trace, key } = entry;
     let is_alone = key.is_some() || options.unique.is_some() || options.chain;
     let alike = groups.iter_mut().filter(|_| !is_alone);
     let alike = alike.filter(|group| group.key.is_none() && group.queue == queue);
-    let task = Given { id, trace };
+    let task = Given { id, params, trace };
     match alike.into_iter().find(|group| group.options == options) {
         Some(group) => group.tasks.push(task),
         None => groups.push(Group { queue, options, key, tasks: vec![task] }),
@@ -343,6 +343,7 @@ mod tests {
         let entry = |queue: usize, unique: Option<&str>, key: Option<&str>| Entry {
             id: TaskId(ObjectId::new()),
             queue: queues[queue],
+            params: Document::new(),
             options: TaskOptions { unique: unique.map(str::to_owned), ..TaskOptions::default() },
             trace: None,
             key: key.map(str::to_owned),

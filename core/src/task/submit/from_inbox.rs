@@ -22,6 +22,8 @@ const OF_INBOX: &str = "inbox";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Given {
     pub id: TaskId,
+    /// As they were read: what is stored are those that the server finds in the document.
+    pub params: Document,
     pub trace: Option<TraceContext>,
 }
 
@@ -78,7 +80,7 @@ impl Store {
     ) -> Result<(), SubmitError> {
         let template = self.template(queue, options, given.len()).await?;
         let mut tasks: Vec<Document> =
-            template.tasks(given.iter().map(|task| (task.id.0, Document::new())), admitted).collect();
+            template.tasks(given.iter().map(|task| (task.id.0, task.params.clone())), admitted).collect();
         for (task, given) in tasks.iter_mut().zip(given) {
             task.insert("params", Bson::Null);
             task.extend(given.trace.as_ref().map(|trace| (TRACE.to_owned(), trace.field())));
