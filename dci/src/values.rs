@@ -35,14 +35,26 @@ pub fn object(value: &Value) -> Cow<'_, Value> {
 /// Sees to it that a name is shown as it is written: without control characters, and without such as turn the direction of
 /// text or cannot be seen.
 pub fn shown_as_written(name: &str, value: &Value) -> Result<(), HttpError> {
-    let odd = value.as_str().and_then(|text| text.chars().find(|c| odd::is_odd(*c)));
-    match odd {
+    match odd_character(value) {
         None => Ok(()),
         Some(odd) => Err(HttpError::bad_request(format!(
             "{name} must not have the character U+{:04X}: control characters, and those that turn text or cannot be seen, \
              are refused",
             u32::from(odd)
         ))),
+    }
+}
+
+/// Of names that are no text, too: the database takes no key with a zero in it.
+fn odd_character(value: &Value) -> Option<char> {
+    let odd = |text: &String| text.chars().find(|c| odd::is_odd(*c));
+    match value {
+        Value::String(text) => odd(text),
+        Value::Array(values) => values.iter().find_map(odd_character),
+        Value::Object(object) => {
+            object.iter().find_map(|(key, value)| odd(key).or_else(|| odd_character(value)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }
 
@@ -104,6 +116,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn names_have_no_odd_characters_wherever_they_are() {
+        for odd in [json!("a\u{0}"), json!({ "nul\u{0}": null }), json!([{ "a": "\u{202e}" }])] {
+            let error = shown_as_written("name", &odd).unwrap_err();
+            assert!(error.status() == 400 && error.to_string().starts_with("name must not have"), "{error}");
+        }
+        for name in [json!("é"), json!(7), json!({ "a": ["b"] }), json!(null)] {
+            assert!(shown_as_written("name", &name).is_ok(), "{name}");
+        }
+    }
 
     #[test]
     fn objects_have_known_keys() {
