@@ -163,14 +163,8 @@ impl Store {
         }
         let trace = options.trace.clone();
         let options = TaskOptions { trace: None, ..options };
-        let entry = Entry {
-            id: TaskId(id),
-            queue: queue.id,
-            params: wanted.params,
-            options,
-            trace,
-            key: wanted.key,
-        };
+        let entry =
+            Entry { id: TaskId(id), queue: queue.id, params: wanted.params, options, trace, key: wanted.key };
         Ok(Fate::Task(Box::new(entry)))
     }
 

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::state::{Came, Position};
 use super::{About, End, QUEUE};
+use crate::inbox::REFUSED;
 use crate::model::{Status, whole_number};
 use crate::observe::{AWAIT, LOST};
 use crate::store::collections::TASKS;
@@ -150,6 +151,8 @@ impl Store {
             doc! { "$match": { "$or": [
                 { "$and": [{ "operationType": "update" }, followed("updateDescription.updatedFields")] },
                 { "$and": [{ "operationType": "replace" }, followed("fullDocument")] },
+                // What the inbox refuses begins with its end.
+                { "operationType": "insert", format!("fullDocument.{REFUSED}"): { "$exists": true } },
             ] } },
             doc! { "$project": {
                 "task": "$documentKey._id", "time": "$clusterTime", "status": now("status"), "at": "$wallTime",

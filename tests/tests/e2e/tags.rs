@@ -1,8 +1,10 @@
 //! Tags: tasks of all sources are found by them, with the API and the command line, and by as many keys of an index as have them.
 
 use anyhow::Context;
+use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::model::TaskId;
+use disbatch_core::schema::Schemas;
 use disbatch_core::tags;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use disbatch_tests::{Dci, World, binary, eventually, finish};
@@ -167,6 +169,14 @@ async fn parameters_become_tags_whoever_makes_the_task() -> anyhow::Result<()> {
     dci.posted("/tasks", &collection).await?;
     assert_eq!(world.count(queue, doc! { "tags": ["customer=12"] }).await?, 1);
     documents.drop().await?;
+
+    let inserted = doc! { "_id": ObjectId::new(), "v": 1, "queue": "mail", "params": { "customer": 13 }, "options": { "tags": ["own"] } };
+    world.database().collection::<Document>("inbox").insert_one(inserted).await?;
+    world.store().move_inbox(&Schemas::default()).await?;
+    assert_eq!(
+        world.count(queue, doc! { "tags": ["own", "customer=13"], "params": { "customer": 13 } }).await?,
+        1
+    );
 
     assert!(!world.task(before).await?.contains_key("tags"), "it was there before");
     dci.posted("/queues/mail", &json!({ "index": null })).await?;

@@ -1,6 +1,7 @@
 //! Which ends of tasks are failures.
 
-use bson::{Bson, doc};
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
 use disbatch_core::model::QueueId;
 use disbatch_tests::Script;
 use serde_json::json;
@@ -73,5 +74,21 @@ async fn of_tagged_tasks_those_are_told_that_are_asked_for() -> anyhow::Result<(
         let task = scene.world.task(told.parse()?).await?;
         assert_eq!(task.get_array("tags")?, &[Bson::from("customer=7")]);
     }
+    scene.world.end().await
+}
+
+#[tokio::test]
+async fn what_the_inbox_refuses_has_failed() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    scene.queue("imports").await?;
+    scene.subscribe("each", &json!({ "events": ["failed"] })).await?;
+    let _den = scene.world.den_at_work("n1").await?;
+    let refused = ObjectId::new();
+    let secret = doc! {
+        "_id": refused, "v": 1, "queue": "imports", "params": {}, "options": { "secure_params": { "password": "horse" } },
+    };
+    scene.world.database().collection::<Document>("inbox").insert_one(secret).await?;
+    let messages = scene.until_events("failed", 1).await?;
+    assert!(tasks_of(&messages, "failed", "imports").contains(&refused.to_hex()), "{messages:?}");
     scene.world.end().await
 }
