@@ -321,10 +321,11 @@ async fn oddities(world: &World, queues: &Queues) -> anyhow::Result<()> {
 async fn schedules(world: &World, dci: &Dci) -> anyhow::Result<()> {
     dci.posted("/calendars/holidays", &json!({ "recurring": ["12-25", "12-26", "01-01"] })).await?;
     let orders = json!({ "shop": "shop-eu", "since": "yesterday" });
+    let covers = json!({ "image": "covers/newest.jpg", "sizes": [160, 640] });
     for (name, queue, cron, zone, params) in [
         ("orders-of-the-night", "imports", "30 2 * * *", "Europe/Berlin", orders),
         ("month-end", "reports", "0 6 L * *", "America/New_York", json!({ "month": "the last one" })),
-        ("thumbnails-again", "thumbnails", "*/15 8-18 * * mon-fri", "Europe/London", json!({})),
+        ("thumbnails-again", "thumbnails", "*/15 8-18 * * mon-fri", "Europe/London", covers),
     ] {
         let schedule = json!({
             "name": name, "queue": queue, "cron": cron, "zone": zone, "params": params,
