@@ -21,6 +21,9 @@ pub const LEASE: LeaseName = LeaseName::new("notifier", Duration::from_secs(30))
 /// How often the lease is prolonged or asked for, and subscriptions are read anew.
 const TURN: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether there is anything to do, where there was nothing or another DEN does it.
+const IDLE: Duration = Duration::from_secs(10);
+
 /// How often it is looked for what lasts too long, and the places in the log of changes are stored.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -76,7 +79,7 @@ pub async fn run(leader: Leader, url: Option<String>, stop: CancellationToken) {
         let store = notifier.leader.store.clone();
         let pause = match measured(&store, labels::Worker::Notify, notifier.round()).await {
             Ok(Next::AtOnce) => Duration::ZERO,
-            Ok(Next::AfterAPause) if notifier.subscriptions.is_empty() => TURN,
+            Ok(Next::AfterAPause) if notifier.subscriptions.is_empty() => IDLE,
             Ok(Next::AfterAPause) => PAUSE,
             Err(error) => {
                 notifier.forget();
@@ -127,17 +130,17 @@ impl Notifier {
         Ok(next)
     }
 
-    /// Takes or prolongs the lease, and reads the subscriptions.
+    /// Reads the subscriptions, and takes or prolongs the lease if there are any.
     async fn turn(&mut self) -> Result<(), StoreError> {
-        if !self.leader.leads().await? {
+        let mut found = self.leader.store.list_subscriptions().await?;
+        found.retain(|one| one.settings.enabled);
+        if found.is_empty() || !self.leader.leads().await? {
             self.forget();
             self.turned = Some(Instant::now());
             return Ok(());
         }
         self.turned = Some(Instant::now());
         self.leads.get_or_insert_with(Instant::now);
-        let mut found = self.leader.store.list_subscriptions().await?;
-        found.retain(|one| one.settings.enabled);
         let known = |one: &Subscription| (one.name.clone(), one.revision);
         if found.iter().map(known).ne(self.subscriptions.iter().map(known)) {
             self.subscriptions = found;
