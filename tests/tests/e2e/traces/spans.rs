@@ -24,8 +24,8 @@ const PRODUCER: i32 = 4;
 const CONSUMER: i32 = 5;
 const ERROR: i32 = 2;
 
-/// Runs until somebody kills it.
-const STAY: Script<'_> = Script { name: "Stay", text: "#!/bin/sh\nexec sleep 600\n" };
+/// Says that it has begun, and runs until somebody kills it.
+const STAY: Script<'_> = Script { name: "Stay", text: "#!/bin/sh\necho begun\nexec sleep 600\n" };
 
 /// A span as it was sent.
 #[derive(Debug, Clone, Default)]
@@ -268,8 +268,12 @@ async fn what_nobody_wants_to_see_is_not_sent_and_what_has_died_is_once() -> any
     let unseen = format!("{}00", &PARENT[..53]);
     let unseen = submit(&dci, &[("traceparent", &unseen)], json!({ "a": 1 })).await?;
     let seen = submit(&dci, &[], json!({ "a": 1 })).await?;
+    // A runner that is killed before it has begun its task does not lose it: that is given back.
     let pid = async |task: TaskId| -> anyhow::Result<Pid> {
-        world.until_status(task, 0).await?;
+        eventually("its plugin to begin", || async {
+            Ok((world.store().assemble_live(task, 1).await?.0 == b"begun\n").then_some(()))
+        })
+        .await?;
         let pid = world.task(task).await?.get("pid").and_then(whole_number).context("no pid")?;
         Ok(Pid::from_raw(i32::try_from(pid)?))
     };
