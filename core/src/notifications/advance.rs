@@ -1,7 +1,6 @@
 //! How a subscription goes on: each step is one update that holds for the revision that was read.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
@@ -11,13 +10,9 @@ use futures::TryStreamExt;
 use super::{Channel, Group, Kind, QUEUE, QUEUE_NAME, Subscription};
 use crate::model::{Selector, Status, TaskId, whole_number};
 use crate::secrets::Sealed;
-use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, Stored};
 use crate::task::{SubmitError, TaskOptions};
 use disbatch_metrics::labels::Source;
-
-/// So long the server may take to insert a task. It is far below the time after which others do it in the place of one who has died.
-const INSERTING: Duration = Duration::from_secs(10);
 
 /// What became of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,23 +101,9 @@ impl Store {
         let params = subscription.params(message);
         let document = self.new_task(QUEUE, task, params, &options, &admitted).await?;
         let status = document.get("status").and_then(whole_number).map(Status::from_code);
-        let insert = [
-            doc! { "$match": { "_id": &subscription.name, "state.outbox.task": task } },
-            doc! { "$replaceWith": { "$literal": document } },
-            doc! { "$merge": {
-                "into": TASKS.name, "on": "_id", "whenMatched": "fail", "whenNotMatched": "insert",
-            } },
-        ];
-        let inserted = self
-            .subscriptions()
-            .aggregate(insert)
-            .with_type::<Stored>()
-            .write_concern(crate::store::majority())
-            .max_time(INSERTING)
-            .await
-            .map_err(StoreError::from);
-        match inserted {
-            Ok(_nothing) => {
+        let is_wanted = doc! { "_id": &subscription.name, "state.outbox.task": task };
+        match self.insert_because(&self.subscriptions(), is_wanted, document).await {
+            Ok(()) => {
                 self.submitted(QUEUE, status, 1, Source::Notification);
                 Ok(())
             }

@@ -1,7 +1,6 @@
 //! How the task of a time that has fired is made, so that it is made once, however many do so and however late.
 
 use disbatch_operation::operation;
-use std::time::Duration;
 
 use bson::{Document, doc};
 use futures::TryStreamExt;
@@ -11,14 +10,9 @@ use crate::admission::Admitted;
 use crate::gates::{LockMode, LockRequest};
 use crate::keys::{Hold, Key};
 use crate::model::{Status, TaskId, whole_number};
-use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, Stored};
 use crate::task::{CancelRequest, SubmitError, TaskOptions};
 use disbatch_metrics::labels::Source;
-
-/// So long the server may take to insert a task. It is far below the time after which others complete what is left: an
-/// insert that was broken off never comes after what others did because of that.
-const INSERTING: Duration = Duration::from_secs(10);
 
 /// What tasks of a schedule have that people have asked for: no time of the schedule cancels them.
 pub(super) const ASKED_FOR: &str = "asked_for";
@@ -60,23 +54,9 @@ impl Store {
             return Ok(());
         }
         let status = task.get("status").and_then(whole_number).map(Status::from_code);
-        let insert = [
-            doc! { "$match": { "_id": schedule.id, "firing.task": firing.task } },
-            doc! { "$replaceWith": { "$literal": task } },
-            doc! { "$merge": {
-                "into": TASKS.name, "on": "_id", "whenMatched": "fail", "whenNotMatched": "insert",
-            } },
-        ];
-        let inserted = self
-            .schedules()
-            .aggregate(insert)
-            .with_type::<Stored>()
-            .write_concern(crate::store::majority())
-            .max_time(INSERTING)
-            .await
-            .map_err(StoreError::from);
-        match inserted {
-            Ok(_nothing) => {}
+        let is_to_be_made = doc! { "_id": schedule.id, "firing.task": firing.task };
+        match self.insert_because(&self.schedules(), is_to_be_made, task).await {
+            Ok(()) => {}
             Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
                 return match self.has_task(&key, firing.task).await? {
                     true => Ok(()),

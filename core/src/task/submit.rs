@@ -4,6 +4,7 @@
 
 mod again;
 mod array;
+mod caused;
 mod from_inbox;
 mod once;
 mod options;

@@ -1,19 +1,14 @@
 //! Tasks whose documents are in the inbox, under the ids of these: see [`crate::inbox`].
 
-use std::time::Duration;
-
 use bson::{Bson, Document, doc};
 
 use super::once::{Note, id_of};
 use super::{Once, SubmitError, TaskOptions, blocked};
 use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
-use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};
-use crate::store::{Store, StoreError, Stored, majority};
+use crate::store::collections::{ARCHIVE, TOMBSTONES};
+use crate::store::{Store, StoreError};
 use disbatch_metrics::labels::Source;
-
-/// So long the server may take to insert tasks.
-const INSERTING: Duration = Duration::from_secs(10);
 
 /// What the requests of all documents with the same key have in common.
 const OF_INBOX: &str = "inbox";
@@ -129,7 +124,7 @@ impl Store {
                 "from": collection, "let": { "id": "$task._id" }, "pipeline": [same, { "$project": { "_id": 1 } }], "as": "there",
             } }
         };
-        let pipeline = [
+        let pipeline = vec![
             doc! { "$match": { "_id": { "$in": &ids } } },
             doc! { "$project": { "params": 1, "task": { "$arrayElemAt": [{ "$literal": tasks }, place] } } },
             there(ARCHIVE.name),
@@ -139,11 +134,7 @@ impl Store {
             doc! { "$replaceWith": { "$mergeObjects": [
                 "$task", { "$cond": [{ "$eq": ["$task.params", Bson::Null] }, params, {}] },
             ] } },
-            doc! { "$merge": { "into": TASKS.name, "on": "_id", "whenMatched": "fail", "whenNotMatched": "insert" } },
         ];
-        let inbox = self.inbox();
-        let inserted = inbox.aggregate(pipeline).with_type::<Stored>().write_concern(majority());
-        let _nothing = inserted.max_time(INSERTING).await?;
-        Ok(())
+        self.insert_made(&self.inbox(), pipeline).await
     }
 }
