@@ -35,8 +35,8 @@ def compile_typescript(folder: Path, env: dict[str, str], page: Path) -> None:
     package = HERE / "typescript"
     (folder / "node_modules/@types").mkdir(parents=True)
     (folder / "node_modules/disbatch").symlink_to(package)
-    (folder / "node_modules/@types/node").symlink_to(package / "node_modules/@types/node")
-    (folder / "node_modules/undici-types").symlink_to(package / "node_modules/undici-types")
+    for name in ("@types/node", "mongodb", "undici-types"):
+        (folder / "node_modules" / name).symlink_to(package / "node_modules" / name)
     files = [str(path) for path in folder.rglob("*.mts") if "node_modules" not in path.parts]
     options = ["--strict", "--target", "es2022", "--module", "nodenext", "--skipLibCheck", "--types", "node"]
     run([str(package / "node_modules/.bin/tsc"), *options, *files], folder, env, page)
@@ -66,10 +66,11 @@ def check(language: str, page: Path) -> int:
             compile_typescript(folder, env, page)
         plugins = [folder / "plugins"] if (folder / "plugins").is_dir() else [HERE / "conformance/plugins"]
         with Dev(plugins=plugins) as dev:
-            run(command, folder, {**env, "DISBATCH_URL": dev.url}, page)
+            env.update(DISBATCH_URL=dev.url, MONGODB_URL=dev.mongodb)
+            run(command, folder, env, page)
             for (path, kind, text), after in zip(blocks, [*blocks[1:], ("", "", "")]):
                 if kind == "sh" and not path:
-                    printed = run(["bash", "-euc", text], folder, {**env, "DISBATCH_URL": dev.url}, page)
+                    printed = run(["bash", "-euc", text], folder, env, page)
                     if after[1] == "text" and printed != after[2]:
                         sys.exit(f"{page}: {text}prints\n{printed}and not\n{after[2]}")
     return len(blocks)

@@ -44,7 +44,7 @@ def build_typescript() -> None:
     made = package / "node_modules/.disbatch-built"
     with open(package / "tsconfig.json") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        newest = max(path.stat().st_mtime for path in [package / "tsconfig.json", *(package / "src").glob("*.ts")])
+        newest = max(path.stat().st_mtime for path in [package / "tsconfig.json", *(package / "src").iterdir()])
         if made.exists() and (package / "dist/index.js").exists() and made.stat().st_mtime > newest:
             return
         ended = subprocess.run([package / "node_modules/.bin/tsc", "-p", package], stdout=subprocess.PIPE, text=True)

@@ -5,7 +5,7 @@ import { ApiError, ProtocolError, RequestTimeout, TaskFailed, Unreachable, Versi
 import * as fileSets from "./files.js";
 import { EventReader, Position } from "./follow.js";
 import { type Call, type ClientOptions, decoded, segment, Transport } from "./http.js";
-import { stringify } from "./json.js";
+import { snake, stringify } from "./json.js";
 import type {
   CancelResult, Explained, FileSet, Filter, Json, Queue, QueueSettings, RetryResult, Schedule, ScheduleFields, SubmitOptions, TaskEvent, TaskInfo, When,
 } from "./types.js";
@@ -332,10 +332,6 @@ export class Client {
 
 function reading(path: string, query: Record<string, Json> = {}): Call {
   return { method: "GET", path, query, repeatable: true };
-}
-
-function snake(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
 
 function snaked(options: object): Record<string, Json> {

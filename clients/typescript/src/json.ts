@@ -35,3 +35,12 @@ export function stringify(value: Json): string {
   if (text === undefined) throw new TypeError(`${typeof value} cannot be sent as JSON`);
   return hasBig ? text.replace(QUOTED, "$1") : text;
 }
+
+/** The name of a key there, and back. */
+export function snake(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+export function camel(name: string): string {
+  return name.replace(/\B_(.)/g, (_, letter: string) => letter.toUpperCase());
+}

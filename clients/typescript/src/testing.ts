@@ -2,6 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -50,6 +51,12 @@ export class Dev {
   /** What it and its processes have said. */
   get log(): string {
     return this.lines.join("\n");
+  }
+
+  /** Where its MongoDB is, with the name of its database, for what writes into the inbox. */
+  get mongodb(): string {
+    const config = JSON.parse(readFileSync(join(this.folder, "config.json"), "utf8"));
+    return config.mongohost.replace("/?", `/${config.database}?`);
   }
 
   /** A queue that runs tasks; returns its name. */

@@ -29,8 +29,8 @@ export interface TaskInfo {
   [key: string]: Json;
 }
 
-/** Options of a submission, see "Options of a submission" of docs/api.md. Times are in seconds. */
-export interface SubmitOptions {
+/** Options of tasks that the inbox takes, too, see "The document" of docs/inbox.md. Times are in seconds. */
+export interface EnqueueOptions {
   runAt?: When;
   delay?: number;
   timeout?: number;
@@ -42,7 +42,6 @@ export interface SubmitOptions {
   group?: string;
   priority?: number;
   tags?: string[];
-  secureParams?: Record<string, Json>;
   steps?: Record<string, Json>[];
   files?: Record<string, Json>;
   after?: string[];
@@ -50,6 +49,11 @@ export interface SubmitOptions {
   afterFailed?: string;
   chain?: boolean;
   locks?: string[];
+}
+
+/** Options of a submission, see "Options of a submission" of docs/api.md. */
+export interface SubmitOptions extends EnqueueOptions {
+  secureParams?: Record<string, Json>;
   tenant?: string;
   array?: string | Json[];
   arrayKey?: string;

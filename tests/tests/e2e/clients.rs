@@ -55,3 +55,8 @@ async fn the_package_of_perl_is_in_order() -> anyhow::Result<()> {
 async fn a_client_is_generated_from_the_older_description() -> anyhow::Result<()> {
     succeeds("check", "generated").await
 }
+
+#[tokio::test]
+async fn tasks_of_transactions_outlive_a_primary() -> anyhow::Result<()> {
+    succeeds("check", "failover").await
+}

@@ -43,8 +43,8 @@ class TaskInfo(_EveryTask, total=False):
     tenant: str
 
 
-class SubmitOptions(TypedDict, total=False):
-    """Options of a submission, see "Options of a submission" of docs/api.md."""
+class EnqueueOptions(TypedDict, total=False):
+    """Options of tasks that the inbox takes, too, see "The document" of docs/inbox.md."""
 
     run_at: When
     delay: Seconds
@@ -57,7 +57,6 @@ class SubmitOptions(TypedDict, total=False):
     group: str
     priority: int
     tags: Sequence[str]
-    secure_params: Mapping[str, Json]
     steps: Sequence[Mapping[str, Json]]
     files: Mapping[str, Json]
     after: Sequence[str]
@@ -65,6 +64,12 @@ class SubmitOptions(TypedDict, total=False):
     after_failed: str
     chain: bool
     locks: Sequence[str]
+
+
+class SubmitOptions(EnqueueOptions, total=False):
+    """Options of a submission, see "Options of a submission" of docs/api.md."""
+
+    secure_params: Mapping[str, Json]
     tenant: str
     array: Union[str, Sequence[Json]]
     array_key: str

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -88,6 +89,12 @@ class Dev:
     def log(self) -> str:
         """What it and its processes have said."""
         return "".join(self._lines)
+
+    @property
+    def mongodb(self) -> str:
+        """Where its MongoDB is, with the name of its database, for what writes into the inbox."""
+        config = json.loads((self.folder / "config.json").read_text())
+        return str(config["mongohost"].replace("/?", f"/{config['database']}?"))
 
     def queue(self, name: str, plugin: str, *, threads: int = 4, **settings: Any) -> str:
         """A queue that runs tasks; returns its name."""
