@@ -9,6 +9,7 @@ use warnings;
 use Carp qw(croak);
 use File::Temp ();
 use IO::Socket::INET ();
+use JSON::PP ();
 use POSIX ();
 use Time::HiRes ();
 
@@ -66,6 +67,14 @@ sub _start {
 
 sub client { $_[0]{client} }
 sub url    { $_[0]{client}->url }
+
+# Where its MongoDB is, with the name of its database, for what writes into the inbox.
+sub mongodb {
+    my ($self) = @_;
+    open my $file, '<', "$self->{folder}/config.json" or croak "there is no configuration: $!";
+    my $config = do { local $/; JSON::PP->new->utf8->decode(scalar <$file>) };
+    return $config->{mongohost} =~ s{/\?}{/$config->{database}?}r;
+}
 
 # What it and its processes have said.
 sub log {
