@@ -117,11 +117,11 @@ impl Queues {
             .filter_map(|own| own.name.as_deref())
             .for_each(|name| *times.entry(name).or_default() += 1);
         let label = |(id, own): (&Id, &Own)| {
-            let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = || id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
             let label = match own.name.as_deref() {
-                None | Some("") => hex,
+                None | Some("") => hex(),
                 Some(name) if name == OTHER || times.get(name).is_some_and(|times| *times > 1) => {
-                    format!("{name} ({hex})")
+                    format!("{name} ({})", hex())
                 }
                 Some(name) => name.to_owned(),
             };

@@ -1,6 +1,5 @@
 //! The two formats of text that scrapers read.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +21,9 @@ pub enum Format {
 }
 
 const OPEN_METRICS: &str = "application/openmetrics-text";
+
+/// What each metric begins with.
+const HELP: &str = "# HELP ";
 
 impl Format {
     /// What the header `Accept` asks for: OpenMetrics where it names it, and prefers nothing else to it.
@@ -133,37 +135,39 @@ impl Declared {
     }
 }
 
-/// The same for Prometheus: there, counters are named as their samples are, and nothing tells of units and the end.
+/// The same for Prometheus: there, counters are named as their samples are, descriptions escape no quotes, and nothing tells of units and
+/// the end. Samples are the same, so they are left as they are.
 fn for_prometheus(text: &str) -> String {
-    let counter = |line: &str| Some(line.strip_prefix("# TYPE ")?.strip_suffix(" counter")?.to_owned());
-    let counters: HashSet<String> = text.lines().filter_map(counter).collect();
     let mut written = String::with_capacity(text.len());
-    for line in text.lines().filter(|line| !line.starts_with("# UNIT ") && *line != "# EOF") {
-        let mut words = line.splitn(4, ' ');
-        match (words.next(), words.next(), words.next(), words.next()) {
-            (Some("#"), Some(what), Some(name), rest) if counters.contains(name) => {
-                written.extend([
-                    "# ",
-                    what,
-                    " ",
-                    name,
-                    "_total ",
-                    &unescaped(what, rest.unwrap_or_default()),
-                ]);
-            }
-            (Some("#"), Some(what), Some(name), rest) => {
-                written.extend(["# ", what, " ", name, " ", &unescaped(what, rest.unwrap_or_default())]);
-            }
-            _ => written.push_str(line),
-        }
-        written.push('\n');
+    let families = text.strip_suffix("# EOF\n").unwrap_or(text);
+    // No value of a label has a line of its own.
+    for family in families.strip_prefix(HELP).into_iter().flat_map(|rest| rest.split("\n# HELP ")) {
+        let mut lines = family.splitn(3, '\n');
+        let (help, kind, rest) = (lines.next(), lines.next(), lines.next().unwrap_or_default());
+        let (name, meaning) = help.and_then(|help| help.split_once(' ')).unwrap_or_default();
+        let kind = kind.and_then(|kind| kind.rsplit_once(' ')).unwrap_or_default().1;
+        let total = if kind == "counter" { "_total" } else { "" };
+        let meaning = meaning.replace("\\\"", "\"");
+        let samples =
+            if rest.starts_with("# UNIT ") { rest.split_once('\n').unwrap_or_default().1 } else { rest };
+        let newline = if samples.is_empty() || samples.ends_with('\n') { "" } else { "\n" };
+        written.extend([
+            HELP,
+            name,
+            total,
+            " ",
+            &meaning,
+            "\n# TYPE ",
+            name,
+            total,
+            " ",
+            kind,
+            "\n",
+            samples,
+            newline,
+        ]);
     }
     written
-}
-
-/// In descriptions, Prometheus escapes no quotes.
-fn unescaped(what: &str, text: &str) -> String {
-    if what == "HELP" { text.replace("\\\"", "\"") } else { text.to_owned() }
 }
 
 #[cfg(test)]
