@@ -3,10 +3,12 @@
 
 mod access;
 mod accessible;
+mod audit;
 mod balance;
 mod follow;
 mod hostile;
 mod keyboard;
+mod locks;
 mod lost;
 mod output;
 mod overview;
