@@ -7,7 +7,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
-use bson::Bson;
+use bson::{Bson, Document};
 
 use disbatch_core::plugin::Report;
 use disbatch_core::series::NodePoint;
@@ -19,6 +19,7 @@ use crate::json;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::bulk::encoded;
 use crate::ui::chart::Charts;
 use crate::ui::live::{self, Part};
 use crate::ui::overview::throughput::Span;
@@ -54,9 +55,14 @@ fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
         shown: Shown::of(facts),
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
-        charts: charts::first(format!("/nodes/{id}"), span, points),
+        charts: charts::first((format!("/nodes/{id}"), tasks_of(node)), span, points),
         id,
     }
+}
+
+/// The address of the list of all tasks that a node has had.
+fn tasks_of(node: &Document) -> String {
+    format!("/tasks?node={}", encoded(&plain(node.get("node"))))
 }
 
 /// What of the page of a node changes, as Server-Sent Events like those of `/ui/overview`.
@@ -120,7 +126,7 @@ pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, 
 
 #[cfg(test)]
 mod tests {
-    use bson::{DateTime, Document, doc};
+    use bson::{DateTime, doc};
 
     use super::*;
     use crate::ui::live::assert_on_page;

@@ -5,6 +5,7 @@ mod access;
 mod accessible;
 mod audit;
 mod balance;
+mod charts;
 mod follow;
 mod hostile;
 mod keyboard;
