@@ -36,6 +36,8 @@ struct NodePage {
     plugins: Option<Vec<String>>,
     problems: Vec<Report>,
     charts: Charts,
+    /// The address of the list of its tasks.
+    tasks: String,
 }
 
 /// The page.
@@ -55,6 +57,7 @@ fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
         shown: Shown::of(facts),
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
+        tasks: tasks_of(node),
         charts: charts::first((format!("/nodes/{id}"), tasks_of(node)), span, points),
         id,
     }
@@ -140,6 +143,11 @@ mod tests {
             node,
             tasks,
             more: true,
+            failed: vec![doc! {
+                "_id": bson::oid::ObjectId::parse_str("6b0003bb686c8275d8013335").unwrap(), "queue": queue, "status": 2,
+                "params": { "command": "<false>" }, "mtime": NOW,
+            }],
+            hours: std::sync::Arc::default(),
             queues: [(queue, "<mail>".to_owned())].into(),
             now: Now { server: NOW, host: NOW },
         }
@@ -185,6 +193,10 @@ mod tests {
             "<progress max=\"100\" value=\"41.7\"",
             "&#60;half&#62;",
             "only the first",
+            "href=\"/tasks?node=%3Cvm%3E\">All its tasks</a>",
+            "<a href=\"/tasks/6b0003bb686c8275d8013335\">",
+            "&#60;false&#62;",
+            "No task of it has ended within the last hour.",
             "href=\"/plugins#My::Plugin\"",
             "&#60;odd&#62;",
             "<strong>&#60;Bad&#62;</strong>: /p/plugin.json: EOF",

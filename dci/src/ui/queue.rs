@@ -33,6 +33,7 @@ use crate::ui::schema::{Field, Form};
 use crate::ui::tasks::params_of;
 use crate::ui::{self, Rendered, text};
 use charts::Of;
+pub use charts::length;
 use facts::Facts;
 use settings::Settings;
 

@@ -11,6 +11,7 @@ mod hostile;
 mod keyboard;
 mod locks;
 mod lost;
+mod nodes;
 mod output;
 mod overview;
 mod schedules;
