@@ -3,6 +3,7 @@
 
 mod access;
 mod accessible;
+mod arrays;
 mod audit;
 mod balance;
 mod charts;
