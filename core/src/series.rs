@@ -20,6 +20,7 @@
 //! | --- | --- |
 //! | `_id`, `at` | `{node, at}`, and the same time |
 //! | `running`, `load`, `memory_available` | as its first heartbeat in the minute said |
+//! | `queues` | what attempts ended there, by the hexadecimal digits of their queue: an object of `succeeded`, `failed`, `other`, `run_ms` and `r0` ... `r63`, as a queue has them |
 //!
 //! **Minutes** are those of the clock of the process that notes: a task waits in the minute of its start, and runs and
 //! ends in the minute of its end. What a clock puts into the future is shown when that minute has come.
@@ -27,7 +28,7 @@
 //! **Waiting** counts from the time at which a task could be claimed: its creation, its `run_at`, or the moment when it
 //! was queued again after an end. A claim that is given back changes nothing about that. **Running** is the `duration`
 //! of its `exit`: unknown where no plugin was started or its runner died. An attempt that is followed by another is no
-//! end. A wait begins by the clock of who submitted the task or queued it again, and ends by that of who started it, so it is
+//! end of the task, but counts for its node. A wait begins by the clock of who submitted the task or queued it again, and ends by that of who started it, so it is
 //! as exact as the clocks of those hosts agree; what would be below zero counts as zero.
 //!
 //! **What these numbers do not know.** Where the answer to a command is lost, nobody knows whether it was carried out: its
@@ -59,11 +60,11 @@ use crate::node::Stats;
 use crate::notebook::{Notebook, Notes};
 use crate::store::collections;
 use crate::store::{Store, StoreError};
-use crate::task::Waiting;
+use crate::task::{Run, Waiting};
 use pending::{Pending, Sample};
 
 pub use histogram::Histogram;
-pub use nodes::NodePoint;
+pub use nodes::{NodeHour, NodePoint};
 pub use numbers::{Ended, Numbers};
 pub use read::Point;
 
@@ -134,6 +135,19 @@ impl Store {
         let minute = minute_of(self.now());
         self.note::<Series>(|series| {
             series.pending.add(minute, queue, |numbers| numbers.ran.add(ran, 1));
+        });
+    }
+
+    /// Notes that an attempt has ended on a node, and how long its plugin ran, if that is known.
+    pub(crate) fn note_attempt(&self, run: &Run, status: Status, ran: Option<Duration>) {
+        let minute = minute_of(self.now());
+        self.note::<Series>(|series| {
+            series.pending.add_on_node(minute, &run.node, run.queue, |numbers| {
+                numbers.ended.add(status, 1);
+                if let Some(ran) = ran {
+                    numbers.ran.add(ran, 1);
+                }
+            });
         });
     }
 

@@ -211,6 +211,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::docs::handle,
         ui::about::handle,
         ui::nodes::live,
+        ui::locks::live,
+        ui::locks::live_one,
         ui::node::live,
         ui::node::chart,
         ui::queue::live,

@@ -27,6 +27,7 @@ use crate::files::Checks;
 use crate::measure::Gathered;
 use crate::ui::about::Sizes;
 use crate::ui::live::Feeds;
+use crate::ui::node_work;
 use crate::ui::overview::facts::Memory;
 use crate::watch::Watch;
 
@@ -53,6 +54,8 @@ pub struct State {
     pub looks: Arc<Looks>,
     /// What the overview keeps for a while.
     pub overview: Arc<Memory>,
+    /// What nodes did lately, likewise.
+    pub work: Arc<node_work::Memory>,
     /// Contents of file sets that are being checked.
     pub checks: Arc<Checks>,
     /// Works on bulk jobs.
@@ -140,6 +143,7 @@ impl State {
             tracer: None,
             looks: Arc::default(),
             overview: Arc::default(),
+            work: Arc::default(),
             checks: Arc::default(),
             plugins,
             schemas: catalogue::schemas(&manifests, &BTreeMap::new()),

@@ -25,6 +25,7 @@ pub mod names;
 pub mod node;
 pub mod node_row;
 pub mod node_state;
+pub mod node_work;
 pub mod nodes;
 pub mod overview;
 pub mod parts;

@@ -4,12 +4,12 @@ use disbatch_operation::operation;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 use super::items::element_id;
 use super::{Array, ArrayState};
-use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
+use crate::model::{ArrayId, Moment, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
 /// How long counting may take.
@@ -64,6 +64,39 @@ pub struct Element {
     pub value: Option<Bson>,
     /// Its status. `None`: there is no such task, not yet or not any more.
     pub status: Option<Status>,
+    /// Where it runs, or ran last.
+    pub node: Option<String>,
+    pub started: Option<DateTime>,
+    /// How its plugin ended: `code`, `signal` and `duration`.
+    pub exit: Option<Document>,
+}
+
+impl Element {
+    /// One without a task.
+    fn missing(id: TaskId, index: u32) -> Self {
+        Self { id, index, value: None, status: None, node: None, started: None, exit: None }
+    }
+
+    /// A task as stored, with the fields of [`fields`].
+    fn of(task: &Document) -> Option<Self> {
+        let of_array = task.get_document("array").ok()?;
+        Some(Self {
+            id: TaskId(task.get_object_id("_id").ok()?),
+            index: u32::try_from(of_array.get("index").and_then(whole_number)?).ok()?,
+            value: of_array.get("value").or_else(|| of_array.get("index")).cloned(),
+            status: task.get("status").and_then(whole_number).map(Status::from_code),
+            node: task.get_str("node").ok().map(str::to_owned),
+            started: task.get("started").and_then(|at| Moment(at.clone()).get()),
+            exit: task.get_document("exit").ok().cloned(),
+        })
+    }
+}
+
+/// What is read of an element.
+fn fields() -> Document {
+    let mut fields = doc! { "status": 1, "array": 1, "node": 1, "started": 1 };
+    fields.extend(["code", "signal", "duration"].map(|name| (format!("exit.{name}"), 1.into())));
+    fields
 }
 
 impl Store {
@@ -163,24 +196,43 @@ impl Store {
         let places: Vec<(u32, TaskId)> =
             (from..until).map(|place| (place, element_id(array.id, place))).collect();
         let ids: Vec<TaskId> = places.iter().map(|(_, id)| *id).collect();
-        let mut known: HashMap<TaskId, (Option<Status>, Option<Bson>)> = HashMap::new();
+        let mut known: HashMap<TaskId, Element> = HashMap::new();
         for collection in [self.archive(), self.tasks()] {
-            let these = doc! { "_id": { "$in": ids.clone() } };
-            let found = collection.find(these).projection(doc! { "status": 1, "array": 1 }).await?;
+            let found = collection.find(doc! { "_id": { "$in": ids.clone() } }).projection(fields()).await?;
             let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-            for task in found {
-                let Ok(id) = task.get_object_id("_id") else { continue };
-                let status = task.get("status").and_then(whole_number).map(Status::from_code);
-                let of_array = task.get_document("array").ok();
-                let value = of_array.and_then(|array| array.get("value").or_else(|| array.get("index")));
-                known.insert(TaskId(id), (status, value.cloned()));
-            }
+            known.extend(found.iter().filter_map(Element::of).map(|element| (element.id, element)));
         }
         let element = |(index, id): (u32, TaskId)| {
-            let (status, value) = known.remove(&id).unwrap_or_default();
-            Element { id, index, value, status }
+            let known = known.remove(&id).unwrap_or_else(|| Element::missing(id, index));
+            Element { index, ..known }
         };
         Ok(places.into_iter().map(element).collect())
+    }
+
+    /// The elements with this status from this place on, at most so many. Found by an index.
+    #[operation(array = %array.id)]
+    pub async fn array_elements_with(
+        &self,
+        array: &Array,
+        status: Status,
+        from: u32,
+        limit: u32,
+    ) -> Result<Vec<Element>, StoreError> {
+        let mut all = Vec::new();
+        for collection in [self.tasks(), self.archive()] {
+            let these = doc! {
+                "array.id": array.id, "status": status, "array.index": { "$gte": i64::from(from) },
+            };
+            let found = collection.find(these).projection(fields()).sort(doc! { "array.index": 1 });
+            let found: Vec<Document> =
+                found.limit(i64::from(limit)).await?.map_ok(Document::from).try_collect().await?;
+            all.extend(found.iter().filter_map(Element::of));
+        }
+        all.sort_by_key(|element| element.index);
+        // One that is being moved to the archive is there twice.
+        all.dedup_by_key(|element| element.id);
+        all.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(all)
     }
 }
 
@@ -223,6 +275,21 @@ mod tests {
         assert_eq!(noted_counts(&noted), Some((ArrayId(id), Counts::from([(1, 5), (2, 1)]))));
         assert_eq!(noted_counts(&doc! { "_id": id }), None);
         assert_eq!(noted_counts(&doc! { "_id": id, "counts": [5] }), None);
+    }
+
+    #[test]
+    fn an_element_is_read_as_far_as_it_goes() {
+        let (id, at) = (ObjectId::new(), DateTime::from_millis(5_000));
+        let task = doc! {
+            "_id": id, "status": 2, "node": "n", "started": at, "array": { "index": 3, "value": "x" }, "exit": { "code": 1 },
+        };
+        let read = Element::of(&task).unwrap();
+        assert_eq!((read.index, read.value, read.status), (3, Some("x".into()), Some(Status::Failed)));
+        assert_eq!((read.node.as_deref(), read.started), (Some("n"), Some(at)));
+        let odd = Element::of(&doc! { "_id": id, "status": "done", "array": { "index": 3 }, "exit": 5 });
+        let missing = Element::missing(TaskId(id), 3);
+        assert_eq!(odd, Some(Element { value: Some(3.into()), ..missing }));
+        assert_eq!(Element::of(&doc! { "_id": id, "array": { "index": -1 } }), None);
     }
 
     #[test]

@@ -9,7 +9,8 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use futures::TryStreamExt;
 
-use super::ObjectKind;
+use super::{ObjectKind, Verb};
+use crate::model::QueueId;
 use crate::store::{Store, StoreError, Stored};
 
 /// How long a search may take. What is seldom found is found by reading all entries.
@@ -196,6 +197,41 @@ impl Store {
             Err(error) if error.is_out_of_time() => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+/// A change of something.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Changed {
+    pub at: DateTime,
+    /// The fields that differ, as they were and as they are.
+    pub before: Document,
+    pub after: Document,
+}
+
+impl Changed {
+    fn of(entry: &Document) -> Option<Self> {
+        let part = |name| entry.get_document(name).cloned().unwrap_or_default();
+        Some(Self { at: *entry.get_datetime("at").ok()?, before: part("before"), after: part("after") })
+    }
+}
+
+impl Store {
+    /// The latest changes of the settings of a queue since a time, at most so many. Found by an index.
+    #[operation]
+    pub async fn changes_of_queue(
+        &self,
+        queue: QueueId,
+        since: DateTime,
+        limit: i64,
+    ) -> Result<Vec<Changed>, StoreError> {
+        let these = doc! {
+            "queue": queue, "at": { "$gte": since }, "before": { "$exists": true }, "what": Verb::QueueUpdate.words(),
+        };
+        let audit = self.audit();
+        let found = audit.find(these).projection(doc! { "at": 1, "before": 1, "after": 1 });
+        let found: Vec<Stored> = found.sort(doc! { "at": -1 }).limit(limit).await?.try_collect().await?;
+        Ok(found.into_iter().map(Document::from).filter_map(|entry| Changed::of(&entry)).collect())
     }
 }
 

@@ -2,6 +2,7 @@
 //! times is the matter of [`super::occurrences`].
 
 mod field;
+mod words;
 
 use std::fmt;
 

@@ -135,6 +135,15 @@ impl Zone {
         }
     }
 
+    /// The same for people: `Mon 23 Nov 03:30`, with the year if it is another than that of `now`, and seconds if there are any.
+    pub fn day_and_time(&self, at: DateTime, now: DateTime) -> String {
+        let here = |at| Timestamp::from_second(seconds(at)).ok().map(|at| at.to_zoned(self.rules.clone()));
+        let Some((there, now)) = here(at).zip(here(now)) else { return at.to_string() };
+        let year = if there.year() == now.year() { "" } else { " %Y" };
+        let second = if there.second() == 0 { "" } else { ":%S" };
+        there.strftime(&format!("%a %-d %b{year} %H:%M{second}")).to_string()
+    }
+
     /// What is added to UTC at a time, in seconds.
     pub fn offset(&self, at: DateTime) -> i64 {
         self.stretch(seconds(at)).map_or(0, |stretch| stretch.offset)
@@ -272,6 +281,9 @@ mod tests {
         assert_eq!(berlin.local(at("2026-03-29T00:59:59Z")), "2026-03-29T01:59:59+01:00");
         assert_eq!(berlin.offset(at("2026-07-01T00:00:00Z")), 7_200);
         assert_eq!(Zone::utc().local(at("2026-03-29T01:00:00Z")), "2026-03-29T01:00:00+00:00");
+        let told = |time, now| berlin.day_and_time(at(time), at(now));
+        assert_eq!(told("2026-03-29T01:00:00Z", "2026-12-31T22:00:00Z"), "Sun 29 Mar 03:00");
+        assert_eq!(told("2026-03-29T01:00:05Z", "2026-12-31T23:00:00Z"), "Sun 29 Mar 2026 03:00:05");
     }
 
     #[test]

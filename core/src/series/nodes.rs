@@ -1,15 +1,18 @@
 //! Reading the numbers of nodes, for charts.
 
 use disbatch_operation::operation;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use bson::{DateTime, Document, doc};
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, RawDocument, doc};
 use futures::TryStreamExt;
 
-use super::pending::id_of_node;
-use super::read::readable;
+use super::numbers::{Ended, Numbers};
+use super::pending::{OF_QUEUES, id_of_node};
+use super::read::{last_hour, numbers_in, readable, step_of};
 use super::span::Span;
-use crate::model::{NodeName, number};
+use crate::model::{NodeName, QueueId, number};
 use crate::store::{Store, StoreError};
 
 /// What a node was like in one step, on average. What nobody has noted is not known, and is not zero.
@@ -25,7 +28,41 @@ pub struct NodePoint {
     pub memory_available: Option<f64>,
 }
 
+/// What attempts ended on a node within the last hour.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeHour {
+    /// How many in each of the last 60 minutes, the one that it is included.
+    pub minutes: Vec<Ended>,
+    /// How many of each queue, and how long they ran.
+    pub queues: BTreeMap<QueueId, Numbers>,
+}
+
 impl Store {
+    /// What attempts ended on each of these nodes within the last hour, by their names. One query, which reads 60 documents
+    /// for each of them at most. One where nothing ended is left out.
+    #[operation]
+    pub async fn last_hour_on_nodes(
+        &self,
+        nodes: &[NodeName],
+    ) -> Result<HashMap<String, NodeHour>, StoreError> {
+        let mut hours = HashMap::new();
+        if nodes.is_empty() {
+            return Ok(hours);
+        }
+        let span = last_hour(self.now());
+        let within = |node: &NodeName| {
+            doc! { "_id": { "$gte": id_of_node(node, span.from()), "$lt": id_of_node(node, span.until()) } }
+        };
+        let any = doc! { "$or": nodes.iter().map(within).collect::<Vec<_>>() };
+        let found = self.raw_series().find(any).projection(doc! { "at": 1, OF_QUEUES: 1 }).await;
+        if let Some(mut minutes) = readable(found)? {
+            while let Some(minute) = minutes.try_next().await? {
+                add_to_hour(&mut hours, span, &minute);
+            }
+        }
+        Ok(hours)
+    }
+
     /// What a node was like in each `step` since the one that `since` is in, up to now, in order, with steps as those of
     /// [`Store::series`]. One query, which reads a document for each minute at most.
     #[operation(%node)]
@@ -56,6 +93,27 @@ impl Store {
     }
 }
 
+fn add_to_hour(hours: &mut HashMap<String, NodeHour>, span: Span, minute: &RawDocument) {
+    let node = minute.get_document("_id").and_then(|id| id.get_str("node"));
+    let (Ok(node), Some(step), Ok(queues)) = (node, step_of(span, minute), minute.get_document(OF_QUEUES))
+    else {
+        return;
+    };
+    let hour = hours.entry(node.to_owned()).or_default();
+    hour.minutes.resize(span.beginnings().count(), Ended::default());
+    for (queue, fields) in queues.iter().filter_map(Result::ok) {
+        let (Ok(queue), Some(fields)) = (ObjectId::parse_str(queue.as_str()), fields.as_document()) else {
+            continue;
+        };
+        let mut numbers = Numbers::default();
+        numbers_in(fields).for_each(|(name, number)| numbers.add_field(name, number));
+        if let Some(ended) = hour.minutes.get_mut(step) {
+            ended.merge(numbers.ended);
+        }
+        hour.queues.entry(QueueId(queue)).or_default().merge(&numbers);
+    }
+}
+
 fn points(span: Span, documents: &[Document]) -> Vec<NodePoint> {
     let unknown = |at| NodePoint { at, running: None, load: None, memory_available: None };
     let mut points: Vec<NodePoint> = span.beginnings().map(unknown).collect();
@@ -72,9 +130,33 @@ fn points(span: Span, documents: &[Document]) -> Vec<NodePoint> {
 
 #[cfg(test)]
 mod tests {
-    use bson::Bson;
+    use bson::{Bson, RawDocumentBuf};
 
     use super::*;
+
+    #[test]
+    fn an_hour_of_a_node_has_what_ended_there_by_queue() {
+        let now = DateTime::from_millis(1_795_000_020_000);
+        let span = last_hour(now);
+        let at = |back: i64| DateTime::from_millis(1_795_000_020_000 / 60_000 * 60_000 - back * 60_000);
+        let queue = ObjectId::from_bytes([1; 12]);
+        let minute = |back, queues: Bson| doc! { "_id": { "node": "n", "at": at(back) }, "at": at(back), "queues": queues };
+        let of = |fields: Document| Bson::from(doc! { queue.to_hex(): fields, "odd": 5 });
+        let mut hours = HashMap::new();
+        for minute in [
+            minute(59, of(doc! { "failed": 2_i64, "r5": 1_i64, "run_ms": 4_i64 })),
+            minute(0, of(doc! { "succeeded": 3_i64, "r7": 3_i64, "run_ms": 30_i64 })),
+            minute(60, of(doc! { "failed": 100_i64 })),
+            minute(1, "many".into()),
+        ] {
+            add_to_hour(&mut hours, span, &RawDocumentBuf::try_from(&minute).unwrap());
+        }
+        let hour = &hours["n"];
+        assert_eq!((hours.len(), hour.minutes.len(), hour.queues.len()), (1, 60, 1));
+        assert_eq!((hour.minutes[0].failed, hour.minutes[59].succeeded), (2, 3));
+        let numbers = &hour.queues[&QueueId(queue)];
+        assert_eq!((numbers.ended.total(), numbers.ran.count()), (5, 4));
+    }
 
     #[test]
     fn what_was_not_noted_is_not_known() {

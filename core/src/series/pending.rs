@@ -11,6 +11,9 @@ use crate::model::{NodeName, QueueId};
 /// So many documents of queues wait at most, and so many of nodes. Beyond that, the oldest minutes are forgotten.
 pub(super) const MOST: usize = 10_000;
 
+/// The field of a node's document that has what ended there.
+pub(super) const OF_QUEUES: &str = "queues";
+
 /// What a node was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Sample {
@@ -22,12 +25,20 @@ pub(super) struct Sample {
     pub memory_available: Option<u64>,
 }
 
+/// What is noted of a node in a minute.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct OfNode {
+    sample: Option<Sample>,
+    /// What ended there, by queue.
+    queues: BTreeMap<ObjectId, Numbers>,
+}
+
 /// What is added to each document. By minute first, so that the oldest can be forgotten.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Pending {
     /// Without a queue: of all together.
     queues: BTreeMap<(i64, Option<ObjectId>), Numbers>,
-    nodes: BTreeMap<(i64, NodeName), Sample>,
+    nodes: BTreeMap<(i64, NodeName), OfNode>,
     /// How many documents were forgotten.
     pub forgotten: usize,
 }
@@ -43,7 +54,19 @@ impl Pending {
 
     /// What a node is like in a minute.
     pub(super) fn sample(&mut self, minute: i64, node: &NodeName, sample: Sample) {
-        self.nodes.insert((minute, node.clone()), sample);
+        self.nodes.entry((minute, node.clone())).or_default().sample = Some(sample);
+        self.forget();
+    }
+
+    /// Adds to the numbers of a node, of what it did for a queue in a minute.
+    pub(super) fn add_on_node(
+        &mut self,
+        minute: i64,
+        node: &NodeName,
+        queue: QueueId,
+        change: impl FnOnce(&mut Numbers),
+    ) {
+        change(self.nodes.entry((minute, node.clone())).or_default().queues.entry(queue.0).or_default());
         self.forget();
     }
 
@@ -62,8 +85,8 @@ impl Pending {
         while part.len() < most {
             if let Some((key, numbers)) = self.queues.pop_first() {
                 part.queues.insert(key, numbers);
-            } else if let Some((key, sample)) = self.nodes.pop_first() {
-                part.nodes.insert(key, sample);
+            } else if let Some((key, noted)) = self.nodes.pop_first() {
+                part.nodes.insert(key, noted);
             } else {
                 break;
             }
@@ -76,8 +99,12 @@ impl Pending {
         for (key, numbers) in other.queues {
             self.queues.entry(key).or_default().merge(&numbers);
         }
-        for (key, sample) in other.nodes {
-            self.nodes.entry(key).or_insert(sample);
+        for (key, noted) in other.nodes {
+            let known = self.nodes.entry(key).or_default();
+            known.sample = known.sample.or(noted.sample);
+            for (queue, numbers) in noted.queues {
+                known.queues.entry(queue).or_default().merge(&numbers);
+            }
         }
         self.forgotten += other.forgotten;
         self.forget();
@@ -97,7 +124,7 @@ impl Pending {
     /// The updates that write it, as the command takes them.
     pub(super) fn statements(&self) -> Vec<Document> {
         let of_queues = self.queues.iter().map(|((minute, queue), numbers)| added(*queue, *minute, numbers));
-        let of_nodes = self.nodes.iter().map(|((minute, node), sample)| sampled(node, *minute, sample));
+        let of_nodes = self.nodes.iter().map(|((minute, node), noted)| of_node(node, *minute, noted));
         of_queues.chain(of_nodes).collect()
     }
 }
@@ -121,16 +148,28 @@ fn added(queue: Option<ObjectId>, minute: i64, numbers: &Numbers) -> Document {
     doc! { "q": { "_id": id_of_queue(queue, minute) }, "u": update, "upsert": true }
 }
 
-fn sampled(node: &NodeName, minute: i64, sample: &Sample) -> Document {
-    let running = u64::try_from(sample.running).unwrap_or(u64::MAX);
-    let mut fields = doc! { "at": DateTime::from_millis(minute), "running": stored(running) };
-    if let Some(load) = sample.load {
-        fields.insert("load", load);
+fn of_node(node: &NodeName, minute: i64, noted: &OfNode) -> Document {
+    let mut fields = doc! { "at": DateTime::from_millis(minute) };
+    if let Some(sample) = noted.sample {
+        fields.insert("running", stored(u64::try_from(sample.running).unwrap_or(u64::MAX)));
+        if let Some(load) = sample.load {
+            fields.insert("load", load);
+        }
+        if let Some(bytes) = sample.memory_available {
+            fields.insert("memory_available", stored(bytes));
+        }
     }
-    if let Some(bytes) = sample.memory_available {
-        fields.insert("memory_available", stored(bytes));
+    let mut increments = Document::new();
+    for (queue, numbers) in &noted.queues {
+        for (name, number) in numbers.fields() {
+            increments.insert(format!("{OF_QUEUES}.{queue}.{name}"), stored(number));
+        }
     }
-    doc! { "q": { "_id": id_of_node(node, minute) }, "u": { "$set": fields }, "upsert": true }
+    let mut update = doc! { "$set": fields };
+    if !increments.is_empty() {
+        update.insert("$inc", increments);
+    }
+    doc! { "q": { "_id": id_of_node(node, minute) }, "u": update, "upsert": true }
 }
 
 fn stored(number: u64) -> i64 {
@@ -168,6 +207,31 @@ mod tests {
         assert_eq!(ids, [&of(Bson::Null), &of(queue(1).into()), &of(queue(2).into())]);
         assert_eq!(increments(&statements[0]), &doc! { "succeeded": 10_i64, "run_ms": 4_i64, "r5": 1_i64 });
         assert_eq!(increments(&statements[1]), &doc! { "succeeded": 7_i64 });
+    }
+
+    #[test]
+    fn what_ended_on_a_node_is_in_its_document_by_queue() {
+        let (node, ran) = (NodeName::new("n"), Duration::from_millis(4));
+        let end = |pending: &mut Pending| {
+            pending.add_on_node(60_000, &node, queue(1), |numbers| {
+                numbers.ended.add(Status::Failed, 1);
+                numbers.ran.add(ran, 1);
+            });
+        };
+        let (mut before, mut pending) = (Pending::default(), Pending::default());
+        end(&mut before);
+        pending.sample(60_000, &node, Sample { running: 2, ..Sample::default() });
+        end(&mut pending);
+        pending.put_back(before);
+        let statements = pending.statements();
+        assert_eq!(statements.len(), 1, "it is written at once");
+        let of = |name: &str| format!("queues.{}.{name}", queue(1));
+        assert_eq!(
+            increments(&statements[0]),
+            &doc! { of("failed"): 2_i64, of("run_ms"): 8_i64, of("r5"): 2_i64 }
+        );
+        let set = doc! { "at": DateTime::from_millis(60_000), "running": 2_i64 };
+        assert_eq!(statements[0].get_document("u").unwrap().get_document("$set").unwrap(), &set);
     }
 
     #[test]

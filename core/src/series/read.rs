@@ -14,7 +14,7 @@ use super::span::Span;
 use crate::model::{QueueId, whole_number};
 use crate::store::{Store, StoreError};
 
-/// How far back [`Store::last_hour`] looks.
+/// How far back [`last_hour`] looks.
 const HOUR: Duration = Duration::from_secs(59 * 60);
 
 /// What happened in one step.
@@ -57,9 +57,7 @@ impl Store {
     /// queue of which none has ended is left out.
     #[operation]
     pub async fn last_hour(&self) -> Result<HashMap<QueueId, Vec<Ended>>, StoreError> {
-        let now = self.now();
-        let since = now.timestamp_millis().saturating_sub(i64::try_from(HOUR.as_millis()).unwrap_or(0));
-        let span = Span::new(DateTime::from_millis(since), now, Duration::ZERO);
+        let span = last_hour(self.now());
         let (from, until) = (DateTime::from_millis(span.from()), DateTime::from_millis(span.until()));
         let within = doc! { "at": { "$gte": from, "$lt": until }, "_id.queue": { "$type": "objectId" } };
         let mut only = doc! { "at": 1 };
@@ -75,9 +73,15 @@ impl Store {
     }
 
     /// Documents that are looked through once need not be taken apart.
-    fn raw_series(&self) -> Collection<RawDocumentBuf> {
+    pub(super) fn raw_series(&self) -> Collection<RawDocumentBuf> {
         self.series_documents().clone_with_type()
     }
+}
+
+/// The last 60 minutes, the one that it is included.
+pub(super) fn last_hour(now: DateTime) -> Span {
+    let since = now.timestamp_millis().saturating_sub(i64::try_from(HOUR.as_millis()).unwrap_or(0));
+    Span::new(DateTime::from_millis(since), now, Duration::ZERO)
 }
 
 /// Nothing, where this user may not read it.
@@ -114,12 +118,12 @@ fn add_ends(queues: &mut HashMap<QueueId, Vec<Ended>>, span: Span, minute: &RawD
     }
 }
 
-fn step_of(span: Span, minute: &RawDocument) -> Option<usize> {
+pub(super) fn step_of(span: Span, minute: &RawDocument) -> Option<usize> {
     span.step_of(minute.get_datetime("at").ok()?)
 }
 
 /// The fields that are whole numbers, and not below zero.
-fn numbers_in(minute: &RawDocument) -> impl Iterator<Item = (&str, u64)> {
+pub(super) fn numbers_in(minute: &RawDocument) -> impl Iterator<Item = (&str, u64)> {
     minute.iter().filter_map(|field| {
         let (name, value) = field.ok()?;
         let number = whole_number(&Bson::try_from(value).ok()?)?;

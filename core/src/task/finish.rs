@@ -129,6 +129,7 @@ impl Store {
     pub(super) fn note_finish(&self, run: &Run, finish: &Finish) {
         self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
         self.measure_attempt(run.queue, finish);
+        self.note_attempt(run, finish.status, finish.ran());
         if let Some(ran) = finish.ran() {
             self.note_run(run.queue, ran);
         }
@@ -225,6 +226,7 @@ impl Store {
         if deferred.matched_count == 1 {
             self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
             self.measure_attempt(run.queue, finish);
+            self.note_attempt(run, finish.status, finish.ran());
             return Ok(Finished::Stored);
         }
         let stored = self.find_task(run.task).await?;

@@ -21,6 +21,23 @@ const clearComplaint = (host) => {
   }
 };
 
+/** The field that the server's words are about, which begin with its name then. Fields that are saved where they stand are at hand. */
+const fieldOf = (form, text) => {
+  const name = /^[\w.]+/.exec(text)?.[0];
+  const field = name && !form.matches("[data-inplace]") ? form.elements?.namedItem(name) : null;
+  return isField(field) && field.type !== "hidden" ? field : null;
+};
+/** Says it at the field, and leads there. */
+const complainAt = (form, text) => {
+  const field = fieldOf(form, text);
+  complain(form, text, field);
+  if (!field) return;
+  (field.closest("label") ?? field).after(find(".complaint", form));
+  field.closest("details")?.setAttribute("open", "");
+  field.focus({ preventScroll: true });
+  field.scrollIntoView({ block: "center" });
+};
+
 /** Says what is wrong where it was asked for, and with which field if it is one. */
 const complain = (element, text, field = null) => {
   const host = hostOf(element);
@@ -127,11 +144,11 @@ const undoOf = (form) => {
 };
 
 /** After an action: on to another page, or this one brought up to date if it does not do that by itself. */
-const settled = (form, said) => {
+const settled = (form, said, answer = {}) => {
   // The field `.then` is for browsers without script, which have to be led somewhere.
   if (form.dataset.then) {
     if (said) toastNext(said);
-    location.assign(form.dataset.then);
+    location.assign(filled(form.dataset.then, form, form.disbatchSent ?? new URLSearchParams(), answer));
     return true;
   }
   if (!find("[data-live]")) refresh();
@@ -175,11 +192,11 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
     elt.toggleAttribute("data-dirty", differs(elt));
   }
   elt.dispatchEvent(new CustomEvent("disbatch:done", { bubbles: true, detail: { answer, said } }));
-  if (!settled(elt, said) && said) toast(said, { undo: elt.disbatchUndo });
+  if (!settled(elt, said, answer) && said) toast(said, { undo: elt.disbatchUndo });
 });
 const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
   elt.removeAttribute("aria-busy");
-  complain(elt, failureOf(xhr));
+  complainAt(elt, failureOf(xhr));
   if (xhr.status === 401) logIn();
 };
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.addEventListener(name, failed);

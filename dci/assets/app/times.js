@@ -1,4 +1,4 @@
-// Times: <time datetime> within the page is told as "3 min ago", and in full when it is pointed at.
+// Times: <time datetime> within the page is told as "3 min ago", and in full when it is pointed at. Those within `data-plain` stay.
 
 const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 const relative = (seconds) => {
@@ -13,7 +13,7 @@ const relative = (seconds) => {
 
 /** Renews all times below `root`. Those with `data-plain` stay as they are. */
 const tellTimes = (root = document) => {
-  for (const time of findAll("time[datetime]:not([data-plain])", root)) {
+  for (const time of findAll("time[datetime]:not([data-plain], [data-plain] *)", root)) {
     const at = Date.parse(time.dateTime);
     if (Number.isNaN(at)) continue;
     if (!time.title) {

@@ -77,6 +77,8 @@ fn pages(routes: &mut Routes<'_>) {
 fn parts_of_pages(routes: &mut Routes<'_>) {
     routes
         .add(at("/ui/nodes").get(Everywhere(Viewer), ui::nodes::live))
+        .add(at("/ui/locks").get(Everywhere(Viewer), ui::locks::live))
+        .add(at("/ui/locks/{name}").get(Everywhere(Viewer), ui::locks::live_one))
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}").get(Everywhere(Viewer), ui::node::live))
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}/chart").get(Everywhere(Viewer), ui::node::chart))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}").get(Queue(Viewer), ui::queue::live))

@@ -12,8 +12,9 @@ use askama::filters::HtmlSafe;
 use bson::doc;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::arrays::{Array, ArrayRow, Counts, Element, FinalWhen};
+use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Counts, Element, FinalWhen};
 use disbatch_core::model::{Queue, Selector, Status, whole_number};
+use disbatch_core::store::{Store, StoreError};
 
 use crate::access::Who;
 use crate::arrays;
@@ -24,7 +25,8 @@ use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{label, names};
-use crate::ui::parts::{Pill, grouped};
+use crate::ui::parts::grouped;
+use crate::ui::tasks::columns::{Cell, Column};
 use crate::ui::{self, Rendered, StatusView, text};
 use picture::{Picture, in_a_square};
 
@@ -43,6 +45,8 @@ struct ArrayPage<'a> {
     panel: Panel<'a>,
     queue_name: String,
     elements: Vec<Element>,
+    /// The status of the elements that are shown, if not all are.
+    status: Option<StatusView>,
     previous: String,
     next: String,
 }
@@ -59,6 +63,16 @@ struct Panel<'a> {
 }
 
 impl HtmlSafe for Panel<'_> {}
+
+/// Where an array stands, as a symbol and words.
+#[derive(Debug, PartialEq, Eq, Template)]
+#[template(path = "parts/pill.html")]
+struct Standing {
+    tone: &'static str,
+    word: String,
+}
+
+impl HtmlSafe for Standing {}
 
 /// The task that comes after all elements.
 struct Last {
@@ -80,16 +94,28 @@ pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
 pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
     let (from, limit) = arrays::extent(params)?;
     let array = arrays::find(state, id).await?;
-    let elements = state.store.array_elements(&array, from, limit).await?;
+    let status: Option<i64> = text(params.fields.get("status")).trim().parse().ok();
+    let elements = match status.map(Status::from_code) {
+        Some(status) => state.store.array_elements_with(&array, status, from, limit).await?,
+        None => state.store.array_elements(&array, from, limit).await?,
+    };
     let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
-    let address = |from: u32| format!("/arrays/{}?.from={from}&.limit={limit}", array.id);
-    let after = from.saturating_add(limit);
+    let only = status.map(|status| format!("&status={status}")).unwrap_or_default();
+    let address = |from: u32| format!("/arrays/{}?.from={from}&.limit={limit}{only}", array.id);
+    let is_full = u32::try_from(elements.len()).is_ok_and(|count| count >= limit);
+    let last = elements.last().filter(|_| is_full).map(|element| element.index.saturating_add(1));
     let page = ArrayPage {
         queue_name: queue.as_ref().map_or_else(|| array.queue.to_string(), label),
         panel: panel(state, &array).await?,
         elements,
-        previous: if from > 0 { address(from.saturating_sub(limit)) } else { String::new() },
-        next: if after < array.count { address(after) } else { String::new() },
+        status: status.map(StatusView::from_code),
+        // How far back the page before begins is only known of all elements.
+        previous: match status {
+            _ if from == 0 => String::new(),
+            Some(_) => address(0),
+            None => address(from.saturating_sub(limit)),
+        },
+        next: last.filter(|after| *after < array.count).map(address).unwrap_or_default(),
     };
     ui::render(StatusCode::OK, &page)
 }
@@ -117,8 +143,8 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
     let size = in_a_square(array.count);
     let store = &state.store;
     let only = [array.id];
-    let (mut counted, cells) =
-        futures::try_join!(store.count_elements(&only), store.array_cells(array.id, size))?;
+    let (mut counted, picture) =
+        futures::try_join!(store.count_elements(&only), picture_of(store, array, size))?;
     let counts = counted.as_mut().map(|all| all.remove(&array.id).unwrap_or_default());
     let last = match array.last {
         Some((id, when)) => {
@@ -132,7 +158,16 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
         }
         None => None,
     };
-    Ok(Panel { array, counts, last, picture: Picture::of(array.count, &cells, size) })
+    Ok(Panel { array, counts, last, picture })
+}
+
+/// Its elements as squares, each with what is known of it where each has one of its own.
+async fn picture_of(store: &Store, array: &Array, size: u32) -> Result<Picture, StoreError> {
+    Ok(if size == 1 {
+        Picture::of_elements(&store.array_elements(array, 0, array.count).await?)
+    } else {
+        Picture::of(array, &store.array_cells(array.id, size).await?, size)
+    })
 }
 
 impl<'a> ArraysPage<'a> {
@@ -149,9 +184,39 @@ impl<'a> ArraysPage<'a> {
     }
 }
 
-/// Where an array stands.
-fn state(array: &Array) -> Pill {
-    Pill { tone: array.state.as_str(), word: array.state.as_str() }
+/// Where an array stands. What has failed does not look as if all was well.
+fn standing(array: &Array, counts: &Option<Counts>) -> Standing {
+    let state = array.state.as_str();
+    let with =
+        |status: Status| counts.as_ref().and_then(|counts| counts.get(&status.code())).copied().unwrap_or(0);
+    let cancelled = with(Status::Cancelled);
+    let bad = counts.as_ref().map_or(0, failed).saturating_sub(cancelled);
+    let (tone, word) = match (array.state, bad, cancelled) {
+        (ArrayState::Done, 0, 1..) => ("cancelled", format!("ended, {} cancelled", number(cancelled))),
+        (_, 0, _) => (state, state.to_owned()),
+        (ArrayState::Done, ..) => ("failed", format!("ended, {} failed", number(bad))),
+        _ => ("failed", format!("{state}, {} failed", number(bad))),
+    };
+    Standing { tone, word }
+}
+
+/// A number of how the plugin of an element ended.
+fn exit(column: Column, element: &Element) -> String {
+    let task = doc! { "exit": element.exit.clone() };
+    match column.cell(&task, &HashMap::new()) {
+        Cell::Number(text) => text,
+        _ => String::new(), // Other columns are of something else.
+    }
+}
+
+/// How long it ran.
+fn ran(element: &Element) -> String {
+    exit(Column::Ran, element)
+}
+
+/// How it ended.
+fn code(element: &Element) -> String {
+    exit(Column::Exit, element)
 }
 
 /// The address of the search that `params` asks for, from the first array on.
@@ -176,6 +241,14 @@ impl Panel<'_> {
     fn can_retry(&self) -> bool {
         self.counts.as_ref().is_none_or(|counts| failed(counts) > 0)
     }
+
+    /// What is retried.
+    fn retried(&self) -> String {
+        let Some(counts) = &self.counts else { return "all without success".to_owned() };
+        let what =
+            if counts.contains_key(&Status::Cancelled.code()) { "without success" } else { "that failed" };
+        format!("the {} {what}", number(failed(counts)))
+    }
 }
 
 fn number(tasks: i64) -> String {
@@ -185,12 +258,11 @@ fn number(tasks: i64) -> String {
 #[cfg(test)]
 mod tests {
     use bson::{Bson, DateTime};
-    use disbatch_core::arrays::{ArrayState, Cell};
     use disbatch_core::model::{ArrayId, QueueId, TaskId};
 
     use super::*;
 
-    fn array(count: u32) -> Array {
+    pub fn array(count: u32) -> Array {
         Array {
             id: ArrayId(ObjectId::from_bytes([1; 12])),
             queue: QueueId(ObjectId::from_bytes([2; 12])),
@@ -209,20 +281,27 @@ mod tests {
         }
     }
 
-    fn page(counts: &Counts, cells: &[Cell], last: Option<Last>) -> String {
-        let array = array(4);
-        let picture = Picture::of(array.count, cells, 1);
-        let panel = Panel { array: &array, counts: Some(counts.clone()), last, picture };
-        let element = Element {
+    fn element(index: u32, status: Option<Status>) -> Element {
+        Element {
             id: TaskId(ObjectId::from_bytes([3; 12])),
-            index: 0,
+            index,
             value: Some(Bson::from("<v>")),
-            status: Some(Status::Failed),
-        };
+            status,
+            node: Some("<vm>".to_owned()),
+            started: Some(DateTime::from_millis(1_795_163_067_344)),
+            exit: Some(doc! { "code": 7, "duration": 2.5 }),
+        }
+    }
+
+    fn page(counts: &Counts, elements: &[Element], last: Option<Last>) -> String {
+        let array = array(4);
+        let picture = Picture::of_elements(elements);
+        let panel = Panel { array: &array, counts: Some(counts.clone()), last, picture };
         let page = ArrayPage {
             queue_name: "<mail>".to_owned(),
             panel,
-            elements: vec![element],
+            elements: vec![element(0, Some(Status::Failed))],
+            status: None,
             previous: String::new(),
             next: "/arrays/x?.from=1".to_owned(),
         };
@@ -231,11 +310,11 @@ mod tests {
 
     #[test]
     fn the_page_shows_how_its_elements_are() {
-        let cells = [(0, Status::Failed), (1, Status::Running), (2, Status::Succeeded)];
-        let cells = cells.map(|(number, status)| Cell { number, status, tasks: 1 });
+        let all = [Some(Status::Failed), Some(Status::Running), Some(Status::Succeeded), None];
+        let elements: Vec<Element> = (0..).zip(all).map(|(index, status)| element(index, status)).collect();
         let counts = Counts::from([(0, 1), (1, 1), (2, 1)]);
         let last = Last { id: "04".to_owned(), status: None, when: "when all elements have ended" };
-        let html = page(&counts, &cells, Some(last));
+        let html = page(&counts, &elements, Some(last));
         for part in [
             "0-9&#60;1&#62;",
             "&#60;ann&#62;",
@@ -247,7 +326,14 @@ mod tests {
             "class=\"failed\" x=\"0\" y=\"0\"",
             "class=\"running\" x=\"16\" y=\"0\"",
             "class=\"none\" x=\"48\" y=\"0\"",
-            "<title>element 3: no task</title>",
+            "<title>element 0, &#60;v&#62;: failed, ran 2.5 s</title>",
+            "<title>element 3, &#60;v&#62;: no task</title>",
+            "<a href=\"/tasks/030303030303030303030303\" tabindex=\"-1\">",
+            "href=\"/arrays/010101010101010101010101?status=2#elements\"",
+            "open, 1 failed",
+            "Retry the 1 that failed",
+            "&#60;vm&#62;",
+            "<td class=\"number\">7</td>",
             "action=\"/arrays/010101010101010101010101/cancel\"",
             "action=\"/arrays/010101010101010101010101/retry\"",
             "href=\"/tasks/04\"",
@@ -256,6 +342,22 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains(" style=") && !html.contains("<v>"), "{html}");
+    }
+
+    #[test]
+    fn what_has_failed_does_not_look_done() {
+        let done = Array { state: ArrayState::Done, ..array(4) };
+        let of = |array: &Array, counts: &[(i64, i64)]| {
+            let standing = standing(array, &Some(counts.iter().copied().collect()));
+            (standing.tone, standing.word)
+        };
+        assert_eq!(of(&done, &[(1, 4)]), ("done", "done".to_owned()));
+        assert_eq!(of(&done, &[(1, 1), (2, 2), (-6, 1)]), ("failed", "ended, 3 failed".to_owned()));
+        assert_eq!(of(&done, &[(1, 1), (-5, 3)]), ("cancelled", "ended, 3 cancelled".to_owned()));
+        assert_eq!(of(&array(4), &[(-2, 4)]), ("open", "open".to_owned()));
+        assert_eq!(of(&array(4), &[(-2, 2), (-5, 2)]), ("open", "open".to_owned()));
+        assert_eq!(of(&array(4), &[(-2, 3), (2, 1)]), ("failed", "open, 1 failed".to_owned()));
+        assert_eq!(standing(&done, &None).word, "done");
     }
 
     #[test]

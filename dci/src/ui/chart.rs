@@ -28,13 +28,15 @@ pub struct Chart {
 pub struct Charts {
     /// The address of the page.
     pub place: String,
+    /// The address of the list of the tasks that they are of.
+    pub tasks: String,
     pub span: Span,
     pub charts: Vec<Chart>,
 }
 
 impl HtmlSafe for Charts {}
 
-/// What a script draws: a line, an area or bars for each of the series, in a tone of the style sheet.
+/// What a script draws: a line, a line of dashes, an area or bars for each of the series, in a tone of the style sheet.
 pub fn drawn(
     times: impl Iterator<Item = DateTime>,
     (unit, every, words): (&str, Duration, String),

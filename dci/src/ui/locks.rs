@@ -3,19 +3,25 @@
 use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
+use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::gates::{LockMode, LockRow, Relative};
+use disbatch_core::gates::{LockDetails, LockMode, LockRow, Relative};
 use disbatch_core::model::Status;
 
 use crate::access::{Sight, Who};
+use crate::error::HttpError;
 use crate::gates;
+use crate::openapi::OfFixed;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
+use crate::ui::live::{self, Part};
 use crate::ui::names::names;
-use crate::ui::parts::When;
+use crate::ui::parts::{Pill, When};
 use crate::ui::{self, Rendered, StatusView};
 
 /// More tasks than this that wait are not counted.
@@ -25,19 +31,44 @@ const COUNTED: u64 = 1_000;
 #[template(path = "locks.html")]
 struct LocksPage {
     prefix: String,
-    rows: Vec<Row>,
+    table: Table,
     next: String,
+    /// Where the changes are told.
+    live: String,
+}
+
+/// The list, which changes by itself.
+#[derive(Template)]
+#[template(path = "locks/table.html")]
+struct Table {
+    rows: Vec<Row>,
+    /// Whether only some are looked for.
+    searched: bool,
 }
 
 #[derive(Template)]
 #[template(path = "lock.html")]
 struct LockPage {
+    /// Where the changes are told.
+    live: String,
+    panel: Panel,
+}
+
+/// Who holds a lock and who waits for it, which changes by itself. Nobody does of a lock that is free.
+#[derive(Template)]
+#[template(path = "locks/one.html")]
+struct Panel {
     name: String,
     held_by: u64,
     waiting: String,
     holders: Vec<Task>,
     waiters: Vec<Task>,
+    /// Whether whoever looks sees all tasks.
+    sees_all: bool,
 }
+
+impl HtmlSafe for Table {}
+impl HtmlSafe for Panel {}
 
 /// A lock of the list.
 struct Row {
@@ -53,6 +84,8 @@ struct Task {
     /// `None`: whoever looks may not see it.
     id: Option<String>,
     queue: String,
+    /// Its page; `None`: it has no queue.
+    queue_address: Option<String>,
     status: StatusView,
     mode: String,
     node: String,
@@ -63,43 +96,135 @@ pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
     let (sight, names) = seen(state, who).await?;
     let asked = gates::filter(params)?;
     let rows = gates::locks(state, &sight, &asked).await?;
-    ui::render(StatusCode::OK, &LocksPage::of(&rows, &asked.0.prefix.unwrap_or_default(), asked.1, &names))
+    let (filter, limit) = asked;
+    let after = filter.after.unwrap_or_default();
+    let page = LocksPage::of(&rows, (&filter.prefix.unwrap_or_default(), &after), limit, &names);
+    ui::render(StatusCode::OK, &page)
 }
 
-/// One lock.
+/// One lock. It has a page when it is free, too: whoever comes from a task wants to know that.
 pub async fn one(state: &State, who: &Who, name: &str) -> Rendered {
     let (sight, names) = seen(state, who).await?;
-    let lock = gates::lock(state, &sight, name).await?;
-    let tasks = |tasks: &[(LockMode, Relative)]| tasks.iter().map(|task| Task::of(task, &names)).collect();
     let page = LockPage {
-        held_by: lock.row.held_by,
-        waiting: waiting(lock.row.waiting),
-        holders: tasks(&lock.row.holders),
-        waiters: tasks(&lock.waiters),
-        name: lock.row.name,
+        live: format!("/ui/locks/{}", encoded(name)),
+        panel: panel(state, &sight, name, &names).await?,
     };
     ui::render(StatusCode::OK, &page)
 }
 
-/// What somebody may see, and what the queues of it are called.
-async fn seen(
+/// What of the page of locks changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/locks", tag = "service", operation_id = "locksEvents",
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live(
+    request: HttpRequest,
+    state: Data<State>,
+    params: Result<Params, HttpError>,
+) -> HttpResponse {
+    live::of_search(&request, &state, ("locks", params), async |state, params| {
+        let names = names(&state.store.list_queues().await?);
+        let asked = gates::filter(params)?;
+        let rows = gates::locks(state, &Sight::All, &asked).await?;
+        let searched = asked.0.prefix.is_some_and(|prefix| !prefix.is_empty());
+        Ok(vec![Part::new("locks", &Table::of(&rows, searched, &names))?])
+    })
+}
+
+/// What of the page of a lock changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/locks/{name}", tag = "service", operation_id = "lockEvents",
+    params(("name" = String, Path, description = "Its name.", example = "db")),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfFixed,
+    ),
+)]
+pub async fn live_one(request: HttpRequest, state: Data<State>, name: Path<String>) -> HttpResponse {
+    live::of_one(&request, &state, ("lock", name.into_inner()), async |state, name| {
+        let names = names(&state.store.list_queues().await?);
+        Ok(vec![Part::new("lock", &panel(state, &Sight::All, name, &names).await?)?])
+    })
+}
+
+async fn panel(
     state: &State,
-    who: &Who,
-) -> Result<(Sight, HashMap<ObjectId, String>), crate::error::HttpError> {
+    sight: &Sight,
+    name: &str,
+    names: &HashMap<ObjectId, String>,
+) -> Result<Panel, HttpError> {
+    let sees_all = matches!(sight, Sight::All);
+    match gates::lock(state, sight, name).await {
+        Ok(lock) => Ok(Panel::of(&lock, sees_all, names)),
+        Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(Panel::free(name, sees_all)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What somebody may see, and what the queues of it are called.
+async fn seen(state: &State, who: &Who) -> Result<(Sight, HashMap<ObjectId, String>), HttpError> {
     let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
     Ok((gates::sight(state, who).await?, names(&queues)))
 }
 
 impl LocksPage {
-    fn of(rows: &[LockRow], prefix: &str, limit: i64, names: &HashMap<ObjectId, String>) -> Self {
+    fn of(
+        rows: &[LockRow],
+        (prefix, after): (&str, &str),
+        limit: i64,
+        names: &HashMap<ObjectId, String>,
+    ) -> Self {
         let is_full = i64::try_from(rows.len()).is_ok_and(|rows| rows >= limit);
         let last = rows.last().filter(|_| is_full);
-        let next =
-            last.map(|last| format!("/locks?.prefix={}&.after={}", encoded(prefix), encoded(&last.name)));
+        let from =
+            |after: &str| format!("?.prefix={}&.after={}&.limit={limit}", encoded(prefix), encoded(after));
         Self {
             prefix: prefix.to_owned(),
-            rows: rows.iter().map(|row| Row::of(row, names)).collect(),
-            next: next.unwrap_or_default(),
+            table: Table::of(rows, !prefix.is_empty(), names),
+            next: last.map(|last| format!("/locks{}", from(&last.name))).unwrap_or_default(),
+            live: format!("/ui/locks{}", from(after)),
+        }
+    }
+}
+
+impl Table {
+    fn of(rows: &[LockRow], searched: bool, names: &HashMap<ObjectId, String>) -> Self {
+        Self { rows: rows.iter().map(|row| Row::of(row, names)).collect(), searched }
+    }
+}
+
+impl Panel {
+    fn of(lock: &LockDetails, sees_all: bool, names: &HashMap<ObjectId, String>) -> Self {
+        let tasks = |tasks: &[(LockMode, Relative)]| tasks.iter().map(|task| Task::of(task, names)).collect();
+        Self {
+            held_by: lock.row.held_by,
+            waiting: waiting(lock.row.waiting),
+            holders: tasks(&lock.row.holders),
+            waiters: tasks(&lock.waiters),
+            name: lock.row.name.clone(),
+            sees_all,
+        }
+    }
+
+    /// That of a lock that nobody holds or waits for.
+    fn free(name: &str, sees_all: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            held_by: 0,
+            waiting: waiting(0),
+            holders: vec![],
+            waiters: vec![],
+            sees_all,
+        }
+    }
+
+    fn state(&self) -> Pill {
+        match self.held_by {
+            0 => Pill { tone: "alive", word: "free" },
+            _ => Pill { tone: "held", word: "held" },
         }
     }
 }
@@ -128,17 +253,24 @@ impl Task {
             LockMode::Shared => "shared".to_owned(),
             LockMode::Places(places) => format!("one of {places}"),
         };
+        let queue_address = task.queue.map(|queue| format!("/queues/{queue}"));
         let queue = task.queue.map(|queue| names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string()));
         let gone = StatusView { code: String::new(), word: "gone" };
         Self {
             id: task.id.map(|id| id.to_string()),
             queue: queue.unwrap_or_default(),
+            queue_address,
             status: task.status.map(Status::code).map_or(gone, StatusView::from_code),
             mode,
             node: task.node.clone().unwrap_or_default(),
             since: task.since.map(When::at).unwrap_or_default(),
         }
     }
+}
+
+/// The address of a node's page.
+fn node_address(node: &str) -> String {
+    format!("/nodes/{}", encoded(node))
 }
 
 fn waiting(tasks: u64) -> String {
@@ -151,6 +283,7 @@ mod tests {
     use disbatch_core::model::{QueueId, TaskId};
 
     use super::*;
+    use crate::ui::live::assert_on_page;
 
     fn relative(id: Option<u8>) -> Relative {
         Relative {
@@ -169,21 +302,26 @@ mod tests {
     #[test]
     fn a_lock_tells_who_has_it_and_who_waits() {
         let task = |id| Task::of(&(LockMode::Places(3), relative(id)), &names());
-        let page = LockPage {
+        let panel = Panel {
             name: "db:1".to_owned(),
             held_by: 2,
             waiting: waiting(5_000),
             holders: vec![task(Some(1)), task(None)],
             waiters: vec![],
+            sees_all: true,
         };
+        let parts = [Part::new("lock", &panel).unwrap()];
+        let page = LockPage { live: "/ui/locks/db%3A1".to_owned(), panel };
         let html = page.render().unwrap();
         for part in [
             "db:1",
+            "data-live=\"/ui/locks/db%3A1\"",
+            "href=\"/queues/070707070707070707070707\">&#60;mail&#62;</a>",
+            "href=\"/nodes/%3Cvm%3E\">&#60;vm&#62;</a>",
+            ">held</span>",
             "href=\"/tasks/010101010101010101010101\"",
             "a task of another queue",
             "one of 3",
-            "&#60;mail&#62;",
-            "&#60;vm&#62;",
             "datetime=\"2026-11-20T08:24:27Z\"",
             "1,000+",
             "Nobody waits for it.",
@@ -191,12 +329,24 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains(" style=") && !html.contains("<vm>"), "{html}");
+        assert_on_page(&parts, &html);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_holds_is_free_as_far_as_one_sees() {
+        let free = |sees_all| Panel::free("<db>", sees_all).render().unwrap();
+        assert!(free(true).contains(">free</span>") && free(true).contains("Nobody holds it."));
+        assert!(
+            !free(false).contains(">free</span>")
+                && free(false).contains("No task that you may see holds it.")
+        );
+        assert!(free(true).contains("&#60;db&#62;"));
     }
 
     #[test]
     fn no_locks_is_said_with_what_they_are() {
-        let html = LocksPage::of(&[], "", 100, &names()).render().unwrap();
+        let html = LocksPage::of(&[], ("", ""), 100, &names()).render().unwrap();
         assert!(html.contains("No task holds a lock or waits for one.") && html.contains(".locks"), "{html}");
-        assert!(!html.contains("rel=\"next\""), "{html}");
+        assert!(!html.contains("rel=\"next\"") && html.contains("id=\"locks\""), "{html}");
     }
 }

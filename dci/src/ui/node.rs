@@ -7,7 +7,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
-use bson::Bson;
+use bson::{Bson, Document};
 
 use disbatch_core::plugin::Report;
 use disbatch_core::series::NodePoint;
@@ -19,6 +19,7 @@ use crate::json;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::bulk::encoded;
 use crate::ui::chart::Charts;
 use crate::ui::live::{self, Part};
 use crate::ui::overview::throughput::Span;
@@ -35,6 +36,8 @@ struct NodePage {
     plugins: Option<Vec<String>>,
     problems: Vec<Report>,
     charts: Charts,
+    /// The address of the list of its tasks.
+    tasks: String,
 }
 
 /// The page.
@@ -54,9 +57,15 @@ fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
         shown: Shown::of(facts),
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
-        charts: charts::first(format!("/nodes/{id}"), span, points),
+        tasks: tasks_of(node),
+        charts: charts::first((format!("/nodes/{id}"), tasks_of(node)), span, points),
         id,
     }
+}
+
+/// The address of the list of all tasks that a node has had.
+fn tasks_of(node: &Document) -> String {
+    format!("/tasks?node={}", encoded(&plain(node.get("node"))))
 }
 
 /// What of the page of a node changes, as Server-Sent Events like those of `/ui/overview`.
@@ -120,7 +129,7 @@ pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, 
 
 #[cfg(test)]
 mod tests {
-    use bson::{DateTime, Document, doc};
+    use bson::{DateTime, doc};
 
     use super::*;
     use crate::ui::live::assert_on_page;
@@ -134,6 +143,11 @@ mod tests {
             node,
             tasks,
             more: true,
+            failed: vec![doc! {
+                "_id": bson::oid::ObjectId::parse_str("6b0003bb686c8275d8013335").unwrap(), "queue": queue, "status": 2,
+                "params": { "command": "<false>" }, "mtime": NOW,
+            }],
+            hours: std::sync::Arc::default(),
             queues: [(queue, "<mail>".to_owned())].into(),
             now: Now { server: NOW, host: NOW },
         }
@@ -179,6 +193,10 @@ mod tests {
             "<progress max=\"100\" value=\"41.7\"",
             "&#60;half&#62;",
             "only the first",
+            "href=\"/tasks?node=%3Cvm%3E\">All its tasks</a>",
+            "<a href=\"/tasks/6b0003bb686c8275d8013335\">",
+            "&#60;false&#62;",
+            "No task of it has ended within the last hour.",
             "href=\"/plugins#My::Plugin\"",
             "&#60;odd&#62;",
             "<strong>&#60;Bad&#62;</strong>: /p/plugin.json: EOF",

@@ -10,6 +10,7 @@ use crate::error::HttpError;
 use crate::ui::bulk::encoded;
 use crate::ui::live::Part;
 use crate::ui::node_state::{NodeState, Now};
+use crate::ui::node_work::{Hours, Load, Work};
 use crate::ui::parts::{When, bytes, cut};
 use crate::ui::plain;
 
@@ -25,8 +26,13 @@ pub struct NodeTable {
 impl HtmlSafe for NodeTable {}
 
 impl NodeTable {
-    pub fn of(nodes: &[Document], now: &Now, full: bool) -> Self {
-        let row = |(number, node)| NodeRow { full, ..NodeRow::of(number, node, now) };
+    /// The list of nodes says what each did, too, which `hours` has.
+    pub fn of(nodes: &[Document], now: &Now, hours: Option<&Hours>) -> Self {
+        let full = hours.is_some();
+        let row = |(number, node)| {
+            let work = hours.map(|hours| Work::of(hours, node)).unwrap_or_default();
+            NodeRow { full, work, ..NodeRow::of(number, node, now) }
+        };
         Self { rows: nodes.iter().enumerate().map(row).collect(), full }
     }
 
@@ -41,6 +47,8 @@ impl NodeTable {
 #[template(path = "nodes/row.html")]
 pub struct NodeRow {
     full: bool,
+    /// What it did within the last hour.
+    work: Work,
     /// Whether its entry can be used.
     pub is_known: bool,
     /// The id of its element.
@@ -58,7 +66,7 @@ pub struct NodeRow {
     /// How many it may run.
     pub limit: Option<u64>,
     /// How busy its processors are.
-    pub load: String,
+    pub load: Load,
     /// How much of its memory is in use.
     pub memory: Option<Memory>,
     /// How many plugins it has, if it says so.
@@ -93,6 +101,7 @@ impl NodeRow {
         let name = plain(document.get("node"));
         Self {
             full: false,
+            work: Work::default(),
             is_known: node.is_some(),
             key: id.as_ref().map_or_else(|_| format!("node-odd-{number}"), |id| format!("node-{id}")),
             changeable: id.is_ok() && node.as_ref().is_some_and(Node::is_ours),
@@ -102,7 +111,7 @@ impl NodeRow {
             state: NodeState::of_node(node.as_ref(), seen, now),
             running: plain(document.get("running")),
             limit: document.get("maxthreads").and_then(|limit| Count(limit.clone()).get()),
-            load: load(&stats),
+            load: Load::of(stats.load, stats.cpus),
             memory: Memory::of(&stats),
             plugins: document.get("plugins").and_then(Bson::as_array).map(Vec::len),
             labels: Labels::of(document.get_document("labels").ok()).to_string(),
@@ -118,15 +127,6 @@ pub fn place(document: &Document) -> Option<String> {
     let name = || document.get_str("node").ok().filter(|name| !name.is_empty()).map(encoded);
     let id = document.get_object_id("_id").ok().map(|id| id.to_hex()).or_else(name)?;
     Some(format!("/nodes/{id}"))
-}
-
-/// How busy its processors are.
-fn load(stats: &Stats) -> String {
-    match (stats.load, stats.cpus) {
-        (Some(load), Some(cpus)) => format!("{load:.2} of {cpus}"),
-        (Some(load), None) => format!("{load:.2}"),
-        (None, _) => String::new(),
-    }
 }
 
 /// How much of its memory is in use.
@@ -176,10 +176,7 @@ mod tests {
             memory: Some(8 << 30),
             memory_available: Some(2 << 30),
         };
-        assert_eq!(load(&known), "1.26 of 4");
         assert_eq!(Memory::of(&known), Some(Memory { percent: 75, words: "6.0 GiB of 8.0 GiB".into() }));
-        assert_eq!(load(&Stats { cpus: None, ..known }), "1.26");
-        assert_eq!(load(&Stats::default()), "");
         for odd in [Stats { memory: Some(0), ..known }, Stats { memory_available: None, ..known }] {
             assert_eq!(Memory::of(&odd), None);
         }
@@ -188,7 +185,7 @@ mod tests {
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
     fn html(node: Document) -> String {
-        NodeTable::of(&[node], &Now { server: NOW, host: NOW }, false).render().unwrap()
+        NodeTable::of(&[node], &Now { server: NOW, host: NOW }, None).render().unwrap()
     }
 
     #[test]
@@ -207,7 +204,7 @@ mod tests {
             "value=\"75\"",
             "6.0 GiB of 8.0 GiB",
             "<td class=\"time\">now</td>",
-            "aria-checked=\"true\" name=\"draining\" value=\"true\">Claim<",
+            "aria-checked=\"true\" name=\"draining\" value=\"true\">Take new tasks<",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
@@ -234,7 +231,7 @@ mod tests {
             !html.contains("<form class=\"change\"") && html.contains("no limit") && !html.contains("<meter"),
             "{html}"
         );
-        let empty = NodeTable::of(&[], &Now { server: NOW, host: NOW }, false).render().unwrap();
+        let empty = NodeTable::of(&[], &Now { server: NOW, host: NOW }, None).render().unwrap();
         assert!(empty.contains("No node has been seen yet."));
     }
 }

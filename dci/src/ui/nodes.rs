@@ -43,7 +43,8 @@ pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
 async fn table(state: &State) -> Result<NodeTable, HttpError> {
     let (nodes, server) = futures::try_join!(state.store.list_nodes(), state.store.server_time())?;
     let nodes = nodes::as_they_are(state, nodes).await?;
-    Ok(NodeTable::of(&nodes, &Now { server, host: state.store.now() }, true))
+    let hours = state.work.hours(state, &nodes).await?;
+    Ok(NodeTable::of(&nodes, &Now { server, host: state.store.now() }, Some(&hours)))
 }
 
 #[cfg(test)]
@@ -52,11 +53,13 @@ mod tests {
 
     use super::*;
     use crate::ui::live::assert_on_page;
+    use crate::ui::node_work::Hours;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
     fn html(nodes: &[Document]) -> String {
-        NodesPage { table: NodeTable::of(nodes, &Now { server: NOW, host: NOW }, true) }.render().unwrap()
+        let table = NodeTable::of(nodes, &Now { server: NOW, host: NOW }, Some(&Hours::default()));
+        NodesPage { table }.render().unwrap()
     }
 
     fn node() -> Document {
@@ -83,7 +86,7 @@ mod tests {
             "<meter min=\"0\" max=\"100\" high=\"90\" value=\"75\"",
             "1.2.3",
             "gpu=yes",
-            "aria-checked=\"true\" name=\"draining\" value=\"true\">Claim<",
+            "aria-checked=\"true\" name=\"draining\" value=\"true\">Take new tasks<",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
@@ -105,7 +108,11 @@ mod tests {
 
     #[test]
     fn every_part_is_on_the_page_under_its_id() {
-        let table = NodeTable::of(&[node(), doc! { "node": "b" }], &Now { server: NOW, host: NOW }, true);
+        let table = NodeTable::of(
+            &[node(), doc! { "node": "b" }],
+            &Now { server: NOW, host: NOW },
+            Some(&Hours::default()),
+        );
         let parts = table.parts().unwrap();
         let html = NodesPage { table }.render().unwrap();
         assert_eq!(parts.len(), 3);

@@ -146,7 +146,7 @@ fn shown(facts: &Facts) -> Shown<'_> {
         attention: Attention::of(facts),
         figures: figures(facts),
         queues: QueueTable { rows: &facts.queues },
-        nodes: NodeTable::of(&facts.nodes, &facts.now, false),
+        nodes: NodeTable::of(&facts.nodes, &facts.now, None),
     }
 }
 

@@ -33,8 +33,12 @@ use crate::ui::schema::{Field, Form};
 use crate::ui::tasks::params_of;
 use crate::ui::{self, Rendered, text};
 use charts::Of;
+pub use charts::length;
 use facts::Facts;
 use settings::Settings;
+
+/// So many changes of settings are marked in charts.
+const MARKS: i64 = 20;
 
 #[derive(Template)]
 #[template(path = "queue.html")]
@@ -191,8 +195,14 @@ pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params,
     let params = params.unwrap_or_default();
     let queue = get_queue::find(&state, &named).await?;
     let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
-    let points = charts::points(&state.store, queue.id, span).await?;
-    Ok(json::ok(&charts::chart(of, span, &points)))
+    let since = span.since(state.store.now());
+    let (points, changes) = futures::try_join!(
+        charts::points(&state.store, queue.id, span),
+        state.store.changes_of_queue(queue.id, since, MARKS),
+    )?;
+    let mut chart = charts::chart(of, span, &points);
+    chart["marks"] = charts::marks(&changes);
+    Ok(json::ok(&chart))
 }
 
 /// Deletes a queue, whose tasks stay, and leads to the overview.

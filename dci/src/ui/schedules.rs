@@ -12,6 +12,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
+use bson::DateTime;
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::Queue;
 use disbatch_core::schedules::{Schedule, ScheduleQuery};
@@ -70,6 +71,7 @@ struct Table {
 #[derive(Debug, Template)]
 #[template(path = "schedules/row.html")]
 struct Row {
+    now: DateTime,
     schedule: Schedule,
     strip: Strip,
     queue_name: String,
@@ -152,7 +154,8 @@ impl Table {
                 let runs = runs::last(&state.store, schedule.id, RUNS).await?;
                 let queue = schedule.settings.queue;
                 let queue_name = names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string());
-                Ok::<Row, HttpError>(Row { strip: Strip::of(&runs), queue_name, schedule })
+                let now = state.store.now();
+                Ok::<Row, HttpError>(Row { now, strip: Strip::of(&runs), queue_name, schedule })
             }
         };
         let rows = futures::stream::iter(found).map(row).buffered(AT_ONCE).try_collect().await?;
@@ -184,7 +187,7 @@ mod tests {
             "last": { "for": at, "at": at, "task": ObjectId::from_bytes([7; 12]), "outcome": "failed" },
         });
         let strip = Strip::of(&[run(2), run(1)]);
-        Row { schedule: schedule.unwrap(), strip, queue_name: "q<1>".into() }
+        Row { now: at, schedule: schedule.unwrap(), strip, queue_name: "q<1>".into() }
     }
 
     fn page(rows: Vec<Row>, searched: bool) -> String {
@@ -208,11 +211,12 @@ mod tests {
             "<tr id=\"schedule-6b0003bb686c8275d8014444\">",
             "&#60;nightly&#62;",
             "datetime=\"2026-11-20T08:24:27Z\"",
-            "2026-11-20 09:24:27 Europe/Berlin",
+            "Fri 20 Nov 09:24:27 Europe/Berlin",
+            "At 03:00 every day",
             "<span class=\"status failed\">failed</span>",
             "href=\"/tasks/070707070707070707070707\"",
             "aria-label=\"The last 2 runs: 1 succeeded, 1 failed.\"",
-            "aria-checked=\"true\" name=\"paused\" value=\"true\">Run<",
+            "aria-checked=\"true\" name=\"paused\" value=\"true\">Active<",
             "q&#60;1&#62;",
             "href=\"/schedules\" aria-current=\"page\"",
         ] {

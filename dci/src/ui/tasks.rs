@@ -1,7 +1,7 @@
 //! `GET /tasks` for people: a search, the tasks that it finds, and what can be done to them. The address is the search.
 
 mod actions;
-mod columns;
+pub(in crate::ui) mod columns;
 mod find;
 mod search;
 pub mod statuses;

@@ -208,7 +208,7 @@ async fn balance_is_paused_by_a_form_without_script() -> anyhow::Result<()> {
     let again = world.sent(path, &[("enable", "1"), ("until", "")]).await?;
     let again: Value = serde_json::from_str(&again.text().await?)?;
     assert_eq!(again, json!({ "disabled": null, "said": "QueueBalance works again." }));
-    assert!(world.page("/balance").await?.contains("It works."));
+    assert!(world.page("/balance").await?.contains("It does not work, as it is switched off."));
     world.database.drop_database().await
 }
 

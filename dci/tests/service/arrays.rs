@@ -111,7 +111,7 @@ async fn the_form_of_a_queue_makes_an_array() -> anyhow::Result<()> {
     let place = next.headers().get("location").context("it leads nowhere")?.to_str()?.to_owned();
     ensure!(next.status() == StatusCode::SEE_OTHER && place.starts_with("/arrays/"), "{place}");
     let (status, html) = page(&world.server, &place).await?;
-    assert!(status == StatusCode::OK && html.contains("element 0: queued"), "{html}");
+    assert!(status == StatusCode::OK && html.contains("element 0, x: queued"), "{html}");
     for (fields, message) in [
         ([("json", "{}"), (".array", "9-0")], ".array: the range"),
         ([("json", "[{},{}]"), (".array", "0-9")], "must be a JSON object where there is .array"),

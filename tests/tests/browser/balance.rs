@@ -19,6 +19,7 @@ async fn tiers_and_times_are_changed_checked_and_saved() -> anyhow::Result<()> {
         browser.open(&site.url("/balance")).await?;
         let page = browser.page();
         page.until_text("Nothing has been set yet.").await?;
+        page.until_text("It does not work, as it is switched off.").await?;
         page.click("button", "New tier").await?;
         // Before it are, from the right: not balanced, the rest, the new tier.
         let move_mail = "Move mail to the tier before";

@@ -3,11 +3,16 @@
 
 mod access;
 mod accessible;
+mod arrays;
+mod audit;
 mod balance;
+mod charts;
 mod follow;
 mod hostile;
 mod keyboard;
+mod locks;
 mod lost;
+mod nodes;
 mod output;
 mod overview;
 mod schedules;

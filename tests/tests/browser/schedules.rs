@@ -5,7 +5,7 @@ use bson::{Document, doc};
 use disbatch_tests::browser::visit;
 use disbatch_tests::{World, eventually};
 
-use crate::site::Site;
+use crate::site::{Site, was_refused};
 
 /// Waits until a schedule has this in the database.
 async fn until_schedule(world: &World, what: Document) -> anyhow::Result<()> {
@@ -39,12 +39,13 @@ async fn a_schedule_is_made_previewed_run_and_paused() -> anyhow::Result<()> {
         preview.until_text("The next 20 times are from").await?;
         form.fill("Time zone", "Europe/Berlin").await?;
         preview.until_text("in Europe/Berlin").await?;
+        preview.until_text("At 02:30 every day").await?;
         form.click("button", "Save").await?;
         page.until_text("nightly is saved.").await?;
         until_schedule(world, doc! { "name": "nightly", "zone": "Europe/Berlin", "cron": "30 2 * * *" })
             .await?;
 
-        page.click("link", "nightly").await?;
+        // It leads to the schedule.
         browser.part("#schedule-next", "").until_text("The next 20 times are from").await?;
         page.until_text("It has no runs to show.").await?;
         page.click("button", "Run now").await?;
@@ -53,7 +54,7 @@ async fn a_schedule_is_made_previewed_run_and_paused() -> anyhow::Result<()> {
         browser.part("#schedule-figures", "").until_text("it took").await?;
 
         let head = browser.part("#schedule-head", "nightly");
-        page.click("switch", "Make tasks by itself").await?;
+        page.click("switch", "Active").await?;
         page.until_text("nightly is paused.").await?;
         head.until_text("paused").await?;
         until_schedule(world, doc! { "name": "nightly", "paused": true }).await?;
@@ -61,6 +62,37 @@ async fn a_schedule_is_made_previewed_run_and_paused() -> anyhow::Result<()> {
         page.until_text("Taken back.").await?;
         head.until_text("active").await?;
         until_schedule(world, doc! { "name": "nightly", "paused": false }).await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_field_is_said_at_the_field() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let queue = site.world.queue("Disbatch::Plugin::Shell", doc! { "name": "reports" }).await?;
+    visit(async |browser| {
+        browser.resize(1_440, 600).await?;
+        browser.open(&site.url(&format!("/schedules/new?queue={queue}"))).await?;
+        let form = browser.part("#schedule-form", "Name");
+        form.fill("Name", "nightly").await?;
+        form.fill("Times", "30 2 * * mon-fri").await?;
+        let preview = browser.part("#schedule-preview", "");
+        preview.until_text("At 02:30, Monday to Friday").await?;
+        form.fill("Parameters as JSON", "{\"command\"").await?;
+        form.click("button", "Save").await?;
+        form.until_text("params is not JSON").await?;
+        let marked = "const field = document.activeElement;
+            const words = document.querySelector('.complaint').getBoundingClientRect();
+            return field.name === 'params' && field.getAttribute('aria-invalid') === 'true'
+                && field.getAttribute('aria-describedby').includes('complaint-') && words.top >= 0 && words.bottom <= innerHeight";
+        browser.until("the field that is wrong", marked).await?;
+        // When it would run stays in sight.
+        let seen = "const { top, bottom } = document.querySelector('#schedule-preview strong').getBoundingClientRect();
+            document.querySelector('[name=overlap]').scrollIntoView();
+            return top >= 0 && bottom <= innerHeight";
+        browser.until("the next times", seen).await?;
+        was_refused(browser).await
     })
     .await?;
     site.end().await
@@ -81,7 +113,7 @@ async fn the_past_is_made_up_for_when_it_was_confirmed() -> anyhow::Result<()> {
         let form = browser.part("#backfill", "From");
         form.fill("From", "2025-03-01").await?;
         form.fill("Until", "2025-03-04").await?;
-        form.click("button", "Show which").await?;
+        form.click("button", "Preview").await?;
         page.until_text("Make 3 tasks of nightly?").await?;
         ensure!(world.tasks().count_documents(doc! {}).await? == 0, "nothing was to happen yet");
         page.click("button", "Make them").await?;

@@ -40,11 +40,11 @@ const WEEKDAY: Field = Field {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Weekdays {
     /// Each of them.
-    every: u64,
+    pub every: u64,
     /// The last one of a month.
-    last: u64,
+    pub last: u64,
     /// The first of a month, the second and so on.
-    nth: [u64; 5],
+    pub nth: [u64; 5],
 }
 
 impl Field {
@@ -151,6 +151,11 @@ pub(super) fn first(set: u64, from: i8) -> Option<i8> {
     let from = u32::try_from(from).ok()?;
     let rest = set.checked_shr(from)?;
     if rest == 0 { None } else { i8::try_from(rest.trailing_zeros() + from).ok() }
+}
+
+/// The numbers of a set, in order.
+pub(super) fn numbers(set: u64) -> Vec<u8> {
+    (0..64).filter(|number| set & (1 << number) != 0).collect()
 }
 
 fn number(text: &str) -> Option<u8> {

@@ -180,7 +180,12 @@ pub(in crate::store) fn of_bulk() -> Vec<Index> {
 
 /// The one by which the server removes entries is [`Store::keep_audit`]'s.
 pub(in crate::store) fn of_audit() -> Vec<Index> {
-    vec![Index::on(doc! { "at": 1, "_id": 1 }), Index::on(doc! { "user": 1, "at": 1, "_id": 1 })]
+    vec![
+        Index::on(doc! { "at": 1, "_id": 1 }),
+        Index::on(doc! { "user": 1, "at": 1, "_id": 1 }),
+        // What was changed of queues, which is little beside what was submitted.
+        Index::on(doc! { "queue": 1, "at": 1 }).only(doc! { "before": { "$exists": true } }),
+    ]
 }
 
 pub(in crate::store) fn of_series() -> Vec<Index> {

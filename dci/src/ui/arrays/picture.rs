@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use disbatch_core::arrays::Cell;
+use disbatch_core::arrays::{Array, Cell, Element};
 use disbatch_core::model::Status;
+
+use crate::ui::arrays::ran;
+use crate::ui::parts::cut;
+use crate::ui::plain;
 
 /// The picture has so many squares at most, in rows of so many.
 const SQUARES: u32 = 400;
@@ -11,6 +15,9 @@ const IN_A_ROW: u32 = 40;
 
 /// A square is so large, with the gap to the next one.
 const SIZE: u32 = 16;
+
+/// So many characters of the value of an element are told.
+const VALUE: usize = 40;
 
 pub(super) struct Picture {
     pub width: u32,
@@ -26,6 +33,8 @@ pub(super) struct Square {
     pub y: u32,
     pub class: &'static str,
     pub title: String,
+    /// Where there is more of it.
+    pub address: Option<String>,
 }
 
 /// So many elements share a square of the picture of an array of `count`.
@@ -34,8 +43,35 @@ pub(super) fn in_a_square(count: u32) -> u32 {
 }
 
 impl Picture {
-    /// The picture of an array of `count` elements, of which each square has `size`.
-    pub(super) fn of(count: u32, cells: &[Cell], size: u32) -> Self {
+    /// The picture of elements that have a square each.
+    pub(super) fn of_elements(elements: &[Element]) -> Self {
+        let square = |(place, element): (u32, &Element)| {
+            let within: Vec<(Status, i64)> = element.status.map(|status| (status, 1)).into_iter().collect();
+            let value = cut(&plain(element.value.as_ref()), VALUE);
+            let mut title = format!("element {}", element.index);
+            if value != element.index.to_string() && !value.is_empty() {
+                title = format!("{title}, {value}");
+            }
+            title = format!("{title}: {}", told(&within));
+            let ran = ran(element);
+            if element.status.is_some_and(Status::has_ended) && !ran.is_empty() {
+                title = format!("{title}, ran {ran}");
+            }
+            let address = element.status.map(|_| format!("/tasks/{}", element.id));
+            Square {
+                x: place % IN_A_ROW * SIZE,
+                y: place / IN_A_ROW * SIZE,
+                class: class(&within),
+                title,
+                address,
+            }
+        };
+        Self::with((0..).zip(elements).take(SQUARES as usize).map(square).collect(), "an element")
+    }
+
+    /// The picture of an array of which each square has `size` elements.
+    pub(super) fn of(array: &Array, cells: &[Cell], size: u32) -> Self {
+        let count = array.count;
         let mut by_cell: BTreeMap<u32, Vec<(Status, i64)>> = BTreeMap::new();
         for cell in cells {
             by_cell.entry(cell.number).or_default().push((cell.status, cell.tasks));
@@ -55,14 +91,18 @@ impl Picture {
                 y: index / IN_A_ROW * SIZE,
                 class: class(within),
                 title: format!("{place}: {}", told(within)),
+                address: Some(format!("/arrays/{}?.from={first}&.limit={size}#elements", array.id)),
             }
         };
-        let each = if size == 1 { "an element".to_owned() } else { format!("{size} elements") };
+        Self::with((0..total.min(SQUARES)).map(square).collect(), &format!("{size} elements"))
+    }
+
+    fn with(squares: Vec<Square>, each: &str) -> Self {
         Self {
             width: IN_A_ROW * SIZE,
-            height: total.div_ceil(IN_A_ROW) * SIZE,
+            height: squares.last().map_or(0, |last| last.y + SIZE),
             words: format!("The elements in their order, each square for {each}"),
-            squares: (0..total.min(SQUARES)).map(square).collect(),
+            squares,
         }
     }
 }
@@ -96,6 +136,7 @@ fn class(within: &[(Status, i64)]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::array;
     use super::*;
 
     #[test]
@@ -103,10 +144,12 @@ mod tests {
         let cell = |number, status, tasks| Cell { number, status, tasks };
         let cells =
             [cell(0, Status::Succeeded, 249), cell(0, Status::Failed, 1), cell(1, Status::Queued, 250)];
-        let picture = Picture::of(100_000, &cells, 250);
+        let picture = Picture::of(&Array { count: 100_000, ..array(4) }, &cells, 250);
         assert_eq!((picture.squares.len(), picture.width, picture.height), (400, 640, 160));
         assert_eq!((picture.squares[0].class, picture.squares[1].class), ("failed", "queued"));
         assert_eq!(picture.squares[0].title, "elements 0 to 249: 249 succeeded, 1 failed");
+        let address = "/arrays/010101010101010101010101?.from=250&.limit=250#elements";
+        assert_eq!(picture.squares[1].address.as_deref(), Some(address));
         assert_eq!(class(&[(Status::Succeeded, 5), (Status::Cancelled, 1)]), "cancelled");
     }
 

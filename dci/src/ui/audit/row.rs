@@ -85,7 +85,7 @@ impl Row {
             kind,
             object,
             about: entry.get_document("filter").map(|filter| about(filter, names)).unwrap_or_default(),
-            changes: changes(entry),
+            changes: changes(entry, names),
             result: result(entry),
             task: first_task(entry),
             reason: plain(entry.get("reason")),
@@ -95,8 +95,13 @@ impl Row {
 
 /// The user, and how they were recognised. Where nobody is asked there are only words.
 fn whom(entry: &Document) -> (String, String) {
-    let Ok(user) = entry.get_str("user") else { return (plain(entry.get("by")), String::new()) };
     let from = plain(entry.get("from"));
+    let Ok(user) = entry.get_str("user") else {
+        return match entry.get_str("via") {
+            Ok("open") => ("anonymous".to_owned(), format!("from {from}")),
+            _ => (plain(entry.get("by")), String::new()), // By an older release, in words alone.
+        };
+    };
     let how = match entry.get_str("via").unwrap_or_default() {
         "token" => format!("with the token {} from {from}", plain(entry.get("token_name"))),
         "session" => format!("in a session from {from}"),
@@ -148,25 +153,55 @@ fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> 
 }
 
 /// What has changed, field by field. What was made has nothing before, and what is gone nothing after.
-fn changes(entry: &Document) -> Vec<Change> {
+fn changes(entry: &Document, names: &HashMap<ObjectId, String>) -> Vec<Change> {
     let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
     let (before, after) = (part("before"), part("after"));
     let what = entry.get_str("what").unwrap_or_default();
     let is_made = [" create", " add", " commit"].iter().any(|made| what.ends_with(made));
     let is_gone = what.ends_with(" delete") || what.ends_with(" remove") || what.ends_with(" revoke");
-    let told = |value: Option<&Bson>| match value {
-        None | Some(Bson::Null) => "nothing".to_owned(),
-        Some(Bson::String(text)) if text.is_empty() => "\"\"".to_owned(),
-        value => plain(value),
-    };
     let change = |field: &String| {
-        let old = (!is_made).then(|| told(before.get(field)));
-        let new = (!is_gone).then(|| told(after.get(field)));
+        let (was, is) = (before.get(field), after.get(field));
+        let is_flag = [was, is].iter().any(|value| matches!(value, Some(Bson::Boolean(_))));
+        let told = |value: Option<&Bson>| match value {
+            // A queue accepts unless it is told not to; all other flags have to be set.
+            None | Some(Bson::Null) if is_flag => yes_or_no(field == "accepting"),
+            None | Some(Bson::Null) => "nothing".to_owned(),
+            Some(value) => told(value, names),
+        };
+        let old = (!is_made).then(|| told(was));
+        let new = (!is_gone).then(|| told(is));
         let length = [&old, &new].into_iter().flatten().map(|text| text.chars().count()).sum::<usize>();
         Change { field: cut(field, NAME), old, new, is_long: length > LONG }
     };
     let new = after.keys().filter(|field| !before.contains_key(field.as_str()));
     before.keys().chain(new).map(change).collect()
+}
+
+fn yes_or_no(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+/// A value for people: queues by their names, and other ids without what is around them.
+fn told(value: &Bson, names: &HashMap<ObjectId, String>) -> String {
+    match value {
+        Bson::String(text) if text.is_empty() => "\"\"".to_owned(),
+        Bson::Boolean(is) => yes_or_no(*is),
+        value => plain(Some(&named(value, names))),
+    }
+}
+
+/// The same value, with texts in the place of ids.
+fn named(value: &Bson, names: &HashMap<ObjectId, String>) -> Bson {
+    match value {
+        Bson::ObjectId(id) => Bson::String(names.get(id).cloned().unwrap_or_else(|| id.to_hex())),
+        Bson::Array(values) => values.iter().map(|value| named(value, names)).collect::<Vec<_>>().into(),
+        Bson::Document(fields) => fields
+            .iter()
+            .map(|(name, value)| (name.clone(), named(value, names)))
+            .collect::<Document>()
+            .into(),
+        other => other.clone(),
+    }
 }
 
 fn result(entry: &Document) -> String {
@@ -206,7 +241,7 @@ fn about(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<About> {
         ("older_than", seconds) => {
             About { what: "unchanged for".into(), value: plainly(format!("{} s", plain(Some(seconds)))) }
         }
-        (other, value) => About { what: other.to_owned(), value: plainly(plain(Some(value))) },
+        (other, value) => About { what: other.to_owned(), value: plainly(told(value, names)) },
     };
     filter.iter().map(part).collect()
 }
@@ -232,7 +267,9 @@ mod tests {
         assert_eq!(of("token"), ("alice".into(), "with the token t from x".into()));
         assert_eq!(of("telepathy"), ("alice".into(), "from x".into()));
         let anybody = row(&doc! { "by": "the REST API from x", "via": "open", "from": "x" });
-        assert_eq!((anybody.who.as_str(), anybody.how.as_str()), ("the REST API from x", ""));
+        assert_eq!((anybody.who.as_str(), anybody.how.as_str()), ("anonymous", "from x"));
+        let old = row(&doc! { "by": "the REST API from x" });
+        assert_eq!((old.who.as_str(), old.how.as_str()), ("the REST API from x", ""));
     }
 
     #[test]
@@ -272,6 +309,29 @@ mod tests {
         assert_eq!(of("queue create", doc! {}, doc! { "name": "mail" }), ["name - mail"]);
         assert_eq!(of("queue delete", doc! { "name": "mail" }, doc! {}), ["name mail -"]);
         assert_eq!(of("balance update", doc! {}, doc! { "queues": [["a"]] }), ["queues nothing [[\"a\"]]"]);
+    }
+
+    #[test]
+    fn flags_and_ids_are_told_as_people_say_them() {
+        let (queue, other) = (ObjectId::from_bytes([7; 12]), ObjectId::from_bytes([8; 12]));
+        let entry = doc! {
+            "what": "schedule update",
+            "before": { "queue": other, "paused": Bson::Null, "locks": [] },
+            "after": { "queue": queue, "paused": true, "accepting": false, "deep": { "of": [queue] } },
+        };
+        let row = Row::of(&entry, &HashMap::from([(queue, "mail".to_owned())]));
+        let changes = row.changes.iter().map(|change| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            (change.field.as_str(), text(&change.old), text(&change.new))
+        });
+        let expected = [
+            ("queue", other.to_hex(), "mail".to_owned()),
+            ("paused", "no".into(), "yes".into()),
+            ("locks", "[]".into(), "nothing".into()),
+            ("accepting", "yes".into(), "no".into()),
+            ("deep", "nothing".into(), "{\"of\":[\"mail\"]}".into()),
+        ];
+        assert_eq!(changes.collect::<Vec<_>>(), expected);
     }
 
     #[test]

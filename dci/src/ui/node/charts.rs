@@ -61,7 +61,7 @@ impl Of {
 }
 
 /// The charts of what was noted, for the page of a node.
-pub(super) fn first(place: String, span: Span, points: &[NodePoint]) -> Charts {
+pub(super) fn first((place, tasks): (String, String), span: Span, points: &[NodePoint]) -> Charts {
     let charts = ALL.map(|of| {
         let words = words(of, span, points);
         // Hundredths, as loads are small.
@@ -69,7 +69,7 @@ pub(super) fn first(place: String, span: Span, points: &[NodePoint]) -> Charts {
         let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words.clone());
         Chart { of: of.name, title: of.title, picture, words }
     });
-    Charts { place, span, charts: charts.into() }
+    Charts { place, tasks, span, charts: charts.into() }
 }
 
 /// A number that is none below zero, without its fraction.
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn there_is_a_picture_without_script() {
         let odd = [point(0, Some(f64::NAN)), point(60, Some(-1.0)), point(120, Some(f64::INFINITY))];
-        for chart in first("/nodes/n".to_owned(), Span::Hour, &odd).charts {
+        for chart in first(("/nodes/n".to_owned(), "/tasks?node=n".to_owned()), Span::Hour, &odd).charts {
             assert_eq!(Of::named(chart.of).name, chart.of);
             assert!(chart.picture.render().is_ok());
         }

@@ -1,11 +1,12 @@
 //! The parts of a node's page that change by themselves.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use askama::Template;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::model::{number, whole_number};
+use disbatch_core::model::{QueueId, number, whole_number};
 use disbatch_core::node::Addresses;
 use disbatch_core::store::StoreError;
 
@@ -16,11 +17,18 @@ use crate::ui::live::Part;
 use crate::ui::names::names;
 use crate::ui::node_row::NodeRow;
 use crate::ui::node_state::Now;
-use crate::ui::parts::When;
+use crate::ui::node_work::{Hours, OfQueue};
+use crate::ui::parts::{When, cut};
 use crate::ui::{StatusView, plain};
 
 /// So many of its tasks are shown.
 const MOST: usize = 200;
+
+/// So many of those that failed last.
+const FAILED: i64 = 5;
+
+/// So many characters of params are shown.
+const PARAMS: usize = 160;
 
 /// What they are made of.
 #[derive(Debug)]
@@ -31,6 +39,10 @@ pub(super) struct Facts {
     pub tasks: Vec<Document>,
     /// Whether there are more.
     pub more: bool,
+    /// Those that failed there last.
+    pub failed: Vec<Document>,
+    /// What all nodes did within the last hour.
+    pub hours: Arc<Hours>,
     /// The names of queues.
     pub queues: HashMap<ObjectId, String>,
     pub now: Now,
@@ -38,7 +50,7 @@ pub(super) struct Facts {
 
 /// What the page shows. Its blocks are the parts that change by themselves.
 #[derive(Template)]
-#[template(path = "node/parts.html", blocks = ["head", "controls", "facts", "notices", "tasks"])]
+#[template(path = "node/parts.html", blocks = ["head", "controls", "facts", "notices", "tasks", "work", "failures"])]
 pub(super) struct Shown {
     pub node: NodeRow,
     /// How many tasks its DEN leaves alone.
@@ -52,6 +64,10 @@ pub(super) struct Shown {
     /// What was run when it died.
     hook: Option<String>,
     rows: Vec<Row>,
+    failed: Vec<Row>,
+    work: Vec<OfQueue>,
+    /// The names of queues.
+    queues: HashMap<ObjectId, String>,
     /// How many of its tasks are shown, if there are more.
     most: Option<usize>,
 }
@@ -61,6 +77,8 @@ struct Row {
     id: String,
     queue: String,
     queue_id: Option<String>,
+    /// What it is to do.
+    params: String,
     status: StatusView,
     since: When,
     percent: Option<f64>,
@@ -73,15 +91,19 @@ impl Facts {
         let node = nodes::as_it_is(state, node).await?;
         let name = plain(node.get("node"));
         let one_more = i64::try_from(MOST).unwrap_or(i64::MAX).saturating_add(1);
-        let (mut tasks, queues, server) = futures::try_join!(
+        let (mut tasks, queues, server, nodes) = futures::try_join!(
             store.tasks_on_node(&name, one_more),
             store.list_queues(),
             store.server_time(),
+            store.list_nodes(),
         )?;
+        let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
+        let (failed, hours) =
+            futures::try_join!(store.failed_on_node(&name, &ids, FAILED), state.work.hours(state, &nodes),)?;
         let more = tasks.len() > MOST;
         tasks.truncate(MOST);
         let queues = names(&queues);
-        Ok(Self { node, tasks, more, queues, now: Now { server, host: store.now() } })
+        Ok(Self { node, tasks, more, failed, hours, queues, now: Now { server, host: store.now() } })
     }
 }
 
@@ -96,6 +118,9 @@ impl Shown {
         // Ids begin with the time of their creation.
         rows.sort_by(|one, other| one.id.cmp(&other.id));
         Self {
+            failed: facts.failed.iter().map(|task| row(task, &facts.queues)).collect(),
+            work: OfQueue::all(&facts.hours, document),
+            queues: facts.queues.clone(),
             aside: document.get("aside").and_then(whole_number).unwrap_or(0),
             serves: serves(document),
             fires: document.get("schedules") != Some(&Bson::Boolean(false)),
@@ -117,6 +142,8 @@ impl Shown {
             Part::new("node-notices", &self.as_notices())?,
             Part::new("node-facts", &self.as_facts())?,
             Part::new("node-tasks", &self.as_tasks())?,
+            Part::new("node-work", &self.as_work())?,
+            Part::new("node-failures", &self.as_failures())?,
         ];
         if self.node.is_known {
             parts.push(Part::new("node-controls", &self.as_controls())?);
@@ -159,6 +186,7 @@ fn row(task: &Document, queues: &HashMap<ObjectId, String>) -> Row {
         id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
         queue: name.or_else(|| queue_id.map(|id| id.to_hex())).unwrap_or_else(|| plain(queue)),
         queue_id: queue_id.map(|id| id.to_hex()),
+        params: cut(&plain(task.get("params")), PARAMS),
         status: StatusView::of(task),
         since: When::of(task.get("started").or_else(|| task.get("mtime"))),
         percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),

@@ -4,11 +4,14 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
 use disbatch_core::model::Queue;
+use disbatch_core::node::Stats;
 
 use super::facts::{Facts, QueueFacts};
 use crate::ui::lacking::Lacking;
 use crate::ui::names::short;
+use crate::ui::node_row::place;
 use crate::ui::node_state::NodeState;
+use crate::ui::node_work::Load;
 use crate::ui::parts::{cut, grouped, rough};
 use crate::ui::plain;
 
@@ -45,6 +48,7 @@ impl Attention {
         let nodes: Vec<(NodeState, &Document)> =
             facts.nodes.iter().map(|node| (NodeState::of(node, &facts.now), node)).collect();
         let mut notices = of_nodes(&nodes);
+        notices.extend(overloaded(&nodes));
         let of_queues: Vec<Notice> =
             facts.queues.iter().filter_map(|queue| of_queue(queue, &nodes, facts.now.server)).collect();
         let more = of_queues.len().saturating_sub(4 * TOLD);
@@ -77,6 +81,24 @@ fn of_nodes(nodes: &[(NodeState, &Document)]) -> Vec<Notice> {
         link: link.clone(),
     };
     names.iter().map(notice).collect()
+}
+
+/// Nodes whose processors have far too much to do.
+fn overloaded(nodes: &[(NodeState, &Document)]) -> Vec<Notice> {
+    let notice = |(state, node): &(NodeState, &Document)| {
+        let Stats { load, cpus, .. } = Stats::of_node(node);
+        let load = Load::of(load, cpus);
+        (state.is_up() && load.is_far_too_high()).then(|| Notice {
+            meant: false,
+            text: format!(
+                "The load of node {} is {} processors.",
+                cut(&plain(node.get("node")), 80),
+                load.words()
+            ),
+            link: place(node).map(|place| (place, "The node")),
+        })
+    };
+    nodes.iter().filter_map(notice).take(TOLD).collect()
 }
 
 /// What is wrong with a queue in which tasks wait, or most of whose tasks fail. The first thing only.
@@ -206,6 +228,13 @@ mod tests {
         assert!(told[0].starts_with("No node is alive") && told[1].starts_with("Node a"), "{told:?}");
         let many = (0..9).map(|number| dead(format!("n{number}"))).collect();
         assert_eq!(texts(vec![], many), ["9 nodes have not been heard of: n0, n1, n2, n3, n4, …"]);
+    }
+
+    #[test]
+    fn a_node_with_far_too_much_to_do_is_told() {
+        let loaded = |load: f64| node(doc! { "stats": { "load": load, "cpus": 2 } });
+        let told = texts(vec![], vec![loaded(4.0), loaded(9.2)]);
+        assert_eq!(told, ["The load of node n is 9.20 of 2 processors."]);
     }
 
     #[test]

@@ -91,10 +91,11 @@ impl Span {
     }
 }
 
-/// What the chart shows.
+/// What the chart shows. The last step goes on: what it has so far would look like a fall, so it stays empty.
 pub fn chart(span: Span, points: &[Point]) -> Value {
     let values = |number: fn(&Ended) -> u64| -> Value {
-        points.iter().map(|point| number(&point.numbers.ended)).collect::<Vec<u64>>().into()
+        let over = over(points).iter().map(|point| Value::from(number(&point.numbers.ended)));
+        over.chain(points.last().map(|_| Value::Null)).collect()
     };
     let mut series = vec![
         ("Succeeded", "area", "accent", values(|ended| ended.succeeded)),
@@ -126,9 +127,14 @@ pub fn sum<'a>(numbers: impl IntoIterator<Item = &'a Ended>) -> Ended {
     })
 }
 
-/// What ended, as a picture whose label tells it in words.
+/// The steps that are over.
+fn over<T>(steps: &[T]) -> &[T] {
+    steps.split_last().map_or(&[], |(_, over)| over)
+}
+
+/// What ended, as a picture of the steps that are over, whose label tells all of it in words.
 pub fn spark(numbers: &[Ended], when: &str) -> Spark {
-    let pairs: Vec<(u64, u64)> = numbers.iter().map(|ended| (ended.total(), ended.failed)).collect();
+    let pairs: Vec<(u64, u64)> = over(numbers).iter().map(|ended| (ended.total(), ended.failed)).collect();
     Spark::new(&pairs, words(numbers, when))
 }
 
@@ -154,19 +160,24 @@ mod tests {
             let ended = Ended { succeeded, failed, other: 1 };
             Point { at: DateTime::from_millis(at * 1000), numbers: Numbers { ended, ..Numbers::default() } }
         };
-        vec![point(60, 1500, 0), point(120, 2, 3)]
+        vec![point(60, 1500, 0), point(120, 2, 3), point(180, 1, 0)]
     }
 
     #[test]
-    fn the_chart_has_a_value_for_each_time() {
+    fn the_chart_has_a_value_for_each_time_that_is_over() {
         let chart = chart(Span::Hour, &points());
-        assert_eq!(chart["times"], json!([60, 120]));
-        assert_eq!(chart["series"][0]["values"], json!([1500, 2]));
-        assert_eq!(chart["series"][1]["values"], json!([0, 3]));
-        assert_eq!(chart["series"][2]["values"], json!([1, 1]));
+        assert_eq!(chart["times"], json!([60, 120, 180]));
+        assert_eq!(chart["series"][0]["values"], json!([1500, 2, null]));
+        assert_eq!(chart["series"][1]["values"], json!([0, 3, null]));
+        assert_eq!(chart["series"][2]["values"], json!([1, 1, null]));
+        assert_eq!(picture(Span::Hour, &points()), picture_of_two());
         assert_eq!(chart["unit"], "tasks per minute");
         let quiet = super::chart(Span::Day, &[]);
         assert_eq!((&quiet["times"], quiet["series"].as_array().map(Vec::len)), (&json!([]), Some(2)));
+    }
+
+    fn picture_of_two() -> Spark {
+        Spark::new(&[(1501, 0), (6, 3)], "1,509 ended within the last hour, 3 failed.".to_owned())
     }
 
     #[test]
@@ -181,7 +192,7 @@ mod tests {
     #[test]
     fn the_picture_tells_the_same_in_words() {
         let ended = ends(&points());
-        assert_eq!(words(&ended, "a day"), "1,507 ended within a day, 3 failed.");
+        assert_eq!(words(&ended, "a day"), "1,509 ended within a day, 3 failed.");
         assert_eq!(words(&ended[..1], "a day"), "1,501 ended within a day, none failed.");
         assert_eq!(words(&[], "a day"), "No task ended within a day.");
         for span in Span::ALL {

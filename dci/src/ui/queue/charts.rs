@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use disbatch_core::model::QueueId;
+use bson::{Bson, Document};
+use disbatch_core::audit::Changed;
+use disbatch_core::model::{QueueId, whole_number};
 use disbatch_core::series::{Histogram, Point};
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
@@ -13,7 +15,7 @@ use crate::ui::parts::{Spark, grouped};
 
 /// The percentiles that are shown, with what their lines look like.
 const PERCENTILES: [(u8, &str, &str, &str); 3] =
-    [(50, "Half", "area", "accent"), (95, "95 %", "line", "busy"), (99, "99 %", "line", "bad")];
+    [(50, "median", "area", "accent"), (95, "p95", "line", "busy"), (99, "p99", "dashes", "bad")];
 
 /// Units of durations: from so many milliseconds on, and how many of them one is.
 const UNITS: [(f64, f64, &str); 4] = [
@@ -60,7 +62,8 @@ pub(super) fn first(queue: QueueId, span: Span, points: &[Point]) -> Charts {
         };
         Chart { of: name, title, picture, words }
     });
-    Charts { place: format!("/queues/{queue}"), span, charts: charts.into() }
+    let tasks = format!("/tasks?queue={queue}");
+    Charts { place: format!("/queues/{queue}"), tasks, span, charts: charts.into() }
 }
 
 /// What happened in a queue within a stretch of time up to now.
@@ -87,6 +90,28 @@ pub(super) fn chart(of: Of, span: Span, points: &[Point]) -> Value {
     });
     let every = span.every().max(Duration::from_secs(10));
     drawn(points.iter().map(|point| point.at), (unit, every, words(of, span, points)), series)
+}
+
+/// What was changed meanwhile that has to do with how many tasks run: when, in seconds, and in words.
+pub(super) fn marks(changes: &[Changed]) -> Value {
+    let mark = |changed: &Changed| {
+        let (before, after) = (&changed.before, &changed.after);
+        let number = |fields: &Document, name: &str| fields.get(name).and_then(whole_number).unwrap_or(0);
+        let words: Vec<String> = after
+            .iter()
+            .filter_map(|(name, value)| match (name.as_str(), value) {
+                ("threads", _) => Some(format!("threads {} → {}", number(before, name), number(after, name))),
+                ("paused", Bson::Boolean(true)) => Some("paused".to_owned()),
+                ("paused", _) => Some("resumed".to_owned()),
+                ("accepting", Bson::Boolean(false)) => Some("takes no new tasks".to_owned()),
+                ("accepting", _) => Some("takes new tasks".to_owned()),
+                _ => None, // It changes nothing about that.
+            })
+            .collect();
+        let at = changed.at.timestamp_millis().div_euclid(1000);
+        (!words.is_empty()).then(|| json!({ "at": at, "text": words.join(", ") }))
+    };
+    changes.iter().filter_map(mark).collect()
 }
 
 fn times(of: Of, point: &Point) -> &Histogram {
@@ -131,7 +156,7 @@ pub fn length(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bson::DateTime;
+    use bson::{DateTime, doc};
     use disbatch_core::series::Numbers;
 
     use super::*;
@@ -147,6 +172,19 @@ mod tests {
         let unit = |waited: &[u64]| chart(Of::Waited, Span::Hour, &[point(60, waited)])["unit"].clone();
         assert_eq!([unit(&[]), unit(&[5]), unit(&[3_000])], ["milliseconds", "milliseconds", "seconds"]);
         assert_eq!([unit(&[300_000]), unit(&[90_000_000])], ["minutes", "hours"]);
+    }
+
+    #[test]
+    fn changes_that_matter_are_marked() {
+        let changed = |before, after| Changed { at: DateTime::from_millis(61_500), before, after };
+        let changes = [
+            changed(doc! { "threads": 2 }, doc! { "threads": 4_i64, "paused": true }),
+            changed(doc! { "paused": true }, doc! { "paused": bson::Bson::Null }),
+            changed(doc! { "sort": "fifo" }, doc! { "sort": "<lifo>" }),
+        ];
+        let expected =
+            json!([{ "at": 61, "text": "threads 2 → 4, paused" }, { "at": 61, "text": "resumed" }]);
+        assert_eq!(marks(&changes), expected);
     }
 
     #[test]

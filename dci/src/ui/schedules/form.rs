@@ -91,19 +91,22 @@ impl FormPage {
     ) -> Vec<Choice> {
         let choice = |(value, meaning): (T, &str)| Choice {
             value: name(value).to_owned(),
-            label: format!("{}: {meaning}", name(value)),
+            label: meaning.to_owned(),
             chosen: name(value) == self.of(field),
         };
         all.map(choice).into()
     }
 
     fn gaps(&self) -> Vec<Choice> {
-        self.choices("gap", [(Gap::After, "right after it"), (Gap::Skip, "not at all")], Gap::as_str)
+        self.choices("gap", [(Gap::After, "run right after"), (Gap::Skip, "skip")], Gap::as_str)
     }
 
     fn folds(&self) -> Vec<Choice> {
-        let all =
-            [(Fold::First, "the first time"), (Fold::Last, "the last time"), (Fold::Both, "both times")];
+        let all = [
+            (Fold::First, "run the first time"),
+            (Fold::Last, "run the last time"),
+            (Fold::Both, "run both times"),
+        ];
         self.choices("fold", all, Fold::as_str)
     }
 
@@ -300,7 +303,7 @@ mod tests {
     fn choices_name_what_they_mean() {
         let filled = Values::of_request(&request(json!({ "gap": "skip" })));
         let html = form(filled, None, None, Preview::empty());
-        assert!(html.contains("<option value=\"after\">after: right after it</option>"), "{html}");
-        assert!(html.contains("<option value=\"skip\" selected>skip: not at all</option>"), "{html}");
+        assert!(html.contains("<option value=\"after\">run right after</option>"), "{html}");
+        assert!(html.contains("<option value=\"skip\" selected>skip</option>"), "{html}");
     }
 }

@@ -185,8 +185,8 @@ impl Facts {
         filled([
             ("times", Some(words::cron(&self.schedule))),
             ("zone", Some(spec.zone.name().to_owned())),
-            ("skipped by the clock", Some(spec.gap.as_str().to_owned())),
-            ("twice on the clock", Some(spec.fold.as_str().to_owned())),
+            ("DST gap", Some(spec.gap.as_str().to_owned())),
+            ("DST overlap", Some(spec.fold.as_str().to_owned())),
             ("not before", spec.start.map(|at| words::there(&spec.zone, at))),
             ("not after", spec.end.map(|at| words::there(&spec.zone, at))),
             ("jitter", length(spec.jitter)),

@@ -1,172 +1,94 @@
-//! The next times of a schedule: as a picture, where changes of the clock are marked, and as a table.
+//! The next times of a schedule, each on a line, with what the clocks have to do with it.
 
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::DateTime;
 use disbatch_core::schedules::{Occurrence, Spec};
 
-use super::words::{clock, utc};
+use super::words::{self, soon};
 use crate::schedules::offset;
 use crate::ui::parts::When;
 
-/// Where the picture begins and ends, in its own units.
-const ENDS: (i64, i64) = (8, 992);
+/// So many times are shown; the others are folded.
+const FIRST: usize = 8;
 
-/// Texts are at least so far apart.
-const APART: i64 = 150;
-
-/// Behind this a text ends where it would begin.
-const LATE: i64 = 860;
-
-/// So many changes of the clock are marked. There are two in a year at most, where the clock is changed for summer.
+/// So many changes of the clock are counted. There are two in a year at most, where the clock is changed for summer.
 const MOST_CHANGES: usize = 60;
 
-/// The picture, and the table.
+/// The times, and what they mean together.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "schedules/timeline.html")]
 pub struct Timeline {
-    zone: String,
-    /// The picture in words.
+    /// What the expressions mean.
+    meaning: String,
     words: String,
-    marks: Vec<Mark>,
-    changes: Vec<ChangeMark>,
     rows: Vec<Row>,
 }
 
 impl HtmlSafe for Timeline {}
 
-/// A time in the picture.
-#[derive(Debug, Clone, PartialEq)]
-struct Mark {
-    left: i64,
-    title: String,
-    /// What stands below it, where there is room.
-    text: Option<String>,
-    at_end: bool,
-}
-
-/// A change of the clock in the picture.
-#[derive(Debug, Clone, PartialEq)]
-struct ChangeMark {
-    left: i64,
-    /// From what to what, where there is room.
-    text: Option<String>,
-    at_end: bool,
-}
-
-/// A time in the table.
-#[derive(Debug, Clone, PartialEq)]
+/// A time.
+#[derive(Debug, Clone, PartialEq, Template)]
+#[template(path = "schedules/time.html")]
 struct Row {
     when: When,
+    /// What the clocks of the zone show.
     local: String,
-    offset: String,
-    utc: String,
-    /// What the clock has to do with it.
-    notes: Vec<&'static str>,
+    /// What the clocks have to do with it.
+    notes: Vec<String>,
 }
 
-/// Puts times into the picture, which begins now.
-struct Scale {
-    now: i64,
-    span: i64,
-    /// Where the last text stands.
-    last: Option<i64>,
-}
+impl HtmlSafe for Row {}
 
 impl Timeline {
     /// That of the next times, as of now.
     pub fn of(spec: &Spec, times: &[Occurrence], now: DateTime) -> Self {
-        let zone = spec.zone.name().to_owned();
-        let (Some(first), Some(last)) = (times.first(), times.last()) else {
+        let Some(last) = times.last() else {
             let words = "It makes no more tasks by itself: no time is left.".to_owned();
-            return Self { zone, words, ..Self::default() };
+            return Self { words, ..Self::default() };
         };
-        let changes = spec.zone.changes(now, last.time, MOST_CHANGES);
-        let mut scale = Scale::of(now, first.time, last.time);
-        let marks = times.iter().map(|time| mark(time, &mut scale)).collect();
-        scale.last = None;
-        let marked = changes.iter().map(|change| {
-            let left = scale.place(change.at);
-            let text = format!("clock {} → {}", offset(change.before), offset(change.after));
-            ChangeMark { left, text: scale.has_room(left).then_some(text), at_end: left > LATE }
-        });
-        let changes: Vec<ChangeMark> = marked.collect();
+        let changes = spec.zone.changes(now, last.time, MOST_CHANGES).len();
         let mut before = offset(spec.zone.offset(now));
+        let rows = times.iter().map(|time| {
+            let offset = time.local.get(19..).unwrap_or_default().to_owned();
+            let is_other = offset != before;
+            let notes = [
+                is_other.then(|| format!("clocks changed: UTC{before} → UTC{offset}")),
+                time.moved.then(|| "DST gap: moved".to_owned()),
+                time.twice.then(|| "DST overlap: comes twice".to_owned()),
+            ];
+            before = offset;
+            Row {
+                when: When::at(time.time),
+                local: soon(&spec.zone, time.time, now),
+                notes: notes.into_iter().flatten().collect(),
+            }
+        });
+        let rows = rows.collect();
         Self {
-            words: words(spec, times, changes.len()),
-            marks,
-            changes,
-            rows: times.iter().map(|time| row(time, &mut before)).collect(),
-            zone,
+            meaning: words::meaning(spec).unwrap_or_default(),
+            words: told(spec, times, now, changes),
+            rows,
         }
     }
-}
 
-impl Scale {
-    fn of(now: DateTime, first: DateTime, last: DateTime) -> Self {
-        let [now, first, last] = [now, first, last].map(DateTime::timestamp_millis);
-        // The page is told of a picture that has changed, which it is not to be each second.
-        let step = (last.saturating_sub(first) / 50).max(1_000);
-        let now = now - now.rem_euclid(step);
-        Self { now, span: last.saturating_sub(now).max(1), last: None }
+    fn first(&self) -> &[Row] {
+        self.rows.get(..FIRST).unwrap_or(&self.rows)
     }
 
-    fn place(&self, at: DateTime) -> i64 {
-        let (begin, end) = ENDS;
-        let since = at.timestamp_millis().saturating_sub(self.now).clamp(0, self.span);
-        let left = i128::from(since) * i128::from(end - begin) / i128::from(self.span);
-        begin + i64::try_from(left).unwrap_or(end - begin)
-    }
-
-    /// Whether there is room for a text, which stands there then.
-    fn has_room(&mut self, left: i64) -> bool {
-        let has = self.last.is_none_or(|last| left - last >= APART);
-        if has {
-            self.last = Some(left);
-        }
-        has
+    fn further(&self) -> &[Row] {
+        self.rows.get(FIRST..).unwrap_or_default()
     }
 }
 
-fn mark(time: &Occurrence, scale: &mut Scale) -> Mark {
-    let left = scale.place(time.time);
-    let local = clock(&time.local);
-    let text = local.get(5..).unwrap_or_default().to_owned();
-    Mark {
-        left,
-        title: format!("{local}, {} UTC", utc(time.time)),
-        text: scale.has_room(left).then_some(text),
-        at_end: left > LATE,
-    }
-}
-
-fn row(time: &Occurrence, before: &mut String) -> Row {
-    let offset = time.local.get(19..).unwrap_or_default().to_owned();
-    let is_other = offset != *before;
-    before.clone_from(&offset);
-    let notes =
-        [(is_other, "clock changed"), (time.moved, "moved by the clock"), (time.twice, "comes twice")];
-    Row {
-        when: When::at(time.time),
-        local: clock(&time.local),
-        offset,
-        utc: utc(time.time),
-        notes: notes.into_iter().filter(|(is, _)| *is).map(|(_, note)| note).collect(),
-    }
-}
-
-fn words(spec: &Spec, times: &[Occurrence], changes: usize) -> String {
+fn told(spec: &Spec, times: &[Occurrence], now: DateTime, changes: usize) -> String {
     let zone = spec.zone.name();
+    let at = |time: &Occurrence| soon(&spec.zone, time.time, now);
     let mut words = match times {
         [] => String::new(),
-        [one] => format!("The next time, and the last one, is {} in {zone}.", clock(&one.local)),
+        [one] => format!("The next time, and the last one, is {} in {zone}.", at(one)),
         [first, .., last] => {
-            let count = times.len();
-            format!(
-                "The next {count} times are from {} to {} in {zone}.",
-                clock(&first.local),
-                clock(&last.local)
-            )
+            format!("The next {} times are from {} to {} in {zone}.", times.len(), at(first), at(last))
         }
     };
     match changes {
@@ -197,72 +119,52 @@ mod tests {
         Timeline::of(&spec, &times, at(now))
     }
 
-    fn rows(timeline: &Timeline) -> Vec<(&str, &str, &[&str])> {
-        timeline
-            .rows
-            .iter()
-            .map(|row| (row.local.as_str(), row.offset.as_str(), row.notes.as_slice()))
-            .collect()
-    }
-
     #[test]
-    fn changes_of_the_clock_are_marked() {
+    fn changes_of_the_clock_are_told() {
         let berlin = doc! { "cron": "30 2 * * *", "zone": "Europe/Berlin" };
         let timeline = of(berlin, "2027-03-27T00:00:00Z", 3);
+        let rows: Vec<(&str, String)> =
+            timeline.rows.iter().map(|row| (row.local.as_str(), row.notes.join(", "))).collect();
         assert_eq!(
-            rows(&timeline),
+            rows,
             [
-                ("2027-03-27 02:30:00", "+01:00", &[][..]),
-                ("2027-03-28 03:00:00", "+02:00", &["clock changed", "moved by the clock"]),
-                ("2027-03-29 02:30:00", "+02:00", &[]),
+                ("Sat 27 Mar 02:30", String::new()),
+                ("Sun 28 Mar 03:00", "clocks changed: UTC+01:00 → UTC+02:00, DST gap: moved".to_owned()),
+                ("Mon 29 Mar 02:30", String::new()),
             ]
         );
-        assert_eq!(timeline.changes.len(), 1);
-        assert_eq!(timeline.changes[0].text.as_deref(), Some("clock +01:00 → +02:00"));
+        assert_eq!(timeline.meaning, "At 02:30 every day");
         assert_eq!(
             timeline.words,
-            "The next 3 times are from 2027-03-27 02:30:00 to 2027-03-29 02:30:00 in Europe/Berlin. \
+            "The next 3 times are from Sat 27 Mar 02:30 to Mon 29 Mar 02:30 in Europe/Berlin. \
              The clock is changed once meanwhile."
         );
         let html = timeline.render().unwrap();
-        for part in [
-            "aria-label=\"The next 3 times",
-            "<circle",
-            "<th scope=\"col\">In Europe/Berlin</th>",
-            "clock changed",
-        ] {
+        for part in ["At 02:30 every day", "Sat 27 Mar 02:30", "DST gap", "datetime=\"2027-03-28T01:00:00Z\""]
+        {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert_eq!(html.matches("<circle").count(), 3, "{html}");
+        assert!(!html.contains("<details"), "{html}");
+        let fold = doc! { "cron": "30 2 * * *", "zone": "Europe/Berlin", "fold": "both" };
+        let html = of(fold, "2026-10-24T12:00:00Z", 2).render().unwrap();
+        assert_eq!(html.matches("DST overlap").count(), 2, "{html}");
     }
 
     #[test]
-    fn everything_is_within_the_picture_and_texts_are_apart() {
+    fn further_times_are_folded() {
         let often = of(doc! { "cron": "* * * * *", "jitter": 5 }, "2026-11-20T08:24:27Z", 20);
-        assert!(often.marks.iter().all(|mark| (ENDS.0..=ENDS.1).contains(&mark.left)), "{often:?}");
-        let told: Vec<i64> =
-            often.marks.iter().filter(|mark| mark.text.is_some()).map(|mark| mark.left).collect();
-        assert!(told.windows(2).all(|pair| pair[1] - pair[0] >= APART), "{told:?}");
+        let html = often.render().unwrap();
+        assert!(html.contains("<summary>12 more</summary>") && html.matches("<li").count() == 20, "{html}");
         assert!(often.words.ends_with("Each may be up to 5 s later."), "{}", often.words);
-        let rare = of(doc! { "cron": "@yearly", "zone": "America/New_York" }, "2026-11-20T08:24:27Z", 20);
-        assert!(rare.changes.len() > 30 && rare.changes.iter().all(|change| change.left <= ENDS.1));
-    }
-
-    #[test]
-    fn the_picture_does_not_change_each_second() {
-        let of = |now: &str| of(doc! { "cron": "0 * * * *" }, now, 20).marks;
-        assert_eq!(of("2026-11-20T08:24:27Z"), of("2026-11-20T08:24:29Z"));
-        assert_ne!(of("2026-11-20T08:24:27Z"), of("2026-11-20T08:54:27Z"));
     }
 
     #[test]
     fn what_is_over_says_so() {
         let over = doc! { "cron": "@daily", "end": at("2026-11-20T00:00:00Z") };
-        let timeline = of(over, "2026-11-20T08:24:27Z", 20);
-        let html = timeline.render().unwrap();
-        assert!(html.contains("no time is left") && !html.contains("<svg"), "{html}");
+        let html = of(over, "2026-11-20T08:24:27Z", 20).render().unwrap();
+        assert!(html.contains("no time is left") && !html.contains("<ol"), "{html}");
         let last = doc! { "cron": "@daily", "end": at("2026-11-21T00:00:00Z") };
         let words = of(last, "2026-11-20T08:24:27Z", 20).words;
-        assert_eq!(words, "The next time, and the last one, is 2026-11-21 00:00:00 in UTC.");
+        assert_eq!(words, "The next time, and the last one, is Sat 21 Nov 00:00 in UTC.");
     }
 }

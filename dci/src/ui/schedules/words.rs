@@ -1,7 +1,7 @@
 //! Times and outcomes of schedules for people.
 
 use bson::DateTime;
-use disbatch_core::schedules::{CronExpr, Last, LastSuccess, Schedule, Zone};
+use disbatch_core::schedules::{CronExpr, Last, LastSuccess, Schedule, Spec, Zone};
 
 use crate::json::date_text;
 use crate::ui::parts::{Pill, When};
@@ -19,6 +19,17 @@ pub fn utc(at: DateTime) -> String {
 /// A time as the clocks of a zone show it, with the name of the zone.
 pub fn there(zone: &Zone, at: DateTime) -> String {
     format!("{} {}", clock(&zone.local(at)), zone.name())
+}
+
+/// A time that is near as the clocks of a zone show it: `Mon 23 Nov 03:30`.
+pub fn soon(zone: &Zone, at: DateTime, now: DateTime) -> String {
+    zone.day_and_time(at, now)
+}
+
+/// What its expressions mean. `None`: words are no easier to read.
+pub fn meaning(spec: &Spec) -> Option<String> {
+    let words: Vec<String> = spec.cron.iter().map(CronExpr::words).collect::<Option<_>>()?;
+    Some(words.join("; ")).filter(|words| !words.is_empty())
 }
 
 /// A time, if there is one.
@@ -52,8 +63,9 @@ pub fn state(schedule: &Schedule) -> Pill {
 }
 
 /// When its next time comes, on the clocks of its zone.
-pub fn next_there(schedule: &Schedule) -> String {
-    schedule.next.map(|next| there(&schedule.settings.spec.zone, next)).unwrap_or_default()
+pub fn next_there(schedule: &Schedule, now: &DateTime) -> String {
+    let zone = &schedule.settings.spec.zone;
+    schedule.next.map(|next| format!("{} {}", soon(zone, next, *now), zone.name())).unwrap_or_default()
 }
 
 /// Its expressions on one line.
