@@ -26,7 +26,7 @@ pub use id::{
 pub use json::{into_document, to_bson, to_document};
 pub use node::Node;
 pub use node_selector::{Labels, NODES, NodeSelector, SelectorError};
-pub use queue::{Policy, Queue, Sort};
+pub use queue::{Policy, Queue, STOPPED, Sort};
 pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
 pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};

@@ -14,10 +14,13 @@ use futures::TryStreamExt;
 
 use crate::accounts::Reach;
 use crate::fair::Settings;
-use crate::model::{Policy, Queue, QueueId, Selector, whole_number};
+use crate::model::{Policy, Queue, QueueId, STOPPED, Selector, whole_number};
 use crate::store::collections::QUEUES;
 use crate::store::error::typed;
-use crate::store::{Altered, Store, StoreError, Stored};
+use crate::store::{Altered, Store, StoreError, Stored, still};
+
+/// What is stored of why a queue is paused or accepts no tasks, and of who did it when.
+const OF_STOP: [&str; 2] = ["reason", STOPPED];
 
 /// How many tasks a queue has in each [`crate::model::Phase`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -78,16 +81,45 @@ impl Store {
     ///
     /// # Errors
     /// The new name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
-    #[operation]
     pub async fn update_queue(
         &self,
         selector: &Selector,
         fields: Document,
     ) -> Result<Option<Altered>, StoreError> {
-        let change = change(fields.clone());
-        let before = self.queues().find_one_and_update(queue_filter(selector), change).await?;
+        self.update_queue_from(selector, fields, &[]).await
+    }
+
+    /// The same, if these fields still have the values that are stored. A queue that is resumed and accepts tasks loses the
+    /// reason why it did not. `None`: there is no such queue, or a field has another value.
+    ///
+    /// # Errors
+    /// As [`Store::update_queue`].
+    #[operation]
+    pub async fn update_queue_from(
+        &self,
+        selector: &Selector,
+        fields: Document,
+        stored: &[(String, Option<Bson>)],
+    ) -> Result<Option<Altered>, StoreError> {
+        let mut filter = queue_filter(selector);
+        if !stored.is_empty() {
+            filter.insert("$expr", still(stored.iter().map(|(name, value)| (name.as_str(), value.as_ref()))));
+        }
+        let reopens = reopens(&fields);
+        let queues = self.queues();
+        let before = if reopens {
+            queues.find_one_and_update(filter, reopening(fields.clone())).await?
+        } else {
+            queues.find_one_and_update(filter, change(fields.clone())).await?
+        };
         self.admission.forget(Instant::now());
-        Ok(before.map(|before| Altered::by_setting_or_removing(before.into(), fields)))
+        Ok(before.map(|before| {
+            let mut altered = Altered::by_setting_or_removing(before.into(), fields);
+            if reopens && !is_stopped(&altered.after) {
+                OF_STOP.iter().for_each(|field| drop(altered.after.remove(field)));
+            }
+            altered
+        }))
     }
 
     /// Deletes a queue, leaving its tasks. Returns what it was; `None`: there is no such queue.
@@ -194,6 +226,37 @@ fn group_id(group: &Document) -> Option<QueueId> {
     group.get_document("_id").ok()?.get_object_id("queue").ok().map(QueueId)
 }
 
+/// Whether a change may let a queue claim or accept tasks again, without saying anything of its reason.
+fn reopens(fields: &Document) -> bool {
+    let is =
+        |field: &str, stopped: bool| fields.get(field).is_some_and(|value| *value != Bson::from(stopped));
+    !fields.contains_key("reason") && (is("paused", true) || is("accepting", false))
+}
+
+/// Whether a queue is paused or accepts no tasks, as [`Queue::is_paused`] and [`Queue::is_accepting`] have it.
+fn is_stopped(queue: &Document) -> bool {
+    queue.get_bool("paused").unwrap_or(false) || !queue.get_bool("accepting").unwrap_or(true)
+}
+
+/// The same as [`change`], where what is said of why the queue is stopped goes with the last thing that stops it.
+fn reopening(fields: Document) -> Vec<Document> {
+    let (gone, set): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
+    let mut update = Vec::new();
+    if !set.is_empty() {
+        let set: Document =
+            set.into_iter().map(|(name, value)| (name, Bson::from(doc! { "$literal": value }))).collect();
+        update.push(doc! { "$set": set });
+    }
+    if !gone.is_empty() {
+        update.push(doc! { "$unset": gone.into_iter().map(|(name, _)| name).collect::<Vec<_>>() });
+    }
+    let stopped = doc! { "$or": [{ "$eq": ["$paused", true] }, { "$eq": ["$accepting", false] }] };
+    let kept = |field: &str| doc! { "$cond": [stopped.clone(), format!("${field}"), "$$REMOVE"] };
+    let kept: Document = OF_STOP.iter().map(|field| ((*field).to_owned(), Bson::from(kept(field)))).collect();
+    update.push(doc! { "$set": kept });
+    update
+}
+
 /// An update that sets fields, and removes those whose new value is null. MongoDB refuses an empty `$set`.
 fn change(fields: Document) -> Document {
     let (gone, set): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
@@ -229,4 +292,28 @@ fn liberal_queue_filter(selector: &Selector) -> Document {
 /// A new queue's id.
 pub fn new_queue_id() -> QueueId {
     QueueId(ObjectId::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_goes_with_the_last_thing_that_it_is_for() {
+        for (fields, expected) in [
+            (doc! { "paused": Bson::Null }, true),
+            (doc! { "accepting": true, "threads": 1 }, true),
+            (doc! { "paused": false, "reason": "x" }, false),
+            (doc! { "paused": true }, false),
+            (doc! { "accepting": false }, false),
+            (doc! { "threads": 1 }, false),
+        ] {
+            assert_eq!(reopens(&fields), expected, "{fields}");
+        }
+        assert!(is_stopped(&doc! { "paused": true }) && is_stopped(&doc! { "accepting": false }));
+        assert!(!is_stopped(&doc! { "paused": "yes", "accepting": true }));
+        let update = reopening(doc! { "paused": Bson::Null, "name": "$a" });
+        assert_eq!(update[0], doc! { "$set": { "name": { "$literal": "$a" } } });
+        assert_eq!((update[1].clone(), update.len()), (doc! { "$unset": ["paused"] }, 3));
+    }
 }

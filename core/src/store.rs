@@ -27,6 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use crate::model::stored::Stored;
 pub use altered::Altered;
+pub(crate) use altered::still;
 pub use attended::Attended;
 pub use blame::Blame;
 pub use error::{StoreError, WriteFailure};

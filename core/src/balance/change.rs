@@ -9,7 +9,7 @@ use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use sha2::{Digest, Sha256};
 
-use crate::store::{Altered, Store, StoreError};
+use crate::store::{Altered, Store, StoreError, still};
 
 /// What people set together.
 const SET: [&str; 2] = ["max_tasks", "queues"];
@@ -76,15 +76,9 @@ impl Store {
     }
 }
 
-/// What holds as long as nobody has set anything else. Values are compared as a whole: a plain condition would also hold
-/// for an array with the value among its elements.
+/// What holds as long as nobody has set anything else.
 fn unchanged(stored: &Document) -> Document {
-    let same = |key: &str| match stored.get(key) {
-        Some(value) => doc! { "$eq": [format!("${key}"), { "$literal": value.clone() }] },
-        None => doc! { "$eq": [{ "$type": format!("${key}") }, "missing"] },
-    };
-    let same: Vec<Document> = SET.into_iter().map(same).collect();
-    doc! { "_id": stored.get("_id"), "$expr": { "$and": same } }
+    doc! { "_id": stored.get("_id"), "$expr": still(SET.into_iter().map(|key| (key, stored.get(key)))) }
 }
 
 #[cfg(test)]

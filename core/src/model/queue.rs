@@ -1,10 +1,13 @@
 //! A queue: which plugin runs its tasks, and how many at once.
 
-use bson::{Bson, Document};
+use bson::{Bson, DateTime, Document};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::stored::{Stored, required};
 use super::{Count, PluginName, PluginNameError, QueueId};
+
+/// The field with who has paused the queue, or had it accept no tasks, and when.
+pub const STOPPED: &str = "stopped";
 
 /// A document of `queues`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -109,6 +112,23 @@ impl Queue {
     /// Whether it takes new tasks.
     pub fn is_accepting(&self) -> bool {
         self.rest.get("accepting").and_then(Bson::as_bool).unwrap_or(true)
+    }
+
+    /// What is stored under this name.
+    pub fn stored(&self, name: &str) -> Option<&Bson> {
+        match name {
+            "name" => self.name.as_ref(),
+            "plugin" => self.plugin.as_ref(),
+            "threads" => self.threads.as_ref().map(|threads| &threads.0),
+            "sort" => self.sort.as_ref(),
+            _ => self.rest.get(name),
+        }
+    }
+
+    /// When it was paused, or was told to take no new tasks, and by whom, if that is known.
+    pub fn stopped(&self) -> Option<(DateTime, Option<&str>)> {
+        let stopped = self.rest.get_document(STOPPED).ok()?;
+        Some((*stopped.get_datetime("at").ok()?, stopped.get_str("by").ok()))
     }
 
     /// Why it is paused or takes no new tasks, in the operator's words.

@@ -1,9 +1,19 @@
 //! What a change made of a document.
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 
 use crate::audit::is_same;
 use crate::node::Updated;
+
+/// A condition, for `$expr`: fields still have these values, or none. Values are compared as a whole: a plain condition would also
+/// hold for an array with the value among its elements.
+pub(crate) fn still<'a>(fields: impl Iterator<Item = (&'a str, Option<&'a Bson>)>) -> Document {
+    let same = |(name, value): (&str, Option<&Bson>)| match value {
+        Some(value) => doc! { "$eq": [format!("${name}"), { "$literal": value.clone() }] },
+        None => doc! { "$eq": [{ "$type": format!("${name}") }, "missing"] },
+    };
+    doc! { "$and": fields.map(same).collect::<Vec<Document>>() }
+}
 
 /// A document that was changed, as it was at that moment and as it is since.
 #[derive(Debug, Clone, PartialEq)]

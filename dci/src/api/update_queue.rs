@@ -8,18 +8,20 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::{FILES, NODES, Policy};
+use disbatch_core::model::{FILES, NODES, Policy, Queue, Selector};
+use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::create_queue::NAME_TAKEN;
 use crate::api::{Answer, create_tasks, then};
 use crate::error::HttpError;
+use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
-use crate::{changes, json, legacy, values};
+use crate::{changes, legacy, values};
 
 /// What may be changed.
 const FIELDS: &[&str] = &[
@@ -57,7 +59,8 @@ const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", "retention"]
 
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
 /// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `nodes`, `rate` and
-/// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were.
+/// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were. With the option
+/// `.was`, only what differs from it is changed, and only if nobody else has changed it meanwhile.
 #[utoipa::path(
     post, path = "/queues/{queue}", tag = "queues", operation_id = "updateQueue",
     params((
@@ -74,24 +77,99 @@ const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", "retention"]
             status = 400, body = ErrorBody,
             description = "A parameter is wrong, there is no such queue, or the new name is taken.",
         ),
+        (
+            status = 409, body = ErrorBody,
+            description = "A field is not what it was by `.was`. Nothing is changed; `changed` has what these fields are now.",
+        ),
         OfWrite,
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
-    let changed = match may(&who, &params) {
-        Ok(()) => update(&state, &who, &named, &params).await,
-        Err(error) => Err(error),
+    then::or_page(then::is_form(&params), change(&state, &who, &named, &params).await)
+}
+
+async fn change(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
+    let Some(seen) = seen(params)? else {
+        may(who, &params.fields.keys().map(String::as_str).collect::<Vec<_>>())?;
+        return update(state, who, named, (params, checked(params, &params.fields)?, Vec::new())).await;
     };
-    then::or_page(then::is_form(&params), changed)
+    let fields = checked(params, &params.fields)?;
+    let Some(queue) = state.store.find_queue(&named.selector).await? else {
+        return Err(no_queue(named, Updated { matched: 0, modified: 0 }));
+    };
+    let (fields, stored) = merged(params, &queue, fields, &seen)?;
+    if fields.is_empty() {
+        let updated = Updated { matched: 1, modified: 0 };
+        return then::answer(params, json::ok(&legacy::update_result(updated)));
+    }
+    may(who, &fields.keys().map(String::as_str).collect::<Vec<_>>())?;
+    let named = NamedQueue { name: named.name.clone(), selector: Selector::Id(queue.id.0) };
+    update(state, who, &named, (params, fields, stored)).await
+}
+
+/// What the client has seen, by the option `.was`, if it says so. A form has it as text.
+fn seen(params: &Params) -> Result<Option<Document>, HttpError> {
+    let Some(was) = params.options.get("was").filter(|was| !values::is_unset(was)) else { return Ok(None) };
+    let was = values::object(was);
+    let was = was.as_object().ok_or_else(|| HttpError::bad_request(".was must be an object"))?;
+    checked(params, was).map(Some)
+}
+
+/// What is to be changed by a client that has seen some fields as `seen`, and what is stored of that now. What it leaves as it has
+/// seen it is left as it is.
+///
+/// # Errors
+/// Somebody has changed one of them meanwhile.
+fn merged(
+    params: &Params,
+    queue: &Queue,
+    fields: Document,
+    seen: &Document,
+) -> Result<(Document, Vec<(String, Option<Bson>)>), HttpError> {
+    let (mut changed, mut stored, mut overtaken) = (Document::new(), Vec::new(), Map::new());
+    for (name, value) in fields {
+        let now = queue.stored(&name);
+        let shown = now.map(|now| json::from_bson(now, Dates::Text)).unwrap_or_default();
+        // What makes no sense counts as not given.
+        let known = value_of(params, &name, &shown).unwrap_or(Bson::Null);
+        let was = seen.get(&name);
+        if value == known || Some(&value) == was {
+            continue;
+        }
+        if was.is_some_and(|was| *was != known) {
+            overtaken.insert(name.clone(), shown);
+        }
+        if was.is_some() {
+            stored.push((name.clone(), now.cloned()));
+        }
+        changed.insert(name, value);
+    }
+    if overtaken.is_empty() { Ok((changed, stored)) } else { Err(overtaken_by(overtaken)) }
+}
+
+/// Somebody else has changed these fields meanwhile, which have these values now.
+fn overtaken_by(fields: Map<String, Value>) -> HttpError {
+    let is = |(name, value): (&String, &Value)| match value {
+        Value::Null => format!("{name} (not set any more)"),
+        value => format!("{name} (now {})", json::compact(value)),
+    };
+    let named: Vec<String> = fields.iter().map(is).collect();
+    let error = format!("changed by somebody else meanwhile: {}. Nothing is saved", named.join(", "));
+    HttpError::with_body(StatusCode::CONFLICT, json!({ "error": error, "changed": fields }))
+}
+
+fn no_queue(named: &NamedQueue, updated: Updated) -> HttpError {
+    let body = legacy::with(legacy::update_result(updated), "error", format!("no queue '{}'", named.name));
+    HttpError::with_body(StatusCode::BAD_REQUEST, body)
 }
 
 /// What a queue's tasks run, where, and whose it is, is not for those who operate only some queues.
-fn may(who: &Who, params: &Params) -> Result<(), HttpError> {
-    let has = |field: &str| params.fields.contains_key(field);
+fn may(who: &Who, fields: &[&str]) -> Result<(), HttpError> {
+    let has = |field: &str| fields.contains(&field);
     if has("tenant") && !who.is_everywhere(Role::Admin) {
         return Err(HttpError::forbidden("to change a queue's tenant needs the role admin"));
     }
-    let has_nodes = params.fields.keys().any(|field| field.split('.').next() == Some(NODES));
+    let has_nodes = fields.iter().any(|field| field.split('.').next() == Some(NODES));
     if has_nodes && !who.is_everywhere(Role::Operator) {
         return Err(HttpError::forbidden("to change a queue's nodes needs the role operator on all queues"));
     }
@@ -101,9 +179,13 @@ fn may(who: &Who, params: &Params) -> Result<(), HttpError> {
     Ok(())
 }
 
-async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
-    let fields = checked(params)?;
-    if let Some(plugin) = params.fields.get("plugin") {
+async fn update(
+    state: &State,
+    who: &Who,
+    named: &NamedQueue,
+    (params, fields, stored): (&Params, Document, Vec<(String, Option<Bson>)>),
+) -> Answer {
+    if let Some(plugin) = params.fields.get("plugin").filter(|_| fields.contains_key("plugin")) {
         state.check_plugin("unknown plugin", plugin).await?;
     }
     if fields.get("group_rate").is_some_and(|rate| *rate != Bson::Null)
@@ -112,7 +194,8 @@ async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         return Err(HttpError::bad_request("group_rate must be of a queue whose policy is \"fair\""));
     }
     check_files(state, who, named, &fields).await?;
-    let updated = match changes::update_queue(state, who, named.selector.clone(), fields).await {
+    let is_conditional = !stored.is_empty();
+    let updated = match changes::update_queue(state, who, named.selector.clone(), fields, stored).await {
         Ok(updated) => updated,
         Err(error) => {
             return Err(match error.write_failure() {
@@ -129,12 +212,15 @@ async fn update(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
             });
         }
     };
-    let result = legacy::update_result(updated);
-    if updated.matched == 0 {
-        let body = legacy::with(result, "error", format!("no queue '{}'", named.name));
-        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    if updated.matched == 0 && is_conditional {
+        return Err(HttpError::conflict(
+            "the queue was changed at the same moment. Nothing is saved: try it again",
+        ));
     }
-    then::answer(params, json::ok(&result))
+    if updated.matched == 0 {
+        return Err(no_queue(named, updated));
+    }
+    then::answer(params, json::ok(&legacy::update_result(updated)))
 }
 
 /// Sees to it that nobody has tasks take or make file sets who may not do that without them. A queue that does not exist is for
@@ -163,28 +249,32 @@ async fn has_groups(state: &State, named: &NamedQueue, fields: &Document) -> Res
 }
 
 /// The fields as they are stored; null for those that are to go.
-fn checked(params: &Params) -> Result<Document, HttpError> {
-    if params.fields.is_empty() {
+fn checked(params: &Params, fields: &Map<String, Value>) -> Result<Document, HttpError> {
+    if fields.is_empty() {
         return Err(HttpError::bad_request("no params"));
     }
-    let given = gathered(&params.fields)?;
+    let given = gathered(fields)?;
     if let Some(param) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
         return Err(HttpError::bad_param("unknown param", param));
     }
     let mut fields = Document::new();
     for (field, value) in &given {
-        let value = match field.as_str() {
-            "name" if !is_name(value) => return Err(HttpError::bad_request("name must be a string")),
-            "name" => {
-                values::shown_as_written("name", value)?;
-                json::to_bson(value)
-            }
-            "plugin" => json::to_bson(value),
-            setting_of_queue => setting(params, setting_of_queue, value)?,
-        };
-        fields.insert(field, value);
+        fields.insert(field, value_of(params, field, value)?);
     }
     Ok(fields)
+}
+
+/// A field as it is stored; null if it is to go.
+fn value_of(params: &Params, field: &str, value: &Value) -> Result<Bson, HttpError> {
+    match field {
+        "name" if !is_name(value) => Err(HttpError::bad_request("name must be a string")),
+        "name" => {
+            values::shown_as_written("name", value)?;
+            Ok(json::to_bson(value))
+        }
+        "plugin" => Ok(json::to_bson(value)),
+        setting_of_queue => setting(params, setting_of_queue, value),
+    }
 }
 
 /// A setting as it is stored; null if it is to go.

@@ -1,8 +1,8 @@
 //! Queues.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
-use disbatch_core::model::{QueueId, Selector};
+use disbatch_core::model::{QueueId, STOPPED, Selector};
 use disbatch_core::node::Updated;
 use disbatch_core::store::{Altered, StoreError};
 
@@ -23,16 +23,22 @@ pub async fn create_queue(state: &State, who: &Who, id: QueueId, fields: Documen
     to_the_end(state, change).await
 }
 
-/// Sets fields of a queue, and removes those whose new value is null. The caller has validated them.
+/// Sets fields of a queue, and removes those whose new value is null, if those of `stored` still have these values. The caller has
+/// validated them.
 pub async fn update_queue(
     state: &State,
     who: &Who,
     selector: Selector,
-    fields: Document,
+    mut fields: Document,
+    stored: Vec<(String, Option<Bson>)>,
 ) -> Result<Updated, StoreError> {
+    if stops(&fields) {
+        fields.insert(STOPPED, doc! { "by": who.name.clone(), "at": state.store.now() });
+    }
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
-        let altered = store.update_queue(&selector, fields).await?;
+        let altered = store.update_queue_from(&selector, fields, &stored).await?;
+        let altered = altered.map(without_author);
         let updated = Altered::updated(altered.as_ref());
         if let Some(Altered { before, after }) = altered.filter(Altered::is_different) {
             store.note_audit(&entry(who, Verb::QueueUpdate, before, Some(after))).await;
@@ -53,6 +59,19 @@ pub async fn delete_queue(state: &State, who: &Who, selector: Selector) -> Resul
     to_the_end(state, change).await
 }
 
+/// Whether a change pauses the queue, or has it accept no tasks.
+fn stops(fields: &Document) -> bool {
+    fields.get_bool("paused").unwrap_or(false) || !fields.get_bool("accepting").unwrap_or(true)
+}
+
+/// An entry of the audit says who it was anyway.
+fn without_author(mut altered: Altered) -> Altered {
+    for queue in altered.before.iter_mut().chain([&mut altered.after]) {
+        queue.remove(STOPPED);
+    }
+    altered
+}
+
 fn entry(who: Actor, what: Verb, before: Option<Document>, after: Option<Document>) -> AuditEntry {
     let of = |document: &Document| Object::of_document(ObjectKind::Queue, document, "name");
     let object = after.as_ref().or(before.as_ref()).map_or(Object::new(ObjectKind::Queue), of);
@@ -64,6 +83,15 @@ mod tests {
     use bson::oid::ObjectId;
 
     use super::*;
+
+    #[test]
+    fn it_is_noted_who_stops_a_queue_and_an_entry_has_that_once() {
+        assert!(stops(&doc! { "paused": true }) && stops(&doc! { "accepting": false }));
+        assert!(!stops(&doc! { "paused": false, "threads": 0 }) && !stops(&doc! { "accepting": Bson::Null }));
+        let queue = |at: i64| doc! { "paused": true, STOPPED: { "at": at } };
+        let altered = without_author(Altered { before: Some(queue(1)), after: queue(2) });
+        assert!(!altered.is_different(), "{altered:?}");
+    }
 
     #[test]
     fn a_queue_is_told_by_the_name_that_it_has_last() {

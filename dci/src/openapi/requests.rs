@@ -107,6 +107,10 @@ pub struct QueueChange {
     /// Whose queue it is, by which rights may be granted. Only for the role `admin`.
     #[schema(max_length = 200)]
     tenant: Option<String>,
+    /// What the client has seen of these fields, in the same form, or as the text of it: `{"timeout": 3600}`. What differs from it is
+    /// changed, if it is still so, and the rest is left as it is.
+    #[schema(rename = ".was", value_type = Option<Object>)]
+    was: Option<Map<String, Value>>,
 }
 
 /// Which nodes may run the tasks of a queue: those that have all the labels, and one of the names if there are some.

@@ -99,6 +99,73 @@ async fn a_queue_is_changed_and_deleted_by_forms_without_script() -> anyhow::Res
 }
 
 #[tokio::test]
+async fn a_form_overwrites_nothing_that_somebody_else_has_changed() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let path = format!("/queues/{}", world.queue);
+    let change = async |fields: Value| -> anyhow::Result<(u16, Value)> {
+        let answer = world.server.request(Method::POST, &path).json(&fields).send().await?;
+        Ok((answer.status().as_u16(), answer.json().await?))
+    };
+    assert_eq!(change(json!({ "timeout": 60, "backoff": { "base": 2, "max": 9 } })).await?.0, 200);
+    // A field that the form leaves as it is, and one that it changes, while somebody changes the first one.
+    assert_eq!(change(json!({ "timeout": 90 })).await?.0, 200);
+    let was = "{\"timeout\":\"60\",\"max_attempts\":\"\",\"backoff.base\":\"2\",\"backoff.max\":\"9\",\"plugin\":\"My::Gone\"}";
+    let form = [
+        (".then", path.as_str()),
+        (".was", was),
+        ("timeout", "60"),
+        ("max_attempts", "5"),
+        ("backoff.base", "2"),
+        ("backoff.max", "9"),
+        ("plugin", "My::Gone"),
+    ];
+    assert_eq!(world.sent(&path, &form).await?.status(), 303);
+    let queue = world.json(&format!("{path}?.details=1")).await?;
+    assert_eq!((&queue["timeout"], &queue["max_attempts"]), (&json!(90), &json!(5)), "{queue}");
+    assert_eq!((&queue["backoff"]["max"], &queue["plugin"]), (&json!(9), &json!("My::Plugin")), "{queue}");
+    // The same field.
+    let (status, told) = change(json!({ "timeout": 120, ".was": { "timeout": 60 } })).await?;
+    assert_eq!((status, &told["changed"]), (409, &json!({ "timeout": 90 })), "{told}");
+    let says = "changed by somebody else meanwhile: timeout (now 90). Nothing is saved";
+    assert_eq!(told["error"], says);
+    let (status, told) = change(json!({ "timeout": 120, ".was": { "timeout": 90 } })).await?;
+    assert_eq!(status, 200, "{told}");
+    let (status, told) = change(json!({ "timeout": 120, ".was": { "timeout": 1 } })).await?;
+    assert_eq!(
+        (status, &told["MongoDB::UpdateResult"]["modified_count"]),
+        (200, &json!(0)),
+        "it is so already: {told}"
+    );
+    assert_eq!(change(json!({ "timeout": 1, ".was": 5 })).await?.0, 400);
+    let mut wrong =
+        world.sent(&path, &[(".then", "/"), (".was", "{\"timeout\":1}"), ("timeout", "7")]).await?;
+    assert_eq!(wrong.status(), 409);
+    let page = wrong.chunk().await?.context("no page")?;
+    assert!(page.starts_with(b"<!DOCTYPE html>"));
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn a_reason_goes_when_its_queue_goes_on() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let path = format!("/queues/{}", world.queue);
+    let reason = async |fields: Value| -> anyhow::Result<Value> {
+        let change = world.server.request(Method::POST, &path).json(&fields);
+        change.send().await?.error_for_status()?;
+        Ok(world.json(&format!("{path}?.details=1")).await?["reason"].clone())
+    };
+    assert_eq!(reason(json!({ "paused": true, "accepting": false, "reason": "a move" })).await?, "a move");
+    assert_eq!(reason(json!({ "paused": false })).await?, "a move", "it takes no tasks yet");
+    assert_eq!(reason(json!({ "accepting": true })).await?, Value::Null);
+    assert_eq!(reason(json!({ "paused": true, "reason": "again" })).await?, "again");
+    assert_eq!(reason(json!({ "paused": null })).await?, Value::Null);
+    let queues = world.database.database.collection::<Document>("queues");
+    let queue = queues.find_one(doc! {}).await?.context("no queue")?;
+    assert!(!queue.contains_key("reason") && !queue.contains_key("stopped"), "{queue}");
+    world.database.drop_database().await
+}
+
+#[tokio::test]
 async fn balance_is_checked_before_it_is_saved() -> anyhow::Result<()> {
     let world = World::new().await?;
     let check = |body: Value| world.server.request(Method::POST, "/ui/balance/check").json(&body).send();

@@ -45,7 +45,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     }
     let id = queue_id(id).map_err(|message| failed(json!({}), message))?;
     let fields = doc! { "threads": json::to_bson(value) };
-    let updated = changes::update_queue(&state, &who, Selector::Id(id.0), fields).await?;
+    let updated = changes::update_queue(&state, &who, Selector::Id(id.0), fields, Vec::new()).await?;
     let result = legacy::update_result(updated);
     if updated.matched == 0 {
         return Err(failed(result, format!("no queue '{id}'")));
