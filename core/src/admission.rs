@@ -123,6 +123,20 @@ impl Store {
         }
     }
 
+    /// The rule for all tasks, if there is one that does not accept them. One that somebody else has made or lifted within the last
+    /// second may not be known yet.
+    #[operation]
+    pub async fn rule_for_all(&self) -> Result<Option<Rule>, StoreError> {
+        let is_closed = |rule: &Rule| rule.action != Action::Accept;
+        if let Some(known) = self.admission.get(Instant::now()) {
+            return Ok(known.rules.get(&Scope::All).cloned().filter(is_closed));
+        }
+        match self.admission().find_one(doc! { "_id": Scope::All.key() }).await.map_err(StoreError::from) {
+            Err(error) if error.is_forbidden() => Ok(None),
+            found => Ok(found?.as_ref().and_then(Rule::stored).filter(is_closed)),
+        }
+    }
+
     pub(crate) async fn stored_rules(&self) -> Result<Rules, StoreError> {
         let found: Vec<Document> = self.admission().find(doc! {}).await?.try_collect().await?;
         Ok(found.iter().filter_map(Rule::stored).collect())

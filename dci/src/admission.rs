@@ -178,13 +178,23 @@ impl Shown {
         !self.is_recent && self.standing.is_some_and(|standing| standing.is_idle())
     }
 
+    /// Whether it is safe to upgrade, in words for all to see: of a rule for all tasks that does not accept them.
+    pub fn verdict(&self) -> Option<String> {
+        let standing = self.standing.filter(|_| self.rule.scope == Scope::All)?;
+        Some(match (standing.is_idle(), self.is_recent) {
+            (true, false) => "Safe to upgrade".to_owned(),
+            (true, true) => "Safe to upgrade in a few seconds".to_owned(),
+            (false, _) => format!("Not safe to upgrade yet: {}", self.words()),
+        })
+    }
+
     /// What it has come to, in words.
     pub fn words(&self) -> String {
         let Some(standing) = self.standing else {
             return match self.rule.action {
-                Action::Accept => "tasks are taken",
+                Action::Accept => "tasks are accepted",
                 Action::Pause => "tasks are held",
-                Action::Reject => "tasks are refused",
+                Action::Reject => "tasks are rejected",
             }
             .to_owned();
         };
@@ -316,11 +326,24 @@ mod tests {
         let idle = "nothing runs, 1 held, 2 in queues that start nothing: safe to upgrade";
         assert_eq!(stopped(3, 0), text(idle, true));
         assert_eq!(stopped(4, 0), text("4 wait, 1 held, 2 in queues that start nothing, 0 run", false));
-        assert_eq!(words(None, false), text("tasks are taken", false));
+        assert_eq!(words(None, false), text("tasks are accepted", false));
         let mut unknown = shown(Some((1, 0, 0)), false);
         unknown.standing = unknown.standing.map(|standing| Standing { waiting: None, ..standing });
         assert_eq!(unknown.words(), "too many tasks to be counted");
         assert_eq!([at_least(Amount::Exactly(7)), at_least(Amount::MoreThan(7))], [7, 8]);
+    }
+
+    #[test]
+    fn a_rule_for_all_has_a_verdict() {
+        let verdict = |standing, is_recent| {
+            let mut shown = shown(Some(standing), is_recent);
+            assert_eq!(shown.verdict(), None, "others may submit");
+            shown.rule.scope = Scope::All;
+            shown.verdict().unwrap()
+        };
+        assert_eq!(verdict((9, 0, 0), false), "Not safe to upgrade yet: 9 wait, 0 run");
+        assert_eq!(verdict((0, 0, 0), false), "Safe to upgrade");
+        assert_eq!(verdict((0, 0, 0), true), "Safe to upgrade in a few seconds");
     }
 
     #[test]

@@ -224,6 +224,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::balance::save,
         api::balance::disable,
         ui::overview::handle,
+        ui::admission::live,
         ui::overview::live,
         ui::overview::throughput,
         ui::tasks::live,

@@ -16,6 +16,7 @@ pub mod chart;
 pub mod definitions;
 pub mod docs;
 pub mod files;
+pub mod intake;
 pub mod kept;
 pub mod lacking;
 pub mod live;

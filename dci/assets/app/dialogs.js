@@ -28,12 +28,24 @@ const ask = (question, { yes = "Yes", danger = true } = {}) => new Promise((reso
   dialog.showModal();
 });
 
+/** What is to be asked because of a field of `form`: an option that is chosen, or a number above `data-above`. */
+const questionOf = (form) => {
+  const asks = (one) => (one.matches("option") ? one.selected : Number(one.value) > Number(one.dataset.above) && one.value !== one.defaultValue);
+  const question = findAll("[data-question]", form).find(asks)?.dataset.question;
+  return question && filled(question, form, new FormData(form));
+};
 document.addEventListener("htmx:confirm", (event) => {
-  const { question, elt, triggeringEvent, issueRequest } = event.detail;
+  const { elt, triggeringEvent, issueRequest } = event.detail;
+  const question = event.detail.question || questionOf(elt);
   if (!question) return;
   event.preventDefault();
   elt.disbatchButton = triggeringEvent?.submitter ?? null;
-  ask(question, { yes: elt.dataset.yes }).then((yes) => { if (yes) issueRequest(true); });
+  elt.disbatchAsking = true;
+  ask(question, { yes: elt.dataset.yes }).then((yes) => {
+    elt.disbatchAsking = false;
+    if (yes) issueRequest(true);
+    else if (elt.matches("[data-inplace]")) elt.reset();
+  });
 });
 
 // Tabs: <div data-tabs> with links to the ids of what they show. Without script all of it is shown.

@@ -1,16 +1,20 @@
 //! Stands before every handler.
 
-use actix_web::HttpMessage;
+use std::time::Duration;
+
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::StatusCode;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
+use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::{self, Data};
+use actix_web::{HttpMessage, HttpRequest};
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
+use disbatch_core::admission::Rule;
 use disbatch_core::bulk::BulkJob;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use tokio::time::timeout;
 
 use super::named::{Admitted, AdmittedSchedule};
 use super::viewer::Viewer;
@@ -19,7 +23,10 @@ use super::{Need, Via, Who, form, identify, refusal, schedules, streams};
 use crate::error::HttpError;
 use crate::options;
 use crate::state::State;
-use crate::{allowance, connections, measure};
+use crate::{accept, allowance, connections, measure};
+
+/// So long a page waits for what it says of all new tasks.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Lets through who may, and refuses all others.
 pub async fn enforce(
@@ -50,7 +57,7 @@ pub async fn enforce(
     };
     allowance::known();
     connections::known(request.request());
-    let viewer = Viewer::of(&who);
+    let viewer = Viewer::of(&who).told(closed(request.request(), &state).await);
     if let Err(error) = admit(need, &who, &mut request, &state).await {
         measure::not_let_in(state.store.metrics(), error.status(), true);
         let response = viewer.look(async { refusal::error(request.request(), error) }).await;
@@ -69,6 +76,15 @@ pub async fn enforce(
         }
     }
     Ok(response)
+}
+
+/// The rule for all new tasks, for pages.
+async fn closed(request: &HttpRequest, state: &State) -> Option<Rule> {
+    if request.method() != Method::GET || !accept::wants_html(request) {
+        return None;
+    }
+    // What is wrong with the database the page itself says.
+    timeout(PATIENCE, state.store.rule_for_all()).await.ok()?.ok().flatten()
 }
 
 fn refusal_of_nobody(error: HttpError) -> actix_web::HttpResponse {

@@ -2,9 +2,11 @@
 
 use askama::filters::HtmlSafeOutput;
 use disbatch_core::accounts::{Rights, Role};
+use disbatch_core::admission::Rule;
 use disbatch_core::model::Queue;
 
 use super::{Via, Who};
+use crate::ui::intake::Intake;
 
 /// Whom a page is made for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Viewer {
     /// What the forms of their session have.
     form_token: Option<String>,
     rights: Rights,
+    /// The rule for all new tasks, unless they are accepted.
+    closed: Option<Rule>,
 }
 
 tokio::task_local! {
@@ -34,7 +38,13 @@ impl Viewer {
             has_session: form_token.is_some(),
             form_token,
             rights: who.rights.clone(),
+            closed: None,
         }
+    }
+
+    /// The same, told of a rule for all new tasks.
+    pub fn told(self, closed: Option<Rule>) -> Self {
+        Self { closed, ..self }
     }
 
     /// Runs what makes a page for them.
@@ -60,6 +70,12 @@ pub fn form_field() -> HtmlSafeOutput<String> {
 /// The same for scripts.
 pub fn form_token() -> String {
     VIEWER.try_with(|viewer| viewer.form_token.clone()).ok().flatten().unwrap_or_default()
+}
+
+/// What every page says while new tasks are rejected or held.
+pub fn intake() -> HtmlSafeOutput<String> {
+    let closed = VIEWER.try_with(|viewer| viewer.closed.clone()).ok().flatten();
+    Intake::of(closed.as_ref(), may(Role::Viewer)).html()
 }
 
 /// Whether the page's reader has at least this role, not only on some queues. What is made for everybody is made as if they

@@ -1,23 +1,48 @@
 //! `GET /admission` for people: whose tasks are taken at the moment, and whether it is safe to upgrade.
 
+use std::rc::Rc;
+
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
+use askama::filters::HtmlSafe;
 use disbatch_core::accounts::Role;
 use disbatch_core::admission::{Action, Scope};
 use disbatch_wire::admission::AdmissionRule;
+use futures::FutureExt;
 
 use crate::access::{Who, viewer};
 use crate::admission::{self, Shown};
+use crate::openapi::OfRead;
 use crate::state::State;
+use crate::ui::intake::name_of;
+use crate::ui::live::{self, Part};
 use crate::ui::parts::{Pill, When};
 use crate::ui::{self, Rendered};
 
 #[derive(Template)]
 #[template(path = "admission.html")]
 struct AdmissionPage {
-    rows: Vec<Row>,
+    shown: Rules,
     /// Whether the page's reader may make rules for something.
     operates: bool,
+}
+
+/// What changes by itself.
+#[derive(Template)]
+#[template(path = "admission/rules.html")]
+struct Rules {
+    rows: Vec<Row>,
+    verdict: Option<Verdict>,
+}
+
+impl HtmlSafe for Rules {}
+
+/// Whether it is safe to upgrade.
+struct Verdict {
+    is_safe: bool,
+    text: String,
 }
 
 /// A rule as a row of the table.
@@ -28,17 +53,48 @@ struct Row {
     /// The address of its queue.
     address: Option<String>,
     action: Pill,
+    by: String,
     at: When,
 }
 
 /// The page.
 pub async fn render(state: &State, who: &Who) -> Rendered {
-    let rules = admission::shown(state, who).await?;
-    let page = AdmissionPage {
-        rows: rules.iter().map(Row::of).collect(),
-        operates: viewer::may_somewhere(Role::Operator),
-    };
-    ui::render(StatusCode::OK, &page)
+    let shown = Rules::of(&admission::shown(state, who).await?);
+    ui::render(StatusCode::OK, &AdmissionPage { shown, operates: viewer::may_somewhere(Role::Operator) })
+}
+
+/// What of the page changes, as Server-Sent Events like those of `/ui/overview`.
+#[utoipa::path(
+    get, path = "/ui/admission", tag = "service", operation_id = "admissionEvents",
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        OfRead,
+    ),
+)]
+pub async fn live(request: HttpRequest, state: Data<State>, who: Who) -> HttpResponse {
+    // What is shown depends on who looks.
+    let reader = format!("admission for {:?} {:?}", who.name, who.rights);
+    let who = Rc::new(who);
+    live::respond(&request, &state, reader, move |state| {
+        let who = Rc::clone(&who);
+        async move {
+            let shown = Rules::of(&admission::shown(&state, &who).await?);
+            Ok(vec![Part::new("admission-rules", &shown)?])
+        }
+        .boxed_local()
+    })
+}
+
+/// The end of an id, by which people tell tasks apart.
+pub fn end_of(id: &str) -> &str {
+    id.get(id.len().saturating_sub(6)..).unwrap_or(id)
+}
+
+impl Rules {
+    fn of(shown: &[Shown]) -> Self {
+        let verdict = |shown: &Shown| Some(Verdict { is_safe: shown.is_safe(), text: shown.verdict()? });
+        Self { rows: shown.iter().map(Row::of).collect(), verdict: shown.iter().find_map(verdict) }
+    }
 }
 
 impl Row {
@@ -54,11 +110,12 @@ impl Row {
             Scope::Owner(owner) => (format!("Tasks of {owner}"), None),
         };
         let (tone, word) = match rule.action {
-            Action::Accept => ("good", "accepted"),
-            Action::Pause => ("busy", "held"),
-            Action::Reject => ("bad", "refused"),
+            Action::Accept => ("good", "accept"),
+            Action::Pause => ("busy", "hold"),
+            Action::Reject => ("bad", "reject"),
         };
-        Self { seen: shown.view(), place, address, action: Pill { tone, word }, at: When::at(rule.at) }
+        let by = name_of(&rule.by).to_owned();
+        Self { seen: shown.view(), by, place, address, action: Pill { tone, word }, at: When::at(rule.at) }
     }
 }
 
@@ -79,22 +136,41 @@ mod tests {
             },
             place: "Tenant <acme>".to_owned(),
             address: None,
-            action: Pill { tone: "busy", word: "held" },
+            action: Pill { tone: "busy", word: "hold" },
+            by: "anna".to_owned(),
             at: When::default(),
         }
     }
 
+    fn html(rows: Vec<Row>, verdict: Option<Verdict>, operates: bool) -> String {
+        AdmissionPage { shown: Rules { rows, verdict }, operates }.render().unwrap()
+    }
+
     #[test]
-    fn rules_are_rows_that_operators_can_lift() {
-        let html = AdmissionPage { rows: vec![row("tenant", true)], operates: true }.render().unwrap();
+    fn rules_are_rows_that_operators_can_remove() {
+        let html = html(vec![row("tenant", true)], None, true);
         for part in
             ["Tenant &#60;acme&#62;", "&#60;upgrade&#62;", "safe to upgrade", "action=\"/ui/admission/lift\""]
         {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        let html = AdmissionPage { rows: vec![row("tenant", false)], operates: false }.render().unwrap();
+        let html = self::html(vec![], None, false);
         assert!(!html.contains("/ui/admission/lift") && !html.contains("<select"), "{html}");
-        let html = AdmissionPage { rows: vec![], operates: true }.render().unwrap();
-        assert!(html.contains("There are no rules"), "{html}");
+        assert!(html.contains("All new tasks are accepted."), "{html}");
+    }
+
+    #[test]
+    fn a_rule_for_all_is_asked_about_and_says_in_large_letters_what_it_comes_to() {
+        let verdict = |is_safe, text: &str| Some(Verdict { is_safe, text: text.to_owned() });
+        let html = html(vec![row("all", false)], verdict(false, "Not safe to upgrade yet: 9 <wait>"), true);
+        for part in
+            ["class=\"verdict tone-bad\"", "yet: 9 &#60;wait&#62;", "<option value=\"all\" data-question="]
+        {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        let html = self::html(vec![row("all", true)], verdict(true, "Safe to upgrade"), true);
+        assert!(html.contains("class=\"verdict tone-good\""), "{html}");
+        let shown = Rules { rows: vec![row("all", true)], verdict: verdict(true, "Safe") };
+        live::assert_on_page(&[Part::new("admission-rules", &shown).unwrap()], &html);
     }
 }

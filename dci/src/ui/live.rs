@@ -15,12 +15,14 @@ use std::time::Duration;
 use actix_web::http::Method;
 use actix_web::web::{Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
+use disbatch_core::accounts::Role;
 use futures::future::LocalBoxFuture;
 use futures::{FutureExt, Stream, stream};
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::assets;
+use super::{assets, intake};
+use crate::access::Who;
 use crate::error::HttpError;
 use crate::events;
 use crate::params::Params;
@@ -212,7 +214,18 @@ where
         return response.finish();
     }
     let shared = state.clone();
-    let viewer = state.feeds.look_at(name.into(), move || find(shared.clone()));
+    // What is told of rules depends on who looks.
+    let sees_all = Who::of(request).is_ok_and(|who| who.is_everywhere(Role::Viewer));
+    let name = if sees_all { name.into() } else { format!("{} in part", name.into()) };
+    let viewer = state.feeds.look_at(name, move || {
+        let (state, parts) = (shared.clone(), find(shared.clone()));
+        async move {
+            let (mut parts, intake) = futures::try_join!(parts, intake::part(&state, sees_all))?;
+            parts.push(intake);
+            Ok(parts)
+        }
+        .boxed_local()
+    });
     response.streaming(frames(viewer))
 }
 
