@@ -32,6 +32,7 @@ pub mod overview;
 pub mod parts;
 pub mod plugins;
 pub mod queue;
+pub mod queue_state;
 pub mod schedules;
 pub mod schema;
 pub mod spans;

@@ -18,6 +18,18 @@ use crate::store::{Store, StoreError};
 const LOOKED_AT: usize = 50;
 
 impl Store {
+    /// Since when the task of `queue` is there that is the oldest of those that are blocked; `None`: none is.
+    #[operation(queue = %queue)]
+    pub async fn longest_blocked(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
+        let of = Selection {
+            queue: Some(queue),
+            statuses: Some(vec![Status::Blocked.code()]),
+            ..Selection::default()
+        };
+        let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 1 };
+        Ok(self.find_page(&page).await?.ids.first().map(|id| id.0.timestamp()))
+    }
+
     /// Since when the task of `queue` waits that has waited longest of those that can be claimed; `None`: none can.
     #[operation(queue = %queue)]
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {

@@ -121,10 +121,17 @@ const keep = (field, value) => {
 };
 const differs = (form) => fieldsOf(form).some((field) => field.value !== keptOf(field) || field.validity.badInput);
 
+/** Fields as a form with `data-was` sends what its page knew of them: who has seen nothing of a field may overwrite it. */
+const seenIn = (form, value) => {
+  const isUnseen = ({ name }) => (form.disbatchUnseen ?? []).some((other) => name === other || name.startsWith(`${other}.`));
+  return jsonOf(form, fieldsOf(form).filter((field) => !isUnseen(field)).map((field) => [field.name, value(field)]));
+};
+
 /** What takes an action back: `data-undo` as a query string, or what the fields were before. */
 const undoOf = (form) => {
   if (form.dataset.undo === undefined) return null;
   const before = new URLSearchParams(form.dataset.undo || fieldsOf(form).map((field) => [field.name, keptOf(field)]));
+  if (form.matches("[data-was]")) before.set(".was", seenIn(form, ({ value }) => value));
   const address = form.getAttribute("hx-post") ?? form.action;
   return async () => {
     try {
@@ -163,6 +170,7 @@ document.addEventListener("htmx:configRequest", ({ detail }) => {
   delete detail.parameters[FORM_TOKEN_FIELD];
   if (formToken) detail.headers[FORM_TOKEN_HEADER] = formToken;
   detail.headers.Accept = "application/json";
+  if (detail.elt.matches("[data-was]")) detail.parameters[".was"] = seenIn(detail.elt, keptOf);
   const button = detail.elt.disbatchButton; // A dialog in between has taken the focus from it.
   if (button?.name && detail.parameters[button.name] === undefined) detail.parameters[button.name] = button.value;
   detail.elt.disbatchSent = new URLSearchParams([...detail.formData].map(([name, value]) => [name, String(value)]));
@@ -180,6 +188,7 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   elt.disbatchAgain = false;
   if (!successful || detail.requestConfig.verb === "get") return;
   elt.disbatchButton = null;
+  elt.disbatchUnseen = null;
   let answer = {};
   try { answer = JSON.parse(xhr.responseText); } catch { /* It has nothing to tell. */ }
   const said = elt.dataset.done === undefined ? null : filled(elt.dataset.done, elt, elt.disbatchSent, answer);
@@ -197,7 +206,26 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
 const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
   elt.removeAttribute("aria-busy");
   complainAt(elt, failureOf(xhr));
+  if (xhr.status === 409 && elt.matches("[data-was]")) overtaken(elt, xhr);
   if (xhr.status === 401) logIn();
+};
+/** Somebody else has changed fields of `form` meanwhile: says so at each of them. Who saves again has seen that. */
+const overtaken = (form, xhr) => {
+  let changed = {};
+  try { changed = JSON.parse(xhr.responseText).changed ?? {}; } catch { /* It is told at the end of the form. */ }
+  form.disbatchUnseen = Object.keys(changed);
+  for (const field of fieldsOf(form)) {
+    const [whole, part] = field.name.split(".");
+    if (!(whole in changed)) continue;
+    const now = part === undefined ? changed[whole] : changed[whole]?.[part];
+    const text = now === undefined || now === null ? "" : typeof now === "object" ? JSON.stringify(now) : String(now);
+    if (text === keptOf(field)) continue;
+    const words = make("p", { class: "message complaint", "data-client": "" }, `Somebody else has ${text ? `set this to ${text}` : "cleared this"} meanwhile. Save again to overwrite it.`);
+    field.closest("details")?.setAttribute("open", "");
+    (field.closest("label") ?? field).after(words);
+    blame(field, words);
+  }
+  find("[aria-invalid]", form)?.focus();
 };
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.addEventListener(name, failed);
 // Answers for programs are not to be shown as they are.
@@ -217,6 +245,7 @@ const isBusy = (form) => form.getAttribute("aria-busy") === "true";
 const isBeingSent = (form) => fieldsOf(form).every((field) => field.value === form.disbatchSent.get(field.name));
 const save = (form, byKey = false) => {
   clearTimeout(waiting.get(form));
+  if (form.disbatchAsking) return;
   if (isBusy(form)) { form.disbatchAgain = !isBeingSent(form); return; }
   if (!differs(form)) { delete form.dataset.dirty; clearComplaint(form); return; }
   if (form.checkValidity()) { form.requestSubmit(); return; }

@@ -10,7 +10,7 @@ const switchedOff = () => memory.get("keys") === "off";
 }
 on("change", "#keys-on", (_, box) => memory.set("keys", box.checked ? null : "off"));
 
-const rowsOf = () => findAll("[data-rows] > *").filter((row) => !row.hidden && find("a[href]", row));
+const rowsOf = () => findAll("[data-rows] > *").filter((row) => row.checkVisibility() && find("a[href]", row));
 const rowAt = () => document.activeElement?.closest?.("[data-rows] > *") ?? null;
 
 /** Goes to the next row of the list, or the one before. The row's link has the focus, so that Enter opens it. */
@@ -61,6 +61,8 @@ const filterRows = (field) => {
     const hide = !words.every((word) => text.includes(word));
     if (hide !== row.hasAttribute("data-filtered")) { row.toggleAttribute("data-filtered", hide); row.hidden = hide; }
   }
+  // What is looked for may be folded away.
+  if (words.length) findAll("details:has([data-rows])", list).forEach((folded) => { folded.open = true; });
 };
 on("input", "[data-filter]", (_, field) => filterRows(field));
 document.addEventListener("disbatch:changed", () => findAll("[data-filter]").forEach((field) => { if (field.value) filterRows(field); }));

@@ -23,6 +23,11 @@ pub fn short(queue: &Queue) -> String {
     cut(&label(queue), 80)
 }
 
+/// The last part of a plugin's name, which is what tells it from others where there is little room.
+pub fn end_of_plugin(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
 #[cfg(test)]
 mod tests {
     use bson::doc;
@@ -37,5 +42,6 @@ mod tests {
         assert_eq!(label(&queue("")), id.to_hex());
         assert_eq!(short(&queue(&"é".repeat(99))).chars().count(), 81);
         assert_eq!(names(&[queue("<q>")])[&id], "<q>");
+        assert_eq!(["A::B::C", "D", ""].map(end_of_plugin), ["C", "D", ""]);
     }
 }

@@ -2,18 +2,10 @@
 
 mod attention;
 pub mod facts;
+mod table;
 pub mod throughput;
 
 use std::sync::Arc;
-
-use actix_web::http::StatusCode;
-use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
-use askama::Template;
-use askama::filters::HtmlSafe;
-use disbatch_core::accounts::Role;
-use disbatch_core::series::Ended;
-use futures::FutureExt;
 
 use crate::access::Who;
 use crate::api::Answer;
@@ -28,8 +20,16 @@ use crate::ui::node_state::NodeState;
 use crate::ui::parts::{Spark, grouped};
 use crate::ui::tally::Tally;
 use crate::ui::{self, Rendered};
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+use askama::filters::HtmlSafe;
 use attention::Attention;
-use facts::{Facts, QueueFacts, QueueTable};
+use disbatch_core::accounts::Role;
+use disbatch_core::series::Ended;
+use facts::{Facts, QueueFacts};
+use table::{Order, QueueTable};
 use throughput::Span;
 
 #[derive(Template)]
@@ -38,6 +38,7 @@ struct Overview<'a> {
     database: &'a str,
     plugins: &'a [String],
     shown: Shown<'a>,
+    order: Order,
     span: Span,
     picture: Spark,
     words: String,
@@ -56,6 +57,8 @@ struct Shown<'a> {
 #[template(path = "overview/figures.html")]
 struct Figures {
     queues: usize,
+    /// In how many of them some wait.
+    busy: usize,
     waiting: Tally,
     running: u64,
     threads: u64,
@@ -72,7 +75,14 @@ impl HtmlSafe for Figures {}
 /// The page.
 #[utoipa::path(
     get, path = "/", tag = "service", operation_id = "overview",
-    params(("span" = Option<String>, Query, description = "Of which time the chart is: 1h, 24h or 7d.")),
+    params(
+        ("span" = Option<String>, Query, description = "Of which time the chart is: 1h, 24h or 7d."),
+        (
+            "sort" = Option<String>, Query, example = "-waiting",
+            description = "By which column queues are sorted: name, state, threads, waiting, running, finished, failed, hour or \
+                           oldest; with a minus, the other way round.",
+        ),
+    ),
     responses(
         (status = 200, description = "Queues and nodes.", body = String, content_type = "text/html"),
         OfRead,
@@ -86,13 +96,18 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
 /// same ids. What cannot be found out is told as `trouble`.
 #[utoipa::path(
     get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
+    params(("sort" = Option<String>, Query, description = "The column by which queues are sorted, as the page has it.")),
     responses(
         (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
         OfFixed,
     ),
 )]
-pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
-    live::respond(&request, &state, "overview", |state| async move { parts(&state).await }.boxed_local())
+pub async fn live(
+    request: HttpRequest,
+    state: Data<State>,
+    params: Result<Params, HttpError>,
+) -> HttpResponse {
+    live::of_search(&request, &state, ("overview", params), async |state, params| parts(state, params).await)
 }
 
 /// How many tasks ended, and how many of these failed, in the steps of a stretch of time up to now.
@@ -109,7 +124,7 @@ pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -
 
 /// The page, or what there is instead.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
-    let span = Span::of(params);
+    let (span, order) = (Span::of(params), Order::of(params));
     let (mut facts, mut points, plugins) = futures::try_join!(
         Facts::gather(state),
         state.overview.throughput(&state.store, span),
@@ -122,7 +137,8 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let overview = Overview {
         database: state.store.database_name(),
         plugins: plugins.names(),
-        shown: shown(&facts),
+        shown: shown(&facts, order),
+        order,
         span,
         picture: throughput::picture(span, &points),
         words: throughput::words(&throughput::ends(&points), span.words()),
@@ -130,8 +146,8 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     ui::render(StatusCode::OK, &overview)
 }
 
-async fn parts(state: &State) -> Result<Vec<Part>, HttpError> {
-    shown(&Facts::gather(state).await?).parts()
+async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
+    shown(&Facts::gather(state).await?, Order::of(params)).parts()
 }
 
 impl Shown<'_> {
@@ -141,11 +157,11 @@ impl Shown<'_> {
     }
 }
 
-fn shown(facts: &Facts) -> Shown<'_> {
+fn shown(facts: &Facts, order: Order) -> Shown<'_> {
     Shown {
         attention: Attention::of(facts),
         figures: figures(facts),
-        queues: QueueTable { rows: &facts.queues },
+        queues: QueueTable::of(&facts.queues, order),
         nodes: NodeTable::of(&facts.nodes, &facts.now, None),
     }
 }
@@ -157,6 +173,7 @@ fn figures(facts: &Facts) -> Figures {
     let alive = facts.nodes.iter().filter(|node| NodeState::of(node, &facts.now).is_up());
     Figures {
         queues: facts.queues.len(),
+        busy: facts.queues.iter().filter(|queue| !queue.waiting.is_none()).count(),
         waiting: Tally::sum(facts.queues.iter().map(|queue| &queue.waiting)),
         running: sum(|queue| queue.running),
         threads: sum(|queue| queue.queue.claim_limit()),
@@ -205,6 +222,9 @@ mod tests {
             failed: Tally::new(vec![2], Amount::Exactly(5)),
             hour: vec![Ended { succeeded: 995, failed: 5, other: 0 }],
             oldest: None,
+            blocked: None,
+            rate: None,
+            intake: None,
         };
         let now = Now { server: NOW, host: NOW };
         Facts { queues: vec![queue], nodes: vec![doc! { "node": "vm", "timestamp": NOW }], now }
@@ -215,7 +235,8 @@ mod tests {
         let overview = Overview {
             database: "<db>",
             plugins: &plugins,
-            shown: shown(facts),
+            shown: shown(facts, Order::default()),
+            order: Order::default(),
             span: Span::Day,
             picture: throughput::picture(Span::Day, &[]),
             words: throughput::words(&[], Span::Day.words()),
@@ -240,7 +261,8 @@ mod tests {
             "data-span=\"/ui/throughput?span=24h\" aria-current=\"true\"",
             "No task ended within the last 24 hours.",
             "<span class=\"figure\">1,000+</span>",
-            "1,500 kept",
+            "1,500 in total",
+            "in 1 of 1 queue<",
             "0.5 %",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
@@ -266,7 +288,7 @@ mod tests {
     fn every_part_is_on_the_page_under_its_id() {
         let facts = facts();
         let html = page(&facts, &[]);
-        assert_on_page(&shown(&facts).parts().unwrap(), &html);
+        assert_on_page(&shown(&facts, Order::default()).parts().unwrap(), &html);
     }
 
     #[test]

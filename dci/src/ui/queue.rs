@@ -3,6 +3,7 @@
 mod charts;
 mod facts;
 pub mod groups;
+mod lists;
 mod settings;
 pub mod submit;
 
@@ -43,6 +44,7 @@ const MARKS: i64 = 20;
 #[derive(Template)]
 #[template(path = "queue.html")]
 struct QueuePage<'a> {
+    tab: Tab,
     facts: &'a Facts,
     /// The role of the page's reader on the queue.
     role: Option<Role>,
@@ -58,7 +60,52 @@ struct QueuePage<'a> {
     charts: Charts,
 }
 
+/// A part of the page that has an address of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tab {
+    /// What the queue does.
+    Now,
+    /// Forms for new tasks.
+    New,
+    Settings,
+}
+
+impl Tab {
+    /// The one that is asked for. A task that is to be run again with others is for the forms.
+    fn of(params: &Params) -> Self {
+        match text(params.fields.get("tab")).as_str() {
+            "new" => Self::New,
+            "settings" => Self::Settings,
+            "" if params.fields.contains_key("task") => Self::New,
+            _ => Self::Now,
+        }
+    }
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Now => "Now",
+            Self::New => "New tasks",
+            Self::Settings => "Settings",
+        }
+    }
+
+    /// Its address on the page at `place`.
+    fn address(self, place: &str) -> String {
+        match self {
+            Self::Now => place.to_owned(),
+            Self::New => format!("{place}?tab=new"),
+            Self::Settings => format!("{place}?tab=settings"),
+        }
+    }
+}
+
 impl QueuePage<'_> {
+    /// Those that are for the page's reader.
+    fn tabs(&self) -> Vec<Tab> {
+        let all = [Tab::Now, Tab::New, Tab::Settings];
+        all.into_iter().filter(|tab| *tab != Tab::New || self.submits()).collect()
+    }
+
     /// Attributes of the body of the page.
     fn roles(&self) -> HtmlSafeOutput<String> {
         viewer::roles_with(self.role)
@@ -90,7 +137,8 @@ pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Param
     let again = again.or_else(|| Some(template.params.clone()).filter(|params| !params.is_empty()));
     let charts = charts::first(queue.id, span, &points);
     let page = page(&facts, plugins.names(), (form_of(&plugins, &queue), again), charts);
-    ui::render(StatusCode::OK, &QueuePage { template, has_keys: !state.keys.is_empty(), ..page })
+    let tab = Some(Tab::of(params)).filter(|tab| page.tabs().contains(tab)).unwrap_or(Tab::Now);
+    ui::render(StatusCode::OK, &QueuePage { tab, template, has_keys: !state.keys.is_empty(), ..page })
 }
 
 /// The parameters of the task that is to be run again with others, if the address names one: of this queue, unless whoever
@@ -126,6 +174,7 @@ fn page<'a>(
         json: again.map(|params| json::pretty(&Value::Object(params))).unwrap_or_default(),
         template: Prefilled::default(),
         has_keys: false,
+        tab: Tab::Now,
         facts,
         role: viewer::role_on(&facts.queue),
         settings: Settings { queue: &facts.queue, plugins },

@@ -213,7 +213,7 @@ fn page<'a>(
     let resume = running_attempt(task)
         .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end(), stderr.end()));
     let form = queue.id.as_ref().filter(|_| queue.there);
-    let form = form.map(|queue| format!("/queues/{queue}?task={id}#new")).unwrap_or_default();
+    let form = form.map(|queue| format!("/queues/{queue}?tab=new&task={id}#new")).unwrap_or_default();
     TaskPage {
         id,
         task,

@@ -91,7 +91,7 @@ async fn a_worker_is_a_plugin_that_queues_may_have() -> anyhow::Result<()> {
     ensure!(status == 200, "{made}");
     let id = made["id"]["$oid"].as_str().context("no id")?.to_owned();
     // Its form is that of the definition.
-    let (_, html) = page(&world, "operator", &format!("/queues/{id}")).await?;
+    let (_, html) = page(&world, "operator", &format!("/queues/{id}?tab=new")).await?;
     ensure!(html.contains("who reads it") && html.contains("value=\"all\""), "{html}");
     let steps = json!({ "queue": "mine", "params": [{ "n": 1 }], ".steps": [{ "plugin": "My::Report" }] });
     let (status, told) = call(&world, "operator", (Method::POST, "/tasks"), steps).await?;
@@ -302,7 +302,7 @@ async fn what_is_secret_in_an_imported_definition_is_for_administrators_alone() 
     let (status, made) = call(&world, "operator", (Method::POST, "/queues"), queue).await?;
     ensure!(status == 200, "{made}");
     let id = made["id"]["$oid"].as_str().context("no id")?.to_owned();
-    for path in [format!("/queues/{id}"), format!("/schedules/new?queue={id}")] {
+    for path in [format!("/queues/{id}?tab=new"), format!("/schedules/new?queue={id}")] {
         let (status, html) = page(&world, "submitter", &path).await?;
         ensure!(status == 200 && html.contains("5171"), "{path} is not what it should be: {html}");
         ensure!(!html.contains(SECRET), "{path} shows a secret: {html}");

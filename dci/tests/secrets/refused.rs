@@ -25,7 +25,7 @@ async fn without_a_key_a_submission_says_what_to_do() -> anyhow::Result<()> {
     ensure!(post(&server, "/tasks", &none).await?.0 == 200, "there is nothing to encrypt");
     let tasks = database.database.collection::<bson::Document>("tasks");
     ensure!(tasks.count_documents(doc! {}).await? == 1);
-    let page = server.request(Method::GET, &format!("/queues/{queue}")).header("accept", "text/html");
+    let page = server.request(Method::GET, &format!("/queues/{queue}?tab=new")).header("accept", "text/html");
     ensure!(!page.send().await?.text().await?.contains(".secure_params"), "a field that is of no use");
     database.drop_database().await
 }

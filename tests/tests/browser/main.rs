@@ -15,6 +15,8 @@ mod lost;
 mod nodes;
 mod output;
 mod overview;
+mod queue_settings;
+mod queues;
 mod schedules;
 mod site;
 mod submit;

@@ -86,7 +86,7 @@ async fn a_form_makes_an_array_without_the_parameter_that_each_element_has() -> 
     let queues = world.database().collection::<bson::Document>("queues");
     queues.update_one(doc! {}, doc! { "$set": { "threads": 0 } }).await?;
     visit(async |browser| {
-        browser.open(&site.url("/queues/greetings")).await?;
+        browser.open(&site.url("/queues/greetings?tab=new")).await?;
         let page = browser.page();
         let form = browser.part("#params-form", "whom");
         form.fill("until", "/nowhere").await?;
@@ -120,7 +120,7 @@ async fn a_running_task_is_cancelled() -> anyhow::Result<()> {
     visit(async |browser| {
         let queue = world.database().collection::<bson::Document>("queues").find_one(doc! {}).await?;
         let queue = queue.and_then(|queue| queue.get_object_id("_id").ok()).expect("it has been made");
-        browser.open(&site.url(&format!("/queues/{queue}"))).await?;
+        browser.open(&site.url(&format!("/queues/{queue}?tab=new"))).await?;
         let page = browser.page();
         // More than one, as text.
         page.click("tab", "JSON").await?;

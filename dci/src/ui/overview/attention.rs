@@ -5,8 +5,10 @@ use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
 use disbatch_core::model::Queue;
 use disbatch_core::node::Stats;
+use disbatch_core::series::Ended;
 
 use super::facts::{Facts, QueueFacts};
+use super::throughput::sum;
 use crate::ui::lacking::Lacking;
 use crate::ui::names::short;
 use crate::ui::node_row::place;
@@ -14,9 +16,23 @@ use crate::ui::node_state::NodeState;
 use crate::ui::node_work::Load;
 use crate::ui::parts::{cut, grouped, rough};
 use crate::ui::plain;
+use crate::ui::queue_state::{rate_takes, rate_words};
 
-/// A task that waits for so long while none of its queue runs is stuck.
+/// A task that waits for so long while none of its queue runs is stuck, unless some came to their end meanwhile, or the rate of the
+/// queue allows none.
 const STUCK_SECONDS: u64 = 300;
+
+/// The same in minutes, and the one that it is.
+const STUCK_MINUTES: usize = 6;
+
+/// Failures of the last minutes, so many, are compared with those before.
+const LATELY: usize = 15;
+
+/// From so many ends before that on, it is known how many failures are usual.
+const USUAL: u64 = 20;
+
+/// From so many failures on, and from this part of what ended, it matters that there are several times as many as before.
+const UNUSUAL: (u64, u64, u64) = (5, 10, 4);
 
 /// From so many ends on within the last hour, it matters when half of them are failures.
 const MANY: u64 = 10;
@@ -120,7 +136,11 @@ fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime)
         if let Some(text) = lacks(queue, &name, nodes) {
             return notice(false, text, settings());
         }
-        if facts.running == 0 && waited > STUCK_SECONDS {
+        if let Some(text) = by_rate(facts, &name).filter(|_| waited > STUCK_SECONDS) {
+            return notice(true, text, tasks("-2"));
+        }
+        let last = facts.hour.iter().rev().take(STUCK_MINUTES);
+        if facts.running == 0 && waited > STUCK_SECONDS && sum(last).total() == 0 {
             let text = format!("Nothing of {name} runs, though a task has waited for {}.", rough(waited));
             return notice(false, text, tasks("-2"));
         }
@@ -131,7 +151,34 @@ fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime)
         let text = format!("{failed} of the {all} tasks of {name} that ended within the last hour failed.");
         return notice(false, text, tasks("2"));
     }
-    None
+    unusual(&facts.hour).and_then(|(lately, before)| {
+        let (failed, all) = (grouped(lately.failed), grouped(lately.total()));
+        let text = format!(
+            "{failed} of the {all} tasks of {name} that ended within the last {LATELY} minutes failed; before, {} of {}.",
+            grouped(before.failed),
+            grouped(before.total())
+        );
+        notice(false, text, tasks("2"))
+    })
+}
+
+/// What a queue comes to whose tasks wait for nothing but its rate.
+fn by_rate(facts: &QueueFacts, name: &str) -> Option<String> {
+    let work = facts.work();
+    let rate = work.rate.filter(|_| work.waits_for_rate() && work.running < facts.queue.thread_limit())?.rate;
+    let takes = rough(rate_takes(&rate, work.waiting));
+    Some(format!("{name}: {} wait, {}, empty in {takes}.", facts.waiting.words(), rate_words(&rate)))
+}
+
+/// What ended lately and what ended before within the hour, if unusually much of it failed.
+fn unusual(hour: &[Ended]) -> Option<(Ended, Ended)> {
+    let (before, lately) = hour.split_at_checked(hour.len().checked_sub(LATELY)?)?;
+    let (before, lately) = (sum(before), sum(lately));
+    let (least, part, times) = UNUSUAL;
+    let is_much = lately.failed >= least && lately.failed.saturating_mul(part) >= lately.total();
+    let share = |ended: Ended, of: Ended| u128::from(ended.failed) * u128::from(of.total());
+    let is_more = share(lately, before) >= u128::from(times) * share(before, lately);
+    (is_much && before.total() >= USUAL && is_more).then_some((lately, before))
 }
 
 /// Why no node that is alive can run the queue's tasks, if that is known.
@@ -151,7 +198,8 @@ fn lacks(queue: &Queue, name: &str, nodes: &[(NodeState, &Document)]) -> Option<
 mod tests {
     use bson::doc;
     use bson::oid::ObjectId;
-    use disbatch_core::series::Ended;
+    use disbatch_core::counters::count::Amount;
+    use disbatch_core::rate::{Rate, Standing};
 
     use super::*;
     use crate::ui::node_state::Now;
@@ -170,6 +218,9 @@ mod tests {
             failed: Tally::default(),
             hour: Vec::new(),
             oldest: Some(DateTime::from_millis(NOW.timestamp_millis() - 1000)),
+            blocked: None,
+            rate: None,
+            intake: None,
         }
     }
 
@@ -218,6 +269,54 @@ mod tests {
         let mut failing = queue(doc! {});
         failing.hour = vec![Ended { succeeded: 900, failed: 1000, other: 0 }; 2];
         assert_eq!(told(failing), "2,000 of the 3,800 tasks of q that ended within the last hour failed.");
+    }
+
+    #[test]
+    fn a_queue_that_does_as_it_is_told_is_no_alarm() {
+        let told = |queue| texts(vec![queue], vec![node(doc! {})]).join(" ");
+        let waiting = || {
+            let mut waiting = queue(doc! {});
+            waiting.oldest = Some(DateTime::from_millis(NOW.timestamp_millis() - 1_080_000));
+            waiting.waiting = Tally::new(vec![-2], Amount::Exactly(19));
+            waiting
+        };
+        let mut limited = waiting();
+        let rate = Rate { n: 60, per: 3600, burst: 1 };
+        limited.rate = Some(Standing { rate, allowed: 0, next: None });
+        assert_eq!(told(limited), "q: 19 wait, 60 an hour, empty in 19 min.");
+        let mut at_work = waiting();
+        at_work.hour = vec![Ended::default(); 60];
+        at_work.hour[57] = Ended { succeeded: 1, ..Ended::default() };
+        assert_eq!(told(at_work), "");
+        let mut stuck = waiting();
+        stuck.hour = vec![Ended::default(); 60];
+        stuck.hour[50] = Ended { succeeded: 1, ..Ended::default() };
+        stuck.rate = Some(Standing { rate, allowed: 1, next: None });
+        assert!(told(stuck).starts_with("Nothing of q runs"));
+    }
+
+    #[test]
+    fn failures_are_told_that_are_unusual() {
+        let of = |before: Ended, lately: Ended| {
+            let mut failing = queue(doc! {});
+            (failing.oldest, failing.hour) = (None, vec![Ended::default(); 60]);
+            (failing.hour[3], failing.hour[58]) = (before, lately);
+            texts(vec![failing], vec![node(doc! {})]).join(" ")
+        };
+        let ended = |succeeded, failed| Ended { succeeded, failed, other: 0 };
+        assert_eq!(
+            of(ended(99, 1), ended(28, 12)),
+            "12 of the 40 tasks of q that ended within the last 15 minutes failed; before, 1 of 100."
+        );
+        for (before, lately) in [
+            (ended(80, 20), ended(28, 12)),
+            (ended(10, 0), ended(28, 12)),
+            (ended(99, 1), ended(96, 4)),
+            (ended(990, 10), ended(900, 90)),
+            (ended(0, 0), ended(0, 0)),
+        ] {
+            assert_eq!(of(before, lately), "", "{before:?} {lately:?}");
+        }
     }
 
     #[test]

@@ -7,19 +7,20 @@ use std::time::Duration;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
+use disbatch_core::admission::Action;
 use disbatch_core::counters::Totals;
 use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::rate::Standing;
 use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
 use super::throughput::{Span, spark, sum};
-use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::kept::Kept;
-use crate::ui::live::Part;
 use crate::ui::node_state::Now;
-use crate::ui::parts::Spark;
+use crate::ui::parts::{Spark, When, when};
+use crate::ui::queue_state::{QueueState, Work, intake};
 use crate::ui::tally::{Question, Tally};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
@@ -46,7 +47,7 @@ const MOST_INVENTED: usize = 20;
 #[derive(Debug, Default)]
 pub struct Memory {
     hour: Kept<HashMap<QueueId, Vec<Ended>>>,
-    oldest: Kept<HashMap<QueueId, DateTime>>,
+    oldest: Kept<HashMap<QueueId, Oldest>>,
     throughput: [Kept<Vec<Point>>; Span::ALL.len()],
 }
 
@@ -78,14 +79,46 @@ pub struct QueueFacts {
     pub hour: Vec<Ended>,
     /// Since when the task waits that waits longest.
     pub oldest: Option<DateTime>,
+    /// The same of those that are blocked, where none can be claimed.
+    pub blocked: Option<DateTime>,
+    /// What its rate allows, if it has one.
+    pub rate: Option<Standing>,
+    /// What becomes of new tasks, unless they are accepted.
+    pub intake: Option<Action>,
 }
 
 impl HtmlSafe for QueueFacts {}
 
 impl QueueFacts {
+    /// What tells how it is doing.
+    pub fn work(&self) -> Work {
+        Work { waiting: self.waiting.least(), running: self.running, rate: self.rate, intake: self.intake }
+    }
+
+    /// How it is doing.
+    pub fn state(&self) -> QueueState {
+        QueueState::of(&self.queue, &self.work())
+    }
+
+    /// Whether there is nothing to do, nothing was done lately, and nobody has stopped it.
+    pub fn is_idle(&self) -> bool {
+        let is_quiet = self.running == 0 && self.waiting.is_none() && self.last_hour().total() == 0;
+        is_quiet && !self.queue.is_paused() && self.queue.is_accepting()
+    }
+
+    /// Since when the task waits that waits longest, blocked ones too.
+    pub fn waits_since(&self) -> Option<DateTime> {
+        self.oldest.or(self.blocked)
+    }
+
     /// How many tasks ended within the last hour.
     pub fn last_hour(&self) -> Ended {
         sum(&self.hour)
+    }
+
+    /// The same for people.
+    fn since(&self) -> When {
+        when(&self.waits_since())
     }
 
     fn spark(&self) -> Spark {
@@ -96,22 +129,6 @@ impl QueueFacts {
     fn link(&self, tally: &Tally) -> String {
         let id = self.queue.id;
         tally.link(id).unwrap_or_else(|| format!("/tasks?queue={id}"))
-    }
-}
-
-/// The queues of the overview.
-#[derive(Debug, Template)]
-#[template(path = "overview/queues.html")]
-pub struct QueueTable<'a> {
-    pub rows: &'a [QueueFacts],
-}
-
-impl HtmlSafe for QueueTable<'_> {}
-
-impl QueueTable<'_> {
-    /// The table, whenever there are others, and each of them.
-    pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("queues", self, self.rows, |row| format!("queue-{}", row.queue.id))
     }
 }
 
@@ -133,8 +150,12 @@ impl Facts {
             memory.hour.get(HOUR_KEPT, store.last_hour()),
         )?;
         let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-        let (running, mut counted) =
-            futures::try_join!(store.count_running(&ids), count(store, &ids, totals.as_ref()))?;
+        let (running, mut counted, rates, rules) = futures::try_join!(
+            store.count_running(&ids),
+            count(store, &ids, totals.as_ref()),
+            store.rate_standings(&queues),
+            store.admission_rules(),
+        )?;
         let waits = |queue: &QueueId| counted.get(queue).is_some_and(|counted| !counted.waiting.is_none());
         let waiting: Vec<QueueId> = ids.iter().copied().filter(waits).collect();
         let oldest = memory.oldest.get(OLDEST_KEPT, oldest(store, waiting)).await?;
@@ -144,7 +165,10 @@ impl Facts {
                 running: running.get(&queue.id).copied().unwrap_or(0),
                 hour: hour.get(&queue.id).cloned().unwrap_or_default(),
                 // It may have been claimed since.
-                oldest: oldest.get(&queue.id).copied().filter(|_| !waiting.is_none()),
+                oldest: oldest.get(&queue.id).and_then(|of| of.queued).filter(|_| !waiting.is_none()),
+                blocked: oldest.get(&queue.id).and_then(|of| of.blocked).filter(|_| !waiting.is_none()),
+                rate: rates.get(&queue.id).copied(),
+                intake: intake(&rules, &queue),
                 queue,
                 waiting,
                 finished,
@@ -204,15 +228,20 @@ async fn count(
     Ok(queues.iter().map(counted).collect())
 }
 
-/// Since when the task of each queue waits that waits longest.
-async fn oldest(store: &Store, queues: Vec<QueueId>) -> Result<HashMap<QueueId, DateTime>, StoreError> {
+/// Since when tasks of a queue wait that wait longest: that of those that can be claimed, else that of blocked ones.
+#[derive(Debug, Clone, Copy)]
+struct Oldest {
+    queued: Option<DateTime>,
+    blocked: Option<DateTime>,
+}
+
+async fn oldest(store: &Store, queues: Vec<QueueId>) -> Result<HashMap<QueueId, Oldest>, StoreError> {
     let of_queue = async |queue: QueueId| {
-        let since = store.longest_waiting(queue).await?;
-        Ok::<_, StoreError>(since.map(|since| (queue, since)))
+        let queued = store.longest_waiting(queue).await?;
+        let blocked = if queued.is_none() { store.longest_blocked(queue).await? } else { None };
+        Ok::<_, StoreError>((queue, Oldest { queued, blocked }))
     };
-    let found = futures::stream::iter(queues).map(of_queue).buffer_unordered(AT_ONCE);
-    let found: Vec<Option<(QueueId, DateTime)>> = found.try_collect().await?;
-    Ok(found.into_iter().flatten().collect())
+    futures::stream::iter(queues).map(of_queue).buffer_unordered(AT_ONCE).try_collect().await
 }
 
 #[cfg(test)]
@@ -221,6 +250,8 @@ mod tests {
     use disbatch_core::counters::count::Amount;
 
     use super::*;
+    use crate::ui::live::Part;
+    use crate::ui::overview::table::{Order, QueueTable};
 
     const ID: &str = "6b0003bb686c8275d70dc2f1";
 
@@ -235,7 +266,14 @@ mod tests {
             failed: Tally::new(vec![2], Amount::Exactly(5)),
             hour: vec![Ended { succeeded: 1200, failed: 3, other: 0 }; 60],
             oldest: Some(DateTime::from_millis(1_795_163_067_344)),
+            blocked: None,
+            rate: None,
+            intake: None,
         }
+    }
+
+    fn table(facts: &[QueueFacts]) -> String {
+        QueueTable::of(facts, Order::default()).render().unwrap()
     }
 
     #[test]
@@ -243,7 +281,7 @@ mod tests {
         let fields = doc! {
             "name": "<mail>", "plugin": "My::\"Plugin\"", "threads": "3", "paused": true, "reason": "a <move>",
         };
-        let html = QueueTable { rows: &[facts(fields)] }.render().unwrap();
+        let html = table(&[facts(fields)]);
         for part in [
             "<tr id=\"queue-6b0003bb686c8275d70dc2f1\">",
             "<a class=\"name\" href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
@@ -254,9 +292,9 @@ mod tests {
             "class=\"tone-bad\" href=\"/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=2\">5<",
             "datetime=\"2026-11-20T08:24:27Z\"",
             "<span class=\"status paused\">paused</span>",
-            "value=\"a &#60;move&#62;\"",
-            "aria-checked=\"false\" name=\"paused\" value=\"\">Run<",
-            "aria-checked=\"true\" name=\"accepting\" value=\"false\">Accept<",
+            "a &#60;move&#62;</span>",
+            "aria-checked=\"false\" name=\"paused\" value=\"\">Running<",
+            "aria-checked=\"true\" name=\"accepting\" value=\"false\">Accepting<",
             "72,180 ended within the last hour, 180 failed.",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
@@ -267,8 +305,7 @@ mod tests {
     #[test]
     fn odd_queues_are_shown_too() {
         let nasty = "<script>alert('1')</script>\"".repeat(400);
-        let html = QueueTable { rows: &[facts(doc! { "name": &nasty, "plugin": 5, "accepting": false })] };
-        let html = html.render().unwrap();
+        let html = table(&[facts(doc! { "name": &nasty, "plugin": 5, "accepting": false })]);
         assert!(!html.contains("<script") && html.contains("&#60;script&#62;"), "it is text");
         assert!(
             html.len() < 3 * nasty.len() * "&#60;".len(),
@@ -278,7 +315,7 @@ mod tests {
         assert!(html.contains("<span class=\"status closed\">accepts no tasks</span>"), "{html}");
         let mut bare = facts(doc! {});
         (bare.failed, bare.oldest, bare.hour) = (Tally::default(), None, Vec::new());
-        let html = QueueTable { rows: &[bare] }.render().unwrap();
+        let html = table(&[bare]);
         assert!(html.contains(&format!(">{ID}</a>")), "a queue without a name has its id: {html}");
         assert!(html.contains("No task ended within the last hour.") && !html.contains("–"), "{html}");
     }
@@ -286,12 +323,13 @@ mod tests {
     #[test]
     fn the_table_is_sent_again_when_there_are_others_only() {
         let parts = |queues: &[QueueFacts]| {
-            QueueTable { rows: queues }.parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
+            let table = QueueTable::of(queues, Order::default());
+            table.parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
         };
         let one = parts(&[facts(doc! { "name": "a" })]);
         let renamed = parts(&[facts(doc! { "name": "b" })]);
-        assert_eq!((one.len(), one[0] == renamed[0], one[1] == renamed[1]), (2, true, false));
+        assert_eq!((one.len(), one[0] == renamed[0], one[1] == renamed[1]), (3, true, false));
         assert_ne!(parts(&[])[0], one[0]);
-        assert!(QueueTable { rows: &[] }.render().unwrap().contains("There are no queues yet."));
+        assert!(table(&[]).contains("There are no queues yet."));
     }
 }

@@ -2,21 +2,25 @@
 
 use askama::Template;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::admission::Action;
 use disbatch_core::counters::Totals;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::explain::{Hold, Holding, Reader, hold};
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::model::{Policy, Queue, QueueId, Sort};
+use disbatch_core::rate::Standing;
 use disbatch_core::series::{Histogram, Numbers};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
 use super::charts;
+use super::lists::Lists;
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::lacking::Lacking;
 use crate::ui::live::Part;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::overview::throughput::Span;
+use crate::ui::queue_state::{QueueState, Work, intake};
 use crate::ui::tally::{Tally, beyond};
 use crate::ui::{StatusView, plain};
 
@@ -55,7 +59,7 @@ pub(super) enum Statuses {
 
 /// Its blocks are the parts of the page that change by themselves.
 #[derive(Debug, Template)]
-#[template(path = "queue/parts.html", blocks = ["head", "notices", "controls", "figures", "statuses"])]
+#[template(path = "queue/parts.html", blocks = ["head", "notices", "controls", "figures", "statuses", "running", "failed", "next"])]
 pub(super) struct Facts {
     pub queue: Queue,
     pub tallies: Vec<(Statuses, Tally)>,
@@ -67,6 +71,11 @@ pub(super) struct Facts {
     pub hour: Numbers,
     pub nodes: Vec<Document>,
     pub now: Now,
+    /// What its rate allows, if it has one.
+    pub rate: Option<Standing>,
+    /// What becomes of new tasks, unless they are accepted.
+    pub intake: Option<Action>,
+    pub lists: Lists,
 }
 
 impl Statuses {
@@ -114,20 +123,24 @@ impl Facts {
     /// What `reader` may know.
     pub async fn gather(state: &State, queue: Queue, reader: Reader) -> Result<Self, StoreError> {
         let (store, id) = (&state.store, queue.id);
-        let (tallies, nodes, server, points, oldest, head) = futures::try_join!(
+        let (tallies, nodes, server, points, oldest, head, rate, rules, lists) = futures::try_join!(
             tallies(store, id),
             store.list_nodes(),
             store.server_time(),
             charts::points(store, id, Span::Hour),
             store.longest_waiting(id),
             store.head_of_queue(&queue),
+            store.rate_standing(&queue, None),
+            store.admission_rules(),
+            Lists::gather(store, &queue),
         )?;
         let held = hold(&queue, &head, reader);
         let hour = points.iter().fold(Numbers::default(), |mut sum, point| {
             sum.merge(&point.numbers);
             sum
         });
-        Ok(Self { queue, tallies, held, oldest, hour, nodes, now: Now { server, host: store.now() } })
+        let (intake, now) = (intake(&rules, &queue), Now { server, host: store.now() });
+        Ok(Self { queue, tallies, held, oldest, hour, nodes, now, rate, intake, lists })
     }
 
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
@@ -137,6 +150,9 @@ impl Facts {
             Part::new("queue-controls", &self.as_controls())?,
             Part::new("queue-figures", &self.as_figures())?,
             Part::new("queue-statuses", &self.as_statuses())?,
+            Part::new("queue-running", &self.as_running())?,
+            Part::new("queue-failed", &self.as_failed())?,
+            Part::new("queue-next", &self.as_next())?,
         ])
     }
 
@@ -146,13 +162,46 @@ impl Facts {
         self.tallies.iter().filter(|(of, _)| is_asked(of)).map(|(_, tally)| tally.least()).sum()
     }
 
+    /// How it is doing.
+    fn state(&self) -> QueueState {
+        let waiting = self.tasks(&[-2, -7, -4]);
+        let work = Work { waiting, running: self.tasks(&[-1, 0]), rate: self.rate, intake: self.intake };
+        QueueState::of(&self.queue, &work)
+    }
+
+    /// Whether more run than are shown.
+    fn runs_more(&self) -> bool {
+        self.tasks(&[-1, 0]) > self.lists.running.len() as u64
+    }
+
+    /// Whether more can be claimed than are shown.
+    fn waits_more(&self) -> bool {
+        self.tasks(&[-2]) > self.lists.next.len() as u64
+    }
+
+    /// In which order tasks are shown that wait, and what that says of the next one.
+    fn order(&self) -> (&'static str, &'static str) {
+        match self.queue.policy() {
+            Policy::Sorted(Sort::Fifo) => ("Next", "The oldest comes first."),
+            Policy::Sorted(Sort::Default) => {
+                ("Next", "Roughly the oldest comes first: the queue has no order.")
+            }
+            Policy::Sorted(Sort::Lifo) => ("Next", "The newest comes first."),
+            Policy::Priority => ("Next", "The highest priority comes first, and then the oldest."),
+            Policy::Fair => (
+                "Waiting, oldest first",
+                "Groups share the queue: which task is next depends on whose turn it is.",
+            ),
+        }
+    }
+
     /// How long tasks waited and ran within the last hour.
     fn times(&self) -> [(&'static str, &Histogram); 2] {
-        [("Waited", &self.hour.waited), ("Ran", &self.hour.ran)]
+        [("Wait", &self.hour.waited), ("Run time", &self.hour.ran)]
     }
 
     /// The address of the page.
-    fn place(&self) -> String {
+    pub fn place(&self) -> String {
         format!("/queues/{}", self.queue.id)
     }
 

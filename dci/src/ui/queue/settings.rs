@@ -1,15 +1,42 @@
-//! The settings of a queue: the template has what each means. Each group of them is a form of its own, so that saving one
-//! does not touch what somebody else has changed in another.
+//! The settings of a queue: the template has what each means. They are one form, which sends along what it has begun with, so that what
+//! somebody else has changed meanwhile is not overwritten.
 
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::Bson;
-use disbatch_core::model::{NodeSelector, Policy, Queue, number};
+use disbatch_core::model::{NodeSelector, Policy, Queue, Rules, number};
+use disbatch_core::rate::Rate;
 use disbatch_core::tags::{INDEX, stored};
+use serde_json::{Map, Value};
 
-use crate::ui::bulk::encoded;
+use crate::json;
 use crate::ui::parts::rough;
 use crate::ui::plain;
+use crate::ui::queue_state::rate_words;
+
+/// The controls of each group, in order.
+const CONTROLS: [(&str, &[&str]); 9] = [
+    ("named", &["name", "sort"]),
+    ("runs", &["plugin"]),
+    ("fairness", &["policy", "scheme", "share", "weights", "group_threads", "half_life"]),
+    ("rates", &["rate.n", "rate.per", "rate.burst", "group_rate.n", "group_rate.per", "group_rate.burst"]),
+    ("nodes", &["nodes.labels", "nodes.names"]),
+    ("index", &["index"]),
+    (
+        "attempts",
+        &[
+            "max_attempts",
+            "timeout",
+            "grace",
+            "backoff.base",
+            "backoff.factor",
+            "backoff.max",
+            "backoff.jitter",
+        ],
+    ),
+    ("lost", &["on_orphan", "on_lost_lease", "unleased_limit"]),
+    ("ended", &["retention.archive_after", "retention.delete_after"]),
+];
 
 /// Settings that are one of a few words.
 const WORDS: [(&str, &[(&str, &str)]); 5] = [
@@ -88,9 +115,7 @@ impl Settings<'_> {
     fn stored(&self, name: &str) -> Option<&Bson> {
         match name.split_once('.') {
             Some((whole, part)) => self.queue.rest.get_document(whole).ok()?.get(part),
-            None if name == "sort" => self.queue.sort.as_ref(),
-            None if name == "plugin" => self.queue.plugin.as_ref(),
-            None => self.queue.rest.get(name),
+            None => self.queue.stored(name),
         }
     }
 
@@ -121,19 +146,104 @@ impl Settings<'_> {
         unknown.into_iter().chain(known).collect()
     }
 
-    /// What takes a change back: what there is now under these names, as a query string.
-    fn undo(&self, names: &str) -> String {
-        let pairs = names.split(' ').map(|name| format!("{name}={}", encoded(&self.value(name))));
-        pairs.collect::<Vec<_>>().join("&")
+    /// What all controls begin with, as the form sends it.
+    fn was(&self) -> String {
+        let names = CONTROLS.iter().flat_map(|(group, _)| self.names(group));
+        let was: Map<String, Value> = names.map(|name| (name.to_owned(), self.value(name).into())).collect();
+        json::compact(&Value::Object(was))
     }
 
-    /// The names of its rates: those of its groups where it goes by groups.
-    fn rates(&self) -> &'static str {
-        if self.queue.policy() == Policy::Fair {
-            "rate.n rate.per rate.burst group_rate.n group_rate.per group_rate.burst"
-        } else {
-            "rate.n rate.per rate.burst"
+    /// The controls of a group: those of its rates by group only where it goes by groups.
+    fn names(&self, group: &str) -> Vec<&'static str> {
+        let named = CONTROLS.into_iter().find(|(known, _)| *known == group);
+        let names = named.into_iter().flat_map(|(_, names)| names.iter().copied());
+        let is_fair = self.queue.policy() == Policy::Fair;
+        names.filter(|name| is_fair || !name.starts_with("group_rate.")).collect()
+    }
+
+    /// What is set of a group, in a few words; nothing if nothing is.
+    fn summary(&self, group: &str) -> String {
+        let words = match group {
+            "attempts" => self.attempts(),
+            "rates" => self.rates(),
+            _ => self.names(group).into_iter().filter_map(|name| self.phrase(name)).collect(),
+        };
+        words.join(", ")
+    }
+
+    /// A setting in words, if it is set.
+    fn phrase(&self, name: &'static str) -> Option<String> {
+        let value = Some(self.value(name)).filter(|value| !value.is_empty())?;
+        let length = || self.stored(name).and_then(number).map(length);
+        Some(match name {
+            "name" | "plugin" | "policy" | "nodes.labels" | "index" => value,
+            "nodes.names" => format!("on {value}"),
+            "sort" => words(name).iter().find(|(word, _)| *word == value)?.1.to_owned(),
+            "scheme" => format!("priority ratio {value}"),
+            "share" => format!("by {value}"),
+            "weights" => "with weights".to_owned(),
+            "group_threads" => format!("{value} tasks of a group"),
+            "half_life" => format!("half-life {}", length()?),
+            "on_orphan" => format!("if a runner dies: {value}"),
+            "on_lost_lease" => format!("if it loses the database: {value}"),
+            "unleased_limit" => format!("given up without a lease after {}", length()?),
+            "retention.archive_after" => format!("archived after {}", length()?),
+            "retention.delete_after" => format!("deleted after {}", length()?),
+            _ => return None, // Those of a sentence.
+        })
+    }
+
+    /// `3 attempts, 60 s · 120 s apart, 1 h each`.
+    fn attempts(&self) -> Vec<String> {
+        const SHOWN: u64 = 4;
+        let seconds = |name: &str| self.stored(name).and_then(number);
+        let mut words = Vec::new();
+        let attempts = seconds("max_attempts");
+        words.extend(
+            attempts.map(|attempts| format!("{attempts} attempt{}", if attempts > 1.0 { "s" } else { "" })),
+        );
+        let is_set = self.stored("backoff").is_some();
+        let backoff = Rules::of_queue(self.queue).backoff;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
+        let pauses = attempts.map_or(0, |attempts| attempts as u64).saturating_sub(1);
+        if pauses > 0 && is_set {
+            let pause = |failures: u64| {
+                let power = i32::try_from(failures).unwrap_or(i32::MAX);
+                length((backoff.base * backoff.factor.powi(power)).min(backoff.max))
+            };
+            let more = if pauses > SHOWN { " · …" } else { "" };
+            let each: Vec<String> = (1..=pauses.min(SHOWN)).map(pause).collect();
+            words.push(format!("{}{more} apart", each.join(" · ")));
         }
+        words.extend(seconds("timeout").map(|timeout| format!("{} each", length(timeout))));
+        words.extend(seconds("grace").map(|grace| format!("{} from SIGTERM to SIGKILL", length(grace))));
+        words
+    }
+
+    fn rates(&self) -> Vec<String> {
+        let burst =
+            |rate: &Rate| if rate.burst > 1 { format!(", {} at once", rate.burst) } else { String::new() };
+        let of_queue =
+            Rate::of_queue(self.queue).map(|rate| format!("{}{}", rate_words(&rate), burst(&rate)));
+        let of_groups = Rate::of_groups(self.queue)
+            .map(|rate| format!("{}{} for each group", rate_words(&rate), burst(&rate)));
+        of_queue.into_iter().chain(of_groups).collect()
+    }
+}
+
+/// A length of time in its two largest units at most, as people say it.
+fn length(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
+    let whole = seconds as u64;
+    if seconds < 120.0 {
+        return format!("{seconds} s");
+    }
+    let units = [(86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")];
+    let fits = |(large, ..): &(u64, u64, &str, &str)| whole >= *large;
+    let (large, small, one, other) = units.into_iter().find(fits).unwrap_or((60, 1, "min", "s"));
+    match whole % large / small {
+        0 => format!("{} {one}", whole / large),
+        rest => format!("{} {one} {rest} {other}", whole / large),
     }
 }
 
@@ -143,6 +253,8 @@ fn words(name: &str) -> &'static [(&'static str, &'static str)] {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use bson::oid::ObjectId;
     use bson::{Document, doc};
 
@@ -201,19 +313,38 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_each_control_can_be_taken_back() {
-        for fields in [doc! {}, doc! { "policy": "fair" }] {
-            let html = html(fields);
-            let forms: Vec<&str> = html.split("<form").skip(1).collect();
-            assert_eq!(forms.len(), 9);
-            for form in forms {
-                let within = |text: &str, end: char| text.split(end).next().unwrap_or_default().to_owned();
-                let undo = within(form.split("data-undo=\"").nth(1).unwrap(), '"').replace("&#38;", "&");
-                let undone: Vec<String> = undo.split('&').map(|pair| within(pair, '=')).collect();
-                let controls = form.split("name=\"").skip(1).map(|rest| within(rest, '"'));
-                let controls: Vec<String> = controls.filter(|name| !name.starts_with('.')).collect();
-                assert_eq!(undone, controls);
-            }
+    fn what_the_form_begins_with_is_sent_along() {
+        for fields in [doc! { "timeout": 90.5, "sort": "lifo" }, doc! { "policy": "fair" }] {
+            let queue = queue(fields);
+            let settings = Settings { queue: &queue, plugins: &[] };
+            let was: Map<String, Value> = serde_json::from_str(&settings.was()).unwrap();
+            let html = settings.render().unwrap();
+            let within = |text: &str| text.split('"').next().unwrap_or_default().to_owned();
+            let controls = html.split("name=\"").skip(1).map(within);
+            let controls: BTreeSet<String> = controls.filter(|name| !name.starts_with('.')).collect();
+            assert_eq!(controls, was.keys().cloned().collect());
+            assert!(html.contains("name=\".was\" value=\"{&#34;"), "{html}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_told_in_words() {
+        let told =
+            |fields: Document, group: &str| Settings { queue: &queue(fields), plugins: &[] }.summary(group);
+        let tried = doc! {
+            "max_attempts": 4, "timeout": 3600, "backoff": { "base": 30, "factor": 2, "max": 100 },
+        };
+        assert_eq!(told(tried, "attempts"), "4 attempts, 60 s · 100 s · 100 s apart, 1 h each");
+        assert_eq!(told(doc! { "max_attempts": 1 }, "attempts"), "1 attempt");
+        assert_eq!(
+            told(doc! { "rate": { "n": 60, "per": 3600, "burst": 5 } }, "rates"),
+            "60 an hour, 5 at once"
+        );
+        let kept = doc! { "retention": { "archive_after": 604_800.0, "delete_after": 5_400 } };
+        assert_eq!(told(kept, "ended"), "archived after 7 d, deleted after 1 h 30 min");
+        assert_eq!(told(doc! { "on_orphan": "requeue" }, "lost"), "if a runner dies: requeue");
+        for (group, _) in CONTROLS.into_iter().skip(1) {
+            assert_eq!(told(doc! {}, group), "", "{group}");
         }
     }
 }

@@ -7,9 +7,12 @@ use disbatch_core::series::{Ended, Numbers, Point};
 use serde_json::json;
 
 use super::facts::Statuses;
+use super::lists::{Line, Lists};
 use super::*;
+use crate::ui::StatusView;
 use crate::ui::live::assert_on_page;
 use crate::ui::node_state::Now;
+use crate::ui::parts::When;
 use crate::ui::tally::Tally;
 
 const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
@@ -48,14 +51,22 @@ fn facts(fields: Document) -> Facts {
         hour,
         nodes: vec![node],
         now: Now { server: NOW, host: NOW },
+        rate: None,
+        intake: None,
+        lists: Lists::default(),
     }
 }
 
+/// All tabs of the page.
 fn html(facts: &Facts, form: Option<Form>) -> String {
+    [Tab::Now, Tab::New, Tab::Settings].map(|tab| html_of(tab, facts, form.clone())).concat()
+}
+
+fn html_of(tab: Tab, facts: &Facts, form: Option<Form>) -> String {
     let plugins = ["My::Plugin".to_owned(), "<Other>".to_owned()];
     let point = Point { at: NOW, numbers: Numbers::default() };
     let charts = charts::first(facts.queue.id, Span::Day, std::slice::from_ref(&point));
-    page(facts, &plugins, (form, None), charts).render().unwrap()
+    QueuePage { tab, ..page(facts, &plugins, (form, None), charts) }.render().unwrap()
 }
 
 fn form() -> Form {
@@ -149,7 +160,8 @@ fn every_setting_is_there_with_what_it_means() {
         "name=\"retention.archive_after\" value=\"604800\"",
         "Now about 7 d.",
         "name=\"retention.delete_after\" value=\"\"",
-        "data-undo=\"retention.archive_after=604800&#38;retention.delete_after=\"",
+        "<h3>Ended tasks</h3> <span>archived after 7 d</span>",
+        "4 attempts, 4 s · 8 s",
         "How long a plugin that is to end has between SIGTERM and SIGKILL.",
         "No node that is alive has its plugin Gone.",
     ] {
@@ -167,7 +179,7 @@ fn odd_queues_are_shown_too() {
     };
     let form = Form::of(&json!({ "properties": { &nasty: { "type": "string", "default": &nasty } } }));
     let html = html(&facts(odd), Some(form));
-    let body = html.split("<main").nth(1).unwrap();
+    let body = html.split_once("<main").unwrap().1.replace("<script src=\"/assets/", "");
     assert!(!body.contains("<script") && body.contains("&#60;script&#62;alert(&#39;1&#39;)"), "it is text");
     assert!(
         body.contains("accepts no tasks") && body.contains("must be a valid perl package name"),
@@ -186,7 +198,7 @@ fn a_task_can_be_run_again_with_other_parameters() {
     let again = json!({ "to": "you <b>", "more": 1 });
     let charts = charts::first(facts.queue.id, Span::Hour, &[]);
     let page = page(&facts, &[], (Some(form()), again.as_object().cloned()), charts);
-    let html = page.render().unwrap();
+    let html = QueuePage { tab: Tab::New, ..page }.render().unwrap();
     assert!(html.contains("name=\"/to\" value=\"you &#60;b&#62;\""), "{html}");
     assert!(html.contains("&#34;more&#34; : 1,") && !html.contains("<b>"), "{html}");
 }
@@ -195,7 +207,7 @@ fn a_task_can_be_run_again_with_other_parameters() {
 fn secure_parameters_have_a_field_where_there_is_a_key() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
     let charts = charts::first(facts.queue.id, Span::Hour, &[]);
-    let page = page(&facts, &[], (Some(form()), None), charts);
+    let page = QueuePage { tab: Tab::New, ..page(&facts, &[], (Some(form()), None), charts) };
     let fields = |html: &str| html.matches("<input type=\"password\" name=\".secure_params\"").count();
     assert_eq!(fields(&page.render().unwrap()), 0);
     let with_keys = QueuePage { has_keys: true, ..page };
@@ -214,6 +226,57 @@ fn an_array_is_asked_for_with_the_form_and_with_json() {
 #[test]
 fn every_part_is_on_the_page_under_its_id() {
     let facts = facts(doc! { "name": "q", "plugin": "My::Plugin" });
-    let html = html(&facts, Some(form()));
+    let html = html_of(Tab::Now, &facts, Some(form()));
     assert_on_page(&facts.parts().unwrap(), &html);
+    for tab in [Tab::New, Tab::Settings] {
+        let always = html_of(tab, &facts, Some(form()));
+        assert_on_page(&facts.parts().unwrap()[..3], &always);
+    }
+}
+
+#[test]
+fn tasks_that_run_failed_or_come_next_are_lists_that_lead_to_them() {
+    let line = |title: &str| Line {
+        id: "6b0003bb686c8275d8013333".to_owned(),
+        title: title.to_owned(),
+        status: StatusView::from_code(0),
+        node: "<n1>".to_owned(),
+        at: When::at(NOW),
+        progress: (Some(50.0), "<half>".to_owned()),
+        error: "exit code 3".to_owned(),
+    };
+    let mut facts = facts(doc! { "name": "q", "plugin": "My::Plugin", "policy": "fair" });
+    let lists = [vec![line("<sleep> 5")], vec![line("")], vec![line("next one")]];
+    let [running, failed, next] = lists;
+    facts.lists = Lists { running, failed, next };
+    let html = html_of(Tab::Now, &facts, None);
+    for part in [
+        "Running (2)",
+        "href=\"/tasks/6b0003bb686c8275d8013333\">&#60;sleep&#62; 5</a>",
+        "<code>6b0003bb686c8275d8013333</code>",
+        "value=\"50\"",
+        "&#60;half&#62;",
+        "exit code 3",
+        "Waiting, oldest first",
+        "All that wait",
+        "aria-current=\"page\">Now</a>",
+        "?tab=settings\">Settings</a>",
+    ] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
+    assert!(!html.contains("id=\"params-json\"") && !html.contains("name=\"timeout\""), "{html}");
+}
+
+#[test]
+fn a_tab_is_asked_for_by_its_address() {
+    let of = |fields: serde_json::Value| {
+        Tab::of(&Params { fields: fields.as_object().unwrap().clone(), ..Params::default() })
+    };
+    assert_eq!(of(json!({})), Tab::Now);
+    assert_eq!(of(json!({"task": "6b0003bb686c8275d8013333"})), Tab::New);
+    for tab in [Tab::Now, Tab::New, Tab::Settings] {
+        let address = tab.address("/queues/q");
+        let name = address.split_once("?tab=").map_or("", |(_, name)| name);
+        assert_eq!(of(json!({ "tab": name })), tab);
+    }
 }

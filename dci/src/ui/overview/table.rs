@@ -1,0 +1,263 @@
+//! The queues of the overview as a table, in the order that its reader has chosen. By default those that have something to do come first, and
+//! those that have not are folded away where there are many.
+
+use std::cmp::{Ordering, Reverse};
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+
+use super::facts::QueueFacts;
+use crate::error::HttpError;
+use crate::params::Params;
+use crate::ui::live::Part;
+use crate::ui::text;
+
+/// Up to so many queues are all shown.
+const FEW: usize = 12;
+
+/// A column that the table can be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    Name,
+    State,
+    Threads,
+    Waiting,
+    Running,
+    Finished,
+    Failed,
+    Hour,
+    Oldest,
+}
+
+impl Column {
+    const ALL: [Self; 9] = [
+        Self::Name,
+        Self::State,
+        Self::Threads,
+        Self::Waiting,
+        Self::Running,
+        Self::Finished,
+        Self::Failed,
+        Self::Hour,
+        Self::Oldest,
+    ];
+
+    /// Its heading, and its name in addresses.
+    const fn about(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Name => ("Name", "name"),
+            Self::State => ("State", "state"),
+            Self::Threads => ("Threads", "threads"),
+            Self::Waiting => ("Waiting", "waiting"),
+            Self::Running => ("Running", "running"),
+            Self::Finished => ("Finished", "finished"),
+            Self::Failed => ("Failed", "failed"),
+            Self::Hour => ("Last hour", "hour"),
+            Self::Oldest => ("Oldest waiting", "oldest"),
+        }
+    }
+
+    /// Whether its cells are numbers, of which the largest come first.
+    const fn is_number(self) -> bool {
+        matches!(self, Self::Threads | Self::Waiting | Self::Running | Self::Finished | Self::Failed)
+    }
+
+    const fn begins_with_largest(self) -> bool {
+        self.is_number() || matches!(self, Self::Hour)
+    }
+
+    fn compare(self, one: &QueueFacts, other: &QueueFacts) -> Ordering {
+        let by = |number: fn(&QueueFacts) -> u64| number(one).cmp(&number(other));
+        match self {
+            Self::Name => Ordering::Equal, // They come in this order.
+            Self::State => one.state().word().cmp(other.state().word()),
+            Self::Threads => by(|queue| queue.queue.thread_limit()),
+            Self::Waiting => by(|queue| queue.waiting.least()),
+            Self::Running => by(|queue| queue.running),
+            Self::Finished => by(|queue| queue.finished.least()),
+            Self::Failed => by(|queue| queue.failed.least()),
+            Self::Hour => by(|queue| queue.last_hour().total()),
+            // Those in which nothing waits come last.
+            Self::Oldest => {
+                let key = |queue: &QueueFacts| queue.waits_since().map(Reverse);
+                key(other).cmp(&key(one))
+            }
+        }
+    }
+}
+
+/// In which order queues are shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Order {
+    /// By which column, if one was chosen, and whether the other way round.
+    by: Option<(Column, bool)>,
+}
+
+impl Order {
+    /// What an address says: `sort=waiting`, or `sort=-waiting` with the largest first.
+    pub fn of(params: &Params) -> Self {
+        let sort = text(params.fields.get("sort"));
+        let (name, down) = sort.strip_prefix('-').map_or((sort.as_str(), false), |name| (name, true));
+        let column = Column::ALL.into_iter().find(|column| column.about().1 == name);
+        Self { by: column.map(|column| (column, down)) }
+    }
+
+    /// The same as a query string.
+    pub fn query(self) -> String {
+        self.by.map_or_else(String::new, |(column, down)| sorted(column, down))
+    }
+
+    fn sort(self, rows: &mut [&QueueFacts]) {
+        match self.by {
+            Some((Column::Name, true)) => rows.reverse(),
+            Some((column, true)) => rows.sort_by(|one, other| column.compare(other, one)),
+            Some((column, false)) => rows.sort_by(|one, other| column.compare(one, other)),
+            None => {} // As they come.
+        }
+    }
+}
+
+fn sorted(column: Column, down: bool) -> String {
+    format!("?sort={}{}", if down { "-" } else { "" }, column.about().1)
+}
+
+/// A heading that sorts.
+struct Heading {
+    title: &'static str,
+    is_number: bool,
+    /// Where the table is sorted by it, or the other way round.
+    address: String,
+    /// How it is sorted by it now, as `aria-sort` has it.
+    sorted: Option<&'static str>,
+}
+
+/// The queues of the overview.
+#[derive(Debug, Template)]
+#[template(path = "overview/queues.html")]
+pub struct QueueTable<'a> {
+    busy: Busy<'a>,
+    idle: Idle<'a>,
+}
+
+impl HtmlSafe for QueueTable<'_> {}
+
+#[derive(Debug, Template)]
+#[template(path = "overview/busy.html")]
+struct Busy<'a> {
+    rows: Vec<&'a QueueFacts>,
+    order: Order,
+    /// Whether there are no queues at all.
+    is_first: bool,
+}
+
+impl HtmlSafe for Busy<'_> {}
+
+/// Those that have nothing to do, where there are many.
+#[derive(Debug, Template)]
+#[template(path = "overview/idle.html")]
+struct Idle<'a> {
+    rows: Vec<&'a QueueFacts>,
+    order: Order,
+}
+
+impl HtmlSafe for Idle<'_> {}
+
+impl<'a> QueueTable<'a> {
+    /// Queues, which come in order of name.
+    pub fn of(queues: &'a [QueueFacts], order: Order) -> Self {
+        let folds = queues.len() > FEW && order.by.is_none();
+        let (idle, mut rows): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| folds && queue.is_idle());
+        order.sort(&mut rows);
+        let is_first = queues.is_empty();
+        Self { busy: Busy { rows, order, is_first }, idle: Idle { rows: idle, order } }
+    }
+
+    /// The tables, whenever there are other queues in them, and each queue.
+    pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let key = |row: &&QueueFacts| format!("queue-{}", row.queue.id);
+        let busy = Part::table("queues", &self.busy, &self.busy.rows, key)?;
+        let idle = Part::table("queues-idle", &self.idle, &self.idle.rows, key)?;
+        Ok([busy, idle].concat())
+    }
+}
+
+fn headings(order: Order) -> Vec<Heading> {
+    let heading = |column: Column| {
+        let now = order.by.filter(|(by, _)| *by == column).map(|(_, down)| down);
+        let down = now.map_or(column.begins_with_largest(), |down| !down);
+        Heading {
+            title: column.about().0,
+            is_number: column.is_number(),
+            address: format!("/{}", sorted(column, down)),
+            sorted: now.map(|down| if down { "descending" } else { "ascending" }),
+        }
+    };
+    Column::ALL.into_iter().map(heading).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{DateTime, doc};
+    use disbatch_core::counters::count::Amount;
+
+    use super::*;
+    use crate::ui::tally::Tally;
+
+    fn queue(name: &str, waiting: u64, running: u64) -> QueueFacts {
+        let id = bson::oid::ObjectId::from_bytes([u8::try_from(name.len()).unwrap(); 12]);
+        let oldest = (waiting > 0).then(|| DateTime::from_millis(i64::try_from(waiting).unwrap()));
+        QueueFacts {
+            queue: bson::deserialize_from_document(doc! { "_id": id, "name": name, "threads": 1 }).unwrap(),
+            waiting: Tally::new(vec![-2], Amount::Exactly(waiting)),
+            running,
+            finished: Tally::default(),
+            failed: Tally::default(),
+            hour: Vec::new(),
+            oldest,
+            blocked: None,
+            rate: None,
+            intake: None,
+        }
+    }
+
+    fn order(sort: &str) -> Order {
+        let fields = [("sort".to_owned(), sort.into())].into_iter().collect();
+        Order::of(&Params { fields, ..Params::default() })
+    }
+
+    fn names(queues: &[QueueFacts], sort: &str) -> (Vec<String>, usize) {
+        let table = QueueTable::of(queues, order(sort));
+        let shown = table.busy.rows.iter().map(|row| row.queue.display_name()).collect();
+        (shown, table.idle.rows.len())
+    }
+
+    #[test]
+    fn any_column_sorts_both_ways() {
+        let queues = [queue("a", 5, 0), queue("bb", 0, 2), queue("ccc", 9, 1)];
+        let of = |sort: &str| names(&queues, sort).0.join(" ");
+        assert_eq!(
+            [of(""), of("name"), of("-name"), of("<x>")],
+            ["a bb ccc", "a bb ccc", "ccc bb a", "a bb ccc"]
+        );
+        assert_eq!([of("-waiting"), of("waiting"), of("-running")], ["ccc a bb", "bb a ccc", "bb ccc a"]);
+        assert_eq!([of("oldest"), of("state")], ["a ccc bb", "a bb ccc"]);
+        let html = QueueTable::of(&queues, order("-waiting")).render().unwrap();
+        assert!(html.contains("aria-sort=\"descending\"><a href=\"/?sort=waiting\">Waiting</a>"), "{html}");
+        assert!(html.contains("<a href=\"/?sort=-running\">Running</a>"), "{html}");
+        assert_eq!((order("-waiting").query(), order("").query()), ("?sort=-waiting".into(), String::new()));
+    }
+
+    #[test]
+    fn idle_queues_are_folded_where_there_are_many() {
+        let name = |n: usize| "x".repeat(n);
+        let many: Vec<QueueFacts> = (1..=20).map(|n| queue(&name(n), u64::from(n == 7), 0)).collect();
+        assert_eq!(names(&many, ""), (vec![name(7)], 19));
+        assert_eq!(names(&many, "name").1, 0, "who sorts sees all of them");
+        assert_eq!(names(&many[..FEW], "").1, 0, "few are all shown");
+        let html = QueueTable::of(&many, Order::default()).render().unwrap();
+        assert!(html.contains("19 idle queues") && html.matches("<tr id=").count() == 20, "{html}");
+        let parts = QueueTable::of(&many, Order::default()).parts().unwrap();
+        crate::ui::live::assert_on_page(&parts, &html);
+        assert_eq!(parts.len(), 22);
+    }
+}

@@ -1,0 +1,201 @@
+//! The tasks of a queue that somebody is most likely to look for: those that run, those that failed last, and those that are next.
+
+use std::collections::HashMap;
+
+use bson::{Bson, Document, doc};
+use disbatch_core::model::{Policy, Queue, Sort, Status, TaskId};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::TaskQuery;
+use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use futures::TryStreamExt;
+
+use crate::ui::parts::{When, cut};
+use crate::ui::tasks::columns::{Cell, Column, params};
+use crate::ui::{StatusView, plain};
+
+/// So many that run are shown.
+const RUNNING: usize = 10;
+
+/// So many of the others.
+const FEW: usize = 5;
+
+/// A task is called by so much of its parameters.
+const EXCERPT: usize = 100;
+
+/// A task.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Line {
+    pub id: String,
+    /// The beginning of its parameters.
+    pub title: String,
+    pub status: StatusView,
+    pub node: String,
+    /// Since when it runs or waits, or when it ended.
+    pub at: When,
+    /// How far it is: percents, if they are known, and words.
+    pub progress: (Option<f64>, String),
+    /// How it ended.
+    pub error: String,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    pub running: Vec<Line>,
+    pub failed: Vec<Line>,
+    pub next: Vec<Line>,
+}
+
+impl Lists {
+    pub async fn gather(store: &Store, queue: &Queue) -> Result<Self, StoreError> {
+        let first = async |statuses: &[Status], order: Order, limit: usize| {
+            let statuses = Some(statuses.iter().map(|status| status.code()).collect());
+            let of = Selection { queue: Some(queue.id), statuses, ..Selection::default() };
+            let page = PageQuery { of, order, position: Position::First, limit };
+            Ok::<_, StoreError>(store.find_page(&page).await?.ids)
+        };
+        let next = async {
+            match queue.policy() {
+                Policy::Sorted(Sort::Lifo) => first(&[Status::Queued], Order::Newest, FEW).await,
+                Policy::Sorted(Sort::Fifo | Sort::Default) | Policy::Fair => {
+                    first(&[Status::Queued], Order::Oldest, FEW).await
+                }
+                Policy::Priority => {
+                    let (mut ids, rest) = futures::try_join!(
+                        preferred(store, queue),
+                        first(&[Status::Queued], Order::Oldest, FEW)
+                    )?;
+                    let others = rest.into_iter().filter(|id| !ids.contains(id)).collect::<Vec<_>>();
+                    ids.extend(others);
+                    ids.truncate(FEW);
+                    Ok(ids)
+                }
+            }
+        };
+        let (running, failed, next) = futures::try_join!(
+            first(&[Status::Claimed, Status::Running], Order::Oldest, RUNNING),
+            first(&[Status::Failed], Order::Newest, FEW),
+            next,
+        )?;
+        let all: Vec<TaskId> = running.iter().chain(&failed).chain(&next).copied().collect();
+        let found: Vec<Document> = if all.is_empty() {
+            Vec::new()
+        } else {
+            store.stream_page(&all, doc! {}, Some(projection())).await?.try_collect().await?
+        };
+        let lines = |ids: &[TaskId], at: &[&str]| {
+            let is =
+                |task: &&Document, id: &TaskId| task.get_object_id("_id").is_ok_and(|found| found == id.0);
+            let task = |id: &TaskId| found.iter().find(|task| is(task, id));
+            ids.iter().filter_map(|id| Some(Line::of(task(id)?, at))).collect::<Vec<Line>>()
+        };
+        Ok(Self {
+            running: lines(&running, &["started", "mtime"]),
+            failed: lines(&failed, &["mtime"]),
+            next: lines(&next, &["run_at", "ctime"]),
+        })
+    }
+}
+
+/// Those that are preferred: with the highest priority first, and of the same priority the oldest.
+async fn preferred(store: &Store, queue: &Queue) -> Result<Vec<TaskId>, StoreError> {
+    let filter = doc! { "queue": queue.id, "status": Status::Queued, "priority": { "$gt": 0 } };
+    let query = TaskQuery {
+        filter,
+        limit: i64::try_from(FEW).ok(),
+        projection: Some(doc! { "_id": 1 }),
+        sort: Some(doc! { "priority": -1, "_id": 1 }),
+        ..TaskQuery::default()
+    };
+    let found = store.search_tasks(query).await?;
+    Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok().map(TaskId)).collect())
+}
+
+fn projection() -> Document {
+    let mut projection = Column::projection(&[
+        Column::Status,
+        Column::Node,
+        Column::Created,
+        Column::Changed,
+        Column::Waited,
+        Column::Progress,
+        Column::Exit,
+        Column::Params,
+    ]);
+    projection.remove("tags");
+    projection
+}
+
+impl Line {
+    fn of(task: &Document, at: &[&str]) -> Self {
+        let progress = match Column::Progress.cell(task, &HashMap::new()) {
+            Cell::Progress(percent, words) => (percent, words),
+            _ => (None, String::new()), // There is no other cell of that column.
+        };
+        Self {
+            id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
+            title: title(task),
+            status: StatusView::of(task),
+            node: plain(task.get("node")),
+            at: When::of(at.iter().find_map(|name| task.get(*name).filter(|value| **value != Bson::Null))),
+            progress,
+            error: error(task),
+        }
+    }
+}
+
+/// What tells a task from others: its command, or else the beginning of its parameters.
+fn title(task: &Document) -> String {
+    let params = params(task);
+    let command =
+        params.and_then(|params| params.as_document()?.get("command")).filter(|text| **text != Bson::Null);
+    let text = plain(command.or(params));
+    let text = if text == "{}" { "" } else { &text };
+    cut(&text.split_whitespace().collect::<Vec<_>>().join(" "), EXCERPT)
+}
+
+/// How a task ended that failed.
+fn error(task: &Document) -> String {
+    let exit = task.get_document("exit").ok();
+    let known = |name: &str| plain(exit.and_then(|exit| exit.get(name)));
+    match (known("reason").as_str(), known("code"), known("signal")) {
+        ("timeout", ..) => "timed out".to_owned(),
+        ("deadline", ..) => "past its deadline".to_owned(),
+        (_, code, _) if !code.is_empty() => format!("exit code {code}"),
+        (_, _, signal) if !signal.is_empty() => format!("killed by signal {signal}"),
+        (reason, ..) => reason.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::DateTime;
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_a_line_whatever_it_has() {
+        let at = |seconds: i64| DateTime::from_millis(1_795_163_067_344 + seconds * 1000);
+        let task = doc! {
+            "_id": ObjectId::from_bytes([1; 12]), "status": 0, "node": "n1", "mtime": at(5), "started": at(1),
+            "params": { "command": "for i in\n 1 2" }, "progress": { "percent": 12.5, "message": "half" },
+        };
+        let line = Line::of(&task, &["started", "mtime"]);
+        assert_eq!(
+            (line.title.as_str(), line.status.word, line.node.as_str()),
+            ("for i in 1 2", "running", "n1")
+        );
+        assert_eq!((line.at, line.progress), (When::at(at(1)), (Some(12.5), "half".to_owned())));
+        let title = |params: Bson| title(&doc! { "params": params });
+        assert_eq!(
+            [title(doc! { "a": 1 }.into()), title(doc! {}.into()), title(Bson::Null)],
+            ["{\"a\":1}", "", ""]
+        );
+        let error = |exit: Bson| error(&doc! { "exit": exit });
+        assert_eq!(error(doc! { "code": 3 }.into()), "exit code 3");
+        assert_eq!(error(doc! { "code": Bson::Null, "signal": 9 }.into()), "killed by signal 9");
+        assert_eq!(error(doc! { "reason": "timeout", "signal": 9 }.into()), "timed out");
+        assert_eq!([error(Bson::Null), error("x".into())], ["", ""]);
+        assert!(Line::of(&doc! { "progress": 1, "status": "x" }, &["ctime"]).at.is_empty());
+    }
+}

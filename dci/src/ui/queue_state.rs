@@ -1,0 +1,180 @@
+//! How a queue is doing, for people. Pure.
+
+use askama::Template;
+use askama::filters::HtmlSafe;
+use disbatch_core::admission::{Action, Rules, Whose};
+use disbatch_core::model::Queue;
+use disbatch_core::rate::{Rate, Standing};
+
+use crate::ui::parts::{Pill, When, grouped, rough};
+
+/// What tells how a queue is doing, besides the queue itself.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Work {
+    /// How many tasks wait, at least.
+    pub waiting: u64,
+    /// How many are claimed or running.
+    pub running: u64,
+    /// What its rate allows, if it has one.
+    pub rate: Option<Standing>,
+    /// What becomes of new tasks that are for nobody in particular; none: they are accepted.
+    pub intake: Option<Action>,
+}
+
+impl Work {
+    /// Whether its rate is what its tasks wait for.
+    pub fn waits_for_rate(&self) -> bool {
+        self.waiting > 0 && self.rate.is_some_and(|rate| rate.allowed == 0)
+    }
+}
+
+/// What rules make of new tasks of a queue that are for nobody in particular.
+pub fn intake(rules: &Rules, queue: &Queue) -> Option<Action> {
+    let action = rules.action(&Whose { queue: queue.id, tenant: queue.tenant(), owner: None });
+    Some(action).filter(|action| *action != Action::Accept)
+}
+
+/// A queue's state as pills, and why it is stopped, since when and by whom, if it is.
+#[derive(Debug, PartialEq, Eq, Template)]
+#[template(path = "parts/queue_state.html")]
+pub struct QueueState {
+    pills: Vec<Pill>,
+    by: Option<String>,
+    since: Option<When>,
+    reason: Option<String>,
+}
+
+impl HtmlSafe for QueueState {}
+
+impl QueueState {
+    pub fn of(queue: &Queue, work: &Work) -> Self {
+        let pill = |tone, word| Pill { tone, word };
+        let mut pills = vec![if queue.is_paused() {
+            pill("paused", "paused")
+        } else if queue.thread_limit() == 0 {
+            pill(if work.waiting > 0 { "busy" } else { "idle" }, "no threads")
+        } else if work.running >= queue.thread_limit() {
+            pill("info", "full")
+        } else if work.waits_for_rate() {
+            pill("info", "waits for rate")
+        } else {
+            pill("open", "active")
+        }];
+        if !queue.is_accepting() {
+            pills.push(pill("closed", "accepts no tasks"));
+        }
+        pills.extend(work.intake.and_then(|action| match action {
+            Action::Accept => None,
+            Action::Pause => Some(pill("busy", "holds new tasks")),
+            Action::Reject => Some(pill("bad", "rejects new tasks")),
+        }));
+        let is_stopped = queue.is_paused() || !queue.is_accepting();
+        let stopped = queue.stopped().filter(|_| is_stopped);
+        Self {
+            pills,
+            by: stopped.and_then(|(_, by)| by.map(str::to_owned)),
+            since: stopped.map(|(at, _)| When::at(at)),
+            reason: queue.reason().filter(|_| is_stopped).map(str::to_owned),
+        }
+    }
+
+    /// What it is in a word, to sort by.
+    pub fn word(&self) -> &'static str {
+        self.pills.first().map_or("", |pill| pill.word)
+    }
+}
+
+/// A rate as people say it: `60 an hour`.
+pub fn rate_words(rate: &Rate) -> String {
+    let n = grouped(rate.n);
+    match rate.per {
+        1 => format!("{n} a second"),
+        60 => format!("{n} a minute"),
+        3600 => format!("{n} an hour"),
+        86_400 => format!("{n} a day"),
+        per => format!("{n} in {}", rough(per)),
+    }
+}
+
+/// How long so many tasks take to start by a rate, in seconds.
+pub fn rate_takes(rate: &Rate, tasks: u64) -> u64 {
+    let seconds = u128::from(tasks) * u128::from(rate.per) / u128::from(rate.n.max(1));
+    u64::try_from(seconds).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+    use bson::{DateTime, Document, doc};
+    use disbatch_core::admission::{Rule, Scope};
+
+    use super::*;
+
+    fn queue(fields: Document) -> Queue {
+        let mut queue = doc! { "_id": ObjectId::from_bytes([1; 12]), "name": "q", "threads": 2 };
+        queue.extend(fields);
+        bson::deserialize_from_document(queue).unwrap()
+    }
+
+    fn words(fields: Document, work: Work) -> Vec<&'static str> {
+        QueueState::of(&queue(fields), &work).pills.iter().map(|pill| pill.word).collect()
+    }
+
+    #[test]
+    fn a_state_says_what_keeps_tasks_from_starting() {
+        let rate = Rate { n: 60, per: 3600, burst: 1 };
+        let limited =
+            Work { waiting: 5, rate: Some(Standing { rate, allowed: 0, next: None }), ..Work::default() };
+        assert_eq!(words(doc! {}, Work::default()), ["active"]);
+        assert_eq!(words(doc! { "threads": 0 }, Work::default()), ["no threads"]);
+        assert_eq!(words(doc! {}, Work { running: 2, ..limited }), ["full"]);
+        assert_eq!(words(doc! {}, limited), ["waits for rate"]);
+        assert_eq!(words(doc! {}, Work { waiting: 0, ..limited }), ["active"]);
+        assert_eq!(
+            words(doc! { "paused": true, "accepting": false }, limited),
+            ["paused", "accepts no tasks"]
+        );
+        let refused = Work { intake: Some(Action::Reject), ..Work::default() };
+        assert_eq!(words(doc! {}, refused), ["active", "rejects new tasks"]);
+    }
+
+    #[test]
+    fn who_has_stopped_it_is_told_as_long_as_it_is() {
+        let stopped = doc! { "by": "<ann>", "at": DateTime::from_millis(1_795_163_067_344) };
+        let state = |paused: bool| {
+            let fields = doc! { "paused": paused, "stopped": stopped.clone(), "reason": "a <move>" };
+            QueueState::of(&queue(fields), &Work::default()).render().unwrap()
+        };
+        let html = state(true);
+        for part in ["by &#60;ann&#62;", "datetime=\"2026-11-20T08:24:27Z\"", "a &#60;move&#62;"] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!state(false).contains("ann") && !state(false).contains("move"), "{}", state(false));
+    }
+
+    #[test]
+    fn rules_are_of_the_queue_or_of_all() {
+        let rule = |scope, action| Rule {
+            scope,
+            action,
+            reason: None,
+            by: String::new(),
+            at: DateTime::from_millis(0),
+        };
+        let of = |rules: Vec<Rule>| intake(&rules.into_iter().collect(), &queue(doc! {}));
+        let all = || rule(Scope::All, Action::Reject);
+        let own = |action| rule(Scope::Queue(queue(doc! {}).id), action);
+        assert_eq!(of(vec![]), None);
+        assert_eq!(of(vec![all()]), Some(Action::Reject));
+        assert_eq!(of(vec![all(), own(Action::Accept)]), None);
+        assert_eq!(of(vec![own(Action::Pause)]), Some(Action::Pause));
+    }
+
+    #[test]
+    fn rates_are_told_as_people_say_them() {
+        let rate = |n, per| Rate { n, per, burst: 1 };
+        assert_eq!(rate_words(&rate(60, 3600)), "60 an hour");
+        assert_eq!(rate_words(&rate(1500, 90)), "1,500 in 1 min");
+        assert_eq!([rate_takes(&rate(60, 3600), 19), rate_takes(&rate(1, 1), u64::MAX)], [1140, u64::MAX]);
+    }
+}
