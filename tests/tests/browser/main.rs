@@ -16,3 +16,4 @@ mod submit;
 mod subscriptions;
 mod tasks;
 mod theme;
+mod zones;
