@@ -210,6 +210,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::users::handle,
         ui::docs::handle,
         ui::about::handle,
+        ui::search::handle,
         ui::zone::handle,
         ui::zone::choose,
         ui::nodes::live,

@@ -32,13 +32,14 @@ pub mod plugins;
 pub mod queue;
 pub mod schedules;
 pub mod schema;
+pub mod search;
 pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
 pub mod users;
-
 pub mod zone;
+
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_SECURITY_POLICY, RETRY_AFTER};
 use actix_web::{HttpResponse, ResponseError};

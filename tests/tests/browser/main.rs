@@ -10,6 +10,7 @@ mod keyboard;
 mod lost;
 mod output;
 mod overview;
+mod palette;
 mod schedules;
 mod site;
 mod submit;
