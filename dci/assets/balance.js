@@ -179,9 +179,3 @@ form.addEventListener("submit", async (event) => {
 });
 part("revert").addEventListener("click", () => { delete form.dataset.dirty; location.reload(); });
 window.addEventListener("beforeunload", (event) => { if (form.dataset.dirty !== undefined) event.preventDefault(); });
-
-// Times are those of this browser's clock, and the server takes times without a zone for UTC
-document.addEventListener("htmx:configRequest", ({ detail: { elt, parameters } }) => {
-  const until = elt.id === "disable-form" ? new Date(parameters.until) : NaN;
-  if (!Number.isNaN(Number(until))) parameters.until = until.toISOString();
-});

@@ -32,10 +32,14 @@
     return { ...common, width: 1.5, dash: kind === "dashes" ? [6, 4] : undefined };
   };
 
+  // The reader's zone, in which all times are told.
+  const zone = () => window.disbatch.zone();
+  const clock = (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone());
+
   // 24 hours a day, and the date where one begins.
   const two = (part) => String(part).padStart(2, "0");
   const moments = (_, ticks) => ticks.map((tick) => {
-    const at = new Date(tick * 1000);
+    const at = clock(tick);
     const time = `${two(at.getHours())}:${two(at.getMinutes())}`;
     return time === "00:00" ? `${two(at.getMonth() + 1)}-${two(at.getDate())}` : time;
   });
@@ -98,8 +102,9 @@
       },
       hooks: { ...(figure.dataset.tasks ? leadOn(figure, now) : {}), draw: [drawMarks(figure, now)] },
       scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
+      tzDate: clock,
       axes: [{ ...axis, values: moments }, { ...axis, size: 56, label: data.unit, labelFont: axis.font, labelSize: 18, values: (_, ticks) => ticks.map((tick) => number.format(tick)) }],
-      series: [{ label: "Time", value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...data.series.map((one) => series(figure, one))],
+      series: [{ label: `Time (${zone()})`, value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...data.series.map((one) => series(figure, one))],
     };
   };
 
@@ -147,7 +152,7 @@
     again();
     setInterval(review, 1000);
     document.addEventListener("visibilitychange", review);
-    document.addEventListener("disbatch:theme", () => { shape = ""; draw(); });
+    for (const name of ["theme", "zone"]) document.addEventListener(`disbatch:${name}`, () => { shape = ""; draw(); });
     figure.addEventListener("disbatch:chart", again);
     new ResizeObserver(() => chart?.setSize({ width: Math.max(plot.clientWidth, 200), height: 224 })).observe(plot);
   };

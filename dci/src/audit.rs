@@ -1,16 +1,20 @@
 //! From the parameters of a request to a search in the audit, and from an entry to what clients see.
 
+use std::ops::Range;
+
 use bson::oid::ObjectId;
 use bson::{DateTime, Document};
 use disbatch_core::audit::{AuditKey, AuditPosition, AuditQuery, ObjectKind};
 use disbatch_core::model::Selector;
+use disbatch_core::schedules::Zone;
 use disbatch_core::store::Store;
 use serde_json::{Map, Value};
 
+use crate::bulk;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::params::Params;
-use crate::{bulk, values};
+use crate::ui::zone;
 
 /// What a search can have.
 pub const FIELDS: [&str; 9] = ["what", "by", "user", "queue", "object", "name", "about", "from", "to"];
@@ -18,11 +22,8 @@ pub const FIELDS: [&str; 9] = ["what", "by", "user", "queue", "object", "name", 
 /// The longest text that is looked for, in characters.
 const LONGEST: usize = 200;
 
-/// A day in milliseconds.
-const DAY: i64 = 86_400_000;
-
-/// Reads and checks what is looked for. An empty field of a form is no condition.
-pub fn query(params: &Params, limit: usize) -> Result<AuditQuery, HttpError> {
+/// Reads and checks what is looked for. An empty field of a form is no condition. Days are those of the zone.
+pub fn query(params: &Params, limit: usize, zone: &Zone) -> Result<AuditQuery, HttpError> {
     let kind = text(&params.fields, "object")?.map(|name| ObjectKind::named(&name).ok_or_else(no_kind));
     let id = |name: &str, of: &str| {
         let wrong =
@@ -41,8 +42,8 @@ pub fn query(params: &Params, limit: usize) -> Result<AuditQuery, HttpError> {
         kind: kind.transpose()?,
         name: text(&params.fields, "name")?,
         about: id("about", "a queue, a task, a bulk job or of something else")?,
-        from: time(&params.fields, "from", 0)?,
-        to: time(&params.fields, "to", DAY)?,
+        from: time(&params.fields, "from", zone, |day| day.start)?,
+        to: time(&params.fields, "to", zone, |day| day.end)?,
         position: match (key("after")?, key("before")?) {
             (Some(key), _) => AuditPosition::After(key),
             (None, Some(key)) => AuditPosition::Before(key),
@@ -82,14 +83,18 @@ fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, HttpE
     Ok(Some(given).filter(|text| !text.is_empty()))
 }
 
-/// A time, or a day: `of_day` milliseconds from its beginning, by UTC.
-fn time(fields: &Map<String, Value>, name: &str, of_day: i64) -> Result<Option<DateTime>, HttpError> {
+/// A time, or what `of_day` has of a day.
+fn time(
+    fields: &Map<String, Value>,
+    name: &str,
+    zone: &Zone,
+    of_day: impl FnOnce(Range<DateTime>) -> DateTime,
+) -> Result<Option<DateTime>, HttpError> {
     let Some(given) = text(fields, name)? else { return Ok(None) };
     if given.len() == "2026-11-20".len() && given.contains('-') {
-        let day = values::time(name, &Value::from(format!("{given}T00:00:00Z")))?;
-        return Ok(Some(DateTime::from_millis(day.timestamp_millis().saturating_add(of_day))));
+        return Ok(Some(of_day(zone::day(zone, name, &given)?)));
     }
-    Ok(Some(values::time(name, &Value::from(given))?))
+    Ok(Some(zone::time(zone, name, &given)?))
 }
 
 /// An entry as clients see it. `key` is its place: `.after` of the next search, if it is the last one.
@@ -113,7 +118,7 @@ mod tests {
 
     fn of(fields: Value, options: Value) -> Result<AuditQuery, HttpError> {
         let map = |value: Value| value.as_object().unwrap().clone();
-        query(&Params { fields: map(fields), options: map(options) }, 7)
+        query(&Params { fields: map(fields), options: map(options) }, 7, &Zone::utc())
     }
 
     #[test]
@@ -136,7 +141,7 @@ mod tests {
             name: Some("mail".into()),
             about: Some(id),
             from: Some(DateTime::from_millis(midnight)),
-            to: Some(DateTime::from_millis(midnight + DAY)),
+            to: Some(DateTime::from_millis(midnight + 86_400_000)),
             position: AuditPosition::Before(AuditKey { at: DateTime::from_millis(5), id }),
             limit: 7,
         };

@@ -35,11 +35,13 @@ pub mod queue;
 pub mod queue_state;
 pub mod schedules;
 pub mod schema;
+pub mod search;
 pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
 pub mod users;
+pub mod zone;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_SECURITY_POLICY, RETRY_AFTER};
@@ -47,10 +49,9 @@ use actix_web::{HttpResponse, ResponseError};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::model::{Moment, Status};
+use disbatch_core::model::Status;
 
 use crate::error::HttpError;
-use crate::json::date_text;
 
 /// Pages may load what this server has, ask this server, and send forms to it. Nothing in them is style or script.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -162,12 +163,6 @@ fn text(value: Option<&serde_json::Value>) -> String {
         Some(serde_json::Value::Number(number)) => number.to_string(),
         _ => String::new(), // Nothing that a field of a form can hold.
     }
-}
-
-/// A time for people, also when it is stored as an integer.
-fn time(value: Option<&Bson>) -> String {
-    let at = value.and_then(|value| Moment(value.clone()).get());
-    at.and_then(date_text).map_or_else(|| plain(value), |text| text.replace('T', " "))
 }
 
 #[cfg(test)]
@@ -306,12 +301,8 @@ mod tests {
 
     #[test]
     fn odd_values_are_shown_too() {
-        let task =
-            doc! { "status": "done", "ctime": 1_795_163_067_i64, "mtime": bson::DateTime::from_millis(0) };
+        let task = doc! { "status": "done" };
         assert_eq!(StatusView::of(&task), StatusView { code: "\"done\"".into(), word: "unknown" });
-        assert_eq!(time(task.get("ctime")), "2026-11-20 08:24:27");
-        assert_eq!(time(task.get("mtime")), "1970-01-01 00:00:00");
-        assert_eq!(time(Some(&Bson::from("soon"))), "soon");
         let finished = StatusView::of(&doc! { "status": 7_i64 });
         assert_eq!(
             finished.render().unwrap(),

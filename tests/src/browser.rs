@@ -137,6 +137,12 @@ impl Browser {
         Ok(())
     }
 
+    /// Has pages take the clock of this time zone for that of the person.
+    pub async fn time_zone(&self, name: &str) -> anyhow::Result<()> {
+        self.session.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": name })).await?;
+        Ok(())
+    }
+
     /// Makes the page so large, in CSS pixels.
     pub async fn resize(&self, width: u32, height: u32) -> anyhow::Result<()> {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });

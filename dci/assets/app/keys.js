@@ -1,6 +1,6 @@
 // The keyboard: single keys while nobody is typing, unless they are switched off in the help (?).
 
-const PLACES = { o: "/", t: "/tasks", s: "/schedules", n: "/nodes", p: "/plugins", b: "/bulk", q: "/balance", a: "/audit", u: "/users", d: "/docs", i: "/about" };
+const PLACES = { o: "/", t: "/tasks", s: "/schedules", n: "/nodes", p: "/plugins", b: "/bulk", q: "/balance", a: "/audit", u: "/users", d: "/docs", i: "/about", r: "/arrays", l: "/locks", f: "/files", m: "/admission" };
 let after = null; // What was pressed just before.
 
 const switchedOff = () => memory.get("keys") === "off";
@@ -28,9 +28,16 @@ const select = () => {
 };
 const search = () => {
   const field = find("main [type=search], main form[role=search] input:not([type=hidden])");
-  if (field) { field.focus(); field.select?.(); } else location.assign("/tasks");
+  if (field) { field.focus(); field.select?.(); } else openPalette();
+};
+/** Presses what is called so, outside of rows: on a list for the tasks that are selected, or else for the row. */
+const pressAction = (wanted) => {
+  const boxes = findAll("input[type=checkbox][data-select]");
+  if (boxes.length && !boxes.some((box) => box.checked)) select();
+  onPage().find(({ name, act }) => act && name === wanted)?.act();
 };
 const KEYS = {
+  C: () => pressAction("Cancel"), R: () => pressAction("Retry"),
   j: () => move(1), k: () => move(-1), x: select, "/": search,
   "?": () => find("#keys")?.showModal(),
   p: () => find("#pause:not([hidden])")?.click(),
@@ -80,4 +87,4 @@ on("change", "[data-select]", countSelected);
 document.addEventListener("disbatch:changed", countSelected);
 countSelected();
 
-window.disbatch = { find, findAll, make, toast, toastNext, stream, place, refresh, request, post, complain, clearComplaint, blame, ask };
+window.disbatch = { find, findAll, make, toast, toastNext, stream, place, refresh, request, post, complain, clearComplaint, blame, ask, zone: () => zone.name, clock: (at) => zone.clock.format(at) };

@@ -86,7 +86,8 @@ const morph = (old, fresh) => {
     callbacks: {
       beforeNodeMorphed(from, to) {
         if (from.nodeType !== Node.ELEMENT_NODE) return true;
-        if (from.matches("time[datetime]:not([data-plain])") && from.dateTime === to.dateTime) return false;
+        // What is told in the reader's zone already.
+        if (from.matches("[data-zone]") || (from.matches("time[datetime]") && from.dateTime === to.dateTime)) return false;
         return !leave(from);
       },
       // What the page has made itself stays; so does what somebody is busy with, unless its whole surroundings go.

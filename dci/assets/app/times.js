@@ -1,4 +1,5 @@
-// Times: <time datetime> within the page is told as "3 min ago", and in full when it is pointed at. Those within `data-plain` stay.
+// Times: <time datetime> is told as "3 min ago", and in full when it is pointed at; one with `data-exact` as clocks show it. All are in the reader's zone, whose
+// name is put into each `data-zone`.
 
 const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 const relative = (seconds) => {
@@ -11,18 +12,68 @@ const relative = (seconds) => {
   return seconds > 0 ? `${words} ago` : `in ${words}`;
 };
 
-/** Renews all times below `root`. Those with `data-plain` stay as they are. */
-const tellTimes = (root = document) => {
-  for (const time of findAll("time[datetime]:not([data-plain], [data-plain] *)", root)) {
+// Swedes write 2026-11-20 09:24:27.
+const clockIn = (timeZone) => new Intl.DateTimeFormat("sv-SE", { timeZone, dateStyle: "short", timeStyle: "medium" });
+const UTC = clockIn("UTC");
+const OWN_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+
+// The cookie tells the server, too. Behind "mine:" is whatever zone this browser is in.
+const ZONE_COOKIE = /(?:^|; )disbatch_zone=([^;]*)/;
+const keepZone = (choice) => { document.cookie = `disbatch_zone=${choice}; Path=/; Max-Age=31536000; SameSite=Lax`; };
+const chosenZone = () => {
+  try {
+    const kept = decodeURIComponent(ZONE_COOKIE.exec(document.cookie)?.[1] ?? "mine:");
+    const isOwn = kept.startsWith("mine:");
+    const name = isOwn ? OWN_ZONE : kept;
+    if (isOwn && kept !== `mine:${OWN_ZONE}`) keepZone(`mine:${OWN_ZONE}`);
+    return { name, isOwn, clock: clockIn(name) };
+  } catch { return { name: "UTC", isOwn: false, clock: UTC }; }
+};
+let zone = chosenZone();
+
+const inFull = (at) => (zone.name === "UTC" ? "" : `${zone.clock.format(at)} ${zone.name}\n`) + `${UTC.format(at)} UTC`;
+
+/** Renews all times below `root`; in full if they are in another zone now. */
+const tellTimes = (root = document, isOther = false) => {
+  for (const time of findAll("time[datetime]", root)) {
     const at = Date.parse(time.dateTime);
     if (Number.isNaN(at)) continue;
-    if (!time.title) {
-      const utc = time.textContent.trim();
-      time.title = `${utc}\n${new Date(at).toLocaleString(undefined, { timeZoneName: "short" })}`;
-    }
-    const text = relative((Date.now() - at) / 1000);
+    const isExact = time.hasAttribute("data-exact");
+    const isNew = !time.title || isOther;
+    if (isNew) time.title = inFull(at);
+    // Only what is told by how long ago it is goes on by itself.
+    if (isExact && !isNew) continue;
+    const text = isExact ? zone.clock.format(at) : relative((Date.now() - at) / 1000);
     if (time.textContent !== text) time.textContent = text;
   }
+  for (const mark of findAll("[data-zone]", root)) if (mark.textContent !== zone.name) mark.textContent = zone.name;
 };
 tellTimes();
 setInterval(() => { if (!document.hidden) tellTimes(); }, 5000);
+
+// What is offered is known here alone.
+const zones = make("select", { "aria-label": "Time zone", autocomplete: "off" });
+find("#zone")?.append(zones);
+const showZones = () => {
+  const options = [["mine", `My time: ${OWN_ZONE}`], ["UTC", "UTC"], [zone.name, zone.name], ["", "Another zone…"]];
+  // One that was named has a place of its own.
+  if (zone.isOwn || zone.name === "UTC") options.splice(2, 1);
+  zones.replaceChildren(...options.map(([value, text]) => make("option", { value }, text)));
+  zones.value = zone.isOwn ? "mine" : zone.name;
+};
+showZones();
+const changeZone = () => {
+  zone = chosenZone();
+  showZones();
+  tellTimes(document, true);
+  document.dispatchEvent(new CustomEvent("disbatch:zone"));
+};
+zones.addEventListener("change", () => {
+  const { value } = zones;
+  if (value) keepZone(value === "mine" ? `mine:${OWN_ZONE}` : value);
+  else location.assign(`/zone?then=${encodeURIComponent(`${location.pathname}${location.search}`)}`);
+  changeZone();
+});
+// It may have been changed in another tab, or on a page before this one.
+document.addEventListener("visibilitychange", () => { if (chosenZone().name !== zone.name) changeZone(); });
+window.addEventListener("pageshow", ({ persisted }) => { if (persisted) changeZone(); });

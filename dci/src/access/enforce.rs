@@ -23,6 +23,7 @@ use super::{Need, Via, Who, form, identify, refusal, schedules, streams};
 use crate::error::HttpError;
 use crate::options;
 use crate::state::State;
+use crate::ui::zone;
 use crate::{accept, allowance, connections, measure};
 
 /// So long a page waits for what it says of all new tasks.
@@ -65,7 +66,8 @@ pub async fn enforce(
     }
     let who = who.within_trace(request.headers());
     request.extensions_mut().insert(who.clone());
-    let response = viewer.look(next.call(request)).await?.map_into_boxed_body();
+    let zone = zone::of(request.request());
+    let response = viewer.look(zone::within(zone, next.call(request))).await?.map_into_boxed_body();
     let mut response = streams::limit(response, &who, &state);
     options::tell(&mut response);
     if who.via != Via::OpenDoor {

@@ -20,6 +20,7 @@ use crate::json::{self, Dates};
 use crate::openapi::{BalanceChange, ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::zone;
 use crate::{accept, changes, legacy, ui, values};
 
 const STALE: &str = "Other settings have been saved meanwhile. Load the page again to see them.";
@@ -103,7 +104,7 @@ pub async fn save(state: Data<State>, who: Who, params: Params) -> Answer {
     }
 }
 
-/// Disables `QueueBalance` for so many `hours`, or `until` a time: UTC unless it has a zone, or seconds since 1970. With
+/// Disables `QueueBalance` for so many `hours`, or `until` a time: UTC unless it has a zone or the page's reader has one, or seconds since 1970. With
 /// `enable` it works again.
 #[utoipa::path(
     post, path = "/ui/balance/disable", tag = "service", operation_id = "disableBalance",
@@ -250,8 +251,8 @@ fn queues(value: &Value, known: Option<&BTreeSet<String>>) -> Result<Vec<Bson>, 
 
 fn said(until: Option<i64>) -> String {
     let Some(until) = until else { return "QueueBalance works again.".to_owned() };
-    let at = json::date_text(DateTime::from_millis(until.saturating_mul(1000))).unwrap_or_default();
-    format!("QueueBalance is disabled until {} UTC.", at.replace('T', " "))
+    let at = zone::clock(DateTime::from_millis(until.saturating_mul(1000)));
+    format!("QueueBalance is disabled until {at} {}.", zone::name())
 }
 
 /// Until when, in seconds since 1970; `None` if it is to work.
@@ -265,7 +266,10 @@ fn until(fields: &Map<String, Value>, now: DateTime) -> Result<Option<i64>, Http
     let now = now.timestamp_millis() / 1000;
     let until = match (given("hours"), given("until")) {
         (Some(hours), _) => now + values::positive("hours", hours)? * 3600,
-        (None, Some(until)) => values::time("until", &with_seconds(until))?.timestamp_millis() / 1000,
+        (None, Some(Value::String(until))) => {
+            zone::time(&zone::now(), "until", until)?.timestamp_millis() / 1000
+        }
+        (None, Some(until)) => values::time("until", until)?.timestamp_millis() / 1000,
         (None, None) => {
             return Err(HttpError::bad_request("say until when, or for how many hours"));
         }
@@ -274,16 +278,6 @@ fn until(fields: &Map<String, Value>, now: DateTime) -> Result<Option<i64>, Http
         return Err(HttpError::bad_request("this time has passed already"));
     }
     Ok(Some(until))
-}
-
-/// The time of a form's field, which has no seconds where these are 0.
-fn with_seconds(until: &Value) -> Value {
-    match until.as_str() {
-        Some(text) if text.len() == "2026-11-20T08:24".len() && text.contains('T') => {
-            Value::from(format!("{text}:00"))
-        }
-        _ => until.clone(), // It is whole, or wrong.
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::Data;
+use disbatch_core::schedules::Zone;
 
 use crate::api::Answer;
 use crate::error::HttpError;
@@ -35,7 +36,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Par
     params.only(&audit::FIELDS)?;
     audit::name_queue(&state.store, &mut params).await?;
     let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
-    let found = state.store.find_audit(&audit::query(&params, limit)?).await?;
+    let found = state.store.find_audit(&audit::query(&params, limit, &Zone::utc())?).await?;
     let too_long = "the search takes too long: leave out a condition, or look for what is there more often";
     let found = found.ok_or_else(|| HttpError::bad_request(too_long))?;
     Ok(json::ok(&found.entries.iter().map(audit::view).collect()))

@@ -7,6 +7,7 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use bson::Document;
 use disbatch_core::accounts::Role;
+use disbatch_core::model::Selector;
 use disbatch_core::store::StoreError;
 use futures::{Stream, StreamExt, future, stream};
 use serde_json::{Map, Value, json};
@@ -49,6 +50,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
     if accept::wants_html(&request) {
         return Ok(ui::page(ui::tasks::render(&state, &who, &params).await));
     }
+    let params = named(&state, &who, params).await?;
     let indexes = state.store.task_index_fields().await?;
     let mut listing = Listing::parse(&params, &indexes, None)?;
     if !who.is_everywhere(Role::Viewer) {
@@ -76,6 +78,17 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
         }
     }
     Ok(answer)
+}
+
+/// The parameters with the id of the queue in the place of its name.
+async fn named(state: &State, who: &Who, params: Params) -> Result<Params, HttpError> {
+    let queue = params.fields.get("queue").and_then(Value::as_str).map(str::trim);
+    let is_name = |queue: &str| !queue.is_empty() && matches!(Selector::parse(queue), Selector::Name(_));
+    if !queue.is_some_and(is_name) {
+        return Ok(params);
+    }
+    let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
+    Ok(ui::tasks::named(&params, &queues))
 }
 
 async fn respond(

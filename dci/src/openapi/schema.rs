@@ -248,8 +248,7 @@ pub struct TaskSearch {
     /// A task's id.
     #[param(pattern = "^[0-9a-f]{24}$")]
     id: Option<String>,
-    /// A queue's id.
-    #[param(pattern = "^[0-9a-f]{24}$")]
+    /// A queue's name, or its id.
     queue: Option<String>,
     /// Any of these. Needs a queue, a node or tags with it, as the indexes demand.
     status: Option<Vec<i32>>,

@@ -15,6 +15,7 @@ use super::RESERVED;
 use crate::api::create_tasks::{self, options};
 use crate::error::HttpError;
 use crate::params::{self, Params};
+use crate::ui::zone;
 use crate::{arrays, json as js, values};
 
 /// So many more copies there are of parameters: in what is stored, in what is compared with that, and in the answer.
@@ -187,19 +188,12 @@ fn option(name: String, value: Value) -> Result<(String, Value), HttpError> {
     Ok((name, value))
 }
 
-/// A point in time as [`values::time`] has it. A day alone is its beginning, and seconds may be left out.
+/// A point in time as [`values::time`] has it, or [`zone::time`] if it is text.
 pub fn moment(name: &str, value: &Value) -> Result<DateTime, HttpError> {
-    let completed = value.as_str().map(|text| match text.trim() {
-        day if day.len() == 10 && is_day(day) => format!("{day}T00:00:00"),
-        minute if minute.len() == 16 && is_day(minute) => format!("{minute}:00"),
-        other => other.to_owned(),
-    });
-    Ok(values::time(name, &completed.map_or_else(|| value.clone(), Value::from))?)
-}
-
-fn is_day(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.get(4) == Some(&b'-') && bytes.get(7) == Some(&b'-')
+    match value {
+        Value::String(text) => zone::time(&zone::now(), name, text),
+        value => Ok(values::time(name, value)?),
+    }
 }
 
 fn parsed(name: &str, text: &str) -> Result<Value, HttpError> {

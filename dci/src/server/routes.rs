@@ -70,6 +70,8 @@ fn pages(routes: &mut Routes<'_>) {
         .add(at("/").get(Somewhere(Viewer), ui::overview::handle))
         .add(at("/assets/{asset}").only(is_asset).get(Nothing, ui::assets::handle))
         .add(at("/docs").get(Login, ui::docs::handle))
+        .add(at("/search").get(Somewhere(Viewer), ui::search::handle).by_accept())
+        .add(at("/zone").get(Login, ui::zone::handle).post(Login, ui::zone::choose))
         .add(at("/about").get(Everywhere(Viewer), ui::about::handle));
 }
 

@@ -50,6 +50,7 @@ static ASSETS: [Asset; 14] = [
         "app/actions.js",
         "app/dialogs.js",
         "app/menu.js",
+        "app/palette.js",
         "app/keys.js"
     ),
     asset!("charts.js", SCRIPT, "charts.js"),

@@ -15,7 +15,7 @@ use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::names::names;
-use crate::ui::{self, Rendered, text};
+use crate::ui::{self, Rendered, text, zone};
 use row::Row;
 
 /// So many entries are on a page.
@@ -58,7 +58,7 @@ impl Form {
 
 /// The page.
 pub async fn render(state: &State, params: &Params) -> Rendered {
-    let query = audit::query(params, LIMIT)?;
+    let query = audit::query(params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
     let names = names(&queues);
     ui::render(StatusCode::OK, &page(&query, form(params, queues), found, &names))
@@ -128,14 +128,14 @@ mod tests {
         let names = [(queue().id.0, "<mail>".to_owned())].into();
         let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
         let found = Found { entries: entries.to_vec(), next: Some(key), previous: None };
-        let query = audit::query(params, LIMIT).unwrap();
+        let query = audit::query(params, LIMIT, &zone::now()).unwrap();
         page(&query, form(params, vec![queue()]), Some(found), &names).render().unwrap()
     }
 
     #[test]
     fn a_search_that_takes_too_long_says_so_and_keeps_what_was_asked() {
         let params = params(json!({"by": "<nobody>"}));
-        let query = audit::query(&params, LIMIT).unwrap();
+        let query = audit::query(&params, LIMIT, &zone::now()).unwrap();
         let html = page(&query, form(&params, vec![]), None, &HashMap::new()).render().unwrap();
         for part in ["It took too long", "value=\"&#60;nobody&#62;\"", "maxlength=\"200\""] {
             assert!(html.contains(part), "{part} is not in {html}");

@@ -1,10 +1,12 @@
 //! What queues are called on pages.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 
 use bson::oid::ObjectId;
-use disbatch_core::model::Queue;
+use disbatch_core::model::{Queue, Selector};
 
+use crate::ui::bulk::encoded;
 use crate::ui::parts::cut;
 
 /// The names of queues by their ids.
@@ -28,11 +30,36 @@ pub fn end_of_plugin(name: &str) -> &str {
     name.rsplit("::").next().unwrap_or(name)
 }
 
+/// The address of a queue's page, by the name that pages call it unless that cannot be told from an id or would be read as another address.
+pub fn place(id: impl Display, label: &str) -> String {
+    let is_name = |c: char| c.is_alphanumeric() || "-_.: @+~".contains(c);
+    let is_plain = label.chars().all(is_name) && label.chars().any(|c| c != '.') && label.trim() == label;
+    match Selector::parse(label) {
+        Selector::Name(_) if is_plain => format!("/queues/{}", encoded(label)),
+        Selector::Name(_) | Selector::Id(_) => format!("/queues/{id}"),
+    }
+}
+
+/// The same for a queue that is known.
+pub fn place_of(queue: &Queue) -> String {
+    place(queue.id, &label(queue))
+}
+
 #[cfg(test)]
 mod tests {
     use bson::doc;
 
     use super::*;
+
+    #[test]
+    fn a_queue_is_where_its_name_says() {
+        let id = ObjectId::from_bytes([1; 12]);
+        assert_eq!(place(id, "mail 2"), "/queues/mail%202");
+        assert_eq!(place(id, "é"), "/queues/%C3%A9");
+        for odd in ["", ".", "..", "a/b", "a/groups", "a%2Fb", "x?y", " mail", "6b0003bb686c8275d70dc2f1"] {
+            assert_eq!(place(id, odd), format!("/queues/{id}"), "{odd:?}");
+        }
+    }
 
     #[test]
     fn a_queue_without_a_name_has_its_id() {

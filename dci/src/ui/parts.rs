@@ -8,14 +8,15 @@ use bson::{Bson, DateTime};
 use disbatch_core::model::Moment;
 
 use crate::json::date_text;
-use crate::ui::plain;
+use crate::ui::{plain, zone};
 
-/// A time. Pages with script tell how long ago it is.
+/// A time. Pages with script tell how long ago it is, unless it is to be exact; without, it is in the zone of the reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "parts/when.html")]
 pub struct When {
     iso: Option<String>,
     text: String,
+    is_exact: bool,
 }
 
 impl HtmlSafe for When {}
@@ -24,12 +25,27 @@ impl When {
     /// What is stored: also a time that is an integer, and text that is none.
     pub fn of(value: Option<&Bson>) -> Self {
         let at = value.and_then(|value| Moment(value.clone()).get());
-        at.map_or_else(|| Self { iso: None, text: plain(value) }, Self::at)
+        at.map_or_else(|| Self { text: plain(value), ..Self::default() }, Self::at)
     }
 
     pub fn at(at: DateTime) -> Self {
-        let Some(text) = date_text(at) else { return Self { iso: None, text: at.to_string() } };
-        Self { iso: Some(format!("{text}Z")), text: text.replace('T', " ") }
+        Self::in_zone(at, |clock| format!("{clock} {}", zone::name()))
+    }
+
+    /// The same, told as clocks show it. The zone stands elsewhere, see [`zone::mark`].
+    pub fn exact(value: Option<&Bson>) -> Self {
+        let at = value.and_then(|value| Moment(value.clone()).get());
+        let told = |at| Self { is_exact: true, ..Self::in_zone(at, |clock| clock) };
+        at.map_or_else(|| Self::of(value), told)
+    }
+
+    fn in_zone(at: DateTime, told: impl FnOnce(String) -> String) -> Self {
+        match date_text(at) {
+            Some(text) => {
+                Self { iso: Some(format!("{text}Z")), text: told(zone::clock(at)), is_exact: false }
+            }
+            None => Self { text: at.to_string(), ..Self::default() },
+        }
     }
 
     /// Whether there is nothing to show.
@@ -170,6 +186,17 @@ mod tests {
         assert_eq!(When::of(Some(&Bson::Int64(1_795_163_067))).render().unwrap(), html);
         assert_eq!(When::of(Some(&Bson::from("<soon>"))).render().unwrap(), "&#60;soon&#62;");
         assert!(When::of(None).is_empty() && !When::of(Some(&at)).is_empty());
+        let exact = When::exact(Some(&at)).render().unwrap();
+        assert_eq!(exact, "<time datetime=\"2026-11-20T08:24:27Z\" data-exact>2026-11-20 08:24:27</time>");
+        assert_eq!(When::exact(Some(&Bson::from("<soon>"))).render().unwrap(), "&#60;soon&#62;");
+    }
+
+    #[tokio::test]
+    async fn times_are_in_the_zone_of_whom_the_page_is_for() {
+        let berlin = disbatch_core::schedules::Zone::named("Europe/Berlin").unwrap();
+        let at = DateTime::from_millis(1_795_163_067_344);
+        let html = zone::within(berlin, async { When::at(at).render().unwrap() }).await;
+        assert_eq!(html, "<time datetime=\"2026-11-20T08:24:27Z\">2026-11-20 09:24:27 Europe/Berlin</time>");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use disbatch_core::plugin::{Http, Manifest, Warm};
 use crate::access::Who;
 use crate::catalogue::Catalogue;
 use crate::state::State;
-use crate::ui::names::label;
+use crate::ui::names::{label, place_of};
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::schema::Form;
@@ -106,7 +106,7 @@ fn node_place(node: &Document, now: &Now) -> Place {
 }
 
 fn queue_place(queue: &Queue) -> Place {
-    Place { name: label(queue), address: Some(format!("/queues/{}", queue.id)), state: None }
+    Place { name: label(queue), address: Some(place_of(queue)), state: None }
 }
 
 /// Where the definition is that makes the plugin what it is. One of the host comes before it.

@@ -135,10 +135,11 @@ pub async fn live(
 }
 
 async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
-    let search = Search::of(params);
     let ids = words(&text(params.options.get("ids")));
     let ids: Vec<TaskId> = ids.iter().filter_map(|id| id.parse().ok()).take(MOST_LIVE).collect();
     let (queues, indexes) = futures::try_join!(state.store.list_queues(), state.store.task_index_fields())?;
+    let params = &named(params, &queues);
+    let search = Search::of(params);
     let names = names(&queues);
     let projection = Some(Column::projection(&search.columns));
     let mut tasks = state.store.stream_page(&ids, doc! {}, projection).await?;
@@ -162,7 +163,7 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
 }
 
 /// The parameters with the id of the queue in the place of its name.
-fn named(params: &Params, queues: &[Queue]) -> Params {
+pub fn named(params: &Params, queues: &[Queue]) -> Params {
     let mut params = params.clone();
     if let Some(Value::String(name)) = params.fields.get_mut("queue")
         && let Selector::Name(given) = Selector::parse(name.trim())

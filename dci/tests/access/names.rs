@@ -1,5 +1,6 @@
 //! Names that are taken by what somebody may not see.
 
+use anyhow::Context;
 use disbatch_core::accounts::{Grant, PasswordHash, Role, Scope};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -44,5 +45,38 @@ async fn who_is_limited_is_not_told_which_names_there_are() -> anyhow::Result<()
     assert_eq!(post(&world, "acme", "/files/letters", of(Value::Null)).await?, refused);
     assert_eq!(post(&world, "submitter", "/files/letters", of(json!("acme"))).await?.0, 409);
     assert_eq!(post(&world, "acme", "/files/notes", of(Value::Null)).await?.0, 201);
+    world.database.drop_database().await
+}
+
+#[tokio::test]
+async fn a_search_finds_what_one_may_see() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let [own, hidden] = [world.task(world.mine).await?, world.task(world.other).await?].map(|id| id.to_hex());
+    let [array, schedule] =
+        [world.array(world.other).await?, world.schedule(world.other).await?].map(|id| id.to_hex());
+    let queue = world.other.to_string();
+    let found = async |who: &str, q: &str| {
+        let request = world.request(Method::GET, &format!("/search?q={q}"), Some(who));
+        let answer: Value = request.send().await?.error_for_status()?.json().await?;
+        let kinds = answer["found"].as_array().context("no array")?.iter().map(|one| one["kind"].to_string());
+        anyhow::Ok(kinds.collect::<Vec<_>>().join(" "))
+    };
+    for (q, all, guest) in [
+        ("MINE", "\"queue\"", "\"queue\""),
+        ("zyxw", "\"queue\" \"schedule\"", ""),
+        (own.as_str(), "\"task\"", "\"task\""),
+        (hidden.as_str(), "\"task\"", ""),
+        (array.as_str(), "\"array\"", ""),
+        (schedule.as_str(), "\"schedule\"", ""),
+        (queue.as_str(), "\"queue\"", ""),
+        ("6b0003bb686c8275d8019999", "", ""),
+    ] {
+        assert_eq!(found("viewer", q).await?, all, "{q}");
+        assert_eq!(found("guest", q).await?, guest, "{q}");
+    }
+    for (who, queue, status) in [("viewer", MARKER, 200), ("guest", MARKER, 400), ("guest", "mine", 200)] {
+        let request = world.request(Method::GET, &format!("/tasks?queue={queue}"), Some(who));
+        assert_eq!(request.send().await?.status(), status, "{who}, {queue}");
+    }
     world.database.drop_database().await
 }

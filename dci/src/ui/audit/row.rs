@@ -78,7 +78,7 @@ impl Row {
         let (who, how) = whom(entry);
         let (kind, object) = object(entry, names);
         Self {
-            at: When::of(entry.get("at")),
+            at: When::exact(entry.get("at")),
             who,
             how,
             what: plain(entry.get("what")),

@@ -14,6 +14,7 @@ use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::schema::{Form, Problem};
+use crate::ui::zone;
 use crate::{arrays, changes, json};
 
 /// Submits what a filled form says: `json`, which is an object, an array of objects, or an object on each line; or
@@ -42,7 +43,10 @@ use crate::{arrays, changes, json};
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), submit(&state, &who, &named, &params).await)
+    let submitted = async {
+        submit(&state, &who, &named, &zone::options(params.clone(), &["run_at", "deadline"])?).await
+    };
+    then::or_page(then::is_form(&params), submitted.await)
 }
 
 async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {

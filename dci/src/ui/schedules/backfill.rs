@@ -5,9 +5,10 @@ use askama::Template;
 use bson::DateTime;
 use disbatch_core::schedules::Schedule;
 
-use super::words::{clock, utc};
+use super::words::clock;
 use crate::json::date_text;
 use crate::params::Params;
+use crate::ui::parts::When;
 use crate::ui::{self, Rendered, text};
 
 #[derive(Template)]
@@ -16,10 +17,10 @@ struct ConfirmPage {
     id: String,
     name: String,
     zone: String,
-    from: String,
-    to: String,
-    /// The times in the zone, and in UTC.
-    rows: Vec<(String, String)>,
+    from: When,
+    to: When,
+    /// The times in the zone, and in that of the reader.
+    rows: Vec<(String, When)>,
     /// What is sent when it is meant so.
     hidden: Vec<(&'static str, String)>,
 }
@@ -44,9 +45,12 @@ pub fn confirm(
         id: schedule.id.to_string(),
         name: schedule.settings.name.clone(),
         zone: zone.name().to_owned(),
-        from: format!("{} UTC", utc(from)),
-        to: format!("{} UTC", utc(to)),
-        rows: times.iter().map(|time| (clock(&zone.local(*time)), utc(*time))).collect(),
+        from: When::exact(Some(&from.into())),
+        to: When::exact(Some(&to.into())),
+        rows: times
+            .iter()
+            .map(|time| (clock(&zone.local(*time)), When::exact(Some(&(*time).into()))))
+            .collect(),
         hidden: hidden.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
     };
     ui::render(StatusCode::OK, &page)
@@ -61,9 +65,9 @@ mod tests {
             id: "6b0003bb686c8275d8014444".into(),
             name: "<nightly>".into(),
             zone: "Europe/Berlin".into(),
-            from: "2026-11-01 00:00:00 UTC".into(),
-            to: "2026-11-08 00:00:00 UTC".into(),
-            rows: vec![("2026-11-01 03:00:00".into(), "2026-11-01 02:00:00".into()); rows],
+            from: When::default(),
+            to: When::default(),
+            rows: vec![("2026-11-01 03:00:00".into(), When::default()); rows],
             hidden: vec![("from", "2026-11-01T00:00:00Z".into())],
         };
         page.render().unwrap()

@@ -30,7 +30,7 @@ use crate::ui::{self, Rendered, text};
 use crate::{json, schedules};
 
 /// The names of all time zones. Those of the host may change while this runs; then the new ones can be typed.
-static ZONES: LazyLock<Vec<String>> = LazyLock::new(Zone::names);
+pub static ZONES: LazyLock<Vec<String>> = LazyLock::new(Zone::names);
 
 #[derive(Template)]
 #[template(path = "schedule_form.html")]

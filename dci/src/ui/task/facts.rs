@@ -356,7 +356,7 @@ mod tests {
         let html = Outcome::of("6b0003bb686c8275d8013333", &doc! {}, &[attempt]).render().unwrap();
         for part in [
             "<th scope=\"row\" class=\"number\">1</th>",
-            "<td class=\"time\">2026-11-20 08:24:27</td>",
+            " data-exact>2026-11-20 08:24:27</time></td>",
             "<td>Exit code: 3, Took: 2.0 s</td>",
             "stdout?.attempt=1",
         ] {

@@ -6,8 +6,9 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Moment, Status, whole_number};
 use disbatch_core::task::Submission;
 
+use crate::ui::parts::When;
 use crate::ui::spans::precise;
-use crate::ui::{StatusView, plain, time};
+use crate::ui::{StatusView, plain};
 
 /// How wide the picture is, in its own units.
 const WIDTH: i64 = 1000;
@@ -39,7 +40,7 @@ struct Stretch {
 /// A change of the status.
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
-    at: String,
+    at: When,
     /// None: nobody knows which.
     status: Option<StatusView>,
     lasted: String,
@@ -114,8 +115,8 @@ fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
     let is_first = change.entry.is_none() && change.at == millis(task, "ctime");
     Step {
         at: match change.entry {
-            Some(entry) => time(entry.get("at")),
-            None => time(change.at.map(|at| Bson::DateTime(DateTime::from_millis(at))).as_ref()),
+            Some(entry) => When::exact(entry.get("at")),
+            None => When::exact(change.at.map(|at| Bson::DateTime(DateTime::from_millis(at))).as_ref()),
         },
         status: match (change.code, change.entry) {
             (Some(code), _) => Some(StatusView::from_code(code)),
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(states(&timeline), expected);
         assert_eq!(timeline.words, "It waited 12.0 s, was claimed for 0.00 s, ran 1 min 5 s.");
         assert_eq!((timeline.steps[0].note.as_str(), timeline.steps[1].node.as_str()), ("submitted", "vm"));
-        assert_eq!(timeline.steps[0].at, "2026-11-20 08:24:27");
+        assert!(timeline.render().unwrap().contains(" data-exact>2026-11-20 08:24:27<"));
         let html = timeline.render().unwrap();
         for part in [
             "&#60;late&#62;",

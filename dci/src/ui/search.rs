@@ -1,0 +1,244 @@
+//! `GET /search`: one field for everything that has a name or an id. Pages have it as JSON for their palette, and without script it is a page.
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use askama::Template;
+use bson::oid::ObjectId;
+use bson::{Document, doc};
+use disbatch_core::accounts::Role;
+use disbatch_core::gates::LockFilter;
+use disbatch_core::model::{ArrayId, Queue, QueueId, Selector, TaskId};
+use disbatch_core::schedules::ScheduleQuery;
+use futures::TryFutureExt;
+use serde_json::{Value, json};
+
+use crate::access::Who;
+use crate::api::{Answer, then};
+use crate::error::HttpError;
+use crate::openapi::OfRead;
+use crate::params::Params;
+use crate::state::State;
+use crate::ui::bulk::encoded;
+use crate::ui::names::{label, place_of};
+use crate::ui::{self, plain, text};
+use crate::{accept, gates, json};
+
+/// So many things are found at most.
+const MOST: usize = 20;
+
+/// So many locks are looked at; what they are called begins with what is looked for.
+const MOST_LOCKS: i64 = 10;
+
+/// So many schedules are looked at.
+const MOST_SCHEDULES: i64 = 1_000;
+
+/// What is looked for has so many characters at most.
+const LONGEST: usize = 200;
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Found {
+    /// What it is: `queue`.
+    kind: &'static str,
+    name: String,
+    /// The address of its page.
+    place: String,
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct SearchPage<'a> {
+    wanted: &'a str,
+    found: &'a [Found],
+    /// Where tasks are searched for the same.
+    tasks: &'a str,
+}
+
+/// What has a name like `q`, or the id `q`: queues, schedules, nodes, locks, tasks and arrays that the client may see. A page leads on by itself to the only
+/// thing that is meant, and where there is nothing to tasks whose parameters have the text.
+#[utoipa::path(
+    get, path = "/search", tag = "service", operation_id = "search",
+    params(("q" = Option<String>, Query, description = "A part of a name, its characters in order, or an id.", example = "mail")),
+    responses(
+        (
+            status = 200, content((Value = "application/json"), (String = "text/html")),
+            description = "What was found, the best first; a page if `Accept` asks for HTML.",
+            example = json!({"found": [{"kind": "queue", "name": "mail", "place": "/queues/mail"}]}),
+        ),
+        (status = 303, description = "For a page: where what is meant is."),
+        OfRead,
+    ),
+)]
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    let given = text(params.unwrap_or_default().fields.get("q"));
+    let wanted: String = given.trim().chars().take(LONGEST).collect();
+    let found = find(&state, &who, &wanted).await;
+    if !accept::wants_html(&request) {
+        let view = |Found { kind, name, place }| json!({ "kind": kind, "name": name, "place": place });
+        let found: Vec<Value> = found?.into_iter().map(view).collect();
+        return Ok(json::ok(&json!({ "found": found })));
+    }
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return Ok(ui::page(Err(error))),
+    };
+    let tasks = format!("/tasks?.text={}", encoded(&wanted));
+    Ok(match meant(&wanted, &found, &tasks) {
+        Some(next) => then::see(next),
+        None => {
+            let page = SearchPage { wanted: &wanted, found: &found, tasks: &tasks };
+            ui::page(ui::render(StatusCode::OK, &page))
+        }
+    })
+}
+
+/// The address of the only thing that can be meant.
+fn meant<'a>(wanted: &str, found: &'a [Found], tasks: &'a str) -> Option<&'a str> {
+    match found {
+        [] if !wanted.is_empty() => Some(tasks),
+        [one] if one.name.to_lowercase() == wanted.to_lowercase() => Some(&one.place),
+        _ => None,
+    }
+}
+
+async fn find(state: &State, who: &Who, wanted: &str) -> Result<Vec<Found>, HttpError> {
+    match ObjectId::parse_str(wanted) {
+        _ if wanted.is_empty() => Ok(Vec::new()),
+        Ok(id) => with_id(state, who, id).await,
+        Err(_) => with_name(state, who, wanted).await,
+    }
+}
+
+async fn with_id(state: &State, who: &Who, id: ObjectId) -> Result<Vec<Found>, HttpError> {
+    let (store, reach, selector) = (&state.store, who.reach(Role::Viewer), Selector::Id(id));
+    let (task, array, schedule, node, queues) = futures::try_join!(
+        store.find_task_fields(TaskId(id), doc! { "queue": 1, "tenant": 1 }),
+        store.find_array(ArrayId(id)),
+        store.find_schedule(&selector),
+        store.find_node(&selector),
+        store.queues_within(&reach),
+    )?;
+    let is_everywhere = who.is_everywhere(Role::Viewer);
+    let sees = |queue: QueueId| is_everywhere || queues.iter().any(|known| known.id == queue);
+    let sees_task = |task: &Document| {
+        let of_tenant = |tenant: &str| reach.tenants().contains(&tenant);
+        is_everywhere
+            || task.get_object_id("queue").is_ok_and(|queue| sees(QueueId(queue)))
+            || task.get_str("tenant").is_ok_and(of_tenant)
+    };
+    let known = [
+        ("task", "tasks", task.is_some_and(|task| sees_task(&task))),
+        ("array", "arrays", array.is_some_and(|array| sees(array.queue))),
+        ("schedule", "schedules", schedule.is_some_and(|schedule| sees(schedule.settings.queue))),
+        ("queue", "queues", queues.iter().any(|queue| queue.id.0 == id)),
+        ("node", "nodes", is_everywhere && node.is_some()),
+    ];
+    let is_there = known.into_iter().filter(|(.., is_there)| *is_there);
+    Ok(is_there
+        .map(|(kind, pages, _)| Found { kind, name: id.to_hex(), place: format!("/{pages}/{id}") })
+        .collect())
+}
+
+async fn with_name(state: &State, who: &Who, wanted: &str) -> Result<Vec<Found>, HttpError> {
+    let (store, reach) = (&state.store, who.reach(Role::Viewer));
+    let schedules = ScheduleQuery { reach: reach.clone(), limit: MOST_SCHEDULES, ..ScheduleQuery::default() };
+    let nodes = async {
+        if who.is_everywhere(Role::Viewer) { Ok(store.list_nodes().await?) } else { Ok(Vec::new()) }
+    };
+    let locks = async {
+        let filter = LockFilter { prefix: Some(wanted.to_owned()), after: None };
+        gates::locks(state, &gates::sight(state, who).await?, &(filter, MOST_LOCKS)).await
+    };
+    let (queues, schedules, nodes, locks) = futures::try_join!(
+        store.queues_within(&reach).err_into::<HttpError>(),
+        store.list_schedules(&schedules).err_into(),
+        nodes,
+        locks,
+    )?;
+    let queue = |queue: &Queue| (label(queue), place_of(queue));
+    let of_page = |page: &str, name: String| {
+        let place = format!("/{page}/{}", encoded(&name));
+        (name, place)
+    };
+    let named = |kind, (name, place)| Found { kind, name, place };
+    let found = queues.iter().map(queue).map(|queue| named("queue", queue));
+    let schedules = schedules.into_iter().map(|schedule| of_page("schedules", schedule.settings.name));
+    let nodes = nodes.iter().map(|node| of_page("nodes", plain(node.get("node"))));
+    let locks = locks.into_iter().map(|lock| of_page("locks", lock.name));
+    let found = found
+        .chain(schedules.map(|schedule| named("schedule", schedule)))
+        .chain(nodes.map(|node| named("node", node)))
+        .chain(locks.map(|lock| named("lock", lock)));
+    Ok(best(found, wanted))
+}
+
+/// Those that fit, the best first, and of those that fit as well the shortest name.
+fn best(all: impl Iterator<Item = Found>, wanted: &str) -> Vec<Found> {
+    let wanted = wanted.to_lowercase();
+    let fitting = all.filter_map(|found| Some((rank(&found.name.to_lowercase(), &wanted)?, found)));
+    let mut fitting: Vec<(u8, Found)> = fitting.collect();
+    fitting.sort_by_key(|(rank, found)| (*rank, found.name.len()));
+    fitting.into_iter().map(|(_, found)| found).take(MOST).collect()
+}
+
+/// How well a name fits, the lower the better. The palette has the same for what is on the page (`assets/app/palette.js`).
+fn rank(name: &str, wanted: &str) -> Option<u8> {
+    let mut words = name.split(|c: char| !c.is_alphanumeric());
+    let mut rest = name.chars();
+    let ways = [
+        name == wanted,
+        name.starts_with(wanted),
+        words.any(|word| word.starts_with(wanted)),
+        name.contains(wanted),
+        wanted.chars().all(|c| rest.any(|other| other == c)),
+    ];
+    (0..).zip(ways).find_map(|(rank, fits)| fits.then_some(rank))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(names: &[&str]) -> Vec<Found> {
+        let found =
+            |name: &&str| Found { kind: "queue", name: (*name).to_owned(), place: format!("/queues/{name}") };
+        names.iter().map(found).collect()
+    }
+
+    #[test]
+    fn names_that_fit_best_come_first() {
+        let all = found(&["bulk-mail", "hotmail", "Mail", "mailing", "m-a-i-l", "other"]);
+        let best = best(all.into_iter(), "MAIL");
+        let names: Vec<&str> = best.iter().map(|found| found.name.as_str()).collect();
+        assert_eq!(names, ["Mail", "mailing", "bulk-mail", "hotmail", "m-a-i-l"]);
+    }
+
+    #[test]
+    fn what_can_only_be_meant_is_where_it_leads() {
+        let leads =
+            |wanted: &str, names: &[&str]| meant(wanted, &found(names), "/tasks?.text=x").map(str::to_owned);
+        assert_eq!(leads("MAIL", &["mail"]), Some("/queues/mail".into()));
+        assert_eq!(leads("x", &[]), Some("/tasks?.text=x".into()));
+        assert_eq!(
+            [leads("mai", &["mail"]), leads("mail", &["mail", "mail2"]), leads("", &[])],
+            [const { None }; 3]
+        );
+    }
+
+    #[test]
+    fn what_was_found_is_text() {
+        let all = found(&["<b>"]);
+        let page = SearchPage { wanted: "<i>", found: &all, tasks: "/tasks?.text=%3Ci%3E" };
+        let html = page.render().unwrap();
+        for part in ["&#60;b&#62;", "value=\"&#60;i&#62;\"", "href=\"/tasks?.text=%3Ci%3E\""] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<b>") && !html.contains("<i>"), "{html}");
+    }
+}
