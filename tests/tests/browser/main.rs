@@ -14,5 +14,6 @@ mod schedules;
 mod site;
 mod submit;
 mod subscriptions;
+mod task;
 mod tasks;
 mod theme;
