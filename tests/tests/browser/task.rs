@@ -1,6 +1,6 @@
 //! The page of a task: what it says of its life, and what is done there.
 
-use bson::doc;
+use bson::{DateTime, doc};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_tests::browser::visit;
 use serde_json::{Value, json};
@@ -37,6 +37,34 @@ async fn a_deferred_task_with_locks_runs_when_it_is_told_to() -> anyhow::Result<
         page.click("button", "Yes, queue it now").await?;
         browser.part("#log-stdout", "it has run").until_text("it has run").await?;
         browser.part("#task-head", "succeeded").until_text("succeeded").await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn the_history_of_a_task_that_waited_for_a_lock_says_so() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.queue(SHELL, doc! { "name": "shell", "threads": 0 }).await?;
+    let id = world.submit(queue, vec![doc! { "command": "true" }]).await?[0];
+    let at = |seconds: i64| DateTime::from_millis(1_795_163_067_344 + seconds * 1000);
+    // It was blocked by a lock, has failed once, and waits for its next attempt.
+    let fields = doc! {
+        "status": -7, "ctime": at(0), "mtime": at(50), "locks": ["db"], "failures": 1, "attempt": 1, "run_at": DateTime::MAX,
+        "history": [{ "at": at(40), "status": -2 }, { "at": at(41), "status": 0 }, { "at": at(50), "status": -7 }],
+    };
+    world.set(id, fields).await?;
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        browser
+            .part("#task-timeline", "It ")
+            .until_text("It was blocked for 40.0 s, waited 1.0 s, ran 9.0 s")
+            .await?;
+        // A state has the same colour in the picture as in words.
+        let same = "const of = (tone) => getComputedStyle(document.querySelector(`.life .${tone}`)).fill;
+            return of('blocked') !== of('queued') && of('blocked') === of('deferred')";
+        browser.until("colours as those of the statuses", same).await.map(drop)
     })
     .await?;
     site.end().await
