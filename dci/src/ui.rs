@@ -36,6 +36,7 @@ pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
+pub mod titles;
 pub mod users;
 
 use actix_web::http::StatusCode;
