@@ -10,6 +10,7 @@ use disbatch_core::task::history;
 use serde_json::{Map, Value, json};
 
 use crate::json::{Dates, from_bson};
+use crate::ui::titles::TITLE;
 
 /// Fields of a task that are details.
 const OF_TASK: [&str; 25] = [
@@ -125,6 +126,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         },
         "sort": sort,
         "tenant": queue.tenant(),
+        TITLE: stored(TITLE),
         "timeout": rules.timeout.map(|timeout| timeout.as_secs_f64()),
         "unleased_limit": stored("unleased_limit"),
     });
@@ -217,7 +219,7 @@ mod tests {
             "files": null, "grace": 10.0, "group_rate": null, "index": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
             "rate": null, "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
-            "tenant": null, "timeout": null, "unleased_limit": null,
+            "tenant": null, "timeout": null, "title": null, "unleased_limit": null,
         });
         assert_eq!(plain, expected);
         let set = queue(doc! { "on_orphan": "requeue", "paused": true, "retention": { "delete_after": 5 } });

@@ -232,6 +232,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::overview::throughput,
         ui::tasks::live,
         ui::task::live,
+        ui::task::lines::handle,
         ui::bulk::live,
         ui::bulk::job::live,
         ui::arrays::live,

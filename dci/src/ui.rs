@@ -40,6 +40,7 @@ pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
+pub mod titles;
 pub mod users;
 pub mod zone;
 

@@ -70,14 +70,17 @@ fn limit(facts: &Facts, queue: &Queue, name: &str, reader: Reader) -> Gate {
         return Gate::new("queue_limit", true, format!("No task of the queue {name} runs."));
     }
     let open = running < threads;
-    let full = if open { "" } else { ", which is the limit" };
     let shares = match reader {
         Reader::OfAll => {
-            format!(": {}", list(&facts.shares.iter().map(describe).collect::<Vec<String>>()))
+            format!(", {}", list(&facts.shares.iter().map(describe).collect::<Vec<String>>()))
         }
         Reader::OfQueue => String::new(),
     };
-    let text = format!("{running} of at most {threads} tasks are claimed or running{full}{shares}.");
+    let text = if open {
+        format!("{running} of {threads} threads of the queue are in use{shares}.")
+    } else {
+        format!("The queue is full: {running} of {threads} threads are in use{shares}.")
+    };
     Gate::new("queue_limit", open, text)
 }
 

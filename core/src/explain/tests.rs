@@ -271,12 +271,12 @@ fn the_queue_may_keep_it() {
 fn a_full_queue_tells_who_fills_it() {
     let share = |node: &str, tasks, of_others| Share { node: node.to_owned(), tasks, of_others };
     let full = Facts { shares: vec![share("n1", 2, 0)], ..facts(doc! {}, doc! {}) };
-    assert_eq!(summary(&full), "2 of at most 2 tasks are claimed or running, which is the limit: 2 on n1.");
+    assert_eq!(summary(&full), "The queue is full: 2 of 2 threads are in use, 2 on n1.");
     let shares = vec![share("n1", 2, 1), share("old", 1, 1)];
     let mixed = Facts { shares, ..facts(doc! {}, doc! {}) };
     assert_eq!(
         summary(&mixed),
-        "3 of at most 2 tasks are claimed or running, which is the limit: 2 on n1 (1 by another program) and 1 on \
+        "The queue is full: 3 of 2 threads are in use, 2 on n1 (1 by another program) and 1 on \
          old (by another program)."
     );
     let half = Facts { shares: vec![share("n1", 1, 0)], ..facts(doc! {}, doc! {}) };
@@ -284,7 +284,7 @@ fn a_full_queue_tells_who_fills_it() {
         explain(&half)
             .gates
             .iter()
-            .any(|gate| gate.open && gate.text == "1 of at most 2 tasks are claimed or running: 1 on n1.")
+            .any(|gate| gate.open && gate.text == "1 of 2 threads of the queue are in use, 1 on n1.")
     );
 }
 
@@ -400,7 +400,7 @@ fn who_may_look_at_some_queues_is_told_nothing_of_nodes() {
     assert_eq!(told(&gone).0, "No DEN is alive.");
     let shares = vec![Share { node: "n1".to_owned(), tasks: 2, of_others: 1 }];
     let full = Facts { shares, ..facts(doc! {}, doc! {}) };
-    assert_eq!(told(&full).0, "2 of at most 2 tasks are claimed or running, which is the limit.");
+    assert_eq!(told(&full).0, "The queue is full: 2 of 2 threads are in use.");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use bson::{Bson, DateTime, Document, doc};
 
+use super::sweep::DUE;
 use crate::model::{Moment, Phase, Status, whole_number};
 
 /// How a task began.
@@ -24,7 +25,7 @@ impl Submission {
         let at = time(task, "ctime")?;
         let first = entries(task).first().and_then(Bson::as_document);
         let is_first = first.and_then(|entry| time(entry, "at")).is_none_or(|first| at <= first);
-        is_first.then(|| Self { at, status: first_status(task, first.and_then(status)) })
+        is_first.then(|| Self { at, status: first_status(task, first) })
     }
 }
 
@@ -37,9 +38,12 @@ pub fn history(task: &Document) -> Option<Vec<Bson>> {
     Some([Bson::from(first)].into_iter().chain(entries(task).iter().cloned()).collect())
 }
 
-/// The status before the first change, `next`.
-fn first_status(task: &Document, next: Option<Status>) -> Status {
+/// The status before the first change.
+fn first_status(task: &Document, change: Option<&Document>) -> Status {
+    let next = change.and_then(status);
     let has = |field: &str| task.get(field).is_some_and(|value| *value != Bson::Null);
+    // The time of a task that is tried again is that of its next attempt, and tells nothing of its first.
+    let was_due = || change.is_some_and(|change| change.get_str("note").is_ok_and(|note| note == DUE));
     let of_fields = || match (has("after"), has("run_at")) {
         (true, _) => Status::Blocked,
         (false, true) => Status::Deferred,
@@ -49,6 +53,9 @@ fn first_status(task: &Document, next: Option<Status>) -> Status {
     match next {
         Some(Status::Claimed) => Status::Queued,
         Some(Status::Deferred) => Status::Blocked,
+        Some(Status::Queued) if was_due() => Status::Deferred,
+        // A deferred task with locks would have gone on to these.
+        Some(Status::Queued) if has("locks") || is_tried_again(task) => Status::Blocked,
         // It was not queued before; nothing may be left of what has held it.
         Some(Status::Queued) if of_fields() == Status::Queued => Status::Blocked,
         Some(Status::Blocked) if has("run_at") => Status::Deferred,
@@ -56,6 +63,11 @@ fn first_status(task: &Document, next: Option<Status>) -> Status {
         None => status(task).filter(|now| now.phase() == Some(Phase::Queued)).unwrap_or_else(of_fields),
         Some(_) => of_fields(), // Any change is possible from where it was.
     }
+}
+
+/// Whether the time of a task is that of its next attempt.
+fn is_tried_again(task: &Document) -> bool {
+    task.get("failures").and_then(whole_number).is_some_and(|failures| failures > 0)
 }
 
 fn entries(task: &Document) -> &[Bson] {
@@ -87,6 +99,7 @@ mod tests {
     #[test]
     fn a_task_begins_as_what_it_was_before_its_first_change() {
         let then = |status: i32| vec![doc! { "at": at(5), "status": status }];
+        let due = doc! { "at": at(5), "status": -2, "note": DUE };
         for (fields, expected) in [
             (doc! { "status": -2 }, Status::Queued),
             (doc! { "status": -7, "run_at": at(9) }, Status::Deferred),
@@ -95,6 +108,9 @@ mod tests {
             (doc! { "status": 1, "run_at": at(9), "history": then(-1) }, Status::Queued),
             (doc! { "status": -2, "run_at": at(9), "history": then(-2) }, Status::Deferred),
             (doc! { "status": -2, "history": then(-2) }, Status::Blocked),
+            (doc! { "status": -7, "locks": [1], "run_at": at(99), "history": then(-2) }, Status::Blocked),
+            (doc! { "status": -7, "run_at": at(99), "failures": 1, "history": then(-2) }, Status::Blocked),
+            (doc! { "run_at": at(99), "failures": 1, "history": [due] }, Status::Deferred),
             (doc! { "status": -7, "after": [1], "run_at": at(9), "history": then(-7) }, Status::Blocked),
             (doc! { "status": -4, "locks": [1], "run_at": at(9), "history": then(-4) }, Status::Deferred),
             (doc! { "status": -4, "locks": [1], "history": then(-4) }, Status::Queued),

@@ -25,6 +25,7 @@ pub enum Prioritised {
 
 impl Store {
     /// Lets a deferred task go on before its time (-7 -> -2, or -4 if it has locks), with its attempts and failures as they are.
+    /// Its time is now: the gates would have it wait for a later one.
     /// Of this and a DEN that finds it due, one does it.
     #[operation(task = %id)]
     pub async fn run_now(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
@@ -33,7 +34,7 @@ impl Store {
         {
             let deferred =
                 doc! { "_id": id, "status": Status::Deferred, "locks.0": { "$exists": has_locks } };
-            let update = undeferred(to, self.now(), note).pipeline();
+            let update = undeferred(to, self.now(), note).compute("run_at", "$$NOW").pipeline();
             let only = doc! { "queue": 1 };
             let before = self.tasks().find_one_and_update(deferred, update).projection(only).await;
             let Some(before) = before.inspect_err(|_| self.doubt_counters())? else { continue };

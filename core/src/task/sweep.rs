@@ -18,6 +18,9 @@ use crate::store::{Store, StoreError};
 /// So many tasks are moved at once.
 const AT_ONCE: i64 = 1_000;
 
+/// What the history says of a deferred task whose time has come.
+pub(super) const DUE: &str = "its time has come";
+
 /// How many tasks a sweep has moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -50,8 +53,8 @@ impl Store {
                 "locks.0": { "$exists": has_locks },
             }
         };
-        let to_locks = undeferred(Status::Blocked, now, "its time has come").pipeline();
-        let queued = undeferred(Status::Queued, now, "its time has come").pipeline();
+        let to_locks = undeferred(Status::Blocked, now, DUE).pipeline();
+        let queued = undeferred(Status::Queued, now, DUE).pipeline();
         let claimed = doc! {
             "status": Status::Claimed,
             "lease_until": { "$type": "date" }, "$expr": is_past("lease_until"),

@@ -7,11 +7,14 @@ for (const pane of Object.values(panes)) searchIn(pane);
 // The head of the page changes by itself and tells where the task stands.
 const head = () => document.getElementById("task-head").dataset;
 let resume = logs.dataset.resume; // The output up to there is on the page.
-let attempt = /^attempt:(\d+)/.exec(resume)?.[1] ?? null;
+let attempt = /^attempt:(\d+)/.exec(resume)?.[1] ?? logs.dataset.attempt ?? null; // Whose output is on the page.
+const isFixed = logs.dataset.fixed !== undefined; // Somebody wants to see an earlier one.
 let following = null;
 let isFresh = false; // A connection that has told nothing yet.
 let hasEnded = head().ended === "true"; // And the page's head knows it.
 
+/** Whether the address asks for a line. */
+const isAsked = () => /^#[LE]\d+$/.test(location.hash);
 /** Shows of each stream what the page would have if it were loaded again. */
 const takeEnds = async () => {
   try {
@@ -19,6 +22,18 @@ const takeEnds = async () => {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const section of page.querySelectorAll("#logs .log")) panes[section.dataset.stream]?.take(section);
   } catch { /* The page says itself that the server cannot be reached. */ }
+};
+/** What comes is of the attempt with this number. */
+const begin = (number) => {
+  if (attempt !== null && attempt !== number) for (const pane of Object.values(panes)) { pane.ofTask(); pane.clear(); }
+  attempt = number;
+  showAttempt();
+};
+/** Says which of the attempts is shown. */
+const showAttempt = () => {
+  for (const tab of document.querySelectorAll("#task-attempts a")) {
+    if (tab.dataset.attempt === attempt) tab.setAttribute("aria-current", "true"); else tab.removeAttribute("aria-current");
+  }
 };
 const showFollow = (shown) => { for (const pane of Object.values(panes)) pane.follows.hidden = !shown; };
 const stop = () => { following?.end(); following = null; showFollow(false); };
@@ -31,37 +46,67 @@ const start = () => {
   following = window.disbatch.stream(address, {
     status(data) {
       const task = JSON.parse(data);
+      if (task.status === 0) begin(String(task.attempt));
       const wasFresh = isFresh;
       isFresh = false;
       if (!task.ended || !wasFresh) return;
       // All that it has written since would come: its end will do, which the page has.
       stop();
+      if (isAsked()) return; // What somebody looks at stays.
       takeEnds();
     },
     output(data, event) {
-      const { attempt: number, stream, text } = JSON.parse(data);
-      if (attempt !== null && attempt !== String(number)) for (const pane of Object.values(panes)) pane.clear();
-      attempt = String(number);
+      const { attempt: number, stream, offset, text } = JSON.parse(data);
+      begin(String(number));
       resume = event.lastEventId || resume;
-      const pane = panes[stream];
-      pane.end = Number(new RegExp(`${stream}:(\\d+)`).exec(resume)?.[1] ?? pane.end);
-      pane.append(text);
+      panes[stream].append(text, offset, Number(new RegExp(`${stream}:(\\d+)`).exec(resume)?.[1] ?? offset));
     },
     end: stop,
   });
 };
-if (!hasEnded) start();
+if (!hasEnded && !isFixed) start();
 
 document.addEventListener("disbatch:changed", () => {
-  const { ended, waiting } = head();
+  const { ended, waiting, tab } = head();
+  document.title = `${tab} – Disbatch`;
+  for (const pane of Object.values(panes)) pane.showSteps();
+  if (attempt !== null) showAttempt();
+  if (isFixed) return;
   if (ended === "true") { hasEnded = true; return; }
   if (following || !(hasEnded || waiting === "true")) return;
   // It is tried again.
   hasEnded = false;
   resume = "";
-  attempt = null;
-  for (const pane of Object.values(panes)) pane.clear();
   start();
+});
+
+// #L120 is a line of stdout, #E7 one of stderr.
+const toLine = () => {
+  const [, letter, number] = /^#([LE])(\d{1,15})$/.exec(location.hash) ?? [];
+  const pane = letter && Object.values(panes).find((pane) => pane.letter === letter);
+  if (pane) pane.busy(pane.part("first"), () => pane.toLine(Number(number)));
+};
+window.addEventListener("hashchange", toLine);
+toLine();
+
+/** What submits such a task again from a shell. The params are as they were written. */
+const commandOf = (program, queue) => {
+  const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+  const params = document.getElementById("params-json").textContent;
+  if (program === "disbatch") return `disbatch --url ${quoted(location.origin)} create-tasks ${quoted(queue)} ${quoted(params)}`;
+  return `curl ${quoted(`${location.origin}/tasks`)} -H 'Content-Type: application/json' -d ${quoted(`{"queue":${JSON.stringify(queue)},"params":${params}}`)}`;
+};
+document.addEventListener("click", async ({ target }) => {
+  // The output of a step begins at a byte.
+  const step = target.closest("[data-step]");
+  if (step) panes.stdout?.busy(panes.stdout.part("first"), () => panes.stdout.showFrom(Number(step.dataset.stdout)));
+  const copy = target.closest("[data-copies], [data-copy-text], [data-command]");
+  if (!copy) return;
+  const { copies, copyText, command, queue } = copy.dataset;
+  try {
+    await navigator.clipboard.writeText(command ? commandOf(command, queue) : copyText ?? document.querySelector(copies).textContent);
+    window.disbatch.toast("Copied.");
+  } catch { window.disbatch.toast("This browser does not let pages copy here: select it and copy it with the keyboard.", { tone: "info" }); }
 });
 
 // Another run: its params are JSON, and are checked before they are sent. They are sent as they were written: a number in them

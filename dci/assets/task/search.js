@@ -1,4 +1,5 @@
-// Search in what a task has written: marks what is found, and goes from one to the next with Enter.
+// Search in what a task has written: marks what is found of what is shown, and goes from one to the next with Enter; all of the
+// output is searched by the server, which tells lines.
 
 const MARKED = 2_000; // So many are marked.
 const SOON = 150;
@@ -25,10 +26,53 @@ const rangeOf = (line, from, to) => {
   return range;
 };
 
+/** The list of lines that the server has found. Returns what fills it. */
+const listLines = (pane) => {
+  const [box, words, more] = ["found", "found-words", "found-more"].map(pane.part);
+  const places = box.querySelector("ol");
+  let query = null;
+  let next = null;
+  const entry = ({ number, offset, text }, exact) => {
+    const link = document.createElement("a");
+    link.href = `#${pane.letter}${number}`;
+    link.textContent = exact ? String(number) : "…";
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      if (exact) history.replaceState(history.state, "", link.href);
+      pane.busy(more, () => exact ? pane.toLine(number, offset) : pane.showFrom(offset));
+    });
+    const code = document.createElement("code");
+    code.textContent = text;
+    const line = document.createElement("li");
+    line.append(link, " ", code);
+    return line;
+  };
+  const goOn = async () => {
+    const answer = await pane.ask(next ? { ...query, ...next } : query);
+    places.append(...answer.lines.map((line) => entry(line, answer.exact)));
+    next = answer.ended ? null : { from: answer.position, number: answer.number };
+    const count = places.childElementCount;
+    const what = query.search === undefined ? (count === 1 ? "line looks like an error" : "lines look like errors") : count === 1 ? "line found" : "lines found";
+    words.textContent = `${count.toLocaleString("en")} ${what} in ${answer.ended ? "all" : `the first ${sized(answer.position)} of`} ${sized(Math.max(pane.end, answer.position))}.`;
+    more.hidden = !next;
+    box.hidden = false;
+  };
+  more.addEventListener("click", () => pane.busy(more, goOn));
+  pane.part("found-close").addEventListener("click", () => { box.hidden = true; });
+  return (wanted) => {
+    query = wanted;
+    next = null;
+    places.replaceChildren();
+    return goOn();
+  };
+};
+
 const searchIn = (pane) => {
   const { section, pre } = pane;
+  const list = listLines(pane);
   const field = section.querySelector('[data-is="search"]');
   const said = section.querySelector('[data-is="hits"]');
+  const everywhere = pane.part("everywhere");
   let hits = [];
   let now = -1;
   let ranges = [];
@@ -40,8 +84,12 @@ const searchIn = (pane) => {
     pre.querySelector(".found-now")?.classList.remove("found-now");
   };
   const say = () => {
-    const word = field.value ? (hits.length ? `${now + 1} of ${hits.length.toLocaleString("en")}` : "nothing found") : "";
+    const isPart = pane.start !== 0 || !pane.isWhole();
+    const none = isPart ? "not in what is shown" : "nothing found";
+    const word = field.value ? (hits.length ? `${now + 1} of ${hits.length.toLocaleString("en")}` : none) : "";
     if (said.textContent !== word) said.textContent = word;
+    everywhere.hidden = !field.value || !isPart;
+    everywhere.textContent = `Search all ${sized(pane.end)}`;
   };
   const markNow = () => {
     const current = marks["found-now"];
@@ -82,6 +130,7 @@ const searchIn = (pane) => {
     markNow();
     say();
     const { line } = hits[now];
+    unfold(line);
     pre.scrollTop = line.offsetTop - pre.offsetTop - pre.clientHeight / 2;
   };
   field.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(() => { look(); if (hits.length) go(0); }, SOON); });
@@ -89,8 +138,13 @@ const searchIn = (pane) => {
     if (event.key !== "Enter") return;
     event.preventDefault();
     clearTimeout(timer);
-    go(event.shiftKey ? -1 : 1);
+    look();
+    if (hits.length) go(event.shiftKey ? -1 : 1);
+    else if (!everywhere.hidden) everywhere.click();
   });
+  everywhere.addEventListener("click", () => pane.busy(everywhere, () => list({ search: field.value })));
+  const errors = pane.part("errors");
+  errors.addEventListener("click", () => pane.busy(errors, () => list({ errors: "true" })));
   section.addEventListener("disbatch:lines", () => {
     if (!field.value) return;
     clearTimeout(timer);

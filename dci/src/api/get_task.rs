@@ -40,7 +40,9 @@ pub async fn handle(
     params: Result<Params, HttpError>,
 ) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::task::respond(&state, &who, &id).await);
+        // What is odd shows the last attempt.
+        let attempt = params.ok().and_then(|params| params.integer("attempt").ok().flatten());
+        return Ok(ui::task::respond(&state, &who, &id, attempt).await);
     }
     // Options that cannot be read are as good as none, as to Perl's DCI.
     let shape = Shape::of(&params.unwrap_or_default());

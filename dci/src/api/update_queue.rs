@@ -21,6 +21,7 @@ use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::titles::TITLE;
 use crate::{changes, legacy, values};
 
 /// What may be changed.
@@ -52,7 +53,11 @@ const FIELDS: &[&str] = &[
     "half_life",
     "tenant",
     INDEX,
+    TITLE,
 ];
+
+/// A template of titles has so many characters at most.
+const LONGEST_TITLE: usize = 200;
 
 /// What has parts that may be given one by one: `backoff.base`.
 const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", "retention"];
@@ -335,8 +340,18 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "weights" => values::weights(field, value)?.into(),
         "group_threads" => values::positive(field, value)?.into(),
         "half_life" => values::stored(half_life(field, value)?),
+        TITLE => title(field, value)?.into(),
         _ => values::text(field, value)?.into(), // The reason and the tenant.
     })
+}
+
+/// What tasks are called, as a template.
+fn title(field: &str, value: &Value) -> Result<String, HttpError> {
+    let title = values::text(field, value)?;
+    values::shown_as_written(field, value)?;
+    let is_short = title.chars().count() <= LONGEST_TITLE;
+    let too_long = || HttpError::bad_request(format!("{field} must have at most {LONGEST_TITLE} characters"));
+    is_short.then_some(title).ok_or_else(too_long)
 }
 
 fn half_life(field: &str, value: &Value) -> Result<Duration, HttpError> {
@@ -373,6 +388,7 @@ mod tests {
         assert_eq!(stored("nodes", json!({"names": []})), Bson::Null);
         assert_eq!(stored("index", json!("params.a")), Bson::from(vec!["params.a"]));
         assert_eq!(stored("index", json!([])), Bson::Null);
+        assert_eq!(stored("title", json!("say {a}")), Bson::from("say {a}"));
         assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
         assert_eq!(stored("policy", json!("fair")), Bson::from("fair"));
         assert_eq!(stored("scheme", json!("2, 1")), Bson::from(vec![2_i32, 1]));
@@ -413,6 +429,8 @@ mod tests {
             ("nodes", json!("n1")),
             ("nodes", json!({"labels": "gpu"})),
             ("unleased_limit", json!("x")),
+            ("title", json!("x".repeat(201))),
+            ("title", json!([])),
             ("retention", json!({"after": 1})),
             ("rate", json!({"n": 5})),
             ("group_rate", json!(5)),

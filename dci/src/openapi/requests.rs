@@ -87,6 +87,9 @@ pub struct QueueChange {
     /// How long a plugin has between SIGTERM and SIGKILL, in seconds; 10 by default.
     #[schema(minimum = 0)]
     grace: Option<f64>,
+    /// What pages call its tasks: text in which `{name}` is the parameter of this name, and `{a.b}` a part of one.
+    #[schema(max_length = 200)]
+    title: Option<String>,
     /// After how many seconds a running task is given up whose runner renews no lease, as Perl's.
     unleased_limit: Option<f64>,
     /// When ended tasks go. Its parts may also be given one by one, as `retention.delete_after`.

@@ -90,6 +90,7 @@ fn parts_of_pages(routes: &mut Routes<'_>) {
         .add(at("/ui/overview").get(Everywhere(Viewer), ui::overview::live))
         .add(at("/ui/tasks").get(Everywhere(Viewer), ui::tasks::live))
         .add(at("/ui/tasks/{id:[0-9a-f]{24}}").get(Task(Viewer), ui::task::live))
+        .add(at("/ui/tasks/{id:[0-9a-f]{24}}/output/{stream}").get(Task(Viewer), ui::task::lines::handle))
         .add(at("/ui/bulk").get(Everywhere(Viewer), ui::bulk::live))
         .add(at("/ui/bulk/{id:[0-9a-f]{24}}").get(Bulk(Viewer), ui::bulk::job::live))
         .add(at("/ui/throughput").get(Everywhere(Viewer), ui::overview::throughput));

@@ -1,9 +1,13 @@
 //! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
+mod attempts;
 mod facts;
+mod failed;
 mod feed;
 mod graph;
 mod life;
+pub mod lines;
+mod linked;
 mod output;
 mod steps;
 mod timeline;
@@ -16,7 +20,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::accounts::{Reach, Role};
-use disbatch_core::model::{Selector, Status};
+use disbatch_core::model::{Rules, Selector, Status};
 use disbatch_core::output::{OutputEnd, StreamName};
 use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
@@ -29,8 +33,11 @@ use crate::openapi::OfFixed;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::tasks::params_of;
+use crate::ui::titles::{template, title_of};
 use crate::ui::{self, Rendered, plain};
+use attempts::{Choice, Tabs};
 use facts::{Facts, Outcome, QueueLink, Shown};
+use failed::Failed;
 use feed::Feed;
 use graph::Graph;
 use life::{Head, Progress, Why, status};
@@ -48,7 +55,14 @@ struct TaskPage<'a> {
     params: Shown,
     /// Whether it has parameters that are shown to nobody.
     secure: bool,
+    /// The params that a table can have.
+    table: Vec<(String, String)>,
     outputs: [Output; 2],
+    tabs: Tabs,
+    /// The attempt whose output is shown, if there is one yet.
+    attempt: Option<i64>,
+    /// Whether somebody has chosen that: its output does not go on.
+    fixed: bool,
     /// From where on the output is to be told; nothing while there is none.
     resume: String,
     /// Its priority; 0 if it has none.
@@ -60,6 +74,7 @@ struct TaskPage<'a> {
 /// What changes by itself.
 struct Look {
     head: Head,
+    failed: Failed,
     progress: Progress,
     why: Why,
     graph: Graph,
@@ -67,15 +82,18 @@ struct Look {
     facts: Facts,
     timeline: Timeline,
     outcome: Outcome,
+    tabs: Tabs,
 }
 
 /// All that a page shows of the task itself, one part after the other.
 pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
     let id = task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let queue = QueueLink { name: plain(task.get("queue")), ..QueueLink::default() };
-    let look = view(&id, task, &queue, now);
+    let look = view(&id, task, &queue, None, now);
+    let failed = Failed::of(task, &queue, &plain(task.get("stderr")), Vec::new());
     let parts = [
         ui::html(&look.head)?,
+        ui::html(&failed)?,
         ui::html(&look.progress)?,
         ui::html(&look.steps)?,
         ui::html(&look.facts)?,
@@ -90,26 +108,28 @@ pub fn html_of_output(id: &str, stream: StreamName, end: OutputEnd, live: bool) 
     ui::html(&Output::of(id, stream, end, None, live))
 }
 
-/// The page, or the error that there is instead.
-pub async fn respond(state: &State, who: &Who, id: &str) -> HttpResponse {
-    ui::page(render(state, who, id).await)
+/// The page, or the error that there is instead. `attempt`: whose output is to be shown, if not that of the last one.
+pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> HttpResponse {
+    ui::page(render(state, who, id, attempt).await)
 }
 
-async fn render(state: &State, who: &Who, id: &str) -> Rendered {
+async fn render(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let _turn = state.budget.answers.turn().await?;
     let task = get_task::find(state, who, id).await?;
     let task_id = task_action::id(id)?;
-    let attempt = running_attempt(&task);
-    let live = status(&task).is_some_and(|status| !status.has_ended());
-    let output = |stream| Output::read(&state.store, (task_id, &task), stream, (attempt, live));
+    let attempts = state.store.list_attempts(task_id).await?;
+    let choice = Choice::of(&task, &attempts, attempt);
+    let live = !choice.fixed && status(&task).is_some_and(|status| !status.has_ended());
+    let document = choice.earlier.unwrap_or(&task);
+    let output = |stream| Output::read(&state.store, (task_id, document), stream, (choice.of, live));
     let (stdout, stderr, look) = futures::try_join!(
         async { output(StreamName::Stdout).await.map_err(HttpError::from) },
         async { output(StreamName::Stderr).await.map_err(HttpError::from) },
-        look(state, id, &task, &reach),
+        look(state, id, (&task, &attempts), None, &reach),
     )?;
     let (look, queue) = look;
-    ui::render(StatusCode::OK, &page(id, &task, queue, look, [stdout, stderr]))
+    ui::render(StatusCode::OK, &page(id, &task, queue, look, ([stdout, stderr], &choice)))
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -141,22 +161,26 @@ impl Look {
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Ok(vec![
             Part::new("task-head", &self.head)?,
+            Part::new("task-failed", &self.failed)?,
             Part::new("task-progress", &self.progress)?,
             Part::new("task-why", &self.why)?,
             Part::new("task-graph", &self.graph)?,
             Part::new("task-steps", &self.steps)?,
             Part::new("task-facts", &self.facts)?,
+            Part::new("task-attempts", &self.tabs)?,
             Part::new("task-timeline", &self.timeline)?,
             Part::new("task-outcome", &self.outcome)?,
         ])
     }
 }
 
-/// What is known of the task at this moment, and may be known to those whose rights reach so far.
+/// What is known of the task and its earlier attempts at this moment, and may be known to those whose rights reach so far.
+/// `title`: what the task is called, if its params were not read.
 async fn look(
     state: &State,
     id: &str,
-    task: &Document,
+    (task, attempts): (&Document, &[Document]),
+    title: Option<String>,
     reach: &Reach,
 ) -> Result<(Look, QueueLink), HttpError> {
     let store = &state.store;
@@ -172,25 +196,29 @@ async fn look(
             other => other.map(Some),
         }
     };
-    let (explained, graph, queue, attempts, now) = futures::try_join!(
+    let (explained, graph, queue, stderr, now) = futures::try_join!(
         explained,
         Graph::find(state, task_id, task, reach),
         async { queue_link(state, task.get("queue")).await.map_err(HttpError::from) },
-        async { store.list_attempts(task_id).await.map_err(HttpError::from) },
+        async { Failed::stderr(store, task_id, task).await.map_err(HttpError::from) },
         async { store.server_time().await.map_err(HttpError::from) },
     )?;
-    let mut look = view(id, task, &queue, now);
-    look.why = Why::of(explained);
+    let mut look = view(id, task, &queue, title, now);
+    look.why = Why::of(id, task, &queue, explained);
+    look.failed = Failed::of(task, &queue, &stderr, graph.culprits());
     look.graph = graph;
-    look.outcome = Outcome::of(id, task, &attempts);
+    look.outcome = Outcome::of(id, task, attempts);
     look.facts = look.facts.with_trace(task, state.traces.as_ref());
+    look.tabs = Tabs::of(id, task, attempts, None);
     Ok((look, queue))
 }
 
 /// What the task itself tells.
-fn view(id: &str, task: &Document, queue: &QueueLink, now: DateTime) -> Look {
+fn view(id: &str, task: &Document, queue: &QueueLink, title: Option<String>, now: DateTime) -> Look {
+    let title = title.unwrap_or_else(|| title_of(task, queue.title.as_deref()));
     Look {
-        head: Head::of(id, task, queue.there),
+        head: Head::of(id, task, queue, title),
+        failed: Failed::of(task, queue, "", Vec::new()),
         progress: Progress::of(task),
         why: Why::default(),
         graph: Graph::default(),
@@ -198,6 +226,7 @@ fn view(id: &str, task: &Document, queue: &QueueLink, now: DateTime) -> Look {
         facts: Facts::of(task, queue.clone()),
         timeline: Timeline::of(task, now),
         outcome: Outcome::of(id, task, &[]),
+        tabs: Tabs::default(),
     }
 }
 
@@ -206,11 +235,13 @@ fn page<'a>(
     task: &'a Document,
     queue: QueueLink,
     look: Look,
-    outputs: [Output; 2],
+    (outputs, choice): ([Output; 2], &Choice<'_>),
 ) -> TaskPage<'a> {
-    let params = params_of(task).map(Shown::of).unwrap_or_default();
+    let given = params_of(task);
+    let params = given.map(Shown::of).unwrap_or_default();
     let [stdout, stderr] = &outputs;
     let resume = running_attempt(task)
+        .filter(|_| !choice.fixed)
         .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end(), stderr.end()));
     let form = queue.id.as_ref().filter(|_| queue.there);
     let form = form.map(|queue| format!("/queues/{queue}?tab=new&task={id}#new")).unwrap_or_default();
@@ -218,11 +249,15 @@ fn page<'a>(
         id,
         task,
         queue,
+        tabs: look.tabs.clone().with_chosen(choice.earlier_number()),
         look,
         form,
+        table: facts::table(given),
         params,
         secure: task.contains_key(secrets::SHOWN),
         outputs,
+        attempt: choice.number(task),
+        fixed: choice.fixed,
         resume: resume.unwrap_or_default(),
         priority: task.get("priority").and_then(disbatch_core::model::whole_number).unwrap_or(0),
     }
@@ -240,8 +275,10 @@ async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, St
     };
     let queue = state.store.find_queue(&Selector::Id(*id)).await?;
     let there = queue.is_some();
+    let title = queue.as_ref().and_then(template).map(str::to_owned);
+    let max_attempts = queue.as_ref().and_then(|queue| Rules::of_queue(queue).max_attempts);
     let name = queue.map_or_else(|| format!("{id} (deleted)"), |queue| queue.display_name());
-    Ok(QueueLink { id: Some(id.to_hex()), name, there })
+    Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts })
 }
 
 #[cfg(test)]

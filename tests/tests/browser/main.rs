@@ -22,6 +22,7 @@ mod schedules;
 mod site;
 mod submit;
 mod subscriptions;
+mod task;
 mod tasks;
 mod theme;
 mod zones;

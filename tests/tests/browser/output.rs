@@ -63,9 +63,9 @@ async fn output_is_coloured_searched_and_never_too_much() -> anyhow::Result<()> 
         page.until_text("Only the newest lines are kept here").await?;
 
         let log = browser.part("#log-stdout", "all lines are there");
-        log.fill("Search in Output", "line 11999").await?;
+        log.fill("Search in stdout", "line 11999").await?;
         log.until_text("1 of 1").await?;
-        log.fill("Search in Output", "LINE 1199").await?;
+        log.fill("Search in stdout", "LINE 1199").await?;
         log.until_text("10 of 10").await?;
         browser.press("Enter").await?;
         log.until_text("1 of 10").await?;
@@ -83,10 +83,14 @@ async fn output_is_coloured_searched_and_never_too_much() -> anyhow::Result<()> 
         // What is stored is shown from its end.
         browser.open(&site.url(&format!("/tasks/{id}"))).await?;
         page.until_text("all lines are there").await?;
-        page.until_text("See all of it.").await?;
+        page.until_text("Load earlier").await?;
         let count = "return document.querySelector('#log-stdout pre').childElementCount";
         let shown = browser.script(count, json!([])).await?;
-        page.click("button", "Show more of it").await?;
+        // What is shown has a bound: the lines after these give way.
+        let log = browser.part("#log-stdout", "line");
+        log.click("button", "Load earlier").await?;
+        shows(browser, "lines before", "log.childElementCount === 5000").await?;
+        log.click("button", "Load earlier").await?;
         page.until_text("plain red <script>alert(1)</script> link").await?;
         shows(browser, "more lines", &format!("log.childElementCount > {shown}")).await
     })

@@ -360,10 +360,7 @@ async fn explanations_follow_what_is_in_the_database() -> anyhow::Result<()> {
     ensure!(text.starts_with("Nothing keeps it from being claimed"), "{text}");
     world.set(first, doc! { "status": 0, "node": "old" }).await?;
     let text = summary(&dci, second).await?;
-    assert_eq!(
-        text,
-        "1 of at most 1 tasks are claimed or running, which is the limit: 1 on old (by another program)."
-    );
+    assert_eq!(text, "The queue is full: 1 of 1 threads are in use, 1 on old (by another program).");
     let running = dci.get(&format!("/tasks/{first}/explain")).await?;
     assert_eq!(running["word"], "running");
     ensure!(

@@ -66,7 +66,7 @@ fn the_queue_may_be_what_holds_it() {
     let full = Share { node: "n1".into(), tasks: 2, of_others: 0 };
     let full = held(Facts { shares: vec![full], ..facts(doc! {}, doc! {}) });
     assert_eq!((full.gate, full.next), (Hold::Limit, None));
-    assert_eq!(full.text, "2 of at most 2 tasks are claimed or running, which is the limit: 2 on n1.");
+    assert_eq!(full.text, "The queue is full: 2 of 2 threads are in use, 2 on n1.");
     let rate = Rate { n: 5, per: 60, burst: 5 };
     let standing = |next| Some(Standing { rate, allowed: 0, next });
     let waits = standing(Some(Duration::from_millis(6_500)));

@@ -16,7 +16,7 @@ use crate::ui::queue_state::rate_words;
 
 /// The controls of each group, in order.
 const CONTROLS: [(&str, &[&str]); 9] = [
-    ("named", &["name", "sort"]),
+    ("named", &["name", "title", "sort"]),
     ("runs", &["plugin"]),
     ("fairness", &["policy", "scheme", "share", "weights", "group_threads", "half_life"]),
     ("rates", &["rate.n", "rate.per", "rate.burst", "group_rate.n", "group_rate.per", "group_rate.burst"]),
@@ -177,6 +177,7 @@ impl Settings<'_> {
         let length = || self.stored(name).and_then(number).map(length);
         Some(match name {
             "name" | "plugin" | "policy" | "nodes.labels" | "index" => value,
+            "title" => format!("tasks called {value}"),
             "nodes.names" => format!("on {value}"),
             "sort" => words(name).iter().find(|(word, _)| *word == value)?.1.to_owned(),
             "scheme" => format!("priority ratio {value}"),

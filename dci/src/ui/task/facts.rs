@@ -17,6 +17,9 @@ use crate::ui::{bulk::encoded, plain};
 /// Values are shown up to so many bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
 
+/// A table of params has so many rows at most.
+const ROWS: usize = 50;
+
 /// Fields that have a place of their own on the page.
 const KNOWN: &str = "_id after after_failed after_when again archived array attempt awaited born cancel complete ctime \
     deadline dependents exit external failures files final_of freed gate grace group group_slot \
@@ -31,6 +34,17 @@ pub struct QueueLink {
     pub name: String,
     /// Whether it is still there.
     pub there: bool,
+    /// What its tasks are called, if it says that.
+    pub title: Option<String>,
+    /// How often they are tried at most, if it says that.
+    pub max_attempts: Option<i64>,
+}
+
+impl QueueLink {
+    /// How often a task of the queue is tried at most, if that was said.
+    pub fn most_attempts(&self, task: &Document) -> Option<i64> {
+        task.get("max_attempts").and_then(whole_number).or(self.max_attempts)
+    }
 }
 
 /// A set that a task gets or leaves.
@@ -90,6 +104,17 @@ pub struct Shown {
 }
 
 impl Shown {
+    /// Text as it is, and all else as JSON.
+    fn plain(value: &Bson) -> String {
+        match value {
+            Bson::Document(_) | Bson::Array(_) => {
+                json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned()
+            }
+            Bson::Null => "null".to_owned(),
+            value => plain(Some(value)),
+        }
+    }
+
     /// A value over many lines.
     pub fn of(value: &Bson) -> Self {
         let text = json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned();
@@ -97,6 +122,17 @@ impl Shown {
         let text = if cut { crate::output::cut(text.into_bytes(), SHOWN_BYTES).text } else { text };
         Self { text, cut }
     }
+}
+
+/// Params as rows of a table, if they are an object that a table shows well: names with what they have, text as it is.
+pub fn table(params: Option<&Bson>) -> Vec<(String, String)> {
+    let Some(params) = params.and_then(Bson::as_document).filter(|params| params.len() <= ROWS) else {
+        return Vec::new();
+    };
+    let row = |(name, value): (&String, &Bson)| (name.clone(), Shown::plain(value));
+    let rows: Vec<(String, String)> = params.iter().map(row).collect();
+    let bytes: usize = rows.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes <= SHOWN_BYTES { rows } else { Vec::new() }
 }
 
 impl Facts {
@@ -251,7 +287,7 @@ fn attempts(task: &Document) -> Option<(&'static str, String)> {
     let most = plain(task.get("max_attempts"));
     let failures =
         task.get("failures").and_then(disbatch_core::model::number).filter(|failures| *failures > 0.0);
-    let most = if most.is_empty() { most } else { format!(" of at most {most}") };
+    let most = if most.is_empty() { most } else { format!(" of {most}") };
     let failed = failures.map(|failures| format!(", {failures} failed")).unwrap_or_default();
     let text = format!("{number}{most}{failed}");
     (!text.is_empty()).then_some(("Attempt", text.trim().to_owned()))
@@ -277,14 +313,18 @@ mod tests {
             "after_when": "any", "external": { "since": at(6), "heard": at(8) },
             "files": { "output": { "name": "<out>", "version": 2_i64 } }, "tags": ["to=<you>"],
         };
-        let queue =
-            QueueLink { id: Some("6b0003bb686c8275d70dc2f1".into()), name: "<mail>".into(), there: true };
+        let queue = QueueLink {
+            id: Some("6b0003bb686c8275d70dc2f1".into()),
+            name: "<mail>".into(),
+            there: true,
+            ..QueueLink::default()
+        };
         let html = Facts::of(&task, queue).render().unwrap();
         for part in [
             "<a href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
             "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1\"",
             "<a href=\"/nodes/a%2F%3Cb%3E\">a/&#60;b&#62;</a>",
-            "2 of at most 3, 1 failed",
+            "2 of 3, 1 failed",
             "<dt>Waited</dt><dd>5.0 s</dd>",
             "<dt>Cancel asked by</dt><dd>ada: &#60;why&#62;</dd>",
             "<dt>Exit code</dt><dd>3</dd>",
@@ -357,7 +397,7 @@ mod tests {
         for part in [
             "<th scope=\"row\" class=\"number\">1</th>",
             " data-exact>2026-11-20 08:24:27</time></td>",
-            "<td>Exit code: 3, Took: 2.0 s</td>",
+            "<td>Exit code: 3, Run time: 2.0 s</td>",
             "stdout?.attempt=1",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

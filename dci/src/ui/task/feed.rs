@@ -25,6 +25,8 @@ const STAMP: [&str; 4] = ["status", "mtime", "complete", "archived"];
 pub struct Feed {
     /// How far the rights of those reach who are told.
     reach: Reach,
+    /// What the task is called, which does not change: its params are read once.
+    title: RefCell<Option<String>>,
     last: RefCell<Option<Last>>,
 }
 
@@ -39,7 +41,7 @@ struct Last {
 impl Feed {
     /// For those whose rights reach so far.
     pub fn new(reach: Reach) -> Self {
-        Self { reach, last: RefCell::default() }
+        Self { reach, title: RefCell::default(), last: RefCell::default() }
     }
 
     /// The parts of the page that change.
@@ -50,8 +52,19 @@ impl Feed {
                 return Ok(parts);
             }
         }
-        let task = read(state, id, only(&["stdout", "stderr", "params", "parameters"], 0)).await?;
-        let parts = look(state, id, &task, &self.reach).await?.0.parts()?;
+        let title = self.title.borrow().clone();
+        let large: &[&str] = if title.is_some() {
+            &["stdout", "stderr", "params", "parameters"]
+        } else {
+            &["stdout", "stderr"]
+        };
+        let of = task_action::id(id)?;
+        let (task, attempts) = futures::try_join!(read(state, id, only(large, 0)), async {
+            state.store.list_attempts(of).await.map_err(HttpError::from)
+        })?;
+        let (look, _) = look(state, id, (&task, &attempts), title, &self.reach).await?;
+        *self.title.borrow_mut() = Some(look.head.title().to_owned());
+        let parts = look.parts()?;
         self.note(&task, &parts);
         Ok(parts)
     }

@@ -48,6 +48,8 @@ pub struct Graph {
     more: bool,
     /// The picture in words.
     words: String,
+    /// The tasks that it comes after and that have ended without success: what they are, with their addresses.
+    culprits: Vec<(String, String)>,
 }
 
 impl HtmlSafe for Graph {}
@@ -86,6 +88,11 @@ impl Graph {
         Ok(Self::of(&graph, id, &sight, &names(&queues)))
     }
 
+    /// Because of whom the task may have been cancelled, with their addresses.
+    pub fn culprits(&self) -> Vec<(String, String)> {
+        self.culprits.clone()
+    }
+
     fn of(graph: &Neighbours, here: TaskId, sight: &Sight, names: &HashMap<ObjectId, String>) -> Self {
         if graph.tasks.len() < 2 {
             return Self::default();
@@ -97,6 +104,12 @@ impl Graph {
             .zip(&places)
             .map(|(task, place)| node(task, *place, here, (sight, names)))
             .collect();
+        let has_failed = |task: &Neighbour| {
+            task.status.is_none_or(|status| status.has_ended() && status != Status::Succeeded)
+        };
+        let directly_before = graph.tasks.iter().zip(&nodes).filter(|(task, _)| task.distance == -1);
+        let culprits = directly_before.filter(|(task, _)| has_failed(task));
+        let culprits = culprits.map(|(_, node)| (node.address.clone(), node.title.clone())).collect();
         let edge = |(from, to, waiting): &(usize, usize, bool)| {
             let (from, to) = (places.get(*from)?, places.get(*to)?);
             Some(Edge { path: path(*from, *to), waiting: *waiting })
@@ -112,6 +125,7 @@ impl Graph {
             height: most(|(_, y)| *y) + HEIGHT + MARGIN,
             edges: graph.edges.iter().filter_map(edge).collect(),
             nodes,
+            culprits,
             more: graph.more,
             words: format!("Comes directly after {}, and directly before {}", tasks(before), tasks(after)),
         }

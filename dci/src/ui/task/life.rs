@@ -3,18 +3,31 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::explain::Explanation;
-use disbatch_core::model::Status;
+use disbatch_core::explain::{Explanation, Gate};
+use disbatch_core::model::{Status, whole_number};
 
+use super::facts::QueueLink;
+use super::linked::Linked;
+use crate::ui::bulk::encoded;
+use crate::ui::parts::{self, When};
 use crate::ui::spans::precise;
-use crate::ui::{StatusView, parts, plain};
+use crate::ui::{StatusView, plain};
+
+/// So many characters of what a task is called are in its tab.
+const TAB: usize = 60;
 
 /// What it is called, how it is, and what can be done with it.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(path = "task/head.html")]
 pub struct Head {
     id: String,
+    /// What it is called; empty if its params do not say it.
+    title: String,
     status: StatusView,
+    /// What the browser's tab is called.
+    tab: String,
+    /// How many attempts have failed, and when the next one is due.
+    retries: Option<(String, When)>,
     ended: bool,
     waiting: bool,
     /// Whether somebody has asked for its end, and why.
@@ -35,8 +48,19 @@ impl HtmlSafe for Head {}
 #[template(path = "task/why.html")]
 pub struct Why {
     question: &'static str,
-    summary: String,
-    gates: Vec<(bool, String)>,
+    summary: Linked,
+    /// Whether something keeps it from running.
+    waits: bool,
+    /// What keeps it from running besides, or what is to be known of how it runs.
+    gates: Vec<(bool, Linked)>,
+    /// What it has to pass besides, and may.
+    others: Vec<(bool, Linked)>,
+    /// What helps: a link, and the dialog that it opens with script.
+    helps: Vec<(&'static str, String, Option<&'static str>)>,
+    /// The queue that is to be resumed, if that is what helps.
+    resume: Option<String>,
+    /// The task's page.
+    here: String,
 }
 
 impl HtmlSafe for Why {}
@@ -54,8 +78,8 @@ pub struct Progress {
 impl HtmlSafe for Progress {}
 
 impl Head {
-    /// That of a task. `queue_is_there`: another one can be submitted to its queue.
-    pub fn of(id: &str, task: &Document, queue_is_there: bool) -> Self {
+    /// That of a task, and what that is called.
+    pub fn of(id: &str, task: &Document, queue: &QueueLink, title: String) -> Self {
         let status = status(task);
         let has_ended = status.is_some_and(Status::has_ended);
         let running = status == Some(Status::Running);
@@ -64,6 +88,9 @@ impl Head {
         let asked = asked.map(who_and_why);
         Self {
             id: id.to_owned(),
+            tab: tab(id, &title, status, queue),
+            title,
+            retries: retries(task, queue.most_attempts(task)),
             status: StatusView::of(task),
             ended: has_ended,
             waiting: !has_ended && !running && status != Some(Status::Claimed),
@@ -73,10 +100,49 @@ impl Head {
             may_be_retried: has_ended && !task.contains_key("archived"),
             may_run_now: status == Some(Status::Deferred),
             may_be_prioritised: matches!(status, Some(Status::Queued | Status::Blocked | Status::Deferred)),
-            may_be_changed: queue_is_there,
+            may_be_changed: queue.there,
             asked,
         }
     }
+
+    /// What the browser's tab is called.
+    pub fn tab(&self) -> &str {
+        &self.tab
+    }
+
+    /// What the task is called.
+    pub fn title(&self) -> &str {
+        &self.title
+    }
+}
+
+/// `▶ import, convert a.png …8013333`: what tells the tabs of a browser apart, the most telling first.
+fn tab(id: &str, title: &str, status: Option<Status>, queue: &QueueLink) -> String {
+    let sign = match status {
+        Some(Status::Running) => "▶ ",
+        Some(Status::Succeeded) => "✓ ",
+        Some(Status::Failed | Status::Terminated | Status::Orphaned) => "✗ ",
+        Some(Status::Cancelled) => "⊘ ",
+        Some(Status::Queued | Status::Claimed | Status::Deferred | Status::Blocked) => "◷ ",
+        _ => "", // Nobody knows what it means.
+    };
+    let names = [queue.name.as_str(), title].into_iter().filter(|name| !name.is_empty());
+    let names = parts::cut(&names.collect::<Vec<_>>().join(": "), TAB);
+    let end = id.get(20..).unwrap_or_default();
+    format!("{sign}{} …{end}", if names.is_empty() { "Task" } else { &names })
+}
+
+/// How many attempts of a task that waits have failed, and when the next one is due.
+fn retries(task: &Document, most: Option<i64>) -> Option<(String, When)> {
+    let is_deferred = status(task) == Some(Status::Deferred);
+    let failures =
+        task.get("failures").and_then(whole_number).filter(|failures| *failures > 0 && is_deferred)?;
+    let words = match (failures, most) {
+        (failures, Some(most)) => format!("{failures} of {most} attempts failed"),
+        (1, None) => "1 attempt failed".to_owned(),
+        (failures, None) => format!("{failures} attempts failed"),
+    };
+    Some((words, When::of(task.get("run_at"))))
 }
 
 /// Who has asked for a task's end, and why.
@@ -86,24 +152,90 @@ pub(super) fn who_and_why(cancel: &Document) -> String {
 }
 
 impl Why {
-    /// What keeps a task of this status from running, or how it runs. Nothing of one that has ended.
-    pub fn of(explanation: Option<Explanation>) -> Self {
+    /// What keeps a task from running, or how it runs. Nothing of one that has ended.
+    pub fn of(id: &str, task: &Document, queue: &QueueLink, explanation: Option<Explanation>) -> Self {
         let is_told = |explained: &Explanation| {
             !explained.status.has_ended() || explained.gates.iter().any(|gate| gate.name == "aside")
         };
         let Some(explanation) = explanation.filter(is_told) else {
             return Self::default();
         };
+        let runs = explanation.status == Status::Running;
         let question = match explanation.status {
             Status::Running => "How is it running?",
             ended if ended.has_ended() => "How has it ended?",
             _ => "Why is it not running?", // Nothing else runs.
         };
-        let summary = explanation.summary;
+        let names = names(task, queue);
+        let summary = Linked::of(&explanation.summary, &names);
+        let mut helps = Vec::new();
+        let closed = |gate: &Gate| !gate.open && gate.name != NODE;
+        for gate in explanation.gates.iter().filter(|gate| closed(gate)) {
+            for help in help(gate.name, task, queue) {
+                if !helps.contains(&help) {
+                    helps.push(help);
+                }
+            }
+        }
+        let waits = !runs && explanation.gates.iter().any(closed);
+        let is_paused = explanation.gates.iter().any(|gate| gate.name == "queue_paused" && !gate.open);
         // What the summary says is not said twice.
-        let gates = explanation.gates.into_iter().filter(|gate| gate.text != summary);
-        Self { question, gates: gates.map(|gate| (gate.open, gate.text)).collect(), summary }
+        let gates = explanation.gates.into_iter().filter(|gate| gate.text != explanation.summary);
+        let (gates, others): (Vec<Gate>, Vec<Gate>) = gates.partition(|gate| runs || closed(gate));
+        let linked = |gates: Vec<Gate>| {
+            gates.into_iter().map(|gate| (gate.open, Linked::of(&gate.text, &names))).collect()
+        };
+        Self {
+            question,
+            summary,
+            waits,
+            gates: linked(gates),
+            others: linked(others),
+            helps,
+            resume: queue.id.clone().filter(|_| is_paused && queue.there),
+            here: format!("/tasks/{id}"),
+        }
     }
+}
+
+/// The gates of single nodes, of which one that is open is enough.
+const NODE: &str = "node";
+
+/// What sentences about a task may name, with its address.
+fn names(task: &Document, queue: &QueueLink) -> Vec<(String, String)> {
+    let of_queue = queue.id.as_ref().filter(|_| queue.there && !queue.name.is_empty());
+    let of_queue = of_queue.map(|id| (format!("queue {}", queue.name), format!("/queues/{id}")));
+    let lock = task.get_str("needs_lock").ok();
+    let lock = lock.map(|name| (format!("lock {name}"), format!("/locks/{}", encoded(name))));
+    of_queue.into_iter().chain(lock).collect()
+}
+
+/// What helps a task past a gate that is closed.
+fn help(gate: &str, task: &Document, queue: &QueueLink) -> Vec<(&'static str, String, Option<&'static str>)> {
+    let of_queue =
+        |place: &str| queue.id.as_ref().filter(|_| queue.there).map(|id| format!("/queues/{id}{place}"));
+    let of_tasks = |status: i32| queue.id.as_ref().map(|id| format!("/tasks?queue={id}&status={status}"));
+    let link = |text: &'static str, address: Option<String>| address.map(|address| (text, address, None));
+    let helps = match gate {
+        "status" if status(task) == Some(Status::Deferred) => {
+            [Some(("Run now", "#now".to_owned(), Some("now"))), None]
+        }
+        "status" if task.get_str("gate").is_ok_and(|gate| gate == "admission") => {
+            [link("Admission rules", Some("/admission".to_owned())), None]
+        }
+        "queue_limit" => [link("Show the tasks that run", of_tasks(0)), link("Change threads", of_queue(""))],
+        "queue_threads" => [link("Set threads", of_queue("")), None],
+        "queue_plugin" => [link("Choose a plugin", of_queue("#set-runs")), None],
+        "queue_rate" | "group_rate" => [link("Change the rate", of_queue("#set-rates")), None],
+        "nodes_alive" | "nodes_able" => [link("Show nodes", Some("/nodes".to_owned())), None],
+        "lock" | "lock_turn" => {
+            let lock = task.get_str("needs_lock").ok();
+            [link("Show the lock", lock.map(|name| format!("/locks/{}", encoded(name)))), None]
+        }
+        "turn" => [link("Show what waits", of_tasks(-2)), None],
+        _ => [None, None], // It passes by itself, or the sentence says what to do.
+    };
+    helps.into_iter().flatten().collect()
 }
 
 impl Progress {
@@ -153,27 +285,30 @@ pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
     let facts = [
         ("Exit code", text("code")),
         ("Ended by signal", text("signal")),
-        ("Ended because of", text("reason")),
-        ("Killed for want of memory", no_memory),
-        ("Ended by the limit", text("limit")),
-        ("Took", seconds("duration")),
-        ("Processor time", seconds("cpu")),
-        ("Most memory", memory),
+        ("Ended by", text("reason")),
+        ("Out of memory", no_memory),
+        ("Over its limit", text("limit")),
+        ("Run time", seconds("duration")),
+        ("CPU time", seconds("cpu")),
+        ("Peak memory", memory),
     ];
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::{DateTime, doc};
-    use disbatch_core::explain::Gate;
-
     use super::*;
+    use bson::{DateTime, doc};
 
     #[test]
     fn what_can_be_done_depends_on_the_status() {
         let can = |task: Document| {
-            let head = Head::of("6b0003bb686c8275d8013333", &task, true);
+            let head = Head::of(
+                "6b0003bb686c8275d8013333",
+                &task,
+                &QueueLink { there: true, ..QueueLink::default() },
+                String::new(),
+            );
             let html = head.render().unwrap();
             assert_eq!(html.contains("href=\"#cancel\""), head.may_be_cancelled, "{html}");
             assert_eq!(html.contains("href=\"#retry\""), head.may_be_retried, "{html}");
@@ -198,7 +333,9 @@ mod tests {
     #[test]
     fn the_head_tells_scripts_where_the_task_stands() {
         let tells = |task: Document, wanted: &str| {
-            let html = Head::of("6b0003bb686c8275d8013333", &task, false).render().unwrap();
+            let html = Head::of("6b0003bb686c8275d8013333", &task, &QueueLink::default(), String::new())
+                .render()
+                .unwrap();
             assert!(html.contains(wanted), "{wanted} is not in {html}");
             assert!(!html.contains("#again"), "its queue is gone: {html}");
         };
@@ -219,30 +356,103 @@ mod tests {
         let exit: Vec<(&str, &str)> = exit.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let expected = [
             ("Ended by signal", "9"),
-            ("Ended because of", "timeout"),
-            ("Took", "1.2 s"),
-            ("Most memory", "3.0 MiB"),
+            ("Ended by", "timeout"),
+            ("Run time", "1.2 s"),
+            ("Peak memory", "3.0 MiB"),
         ];
         assert_eq!(exit, expected);
         assert!(self::exit(&doc! { "duration": "x", "peak_memory": -5.0, "oom": 1 }).len() <= 1);
     }
 
+    fn explained(status: Status, gates: Vec<(&'static str, bool, &str)>) -> String {
+        let gate = |(name, open, text): (&'static str, bool, &str)| Gate { name, open, text: text.into() };
+        let gates: Vec<Gate> = gates.into_iter().map(gate).collect();
+        let summary =
+            gates.iter().find(|gate| !gate.open).map_or("Nothing keeps it.", |gate| &gate.text).to_owned();
+        let queue = QueueLink {
+            id: Some("6b0003bb686c8275d70dc2f1".into()),
+            name: "<q>".into(),
+            there: true,
+            ..QueueLink::default()
+        };
+        let explanation = Explanation { status, summary, gates };
+        let task = doc! { "status": status.code(), "needs_lock": "db" };
+        Why::of("6b0003bb686c8275d8013333", &task, &queue, Some(explanation)).render().unwrap()
+    }
+
+    #[test]
+    fn what_is_closed_stands_alone_with_what_helps() {
+        let html = explained(
+            Status::Queued,
+            vec![
+                ("queue", true, "The queue <q> is there."),
+                ("queue_paused", false, "The queue <q> is paused."),
+                ("queue_limit", false, "It is full."),
+                ("node", false, "n1: not this one."),
+            ],
+        );
+        let (above, folded) = html.split_once("<details").unwrap();
+        for part in [
+            "message busy",
+            "✗</span> The <a href=\"/queues/6b0003bb686c8275d70dc2f1\">queue &#60;q&#62;</a> is paused.",
+            "✗</span> <span>It is full.",
+            "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=0\"",
+            "Resume queue",
+        ] {
+            assert!(above.contains(part), "{part} is not in {above}");
+        }
+        assert_eq!(html.matches("is paused").count(), 1, "the summary is not repeated: {html}");
+        assert!(
+            folded.contains("2 other checks") && folded.contains("is there") && folded.contains("n1"),
+            "{folded}"
+        );
+    }
+
+    #[test]
+    fn what_helps_depends_on_what_is_closed() {
+        let lock = explained(Status::Blocked, vec![("lock", false, "It wants the lock db alone.")]);
+        assert!(
+            lock.contains("the <a href=\"/locks/db\">lock db</a> alone") && !lock.contains("Resume"),
+            "{lock}"
+        );
+        let deferred = explained(Status::Deferred, vec![("status", false, "It is deferred.")]);
+        assert!(deferred.contains("data-dialog=\"now\""), "{deferred}");
+        let rate = explained(Status::Queued, vec![("queue_rate", false, "Soon.")]);
+        assert!(rate.contains("#set-rates\""), "{rate}");
+        let free = explained(Status::Queued, vec![("queue", true, "It is there.")]);
+        assert!(!free.contains("message") && free.contains("What was checked"), "{free}");
+    }
+
     #[test]
     fn only_what_goes_on_is_explained() {
-        let explained = |status| {
-            let gate = |text: &str| Gate { name: "x", open: false, text: text.into() };
-            let gates = vec![gate("Because of &."), gate("It is <paused>.")];
-            Why::of(Some(Explanation { status, summary: "Because of &.".into(), gates })).render().unwrap()
-        };
-        let html = explained(Status::Queued);
-        for part in ["Why is it not running?", "Because of &#38;.", "✗</span> It is &#60;paused&#62;."] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert_eq!(html.matches("Because of").count(), 1, "the summary is not repeated: {html}");
-        assert!(explained(Status::Running).contains("How is it running?"));
-        for none in [explained(Status::Failed), Why::of(None).render().unwrap()] {
+        let running =
+            explained(Status::Running, vec![("run", true, "It runs."), ("lease", false, "It is late.")]);
+        assert!(running.contains("How is it running?") && !running.contains("<details"), "{running}");
+        let none = Why::of("", &doc! {}, &QueueLink::default(), None).render().unwrap();
+        for none in [explained(Status::Failed, Vec::new()), none] {
             assert!(none.contains("id=\"task-why\"") && !none.contains("<h2"), "{none}");
         }
+    }
+
+    #[test]
+    fn heads_and_tabs_have_the_names_of_tasks() {
+        let queue = QueueLink { name: "<q>".into(), ..QueueLink::default() };
+        let task = doc! {
+            "status": -7, "failures": 2, "max_attempts": 5, "run_at": DateTime::from_millis(0),
+        };
+        let html = Head::of("6b0003bb686c8275d8013333", &task, &queue, "say <b>".into()).render().unwrap();
+        for part in [
+            "<h1>say &#60;b&#62;</h1>",
+            "<code>6b0003bb686c8275d8013333</code>",
+            "data-tab=\"◷ &#60;q&#62;: say &#60;b&#62; …3333\"",
+            "2 of 5 attempts failed, next <time datetime=\"1970-01-01T00:00:00Z\"",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        let nameless =
+            Head::of("6b0003bb686c8275d8013333", &doc! { "status": 1 }, &QueueLink::default(), String::new());
+        assert_eq!(nameless.tab, "✓ Task …3333");
+        assert!(nameless.render().unwrap().contains("<h1>Task <code>6b0003bb686c8275d8013333</code></h1>"));
     }
 
     #[test]

@@ -19,8 +19,9 @@ pub const SHOWN_BYTES: usize = 64 * 1024;
 #[template(path = "task/output.html")]
 pub struct Output {
     task: String,
-    title: &'static str,
     stream: &'static str,
+    /// The earlier attempt that it is of, as an option of addresses; empty if it is of the task itself.
+    attempt: String,
     /// Without what is meant for terminals.
     text: String,
     /// With it, as JSON, where there is something of it.
@@ -36,19 +37,31 @@ pub struct Output {
 
 impl HtmlSafe for Output {}
 
+/// Whose output is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// That of the attempt that runs.
+    Running(i64),
+    /// What the task itself has.
+    Task,
+    /// That of an earlier attempt, which is told by its own document.
+    Earlier(i64),
+}
+
 impl Output {
-    /// Reads it. `attempt` is that which runs, if one does.
+    /// Reads it from the document that has it. `live`: more may come.
     pub async fn read(
         store: &Store,
-        (id, task): (TaskId, &Document),
+        (id, document): (TaskId, &Document),
         stream: StreamName,
-        (attempt, live): (Option<i64>, bool),
+        (of, live): (Of, bool),
     ) -> Result<Self, StoreError> {
-        let value = task.get(stream.as_str());
-        let (end, damage) = match (attempt, value) {
-            (Some(attempt), _) => (running(store, LiveStream { task: id, attempt, stream }).await?, None),
-            (None, None | Some(Bson::Null)) => (OutputEnd::default(), None),
-            (None, Some(Bson::ObjectId(file))) => match store.read_output_end(*file, SHOWN_BYTES).await {
+        let (end, damage) = match (of, document.get(stream.as_str())) {
+            (Of::Running(attempt), _) => {
+                (running(store, LiveStream { task: id, attempt, stream }).await?, None)
+            }
+            (_, None | Some(Bson::Null)) => (OutputEnd::default(), None),
+            (_, Some(Bson::ObjectId(file))) => match store.read_output_end(*file, SHOWN_BYTES).await {
                 Ok(end) => (end, None),
                 Err(error @ StoreError::DamagedOutput { .. }) => {
                     // What can be read is at its start.
@@ -61,9 +74,13 @@ impl Output {
                 }
                 Err(error) => return Err(error),
             },
-            (None, Some(text)) => (last(plain(Some(text)).into_bytes()), None),
+            (_, Some(text)) => (last(plain(Some(text)).into_bytes()), None),
         };
-        Ok(Self::of(&id.to_string(), stream, end, damage, live))
+        let output = Self::of(&id.to_string(), stream, end, damage, live);
+        Ok(match of {
+            Of::Earlier(attempt) => Self { attempt: format!("?.attempt={attempt}"), ..output },
+            _ => output,
+        })
     }
 
     /// What is shown of the end of a stream.
@@ -84,11 +101,8 @@ impl Output {
         let text = without_controls(&raw);
         Self {
             task: task.to_owned(),
-            title: match stream {
-                StreamName::Stdout => "Output",
-                StreamName::Stderr => "Errors",
-            },
             stream: stream.as_str(),
+            attempt: String::new(),
             raw: (text != raw).then(|| serde_json::Value::from(raw).to_string()),
             text,
             start: offset,
@@ -103,14 +117,19 @@ impl Output {
         self.end
     }
 
-    /// How much is left out before what is shown, for people.
-    fn left_out(&self) -> String {
-        parts::bytes(self.start)
+    /// How much there is, for people.
+    fn size(&self) -> String {
+        parts::bytes(self.end)
     }
 
     /// How much is shown, for people.
     fn shown(&self) -> String {
         parts::bytes(self.end.saturating_sub(self.start))
+    }
+
+    /// Where all of it is.
+    fn address(&self) -> String {
+        format!("/tasks/{}/{}{}", self.task, self.stream, self.attempt)
     }
 }
 
@@ -145,7 +164,7 @@ fn start_of_text(bytes: &[u8]) -> usize {
 
 /// Text without what terminals are told by escape sequences and control characters. What returns to the start of a line begins a
 /// new one.
-fn without_controls(text: &str) -> String {
+pub(super) fn without_controls(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
@@ -215,15 +234,15 @@ mod tests {
             "&#60;script&#62;&#38;</pre>",
             "data-raw=\"&#34;\\u001b[31m&#60;script&#62;&#38;\\u001b[0m&#34;\"",
             "data-start=\"70002\"",
-            "after 68 KiB",
+            "Last 18 bytes of 68 KiB.",
             "href=\"/tasks/6b0003bb686c8275d8013333/stdout\"",
             "download=\"6b0003bb686c8275d8013333.stdout.txt\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         let none = of(0, b"", false).render().unwrap();
-        assert!(none.contains("None.") && none.contains("<pre"), "a retry may bring some: {none}");
-        assert!(of(0, b"", true).render().unwrap().contains("None so far."));
+        assert!(none.contains("Empty.") && none.contains("<pre"), "a retry may bring some: {none}");
+        assert!(of(0, b"", true).render().unwrap().contains("Nothing yet."));
         let damage = Some("chunk <2> is missing".to_owned());
         let damaged = Output::of(TASK, StreamName::Stderr, OutputEnd::default(), damage, false);
         assert!(damaged.render().unwrap().contains("chunk &#60;2&#62; is missing"));

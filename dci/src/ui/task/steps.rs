@@ -4,6 +4,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Moment, STEPS, Status};
+use disbatch_core::output::StreamName;
 
 use super::life::{exit, status};
 use crate::ui::spans::precise;
@@ -39,8 +40,8 @@ struct Row {
     status: StatusView,
     lasted: String,
     how: String,
-    /// Where its output begins in that of the task.
-    output_at: String,
+    /// Where its output begins in that of the task, in both streams.
+    output_at: Option<[String; 2]>,
 }
 
 impl Steps {
@@ -65,7 +66,10 @@ impl Steps {
             },
             lasted: lasted(step, now),
             how: how(step),
-            output_at: step.get_document("output_at").map(|at| plain(at.get("stdout"))).unwrap_or_default(),
+            output_at: step
+                .get_document("output_at")
+                .ok()
+                .map(|at| StreamName::BOTH.map(|stream| plain(at.get(stream.as_str())))),
         };
         Self { rows: steps.iter().enumerate().map(row).collect(), words: words(&steps) }
     }
@@ -112,7 +116,7 @@ fn lasted(step: &Document, now: DateTime) -> String {
 
 fn how(step: &Document) -> String {
     let ended = step.get_document("exit").map(exit).unwrap_or_default();
-    let ended = ended.iter().filter(|(name, _)| !matches!(*name, "Took" | "Processor time" | "Most memory"));
+    let ended = ended.iter().filter(|(name, _)| !matches!(*name, "Run time" | "CPU time" | "Peak memory"));
     let ended = ended.map(|(name, value)| format!("{name}: {value}"));
     let message = Some(plain(step.get("message"))).filter(|message| !message.is_empty());
     message.into_iter().chain(ended).collect::<Vec<_>>().join(", ")
@@ -165,6 +169,7 @@ mod tests {
             "&#60;png&#62;",
             "Exit code: 0",
             "aria-label=\"1 of 3 steps",
+            "data-stdout=\"17\" data-stderr=\"0\" data-step=\"2. &#60;convert&#62;\" data-about=\"running, 1 min 30 s\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

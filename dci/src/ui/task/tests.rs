@@ -15,10 +15,11 @@ fn outputs(stdout: &str, live: bool) -> [Output; 2] {
 }
 
 fn shown(task: &Document, stdout: &str) -> String {
-    let queue = QueueLink { id: Some(QUEUE.into()), name: "q<1>".into(), there: true };
-    let look = view(ID, task, &queue, DateTime::from_millis(1_795_163_167_344));
+    let queue =
+        QueueLink { id: Some(QUEUE.into()), name: "q<1>".into(), there: true, ..QueueLink::default() };
+    let look = view(ID, task, &queue, None, DateTime::from_millis(1_795_163_167_344));
     let live = status(task).is_some_and(|status| !status.has_ended());
-    page(ID, task, queue, look, outputs(stdout, live)).render().unwrap()
+    page(ID, task, queue, look, (outputs(stdout, live), &Choice::of(task, &[], None))).render().unwrap()
 }
 
 #[test]
@@ -43,7 +44,9 @@ fn the_page_shows_everything_about_a_task() {
         "<dt>Exit code</dt><dd>3</dd>",
         "&#34;rows&#34; : 17",
         "&#60;odd&#62;",
-        "None.",
+        "Empty.",
+        "exit code 3",
+        "<dt>commands</dt><dd><code>&#60;ab&#62;</code></dd>",
         "href=\"/tasks/6b0003bb686c8275d8013333/stdout\"",
         "data-ended=\"true\"",
         "data-resume=\"\"",
@@ -64,7 +67,7 @@ fn the_page_of_a_running_task_follows_it() {
         "data-resume=\"attempt:2,stdout:7,stderr:0\"",
         "value=\"12.5\"",
         "a &#60;b&#62;",
-        "None so far.",
+        "Nothing yet.",
         "href=\"/tasks/6b0003bb686c8275d8013333/stderr\"",
     ] {
         assert!(html.contains(part), "{part} is not in {html}");
@@ -117,7 +120,7 @@ fn every_part_is_on_the_page_under_its_id() {
     let task = doc! { "status": 0, "ctime": DateTime::from_millis(0), "cancel": { "reason": "<x>" } };
     let html = shown(&task, "");
     let queue = QueueLink::default();
-    assert_on_page(&view(ID, &task, &queue, DateTime::from_millis(1000)).parts().unwrap(), &html);
+    assert_on_page(&view(ID, &task, &queue, None, DateTime::from_millis(1000)).parts().unwrap(), &html);
 }
 
 #[test]

@@ -14,11 +14,7 @@ struct Held {
 const HELD: [Held; 11] = [
     Held { name: "free", gate: "empty", says: "No task of the queue free waits." },
     Held { name: "halted", gate: "paused", says: "The queue halted is paused: repairs." },
-    Held {
-        name: "busy",
-        gate: "limit",
-        says: "1 of at most 1 tasks are claimed or running, which is the limit",
-    },
+    Held { name: "busy", gate: "limit", says: "The queue is full: 1 of 1 threads are in use" },
     Held {
         name: "slow",
         gate: "rate",
