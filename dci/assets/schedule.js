@@ -40,6 +40,33 @@ queue.addEventListener("change", () => {
   }
 });
 
+// The fields of the plugin are written into the JSON, which alone is sent, and which whoever knows better writes.
+const fields = find("[data-params]", form);
+const json = form.elements.params;
+if (fields) {
+  let written = 0;
+  fields.disabled = false;
+  const own = () => new URLSearchParams([...new FormData(form)].filter(([name]) => name.startsWith("/")));
+  const keys = new Set([...fields.querySelectorAll("[name^='/']")].map(({ name }) => name.split("/")[1].replaceAll("~1", "/").replaceAll("~0", "~")));
+  const write = async () => {
+    const number = ++written;
+    const body = own();
+    body.set(".preview", "1");
+    const answer = await request(fields.dataset.params, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
+    const read = answer?.ok ? await answer.json().catch(() => null) : null;
+    if (number !== written || !read) return;
+    let others = {};
+    try { others = JSON.parse(json.value || "{}"); } catch { /* It is written anew. */ }
+    json.value = JSON.stringify({ ...Object.fromEntries(Object.entries(others).filter(([key]) => !keys.has(key))), ...read }, null, 3);
+  };
+  fields.addEventListener("input", write);
+  json.addEventListener("input", () => { fields.disabled = true; });
+  queue.addEventListener("change", () => { fields.disabled = fields.hidden = true; });
+  form.addEventListener("htmx:configRequest", ({ detail: { parameters } }) => {
+    for (const name of Object.keys(parameters)) if (name.startsWith("/")) delete parameters[name];
+  });
+}
+
 // What has been typed is not to be lost by a key that leads elsewhere.
 let isSaved = false;
 form.addEventListener("disbatch:done", () => { isSaved = true; });

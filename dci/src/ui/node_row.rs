@@ -91,6 +91,14 @@ impl NodeRow {
         if self.full { "/nodes" } else { "/" }
     }
 
+    /// What stands below its name: release, plugins and labels, as far as they are known.
+    fn about(&self) -> String {
+        let plugins =
+            self.plugins.map(|count| format!("{count} plugin{}", if count == 1 { "" } else { "s" }));
+        let all = [self.version.clone(), plugins.unwrap_or_default(), self.labels.clone()];
+        all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+
     /// The row of a node, the `number`th of the list.
     pub fn of(number: usize, document: &Document, now: &Now) -> Self {
         let seen = document.get("timestamp");
@@ -164,6 +172,7 @@ mod tests {
         assert_eq!(of(doc! { "node": 5 }).place, None);
         let id = bson::oid::ObjectId::from_bytes([1; 12]);
         let known = of(doc! { "_id": id, "node": "n".repeat(99), "maxthreads": "5", "plugins": ["A"] });
+        assert_eq!((known.about().as_str(), odd.about().as_str()), ("1 plugin", ""));
         assert_eq!((known.key, known.place), (format!("node-{id}"), Some(format!("/nodes/{id}"))));
         assert_eq!((known.short.chars().count(), known.limit, known.plugins), (81, Some(5), Some(1)));
     }

@@ -13,7 +13,7 @@ use disbatch_core::store::StoreError;
 use crate::state::State;
 use crate::ui::kept::Kept;
 use crate::ui::overview::throughput::{Span, spark, sum};
-use crate::ui::parts::{Pill, Spark};
+use crate::ui::parts::{Pill, Spark, grouped};
 use crate::ui::plain;
 use crate::ui::queue::length;
 
@@ -104,6 +104,12 @@ impl Work {
     /// How many attempts ended.
     pub fn ended(&self) -> Ended {
         sum(&self.minutes)
+    }
+
+    /// How many of them failed, if any did.
+    pub fn failures(&self) -> Option<String> {
+        let failed = self.ended().failed;
+        (failed > 0).then(|| format!("{} failed", grouped(failed)))
     }
 
     /// How many ended in a minute, on average.
@@ -255,6 +261,7 @@ mod tests {
         assert_eq!(speed.words(), "5.6 ×");
         assert_eq!(speed.pill().map(|pill| (pill.tone, pill.word)), Some(("bad", "slow")));
         assert_eq!((slow.ended().total(), slow.a_minute().as_str()), (32, "0.5"));
+        assert_eq!(slow.failures(), None);
         assert!(of("fast").speed().unwrap().pill().is_none());
         assert_eq!(of("away"), Work::default());
         assert_eq!(of("away").a_minute(), "0");

@@ -184,7 +184,7 @@ fn page<'a>(
 }
 
 /// The form that the plugin of a queue describes, as far as the plugin is known.
-fn form_of(plugins: &Catalogue, queue: &Queue) -> Option<Form> {
+pub fn form_of(plugins: &Catalogue, queue: &Queue) -> Option<Form> {
     let plugin = queue.plugin_name().ok()??;
     let schema = plugins.manifest(&plugin)?.params.as_ref()?;
     Some(Form::of(schema))

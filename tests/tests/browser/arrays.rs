@@ -1,8 +1,9 @@
 //! Arrays: what failed of them, and trying that again.
 
 use anyhow::ensure;
-use disbatch_tests::Script;
+use bson::{Document, doc};
 use disbatch_tests::browser::visit;
+use disbatch_tests::{Script, eventually};
 use serde_json::json;
 
 use crate::site::Site;
@@ -28,6 +29,9 @@ async fn what_failed_of_an_array_is_seen_and_retried() -> anyhow::Result<()> {
     site.post("/tasks", &array).await?;
     let _den = world.den_at_work("node1").await?;
     world.until_all_ended(queue).await?;
+    // Its end is noted a moment after that of its last element.
+    let arrays = world.database().collection::<Document>("arrays");
+    eventually("the end", async || Ok(arrays.find_one(doc! { "state": "done" }).await?)).await?;
     visit(async |browser| {
         browser.open(&site.url("/arrays")).await?;
         let row = browser.part("tbody tr", "4 of 4");

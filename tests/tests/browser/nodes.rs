@@ -40,6 +40,7 @@ async fn one_click_says_which_node_is_slow() -> anyhow::Result<()> {
         let slow = browser.part("tr", "node2");
         slow.until_text("8.0 ×").await?;
         slow.until_text("slow").await?;
+        slow.until_text("3 failed").await?;
         ensure!(!browser.part("tr", "node1").text().await?.contains("slow"));
         page.click("link", "node2").await?;
         let work = browser.part("#node-work", "");

@@ -99,6 +99,27 @@ async fn what_is_wrong_with_a_field_is_said_at_the_field() -> anyhow::Result<()>
 }
 
 #[tokio::test]
+async fn parameters_are_given_in_the_fields_of_the_plugin() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.queue("Disbatch::Plugin::Shell", doc! { "name": "reports" }).await?;
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/schedules/new?queue={queue}"))).await?;
+        let form = browser.part("#schedule-form", "Name");
+        form.fill("Name", "nightly").await?;
+        form.fill("Times", "30 2 * * *").await?;
+        form.fill("command", "echo all is well").await?;
+        let written = "return document.querySelector('#schedule-params').value.includes('echo all is well')";
+        browser.until("the parameters as JSON", written).await?;
+        form.click("button", "Save").await?;
+        browser.page().until_text("nightly is saved.").await?;
+        until_schedule(world, doc! { "name": "nightly", "params": { "command": "echo all is well" } }).await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
 async fn the_past_is_made_up_for_when_it_was_confirmed() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;

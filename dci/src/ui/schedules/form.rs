@@ -25,7 +25,8 @@ use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::names::label;
-use crate::ui::queue::template_of;
+use crate::ui::queue::{form_of, template_of};
+use crate::ui::schema::Form;
 use crate::ui::{self, Rendered, text};
 use crate::{json, schedules};
 
@@ -40,6 +41,8 @@ struct FormPage {
     message: Option<String>,
     values: Values,
     queues: Vec<QueueChoice>,
+    /// What the plugin of the chosen queue describes.
+    form: Option<Form>,
     has_keys: bool,
     /// Those that there are.
     calendars: Vec<String>,
@@ -50,6 +53,7 @@ struct QueueChoice {
     value: String,
     label: String,
     chosen: bool,
+    /// Whether the form is another one for it.
     has_template: bool,
 }
 
@@ -67,6 +71,12 @@ impl FormPage {
     fn place(&self) -> String {
         let place = |schedule: &Schedule| format!("/schedules/{}", schedule.id);
         self.schedule.as_ref().map_or_else(|| "/schedules".to_owned(), place)
+    }
+
+    /// Where what is in the fields of the plugin becomes JSON.
+    fn reader(&self) -> String {
+        let chosen = self.queues.iter().find(|queue| queue.chosen);
+        chosen.map(|queue| format!("/ui/queues/{}/tasks", queue.value)).unwrap_or_default()
     }
 
     fn has_chosen(&self) -> bool {
@@ -204,15 +214,20 @@ async fn page(
     )?;
     let wanted = values.of("queue");
     let is_wanted = |name: String| !wanted.is_empty() && name == wanted;
+    let is_chosen = |queue: &Queue| is_wanted(queue.id.to_string()) || is_wanted(queue.display_name());
     let queue = |queue: &Queue| QueueChoice {
         value: queue.id.to_string(),
         label: label(queue),
-        chosen: is_wanted(queue.id.to_string()) || is_wanted(queue.display_name()),
-        has_template: template_of(&plugins, queue) != Prefilled::default(),
+        chosen: is_chosen(queue),
+        has_template: template_of(&plugins, queue) != Prefilled::default()
+            || form_of(&plugins, queue).is_some(),
     };
+    let form = queues.iter().find(|queue| is_chosen(queue)).and_then(|queue| form_of(&plugins, queue));
+    let params = serde_json::from_str(values.of("params")).unwrap_or_default();
     Ok(FormPage {
         schedule: schedule.cloned(),
         message: None,
+        form: form.map(|form| form.with(&params)).filter(|form| !form.fields.is_empty()),
         queues: queues.iter().map(queue).collect(),
         has_keys: !state.keys.is_empty(),
         calendars: calendars.into_iter().map(|calendar| calendar.name).collect(),
@@ -240,6 +255,9 @@ mod tests {
                 chosen: true,
                 has_template: true,
             }],
+            form: Some(Form::of(
+                &json!({ "properties": { "<key>": { "type": "string" } }, "required": ["<key>"] }),
+            )),
             has_keys: true,
             calendars: vec!["<fairs>".into()],
             preview,
@@ -269,6 +287,8 @@ mod tests {
             "cron: &#60;no&#62;",
             "q&#60;1&#62;</option>",
             "data-template",
+            "<fieldset class=\"all js-only\" data-params=\"/ui/queues/6b/tasks\" disabled>",
+            "name=\"/&#60;key&#62;\"",
             "name=\".then\" value=\"/schedules/{id}\"",
             "formaction=\"/schedules/preview\"",
             "name=\"calendars.only\" value=\"&#60;fairs&#62;\" checked",
