@@ -127,6 +127,8 @@ class Faults:
         if not self.ca_file.exists():
             names = "subjectAltName=IP:127.0.0.1,DNS:localhost"
             command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+            # Rust's TLS takes no certificate of an authority as that of a server.
+            command += ["-addext", "basicConstraints=critical,CA:FALSE"]
             command += ["-subj", "/CN=localhost", "-addext", names, "-keyout", str(key), "-out", str(self.ca_file)]
             subprocess.run(command, check=True, capture_output=True)
         self.plain = Server(("127.0.0.1", 0), handler)

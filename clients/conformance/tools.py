@@ -53,5 +53,13 @@ def build_typescript() -> None:
         made.touch()
 
 
+def rust_example(name: str) -> str:
+    """An example of the library for Rust, which is compiled with `disbatch`."""
+    path = Path(os.environ["DISBATCH_PROGRAM"]).parent / "examples" / name
+    if not path.is_file():
+        sys.exit(f"{path} is missing: cargo build --locked -p disbatch-client --examples")
+    return str(path)
+
+
 if __name__ == "__main__":
     print(folder())

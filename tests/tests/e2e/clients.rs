@@ -52,6 +52,16 @@ async fn the_package_of_perl_is_in_order() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn rust_conforms() -> anyhow::Result<()> {
+    succeeds("run-conformance", "rust").await
+}
+
+#[tokio::test]
+async fn the_package_of_rust_is_in_order() -> anyhow::Result<()> {
+    succeeds("check", "rust").await
+}
+
+#[tokio::test]
 async fn a_client_is_generated_from_the_older_description() -> anyhow::Result<()> {
     succeeds("check", "generated").await
 }
