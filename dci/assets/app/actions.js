@@ -39,7 +39,10 @@ const failure = (status, body, type = "") => {
       const { error, param, plugin, status: said } = JSON.parse(body);
       if (typeof error === "string" && error.startsWith("MongoDB::DuplicateKeyError")) return "This name is taken.";
       const about = param ?? plugin;
-      if (typeof error === "string") return about === undefined ? error : `${error}: ${about}`;
+      if (typeof error === "string") {
+        const who = status === 403 && reader ? `You are ${reader}: ` : "";
+        return `${who}${error}${about === undefined ? "" : `: ${about}`}`;
+      }
       if (typeof said === "string") return said;
     } catch { /* It is told as what it is. */ }
   }
@@ -85,6 +88,7 @@ const post = async (address, fields, method = "POST") => {
     init.body.delete(FORM_TOKEN_FIELD);
   }
   try { answer = await request(address, init); } catch { throw new Error(failure(0)); }
+  if (isOver(answer)) throw new Error(ENDED);
   const body = await answer.text();
   if (!answer.ok) throw new Error(failure(answer.status, body, answer.headers.get("content-type") ?? ""));
   try { return JSON.parse(body); } catch { return {}; }
@@ -112,7 +116,8 @@ const undoOf = (form) => {
   return async () => {
     try {
       await post(address, isJson(form) ? jsonOf(form, before) : before);
-      toast("Taken back.");
+      // What fields were is told as what they are is.
+      toast(form.dataset.undo || form.dataset.done === undefined ? "Undone." : `Undone. ${filled(form.dataset.done, form, before)}`);
       for (const field of fieldsOf(form)) {
         const value = before.get(field.name);
         if (value === null) continue;
@@ -122,7 +127,7 @@ const undoOf = (form) => {
       }
       if (form.dataset.undo) form.dataset.undo = String(before);
       settled(form, null);
-    } catch (error) { toast(`It could not be taken back. ${error.message}`, { tone: "bad" }); }
+    } catch (error) { toast(`It could not be undone. ${error.message}`, { tone: "bad" }); }
   };
 };
 
@@ -179,8 +184,14 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
 });
 const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
   elt.removeAttribute("aria-busy");
-  complain(elt, failureOf(xhr));
-  if (xhr.status === 401) logIn();
+  complain(elt, xhr.status === 401 ? ENDED : failureOf(xhr));
+  if (xhr.status === 401) endSession();
+  // The session may be a new one: who has logged in again in another window only has to try again.
+  const before = formToken;
+  if (xhr.status !== 403 || !before || isEnded) return;
+  takeSession().then((goesOn) => {
+    if (goesOn && formToken !== before) complain(elt, "You had logged in again. Now it can be sent: try again.");
+  }, () => { /* What is wrong is told already. */ });
 };
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.addEventListener(name, failed);
 // Answers for programs are not to be shown as they are.

@@ -48,7 +48,7 @@ const start = () => {
       pane.append(text);
     },
     end: stop,
-  });
+  }, { beats: false });
 };
 if (!hasEnded) start();
 

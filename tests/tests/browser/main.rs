@@ -11,6 +11,7 @@ mod lost;
 mod output;
 mod overview;
 mod schedules;
+mod session;
 mod site;
 mod submit;
 mod subscriptions;
