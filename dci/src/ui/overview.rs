@@ -16,6 +16,7 @@ use disbatch_core::series::Ended;
 use futures::FutureExt;
 
 use crate::access::Who;
+use crate::access::viewer::Viewer;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json;
@@ -83,7 +84,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
-/// same ids. What cannot be found out is told as `trouble`.
+/// same ids. What cannot be found out is told as `trouble`. Who may see some queues only is told of these alone.
 #[utoipa::path(
     get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
     responses(
@@ -91,8 +92,16 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
         OfFixed,
     ),
 )]
-pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
-    live::respond(&request, &state, "overview", |state| async move { parts(&state).await }.boxed_local())
+pub async fn live(request: HttpRequest, state: Data<State>, who: Who) -> HttpResponse {
+    if who.is_everywhere(Role::Viewer) {
+        let find = |state: Data<State>| async move { parts(&state).await }.boxed_local();
+        return live::respond(&request, &state, "overview", find);
+    }
+    let name = format!("overview for {:?}", who.rights);
+    live::respond(&request, &state, name, move |state| {
+        let who = who.clone();
+        async move { parts_for(&state, &who).await }.boxed_local()
+    })
 }
 
 /// How many tasks ended, and how many of these failed, in the steps of a stretch of time up to now.
@@ -128,6 +137,17 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
         words: throughput::words(&throughput::ends(&points), span.words()),
     };
     ui::render(StatusCode::OK, &overview)
+}
+
+/// For all who may see the same queues.
+async fn parts_for(state: &State, who: &Who) -> Result<Vec<Part>, HttpError> {
+    let mut facts = Facts::gather(state).await?;
+    facts.limit(|queue| who.sees(queue));
+    let shown = shown(&facts);
+    let parts = async {
+        Ok::<_, HttpError>([vec![Part::new("figures", &shown.figures)?], shown.queues.parts()?].concat())
+    };
+    Viewer::with(who.rights.clone()).look(parts).await
 }
 
 async fn parts(state: &State) -> Result<Vec<Part>, HttpError> {
@@ -186,7 +206,6 @@ mod tests {
     use disbatch_core::counters::count::Amount;
 
     use super::*;
-    use crate::access::viewer::Viewer;
     use crate::ui::live::assert_on_page;
     use crate::ui::node_state::Now;
 

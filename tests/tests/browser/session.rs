@@ -1,9 +1,11 @@
-//! Sessions that end while somebody is at work.
+//! Sessions that end while somebody is at work, and what is offered to those who may do something with some queues only.
 
 use anyhow::ensure;
-use disbatch_core::accounts::Role;
+use bson::doc;
+use disbatch_core::accounts::{Grant, PasswordHash, Role, Scope};
+use disbatch_core::model::QueueId;
 use disbatch_tests::browser::{Browser, Part, visit};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::access::{Closed, PASSWORD, log_in, only_refused, until_at};
 
@@ -141,6 +143,67 @@ async fn the_page_of_one_is_not_used_by_another() -> anyhow::Result<()> {
             |text: &String| ["status of 40", "Error Code 40"].iter().any(|part| text.contains(part));
         ensure!(complaints.iter().all(is_meant), "{complaints:?}");
         site.until_threads(3).await
+    })
+    .await?;
+    site.world.end().await
+}
+
+/// Which switches of a queue can be used.
+fn usable(queue: &str) -> String {
+    format!(
+        "const row = [...document.querySelectorAll('#queues tbody tr')].find((row) => row.textContent.includes({})); \
+         return row && JSON.stringify([...row.querySelectorAll('button.switch, input[type=number]')].map((one) => !one.disabled))",
+        json!(queue)
+    )
+}
+
+#[tokio::test]
+async fn only_the_queues_that_one_operates_can_be_changed() -> anyhow::Result<()> {
+    let site = Closed::new().await?;
+    let queues = site.world.database().collection::<bson::Document>("queues");
+    let billing = site.world.queue("Disbatch::Plugin::Demo", doc! { "name": "billing" }).await?;
+    let mail = queues.find_one(doc! { "name": "mail" }).await?;
+    let mail = mail.and_then(|queue| queue.get_object_id("_id").ok());
+    let Some(mail) = mail else { anyhow::bail!("there is no queue") };
+    let (store, hash) = (site.world.store(), PasswordHash::of(PASSWORD)?);
+    let grant = Grant { scope: Scope::Queue(QueueId(mail)), role: Role::Operator };
+    store.add_user(&"bob".parse()?, Some(Role::Viewer), std::slice::from_ref(&grant), Some(&hash)).await?;
+    store.add_user(&"eve".parse()?, None, &[grant], Some(&hash)).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/")).await?;
+        until_at(browser, "/login").await?;
+        log_in(browser, "bob", PASSWORD).await?;
+        until_at(browser, "/").await?;
+        let page = browser.page();
+        page.until_text("Live").await?;
+        let (all, none) = (json!("[true,true,true]"), json!("[false,false,false]"));
+        let shown = async |queue| browser.script(&usable(queue), json!([])).await;
+        ensure!(
+            shown("mail").await? == all && shown("billing").await? == none,
+            "{}",
+            shown("billing").await?
+        );
+        // What changes by itself is made for all who look.
+        site.world.update_queue(billing, doc! { "paused": true }).await?;
+        page.until_text("paused").await?;
+        ensure!(
+            shown("mail").await? == all && shown("billing").await? == none,
+            "{}",
+            shown("billing").await?
+        );
+
+        // Who sees some queues only has a live page of these.
+        page.click("button", "Log out").await?;
+        until_at(browser, "/login").await?;
+        log_in(browser, "eve", PASSWORD).await?;
+        until_at(browser, "/").await?;
+        page.until_text("Live").await?;
+        queues.update_one(doc! { "_id": mail }, doc! { "$set": { "paused": true } }).await?;
+        page.until_text("paused").await?;
+        ensure!(shown("mail").await? == all && shown("billing").await? == Value::Null, "it has billing");
+        browser.open(&site.url("/tasks")).await?;
+        page.until_text("Not live").await?;
+        only_refused(browser, 401).await
     })
     .await?;
     site.world.end().await
