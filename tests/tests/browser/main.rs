@@ -8,6 +8,7 @@ mod follow;
 mod hostile;
 mod keyboard;
 mod lost;
+mod narrow;
 mod output;
 mod overview;
 mod schedules;
