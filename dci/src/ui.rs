@@ -209,7 +209,7 @@ mod tests {
         ] {
             let html = actix_web::body::to_bytes(response.into_body()).await.unwrap();
             let html = std::str::from_utf8(&html).unwrap();
-            assert_eq!(html.contains("id=\"retry\""), expected, "{html}");
+            assert_eq!(html.contains(" data-retries "), expected, "{html}");
         }
     }
 

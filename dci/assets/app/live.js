@@ -187,7 +187,7 @@ for (const name of ["focusout", "reset", "close", "disbatch:done"]) document.add
 showConnection(); // Where nothing is live, which is said, too.
 
 // A page that could not be had is asked for until it can be.
-if (find("#retry")) {
+if (find("[data-retries]")) {
   let tries = 0;
   const again = async () => {
     const { ok, status } = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => ({ status: 503 }));
