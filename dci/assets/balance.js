@@ -150,7 +150,7 @@ const takeBack = async (document, base) => {
     toast(`It could not be taken back. ${error.message}`, { tone: "bad" });
     return;
   }
-  toast("Taken back.");
+  toast("Undone.");
   refresh();
 };
 const save = async () => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
+use disbatch_core::accounts::Role;
 use disbatch_core::budget::{DOCUMENT, OverBudget};
 use disbatch_core::gates::MOST_LINKS;
 use disbatch_core::model::TaskId;
@@ -30,12 +31,13 @@ pub struct HttpError {
     body: Value,
     allow: Option<String>,
     retry_after: Option<u64>,
+    needs: Option<Role>,
 }
 
 impl HttpError {
     /// An error whose body has more than a message. `body` is an object with the key `error`.
     pub fn with_body(status: StatusCode, body: Value) -> Self {
-        Self { status, body, allow: None, retry_after: None }
+        Self { status, body, allow: None, retry_after: None, needs: None }
     }
 
     /// An error with a message.
@@ -67,6 +69,16 @@ impl HttpError {
     /// 403: the client may not do that.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, message)
+    }
+
+    /// 403: it is for those with this role.
+    pub fn lacking(role: Role) -> Self {
+        Self { needs: Some(role), ..Self::forbidden(format!("this needs the role {role}")) }
+    }
+
+    /// The role that is lacking, if it is nothing else.
+    pub fn needs(&self) -> Option<Role> {
+        self.needs
     }
 
     /// 404: the address names nothing.

@@ -46,7 +46,7 @@ pub mod zone;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_SECURITY_POLICY, RETRY_AFTER};
-use actix_web::{HttpResponse, ResponseError};
+use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
@@ -70,22 +70,35 @@ struct ErrorPage<'a> {
     status: u16,
     reason: &'a str,
     message: &'a str,
+    /// Whether a script is to ask for the page again until it is there.
+    retries: bool,
 }
 
-/// The response for a page, or for the error that there is instead.
+/// The response for a page, or for the error that there is instead. A page that cannot be had at the moment tries again by itself.
 pub fn page(rendered: Rendered) -> HttpResponse {
-    let (mut response, html) = match rendered {
-        Ok((status, html)) => (HttpResponse::build(status), html),
-        Err(error) => {
-            let page = ErrorPage {
-                status: error.status().as_u16(),
-                reason: error.status().canonical_reason().unwrap_or_default(),
-                message: error.message(),
-            };
-            let html = page.render().unwrap_or_else(|_| error.status().to_string());
-            (error.response(), html)
-        }
+    match rendered {
+        Ok((status, html)) => in_frame(HttpResponse::build(status), html),
+        Err(error) => error_page(&error, error.status() == StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+/// The response for a form with which something went wrong: nothing is sent twice by itself.
+pub fn failed(error: &HttpError) -> HttpResponse {
+    error_page(error, false)
+}
+
+fn error_page(error: &HttpError, retries: bool) -> HttpResponse {
+    let page = ErrorPage {
+        status: error.status().as_u16(),
+        reason: error.status().canonical_reason().unwrap_or_default(),
+        message: error.message(),
+        retries,
     };
+    let html = page.render().unwrap_or_else(|_| error.status().to_string());
+    in_frame(error.response(), html)
+}
+
+fn in_frame(mut response: HttpResponseBuilder, html: String) -> HttpResponse {
     // The character set is named in the page itself: Perl Disbatch sends the bare type.
     response.insert_header((CONTENT_SECURITY_POLICY, POLICY));
     response.content_type("text/html").body(html)
@@ -180,14 +193,44 @@ mod tests {
         let response = page(Err(HttpError::not_found("no <b>task</b>")));
         assert_eq!(response.status(), 404);
         assert_eq!(response.headers().get("content-type").unwrap(), "text/html");
-        let page = ErrorPage { status: 404, reason: "Not Found", message: "no <b>task</b>" };
+        let page = ErrorPage { status: 404, reason: "Not Found", message: "no <b>task</b>", retries: false };
         let html = page.render().unwrap();
         assert!(html.contains("404 Not Found") && html.contains("no &#60;b&#62;task&#60;/b&#62;"), "{html}");
     }
 
+    #[actix_web::test]
+    async fn a_page_that_cannot_be_had_now_tries_again_and_a_form_does_not() {
+        let away = HttpError::unavailable("away");
+        for (response, expected) in [
+            (page(Err(away.clone())), true),
+            (page(Err(HttpError::not_found("none"))), false),
+            (failed(&away), false),
+        ] {
+            let html = actix_web::body::to_bytes(response.into_body()).await.unwrap();
+            let html = std::str::from_utf8(&html).unwrap();
+            assert_eq!(html.contains(" data-retries "), expected, "{html}");
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_may_not_is_told_who_they_are() {
+        let mut who = Who::anybody("10.0.0.1".into());
+        who.name = Some("vic".into());
+        let text =
+            |status, message| ErrorPage { status, reason: "", message, retries: false }.render().unwrap();
+        who.rights = Rights::new(Some(Role::Viewer), Vec::new());
+        let (refused, missing) =
+            Viewer::of(&who).look(async { (text(403, "Only admins."), text(404, "none")) }).await;
+        assert!(refused.contains(">You are vic (viewer). Only admins.<"), "{refused}");
+        assert!(!missing.contains("You are"), "{missing}");
+        who.rights = Rights::default();
+        let missing = Viewer::of(&who).look(async { text(404, "none") }).await;
+        assert!(missing.contains("You are vic (without a role): what you may not see"), "{missing}");
+    }
+
     #[test]
     fn the_frame_of_pages_has_neither_script_nor_style_in_it() {
-        let page = ErrorPage { status: 404, reason: "Not Found", message: "none" };
+        let page = ErrorPage { status: 404, reason: "Not Found", message: "none", retries: false };
         let html = page.render().unwrap();
         for script in html.split("<script").skip(1) {
             assert!(script.starts_with(" src=\"/assets/") && script.contains("></script>"), "{script}");
@@ -203,7 +246,7 @@ mod tests {
     }
 
     fn frame() -> String {
-        ErrorPage { status: 404, reason: "Not Found", message: "none" }.render().unwrap()
+        ErrorPage { status: 404, reason: "Not Found", message: "none", retries: false }.render().unwrap()
     }
 
     #[test]

@@ -56,7 +56,10 @@ const failure = (status, body, type = "") => {
       const { error, param, plugin, status: said } = JSON.parse(body);
       if (typeof error === "string" && error.startsWith("MongoDB::DuplicateKeyError")) return "This name is taken.";
       const about = param ?? plugin;
-      if (typeof error === "string") return about === undefined ? error : `${error}: ${about}`;
+      if (typeof error === "string") {
+        const who = status === 403 && reader ? `You are ${reader}: ` : "";
+        return `${who}${error}${about === undefined ? "" : `: ${about}`}`;
+      }
       if (typeof said === "string") return said;
     } catch { /* It is told as what it is. */ }
   }
@@ -102,6 +105,7 @@ const post = async (address, fields, method = "POST") => {
     init.body.delete(FORM_TOKEN_FIELD);
   }
   try { answer = await request(address, init); } catch { throw new Error(failure(0)); }
+  if (isOver(answer)) throw new Error(ENDED);
   const body = await answer.text();
   if (!answer.ok) throw new Error(failure(answer.status, body, answer.headers.get("content-type") ?? ""));
   try { return JSON.parse(body); } catch { return {}; }
@@ -136,7 +140,8 @@ const undoOf = (form) => {
   return async () => {
     try {
       await post(address, isJson(form) ? jsonOf(form, before) : before);
-      toast("Taken back.");
+      // What fields were is told as what they are is.
+      toast(form.dataset.undo || form.dataset.done === undefined ? "Undone." : `Undone. ${filled(form.dataset.done, form, before)}`);
       for (const field of fieldsOf(form)) {
         const value = before.get(field.name);
         if (value === null) continue;
@@ -146,7 +151,7 @@ const undoOf = (form) => {
       }
       if (form.dataset.undo) form.dataset.undo = String(before);
       settled(form, null);
-    } catch (error) { toast(`It could not be taken back. ${error.message}`, { tone: "bad" }); }
+    } catch (error) { toast(`It could not be undone. ${error.message}`, { tone: "bad" }); }
   };
 };
 
@@ -205,9 +210,15 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
 });
 const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
   elt.removeAttribute("aria-busy");
-  complainAt(elt, failureOf(xhr));
+  complainAt(elt, xhr.status === 401 ? ENDED : failureOf(xhr));
   if (xhr.status === 409 && elt.matches("[data-was]")) overtaken(elt, xhr);
-  if (xhr.status === 401) logIn();
+  if (xhr.status === 401) endSession();
+  // The session may be a new one: who has logged in again in another window only has to try again.
+  const before = formToken;
+  if (xhr.status !== 403 || !before || isEnded) return;
+  takeSession().then((goesOn) => {
+    if (goesOn && formToken !== before) complain(elt, "You had logged in again. Now it can be sent: try again.");
+  }, () => { /* What is wrong is told already. */ });
 };
 /** Somebody else has changed fields of `form` meanwhile: says so at each of them. Who saves again has seen that. */
 const overtaken = (form, xhr) => {

@@ -1,53 +1,75 @@
 // Pages that change by themselves. <main data-live="ADDRESS"> or any other element: the server sends elements with
 // ids as Server-Sent Events, and each takes the place of the one that has its id.
 
-const RETRY = 5000;
+const TRIES = [1000, 2000, 5000]; // After so long it is tried again, the last one from then on.
+const QUIET = 12000; // The server says something every five seconds (`HEARTBEAT` in `live.rs`).
+const pauseAfter = (tries) => TRIES[Math.min(tries, TRIES.length - 1)];
 const streams = new Set();
 let stopped = false; // By the visitor.
 
 const connection = find("#connection");
 const showConnection = () => {
-  if (!connection || !streams.size) return;
-  const lost = [...streams].find((stream) => stream.state === "lost");
-  const state = lost ? "lost" : [...streams].every((stream) => stream.state === "live") ? "live" : [...streams].some((stream) => stream.state === "paused") ? "paused" : "waiting";
-  const words = { live: "Live", paused: "Paused", waiting: "Connecting", lost: lost?.trouble || "Connection lost, trying again" };
+  const isStill = find("main[data-still]") !== null; // Only who may see all queues has a page of them that is live.
+  if (!connection || !(streams.size || isStill || isEnded)) return;
+  const at = (state) => [...streams].find((stream) => stream.state === state);
+  const worst = at("lost") ?? at("quiet");
+  const state = isEnded ? "ended" : worst?.state ?? (!streams.size ? "still" : (at("paused") ?? at("waiting"))?.state ?? "live");
+  const words = {
+    live: "Live", paused: "Updates paused", waiting: "Connecting", quiet: "No news", ended: "Session ended",
+    lost: worst?.trouble || "Connection lost", still: "Not live: r loads it again",
+  };
   connection.hidden = false;
   connection.dataset.state = state;
-  const said = find("[data-is=said]", connection);
-  if (said.textContent !== words[state]) said.textContent = words[state];
+  const say = (text, place) => { if (place.textContent !== text) place.textContent = text; };
+  say(words[state], find("[data-is=said]", connection));
+  // Nobody is to be read each second of it.
+  say({ quiet: `for ${Math.round((Date.now() - worst?.fresh) / 1000)} s`, lost: `as of ${clock(worst?.fresh)}` }[state] ?? "", find("#since"));
+  document.documentElement.toggleAttribute("data-stale", state === "lost");
   const button = find("#pause");
-  button.hidden = false;
-  button.textContent = stopped ? "Go on" : "Pause";
+  button.hidden = !(streams.size || isEnded);
+  say(isEnded ? "Log in" : stopped ? "Resume updates" : "Pause updates", button);
 };
+const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
 
 /**
  * Events from `address`, in hand while the page can be seen and nobody has paused it. `handlers` are by name of event.
- * `address` may be a function: it is asked again at each connection. Returns what ends it for good.
+ * `address` may be a function: it is asked again at each connection. One that does not `beat` may be silent for long; it is
+ * opened again together with those that do. Returns what ends it for good.
  */
-const stream = (address, handlers, { pauses = true } = {}) => {
-  const self = { state: "waiting", trouble: "", source: null, retry: null };
+const stream = (address, handlers, { pauses = true, beats = true } = {}) => {
+  // `asked`, `heard` and `fresh`: when it was opened, when the server said something, and when it knew how things are.
+  const self = { state: "waiting", trouble: "", source: null, retry: null, tries: 0, asked: 0, heard: 0, fresh: Date.now() };
   const become = (state, trouble = "") => { self.state = state; self.trouble = trouble; showConnection(); };
+  const hear = () => { self.heard = Date.now(); self.tries = 0; };
+  const isLive = () => { self.fresh = Date.now(); if (self.state !== "live") become("live"); };
   self.close = () => { clearTimeout(self.retry); self.source?.close(); self.source = null; };
   self.open = () => {
     self.close();
+    self.asked = Date.now();
     const source = new EventSource(typeof address === "function" ? address() : address);
     self.source = source;
-    source.onopen = () => become("live");
+    source.onopen = isLive;
     source.onerror = () => {
+      // Whoever is not let in any more is told so by the answer to something else.
+      if (source.readyState === EventSource.CLOSED) checkSession();
+      self.close();
+      self.retry = setTimeout(self.open, pauseAfter(self.tries++));
       become("lost");
-      // A server that answers with an error is asked again by nobody else.
-      if (source.readyState !== EventSource.CLOSED) return;
-      self.retry = setTimeout(self.open, RETRY);
-      checkSession();
     };
-    source.addEventListener("trouble", ({ data }) => become("lost", data));
-    for (const [name, act] of Object.entries(handlers)) {
-      source.addEventListener(name, (event) => { if (self.state !== "live") become("live"); act(event.data, event); });
+    source.addEventListener("trouble", ({ data }) => { hear(); become("lost", data); });
+    for (const [name, act] of Object.entries({ alive() {}, ...handlers })) {
+      source.addEventListener(name, (event) => { hear(); isLive(); act(event.data, event); });
     }
   };
+  /** Notices that nothing comes any more, which a connection does not tell by itself. */
+  self.watch = () => {
+    if (!beats || !self.source || Date.now() - Math.max(self.asked, self.heard) < QUIET) return;
+    become(self.state === "quiet" || self.state === "lost" ? "lost" : "quiet");
+    streams.forEach((one) => one.renew());
+  };
   self.review = () => {
-    const should = !pauses || (!document.hidden && !stopped);
-    if (should && !self.source) { become("waiting"); self.open(); }
+    const should = !isEnded && (!pauses || (!document.hidden && !stopped));
+    if (should && !self.source) { self.tries = 0; become("waiting"); self.open(); }
     if (!should) { self.close(); become("paused"); }
   };
   // Whoever connects is sent everything.
@@ -61,7 +83,15 @@ const reviewStreams = () => streams.forEach((one) => one.review());
 document.addEventListener("visibilitychange", reviewStreams);
 window.addEventListener("pagehide", () => streams.forEach((one) => one.close()));
 window.addEventListener("pageshow", (event) => { if (event.persisted) reviewStreams(); });
-on("click", "#pause", () => { stopped = !stopped; reviewStreams(); });
+on("click", "#pause", () => {
+  if (isEnded) { endSession(); return; }
+  stopped = !stopped;
+  reviewStreams();
+});
+setInterval(() => {
+  streams.forEach((one) => one.watch());
+  if ([...streams].some(({ state }) => state === "quiet")) showConnection();
+}, 1000);
 
 /** Whether somebody is busy with `element`: it is not to be changed under their hands. */
 const isInUse = (element) => {
@@ -154,3 +184,16 @@ const catchUp = () => {
   if (ofPage.length) ofPage.forEach((one) => one.renew()); else refresh();
 };
 for (const name of ["focusout", "reset", "close", "disbatch:done"]) document.addEventListener(name, () => { if (behind.size) setTimeout(catchUp); }, true);
+
+showConnection(); // Where nothing is live, which is said, too.
+
+// A page that could not be had is asked for until it can be.
+if (find("[data-retries]")) {
+  let tries = 0;
+  const again = async () => {
+    const { ok, status } = await fetch(location.href, { headers: { Accept: "text/html" } }).catch(() => ({ status: 503 }));
+    if (ok || status !== 503) location.reload();
+    else setTimeout(again, pauseAfter(tries++));
+  };
+  setTimeout(again, pauseAfter(tries++));
+}

@@ -62,7 +62,7 @@ const start = () => {
       panes[stream].append(text, offset, Number(new RegExp(`${stream}:(\\d+)`).exec(resume)?.[1] ?? offset));
     },
     end: stop,
-  });
+  }, { beats: false });
 };
 if (!hasEnded && !isFixed) start();
 

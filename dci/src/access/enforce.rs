@@ -98,8 +98,7 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
         form::check(request, key).await?;
     }
     let enough = |own: Option<Role>, role: Role| {
-        let refused = || HttpError::forbidden(format!("this needs the role {role}"));
-        if own >= Some(role) { Ok(()) } else { Err(refused()) }
+        if own >= Some(role) { Ok(()) } else { Err(HttpError::lacking(role)) }
     };
     match need {
         Need::Nothing | Need::Token | Need::Login => {}

@@ -32,7 +32,11 @@ pub fn unknown(request: &HttpRequest) -> HttpResponse {
 /// For somebody who may not, or whom something else has gone wrong with.
 pub fn error(request: &HttpRequest, error: HttpError) -> HttpResponse {
     if accept::wants_html(request) {
-        return ui::page(Err(error));
+        let is_read = *request.method() == Method::GET;
+        let what = if is_read { "see this page" } else { "do this" };
+        let needs = error.needs();
+        let error = needs.map_or(error, |role| HttpError::forbidden(format!("Only {role}s can {what}.")));
+        return if is_read { ui::page(Err(error)) } else { ui::failed(&error) };
     }
     error.response().content_type(crate::json::CONTENT_TYPE).body(error.json())
 }

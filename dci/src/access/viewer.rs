@@ -1,9 +1,11 @@
 //! Whom a page is made for. What is made for everybody who looks, in the background, is made for nobody.
 
-use askama::filters::HtmlSafeOutput;
-use disbatch_core::accounts::{Rights, Role};
+use std::collections::BTreeMap;
+
+use askama::filters::{Html, HtmlSafeOutput, escape};
+use disbatch_core::accounts::{Reach, Rights, Role};
 use disbatch_core::admission::Rule;
-use disbatch_core::model::Queue;
+use disbatch_core::model::{Queue, QueueId};
 
 use super::{Via, Who};
 use crate::ui::intake::Intake;
@@ -45,6 +47,11 @@ impl Viewer {
     /// The same, told of a rule for all new tasks.
     pub fn told(self, closed: Option<Rule>) -> Self {
         Self { closed, ..self }
+    }
+
+    /// Somebody with these rights, whoever it is: for what is made in the background for all who have the same.
+    pub fn with(rights: Rights) -> Self {
+        Self { rights, ..Self::default() }
     }
 
     /// Runs what makes a page for them.
@@ -94,8 +101,19 @@ pub fn role_on(queue: &Queue) -> Option<Role> {
     VIEWER.try_with(|viewer| viewer.rights.on(queue.id, queue.tenant())).unwrap_or(Some(Role::Admin))
 }
 
+/// Who the page's reader is, for them: name and role. Nothing if nobody is asked.
+pub fn words() -> Option<String> {
+    let viewer = now();
+    let role = match (viewer.rights.everywhere(), viewer.rights.somewhere()) {
+        (Some(role), _) => role.to_string(),
+        (None, Some(role)) => format!("{role} on some queues"),
+        (None, None) => "without a role".to_owned(),
+    };
+    viewer.name.map(|name| format!("{name} ({role})"))
+}
+
 /// Attributes of a page's body, by which its script limits what is made for everybody: the reader's highest role on any
-/// queue, and the role on all. Nothing if nobody is asked.
+/// queue, the role on all, and those on some. Nothing if nobody is asked.
 pub fn roles() -> HtmlSafeOutput<String> {
     roles_with(VIEWER.try_with(|viewer| viewer.rights.somewhere()).ok().flatten())
 }
@@ -105,12 +123,40 @@ pub fn roles_with(on_queue: Option<Role>) -> HtmlSafeOutput<String> {
     let name = |role: Option<Role>| role.map_or("", Role::name);
     let attributes = |viewer: &Viewer| {
         let everywhere = viewer.rights.everywhere();
-        viewer
-            .name
-            .as_ref()
-            .map(|_| format!(" data-role=\"{}\" data-everywhere=\"{}\"", name(on_queue), name(everywhere)))
+        viewer.name.as_ref().map(|_| {
+            let roles = format!(" data-role=\"{}\" data-everywhere=\"{}\"", name(on_queue), name(everywhere));
+            roles + &grants(&viewer.rights)
+        })
     };
     HtmlSafeOutput(VIEWER.try_with(attributes).ok().flatten().unwrap_or_default())
+}
+
+/// The roles on some queues, by id, and on those of some tenants. Nothing if there are none.
+fn grants(rights: &Rights) -> String {
+    let mut grants = BTreeMap::new();
+    // A higher role on the same takes the place of a lower one.
+    for role in Role::ALL {
+        let Reach::Some { queues, tenants, .. } = rights.reach(role) else { continue };
+        grants.extend(queues.iter().map(|queue| (queue.to_string(), role.name())));
+        grants.extend(tenants.iter().map(|tenant| (format!("tenant {tenant}"), role.name())));
+    }
+    if grants.is_empty() {
+        return String::new();
+    }
+    let json = crate::json::compact(&serde_json::json!(grants));
+    escape(&json, Html).map_or_else(|_| String::new(), |json| format!(" data-grants=\"{json}\""))
+}
+
+/// Attributes of a row about a queue: the script of a page looks there for which queue a control in it is.
+pub fn in_queue(queue: &QueueId, tenant: Option<&str>) -> HtmlSafeOutput<String> {
+    let tenant = tenant.and_then(|tenant| escape(tenant, Html).ok());
+    let tenant = tenant.map_or_else(String::new, |tenant| format!(" data-in-tenant=\"{tenant}\""));
+    HtmlSafeOutput(format!(" data-in-queue=\"{queue}\"{tenant}"))
+}
+
+/// Attributes of a field or a button that operators of this queue may use.
+pub fn for_operators_of(queue: &Queue) -> HtmlSafeOutput<String> {
+    limited("data-needs", Role::Operator, role_on(queue) >= Some(Role::Operator), "disabled")
 }
 
 /// Attributes of a field or a button that operators of the queue may use that it is about.
@@ -193,7 +239,15 @@ mod tests {
         let seen = viewer.look(async {
             let on = role_on(&queue(ObjectId::new()));
             assert_eq!((role_on(&queue(id)), on), (Some(Role::Operator), Some(Role::Viewer)));
-            assert_eq!(roles_with(on).to_string(), " data-role=\"viewer\" data-everywhere=\"viewer\"");
+            let grants = format!(" data-grants=\"{{&#34;{id}&#34;:&#34;operator&#34;}}\"");
+            assert_eq!(
+                roles_with(on).to_string(),
+                format!(" data-role=\"viewer\" data-everywhere=\"viewer\"{grants}")
+            );
+            let of = |id| for_operators_of(&queue(id)).to_string();
+            assert_eq!(of(id), " data-needs=\"operator\"");
+            assert_eq!(of(ObjectId::new()), " data-needs=\"operator\" disabled");
+            assert_eq!(words().as_deref(), Some("alice (viewer)"));
             [
                 roles(),
                 for_operators(),
@@ -203,10 +257,13 @@ mod tests {
             ]
             .map(|attributes| attributes.to_string())
         });
+        let own = format!(
+            " data-role=\"operator\" data-everywhere=\"viewer\" data-grants=\"{{&#34;{id}&#34;:&#34;operator&#34;}}\""
+        );
         assert_eq!(
             seen.await,
             [
-                " data-role=\"operator\" data-everywhere=\"viewer\"",
+                own.as_str(),
                 " data-needs=\"operator\"",
                 " data-needs-everywhere=\"operator\" disabled",
                 " data-needs-everywhere=\"operator\" hidden",
@@ -217,5 +274,28 @@ mod tests {
         let nobody_asked = Viewer::of(&Who::anybody("10.0.0.1".into())).look(async { roles().to_string() });
         assert_eq!((roles().to_string(), nobody_asked.await), (String::new(), String::new()));
         assert_eq!(shown_to_operators().to_string(), " data-needs=\"operator\"");
+    }
+
+    #[tokio::test]
+    async fn roles_on_tenants_are_told_with_the_highest_of_each() {
+        let grant = |scope: &Scope, role| Grant { scope: scope.clone(), role };
+        let (acme, queue) = (Scope::Tenant("a\"cme".into()), QueueId(ObjectId::from_bytes([7; 12])));
+        let grants = vec![
+            grant(&acme, Role::Operator),
+            grant(&acme, Role::Viewer),
+            grant(&Scope::Queue(queue), Role::Submitter),
+        ];
+        let mut who = Who::anybody("10.0.0.1".into());
+        who.name = Some("alice".into());
+        who.rights = Rights::new(None, grants);
+        let (roles, words) = Viewer::of(&who).look(async { (roles().to_string(), words()) }).await;
+        let told = format!(
+            "data-grants=\"{{&#34;{queue}&#34;:&#34;submitter&#34;,&#34;tenant a\\&#34;cme&#34;:&#34;operator&#34;}}\""
+        );
+        assert!(roles.ends_with(&told), "{roles}");
+        assert_eq!(words.as_deref(), Some("alice (operator on some queues)"));
+        let row = in_queue(&queue, Some("a\"cme")).to_string();
+        assert_eq!(row, format!(" data-in-queue=\"{queue}\" data-in-tenant=\"a&#34;cme\""));
+        assert_eq!((super::words(), in_queue(&queue, None).to_string().contains("tenant")), (None, false));
     }
 }

@@ -52,7 +52,7 @@ pub fn reply<T: Serialize>(params: &Params, done: Result<T, HttpError>) -> Answe
 /// `answer`, with its error as a page for a page's form.
 pub fn or_page(is_form: bool, answer: Answer) -> Answer {
     match answer {
-        Err(error) if is_form => Ok(ui::page(Err(error))),
+        Err(error) if is_form => Ok(ui::failed(&error)),
         other => other,
     }
 }

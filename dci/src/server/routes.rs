@@ -87,7 +87,7 @@ fn parts_of_pages(routes: &mut Routes<'_>) {
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/chart").get(Queue(Viewer), ui::queue::chart))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/groups").get(Queue(Viewer), ui::queue::groups::live))
         .add(at("/ui/admission").get(Somewhere(Viewer), ui::admission::live))
-        .add(at("/ui/overview").get(Everywhere(Viewer), ui::overview::live))
+        .add(at("/ui/overview").get(Somewhere(Viewer), ui::overview::live))
         .add(at("/ui/tasks").get(Everywhere(Viewer), ui::tasks::live))
         .add(at("/ui/tasks/{id:[0-9a-f]{24}}").get(Task(Viewer), ui::task::live))
         .add(at("/ui/tasks/{id:[0-9a-f]{24}}/output/{stream}").get(Task(Viewer), ui::task::lines::handle))

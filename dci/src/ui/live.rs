@@ -3,7 +3,8 @@
 //! Events, the parts that differ from what it has.
 //!
 //! An event without a name has a part as its data, to take the place of the element with its id. `trouble` has words: the parts could not
-//! be found out. `version` is that of the assets, first.
+//! be found out. `version` is that of the assets, first. `alive` says that there is nothing new; a page that hears nothing at all for
+//! some time says that it does not know how things are.
 
 mod part;
 
@@ -38,11 +39,35 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Finding them out takes at most one part in so many of the time.
 const SHARE: u32 = 10;
 
-/// Something is sent at least so often, so that a connection that leads nowhere is noticed.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+/// When they could not be found out, it is tried again after so many times [`EVERY`]; the last one counts from then on.
+const TRIES: [u32; 3] = [1, 2, 5];
+
+/// Something is sent at least so often. Pages rely on it (`QUIET` in `assets/app/live.js`).
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// A look that takes longer is overdue: what was found out before it does not count any more.
+const OVERDUE: Duration = Duration::from_secs(10);
+
+/// What is told then.
+const SILENCE: &str = "the database does not answer";
 
 /// What a page looks like, or why that is not known.
-type Look = Result<Vec<Part>, String>;
+type Found = Result<Vec<Part>, String>;
+
+/// What was found out last.
+#[derive(Debug)]
+struct Look {
+    found: Found,
+    /// Until then it is as new as can be expected.
+    stands: Instant,
+}
+
+impl Look {
+    /// What is found out again after `pause`.
+    fn new(found: Found, pause: Duration) -> Self {
+        Self { found, stands: Instant::now() + pause + OVERDUE }
+    }
+}
 
 /// The pages that somebody looks at, by name.
 #[derive(Debug)]
@@ -76,13 +101,13 @@ impl Feeds {
         let looks = match feeds.get(&name) {
             Some(feed) => feed.subscribe(),
             None => {
-                let (sender, receiver) = channel(Arc::new(Ok(Vec::new())));
+                let (sender, receiver) = channel(Arc::new(Look::new(Ok(Vec::new()), Duration::ZERO)));
                 feeds.insert(name.clone(), sender);
                 actix_web::rt::spawn(Arc::clone(self).keep(name, find));
                 receiver
             }
         };
-        Viewer { looks, closing: self.closing.subscribe(), sent: HashMap::new(), is_new: true }
+        Viewer::new(looks, self.closing.subscribe())
     }
 
     /// Finds out what a page looks like until nobody looks at it.
@@ -91,13 +116,24 @@ impl Feeds {
         F: Fn() -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
     {
         let broken_off = Forget { feeds: &self, name: &name };
+        let mut failures = 0;
         loop {
             let began = Instant::now();
-            let look = find().await.map_err(|error| error.message().to_owned());
-            if !self.tell(&name, look) {
+            let found = find().await.map_err(|error| error.message().to_owned());
+            let pause = match &found {
+                Ok(_) => {
+                    failures = 0;
+                    self.every.max(began.elapsed() * SHARE)
+                }
+                Err(_) => {
+                    failures += 1;
+                    self.every * TRIES[TRIES.len().min(failures) - 1]
+                }
+            };
+            if !self.tell(&name, Look::new(found, pause)) {
                 break;
             }
-            sleep(self.every.max(began.elapsed() * SHARE)).await;
+            sleep(pause).await;
         }
         // It is forgotten already, and another may be there.
         std::mem::forget(broken_off);
@@ -140,33 +176,44 @@ struct Viewer {
     looks: Receiver<Arc<Look>>,
     closing: Receiver<bool>,
     sent: HashMap<String, u64>,
+    /// When something was sent last.
+    last: Instant,
     is_new: bool,
 }
 
 impl Viewer {
+    fn new(looks: Receiver<Arc<Look>>, closing: Receiver<bool>) -> Self {
+        Self { looks, closing, sent: HashMap::new(), last: Instant::now(), is_new: true }
+    }
+
     async fn next(&mut self) -> Option<String> {
         if std::mem::take(&mut self.is_new) {
             return Some(frame(Some("version"), &assets::VERSION));
         }
         loop {
             let look = Arc::clone(&self.looks.borrow_and_update());
-            if let Some(frame) = self.news(&look) {
+            let overdue = Err(SILENCE.to_owned());
+            let found = if Instant::now() < look.stands { &look.found } else { &overdue };
+            let news = self.news(found);
+            let left = HEARTBEAT.saturating_sub(self.last.elapsed());
+            if let Some(frame) = news.or_else(|| left.is_zero().then(|| sign(found))) {
+                self.last = Instant::now();
                 return Some(frame);
             }
             tokio::select! {
                 _ = self.closing.wait_for(|closing| *closing) => return None,
-                changed = timeout(HEARTBEAT, self.looks.changed()) => match changed {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return None,
-                    Err(_) => return Some(":\n\n".to_owned()),
-                },
+                changed = timeout(left, self.looks.changed()) => {
+                    if let Ok(Err(_)) = changed {
+                        return None;
+                    }
+                }
             }
         }
     }
 
     /// What is new to this client.
-    fn news(&mut self, look: &Look) -> Option<String> {
-        let parts = match look {
+    fn news(&mut self, found: &Found) -> Option<String> {
+        let parts = match found {
             Ok(parts) => parts,
             Err(trouble) => {
                 let stamp = assets::digest(trouble.as_bytes());
@@ -183,6 +230,14 @@ impl Viewer {
         let frames: String = changed.iter().filter(of_itself).map(|part| frame(None, &part.html)).collect();
         self.sent = parts.iter().map(|part| (part.id.clone(), part.stamp)).collect();
         (!frames.is_empty()).then_some(frames)
+    }
+}
+
+/// What is sent where nothing is new.
+fn sign(found: &Found) -> String {
+    match found {
+        Ok(_) => frame(Some("alive"), ""),
+        Err(trouble) => frame(Some("trouble"), trouble),
     }
 }
 
@@ -299,8 +354,62 @@ mod tests {
     }
 
     fn viewer() -> Viewer {
-        let closing = channel(false).1;
-        Viewer { looks: channel(Arc::new(Ok(vec![]))).1, closing, sent: HashMap::new(), is_new: false }
+        let looks = channel(Arc::new(Look::new(Ok(vec![]), Duration::ZERO))).1;
+        Viewer { is_new: false, ..Viewer::new(looks, channel(false).1) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_all_is_told_that_it_still_holds_while_it_does() {
+        let (looks, receiver) = channel(Arc::new(Look::new(Ok(vec![]), Duration::ZERO)));
+        let (_closing, closing) = channel(false);
+        let mut viewer = Viewer { is_new: false, ..Viewer::new(receiver, closing) };
+        let began = Instant::now();
+        // Looks that find nothing new do not put it off.
+        let telling = async {
+            loop {
+                looks.send_replace(Arc::new(Look::new(Ok(vec![]), EVERY)));
+                sleep(EVERY).await;
+            }
+        };
+        let alive = "event: alive\ndata: \n\n";
+        tokio::select! {
+            _ = telling => {}
+            frame = viewer.next() => assert_eq!(frame.as_deref(), Some(alive)),
+        }
+        assert!(began.elapsed() < 2 * HEARTBEAT, "{:?}", began.elapsed());
+        // The next look does not end: the last one counts for a while.
+        looks.send_replace(Arc::new(Look::new(Ok(vec![]), EVERY)));
+        assert_eq!(viewer.next().await.as_deref(), Some(alive));
+        assert_eq!(viewer.next().await.as_deref(), Some(alive));
+        assert_eq!(viewer.next().await, Some(frame(Some("trouble"), SILENCE)));
+        let trouble = "event: trouble\ndata: away\n\n";
+        looks.send_replace(Arc::new(Look::new(Err("away".into()), EVERY)));
+        assert_eq!(viewer.next().await.as_deref(), Some(trouble));
+        assert_eq!(viewer.next().await.as_deref(), Some(trouble), "it is not over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_failure_it_is_soon_tried_again_however_long_that_took() {
+        let (feeds, tries) = (Arc::new(Feeds::default()), Arc::new(Mutex::new(Vec::new())));
+        let log = Arc::clone(&tries);
+        let began = Instant::now();
+        let find = move || {
+            log.lock().unwrap().push(began.elapsed().as_secs());
+            async {
+                sleep(Duration::from_secs(5)).await;
+                Err(HttpError::unavailable("away"))
+            }
+            .boxed_local()
+        };
+        tokio::task::LocalSet::new()
+            .run_until(async {
+                let mut viewer = feeds.look_at("page".into(), find);
+                while tries.lock().unwrap().len() < 5 {
+                    viewer.next().await.unwrap();
+                }
+            })
+            .await;
+        assert_eq!(*tries.lock().unwrap(), [0, 6, 13, 23, 33]);
     }
 
     #[test]

@@ -212,7 +212,7 @@ mod tests {
             "1.26 of 4",
             "value=\"75\"",
             "6.0 GiB of 8.0 GiB",
-            "<td class=\"time\">now</td>",
+            "<td class=\"time\" data-label=\"Last seen\">now</td>",
             "aria-checked=\"true\" name=\"draining\" value=\"true\">Take new tasks<",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

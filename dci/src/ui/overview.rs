@@ -8,6 +8,7 @@ pub mod throughput;
 use std::sync::Arc;
 
 use crate::access::Who;
+use crate::access::viewer::Viewer;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json;
@@ -93,7 +94,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
-/// same ids. What cannot be found out is told as `trouble`.
+/// same ids. What cannot be found out is told as `trouble`. Who may see some queues only is told of these alone.
 #[utoipa::path(
     get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
     params(("sort" = Option<String>, Query, description = "The column by which queues are sorted, as the page has it.")),
@@ -105,9 +106,20 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
 pub async fn live(
     request: HttpRequest,
     state: Data<State>,
+    who: Who,
     params: Result<Params, HttpError>,
 ) -> HttpResponse {
-    live::of_search(&request, &state, ("overview", params), async |state, params| parts(state, params).await)
+    if who.is_everywhere(Role::Viewer) {
+        return live::of_search(&request, &state, ("overview", params), async |state, params| {
+            parts(state, params).await
+        });
+    }
+    let order = Order::of(&params.unwrap_or_default());
+    let name = format!("overview {} for {:?}", order.query(), who.rights);
+    live::respond(&request, &state, name, move |state| {
+        let who = who.clone();
+        async move { parts_for(&state, &who, order).await }.boxed_local()
+    })
 }
 
 /// How many tasks ended, and how many of these failed, in the steps of a stretch of time up to now.
@@ -144,6 +156,17 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
         words: throughput::words(&throughput::ends(&points), span.words()),
     };
     ui::render(StatusCode::OK, &overview)
+}
+
+/// For all who may see the same queues.
+async fn parts_for(state: &State, who: &Who, order: Order) -> Result<Vec<Part>, HttpError> {
+    let mut facts = Facts::gather(state).await?;
+    facts.limit(|queue| who.sees(queue));
+    let shown = shown(&facts, order);
+    let parts = async {
+        Ok::<_, HttpError>([vec![Part::new("figures", &shown.figures)?], shown.queues.parts()?].concat())
+    };
+    Viewer::with(who.rights.clone()).look(parts).await
 }
 
 async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
@@ -203,7 +226,6 @@ mod tests {
     use disbatch_core::counters::count::Amount;
 
     use super::*;
-    use crate::access::viewer::Viewer;
     use crate::ui::live::assert_on_page;
     use crate::ui::node_state::Now;
 

@@ -75,6 +75,8 @@ struct Row {
     schedule: Schedule,
     strip: Strip,
     queue_name: String,
+    /// Whose the queue is.
+    tenant: Option<String>,
 }
 
 impl HtmlSafe for Table {}
@@ -154,8 +156,10 @@ impl Table {
                 let runs = runs::last(&state.store, schedule.id, RUNS).await?;
                 let queue = schedule.settings.queue;
                 let queue_name = names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string());
+                let tenant = queues.iter().find(|other| other.id == queue).and_then(Queue::tenant);
+                let tenant = tenant.map(str::to_owned);
                 let now = state.store.now();
-                Ok::<Row, HttpError>(Row { now, strip: Strip::of(&runs), queue_name, schedule })
+                Ok::<Row, HttpError>(Row { now, strip: Strip::of(&runs), queue_name, tenant, schedule })
             }
         };
         let rows = futures::stream::iter(found).map(row).buffered(AT_ONCE).try_collect().await?;
@@ -187,7 +191,7 @@ mod tests {
             "last": { "for": at, "at": at, "task": ObjectId::from_bytes([7; 12]), "outcome": "failed" },
         });
         let strip = Strip::of(&[run(2), run(1)]);
-        Row { now: at, schedule: schedule.unwrap(), strip, queue_name: "q<1>".into() }
+        Row { now: at, schedule: schedule.unwrap(), strip, queue_name: "q<1>".into(), tenant: None }
     }
 
     fn page(rows: Vec<Row>, searched: bool) -> String {
@@ -208,7 +212,7 @@ mod tests {
         let html = page(vec![row(false)], false);
         for part in [
             "data-live=\"/ui/schedules?\"",
-            "<tr id=\"schedule-6b0003bb686c8275d8014444\">",
+            "<tr id=\"schedule-6b0003bb686c8275d8014444\" data-in-queue=\"6b0003bb686c8275d8014444\">",
             "&#60;nightly&#62;",
             "datetime=\"2026-11-20T08:24:27Z\"",
             "Fri 20 Nov 09:24:27 Europe/Berlin",

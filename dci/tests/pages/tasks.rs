@@ -48,7 +48,7 @@ async fn numbers_lead_to_the_tasks_that_they_count() -> anyhow::Result<()> {
     tasks.push(tried_again(queue)?);
     world.database.database.collection::<Document>("tasks").insert_many(&tasks).await?;
     let html = world.page("/").await?;
-    let row = html.split(&format!("<tr id=\"queue-{queue}\">")).nth(1).context("no row")?;
+    let row = html.split(&format!("<tr id=\"queue-{queue}\" ")).nth(1).context("no row")?;
     let row = row.split("</tr>").next().context("no end")?;
     for (part, path, tasks) in [
         ("&#38;status=-2&#38;status=-7&#38;status=-4\">2<", "status=-2&status=-7&status=-4", 2),

@@ -104,7 +104,7 @@ async fn what_somebody_else_has_saved_meanwhile_is_not_overwritten() -> anyhow::
         page.until_text("Balance: saved.").await?;
         until_stored(13).await?;
         page.click("button", "Undo").await?;
-        page.until_text("Taken back.").await?;
+        page.until_text("Undone.").await?;
         until_stored(12).await?;
         browser.until("what was there before", &most("12")).await.map(drop)
     })

@@ -55,7 +55,7 @@ async fn a_queue_is_made_and_changed_where_it_stands() -> anyhow::Result<()> {
         page.until_text("Threads of nightly reports: 3.").await?;
         until_queue(&site.world, doc! { "name": "nightly reports", "threads": 3 }).await?;
         page.click("button", "Undo").await?;
-        page.until_text("Taken back.").await?;
+        page.until_text("Undone.").await?;
         until_queue(&site.world, doc! { "name": "nightly reports", "threads": 1 }).await?;
         until_value(browser, "Threads of nightly reports", "1").await?;
 

@@ -59,7 +59,7 @@ async fn a_schedule_is_made_previewed_run_and_paused() -> anyhow::Result<()> {
         head.until_text("paused").await?;
         until_schedule(world, doc! { "name": "nightly", "paused": true }).await?;
         page.click("button", "Undo").await?;
-        page.until_text("Taken back.").await?;
+        page.until_text("Undone.").await?;
         head.until_text("active").await?;
         until_schedule(world, doc! { "name": "nightly", "paused": false }).await
     })

@@ -283,7 +283,7 @@ mod tests {
         };
         let html = table(&[facts(fields)]);
         for part in [
-            "<tr id=\"queue-6b0003bb686c8275d70dc2f1\">",
+            "<tr id=\"queue-6b0003bb686c8275d70dc2f1\" data-in-queue=\"6b0003bb686c8275d70dc2f1\">",
             "<a class=\"name\" href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
             "My::&#34;Plugin&#34;",
             "name=\"threads\" value=\"3\"",
