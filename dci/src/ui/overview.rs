@@ -30,6 +30,7 @@ use attention::Attention;
 use disbatch_core::accounts::Role;
 use disbatch_core::series::Ended;
 use facts::{Facts, QueueFacts};
+use futures::FutureExt;
 use table::{Order, QueueTable};
 use throughput::Span;
 
