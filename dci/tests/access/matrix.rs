@@ -48,6 +48,7 @@ impl Row {
             .replace("{asset}", "app.css")
             .replace("{sha256}", &"0a".repeat(32))
             .replace("{n}", "0")
+            .replace("{stream}", "stdout")
             .replace("{path}", "a")
             .replace("{collection}", "things"))
     }
