@@ -32,7 +32,9 @@ pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
 pub use disbatch_wire::bulk::BulkAction;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
-pub use find::{AuditOptions, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When};
+pub use find::{
+    AuditOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When,
+};
 pub use life::{
     BulkWhich, DrainOptions, Drained, EventsOptions, ExplainOptions, GroupsOptions, LifeCommand, LogsOptions,
     QueueAndReason, RunOptions, WaitOptions,

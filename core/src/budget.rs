@@ -67,11 +67,14 @@ pub const SAID: usize = 64 * KIB;
 /// What stands in place of output that could not be stored, and the notes that it ends with.
 const COMPLAINTS: usize = 32 * KIB;
 
+/// Why a task failed, in a line.
+const ERROR: usize = 4 * crate::task::MOST_OF_LINE;
+
 /// What a move to the archive adds, and a mark of those that wait for the task.
 const MARKS: usize = 256;
 
 /// What a task may grow by, by what that is.
-pub const GROWTH: [(&str, usize); 11] = [
+pub const GROWTH: [(&str, usize); 12] = [
     ("history", ENTRIES.unsigned_abs() as usize * (ENTRY + NODE + NOTE)),
     ("result", RESULT),
     (crate::task::STORAGE, STORAGE),
@@ -82,6 +85,7 @@ pub const GROWTH: [(&str, usize); 11] = [
     ("run", RUN),
     ("message", SAID),
     ("complaints", COMPLAINTS),
+    (crate::task::ERROR, ERROR),
     ("marks", MARKS),
 ];
 

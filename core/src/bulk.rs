@@ -143,6 +143,12 @@ pub struct BulkFilter {
     /// With one of these, if there are some.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub any_tags: Vec<String>,
+    /// Made at this time or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_since: Option<DateTime>,
+    /// Made before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_until: Option<DateTime>,
     /// Also archived ones, if the action is for these.
     #[serde(skip_serializing_if = "Clone::clone")]
     pub archive: bool,
@@ -163,6 +169,8 @@ impl Default for BulkFilter {
             tenant: None,
             tags: Vec::new(),
             any_tags: Vec::new(),
+            created_since: None,
+            created_until: None,
             archive: true,
         }
     }

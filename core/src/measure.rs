@@ -134,7 +134,16 @@ mod tests {
 
     fn cause_of(status: Status, exit: Option<Document>) -> Option<Cause> {
         let (stdout, stderr) = (Bson::Null, Bson::Null);
-        cause(&Finish { status, stdout, stderr, complete: true, result: None, exit, note: None })
+        cause(&Finish {
+            status,
+            stdout,
+            stderr,
+            complete: true,
+            result: None,
+            exit,
+            note: None,
+            last_line: None,
+        })
     }
 
     #[test]

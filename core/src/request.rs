@@ -96,7 +96,8 @@ pub fn time(name: &str, value: &Value) -> Result<DateTime, Invalid> {
 
 fn iso_time(text: &str) -> Option<DateTime> {
     let text = text.replacen(' ', "T", 1);
-    DateTime::parse_rfc3339_str(&text).or_else(|_| DateTime::parse_rfc3339_str(format!("{text}Z"))).ok()
+    // Fields of forms leave out the zone, and seconds that are 0.
+    ["", "Z", ":00Z"].iter().find_map(|rest| DateTime::parse_rfc3339_str(format!("{text}{rest}")).ok())
 }
 
 /// One of `words`.

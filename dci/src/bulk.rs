@@ -17,7 +17,7 @@ use crate::json::{self, Dates};
 use crate::params::Params;
 use crate::state::State;
 use crate::values::is_unset;
-use crate::{changes, legacy, values};
+use crate::{changes, legacy, ui, values};
 
 /// A filter has at most so many ids.
 const MOST_IDS: usize = 100_000;
@@ -33,7 +33,16 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
     let action = given("action").and_then(Value::as_str).and_then(Action::named);
     let action = action
         .ok_or_else(|| HttpError::bad_request("action must be one of cancel, retry, archive and delete"))?;
-    let fields = filter_fields(params)?;
+    let mut fields = filter_fields(params)?;
+    for name in values::CREATED {
+        // A field of a form has a time of the reader's zone.
+        if let Some(Value::String(given)) = fields.get_mut(name)
+            && let Ok(at) = ui::zone::time(&ui::zone::of(http), name, given)
+            && let Some(text) = json::date_text(at)
+        {
+            *given = format!("{text}Z");
+        }
+    }
     let filter = filter(state, action, &fields).await?;
     let who = Who::of(http)?;
     let queue = match filter.queue {
@@ -110,6 +119,10 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         let message = format!("there is nothing to {} about tasks with status {status}", action.as_str());
         return Err(HttpError::bad_request(message));
     }
+    let now = state.store.now();
+    let [created_since, created_until] = values::CREATED
+        .map(|name| fields.get(name).map(|value| values::moment(name, value, now)).transpose());
+    let (created_since, created_until) = (created_since?, created_until?);
     let array = None;
     Ok(BulkFilter {
         queue,
@@ -123,6 +136,8 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         tenant,
         tags,
         any_tags,
+        created_since,
+        created_until,
         archive,
     })
 }

@@ -184,7 +184,15 @@ pub async fn about(store: &Store, query: TaskQuery) -> Result<String, StoreError
         Some((queue, statuses)) => counted(store, queue, statuses.as_deref()).await?,
         None => None,
     };
-    Ok(known.map_or_else(|| format!("{}+", grouped(bound)), |tasks| tasks.max(bound).to_string()))
+    Ok(known.map_or_else(|| words(Amount::MoreThan(bound)), |tasks| tasks.max(bound).to_string()))
+}
+
+/// A number of tasks for people.
+pub fn words(amount: Amount) -> String {
+    match amount {
+        Amount::Exactly(tasks) => tasks.to_string(),
+        Amount::MoreThan(bound) => format!("{}+", grouped(bound)),
+    }
 }
 
 async fn counted(store: &Store, queue: QueueId, statuses: Option<&[i64]>) -> Result<Option<u64>, StoreError> {

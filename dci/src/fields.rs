@@ -13,12 +13,13 @@ use crate::json::{Dates, from_bson};
 use crate::ui::titles::TITLE;
 
 /// Fields of a task that are details.
-const OF_TASK: [&str; 25] = [
+const OF_TASK: [&str; 26] = [
     "again",
     "attempt",
     "awaited",
     "born",
     "dependents",
+    "error",
     "exit",
     "failures",
     "freed",
@@ -195,7 +196,7 @@ mod tests {
         let task = doc! {
             "_id": 1, "status": 1, "attempt": 2, "failures": 1, "instance": "i", "slot": 0, "pid": 7,
             "lease_until": 1, "started": 1, "history": [], "exit": {}, "result": {}, "run_at": 1, "uploads": [],
-            "unique": "k", "someone_elses": 1,
+            "unique": "k", "error": "e", "someone_elses": 1,
         };
         let shown: Vec<String> = of_task(task.clone(), false).into_iter().map(|(name, _)| name).collect();
         assert_eq!(shown, ["_id", "status", "result", "run_at", "unique", "someone_elses"]);

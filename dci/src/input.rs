@@ -65,7 +65,7 @@ impl Request {
 
     /// The search for tasks that it asks for, where the collection has these indexes.
     pub fn search(&self, indexes: &BTreeSet<Vec<String>>) -> Result<TaskQuery, Refused> {
-        let listing = Listing::parse(&self.0, indexes, None);
+        let listing = Listing::parse(&self.0, indexes, None, DateTime::from_millis(0));
         listing.map(|listing| listing.query).map_err(|refusal| refused(HttpError::from(refusal)))
     }
 

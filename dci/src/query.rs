@@ -11,12 +11,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::accounts::Reach;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::secrets;
-use disbatch_core::task::TaskQuery;
 use disbatch_core::task::pages::PageQuery;
+use disbatch_core::task::{Created, TaskQuery};
 use serde_json::{Value, json};
 
 pub use filter::{check_forbidden, collection_filter};
@@ -25,6 +25,7 @@ use crate::error::HttpError;
 use crate::json::{Dates, to_bson};
 use crate::params::Params;
 use crate::values::tags::NAMES;
+use crate::values::{CREATED, is_unset, moment};
 
 /// So long the server may work on a search that is for more than certain values of fields of an index: regular expressions,
 /// for one, can be made to take very long.
@@ -113,6 +114,7 @@ impl Listing {
         params: &Params,
         index_fields: &BTreeSet<Vec<String>>,
         default_limit: Option<i64>,
+        now: DateTime,
     ) -> Result<Self, Refusal> {
         // A field that a form left empty is no restriction.
         let fields: Vec<(&str, &Value)> = params
@@ -134,17 +136,18 @@ impl Listing {
         }
         let skip = params.integer("skip")?.unwrap_or(0);
         let skip = u64::try_from(skip).map_err(|_| HttpError::bad_request("'.skip' must not be negative"))?;
+        let created = created(params, now)?;
         let query = TaskQuery {
-            filter: filter::task_filter(&fields)?,
+            filter: created_in(filter::task_filter(&fields)?, created),
             // To MongoDB a negative limit is a positive one without a second batch, and 0 is none.
             limit: limit.or(default_limit).map(i64::saturating_abs).filter(|limit| *limit != 0),
             skip,
             projection: projection(params)?,
             sort: None,
             archive: params.is_on("archive"),
-            max_time: fields.iter().any(takes_time).then_some(SEARCH_TIME),
+            max_time: (fields.iter().any(takes_time) || !created.is_any()).then_some(SEARCH_TIME),
         };
-        let page = pages::page(params, &query)?;
+        let page = pages::page(params, &query, created)?;
         Ok(Self { query, shape, page })
     }
 
@@ -162,6 +165,28 @@ impl Listing {
         self.query.filter = within(std::mem::take(&mut self.query.filter), queues, &reach.tenants());
         Ok(())
     }
+}
+
+/// The options `.created_since` and `.created_until`.
+pub fn created(params: &Params, now: DateTime) -> Result<Created, HttpError> {
+    let [since, until] = CREATED.map(|name| {
+        let given = params.options.get(name).filter(|value| !is_unset(value));
+        given.map(|value| moment(&format!(".{name}"), value, now)).transpose()
+    });
+    Ok(Created { since: since?, until: until? })
+}
+
+/// A filter that also says when tasks were made.
+fn created_in(mut filter: Document, created: Created) -> Document {
+    let ids = created.ids();
+    if ids.is_empty() {
+        return filter;
+    }
+    if filter.contains_key("_id") {
+        return doc! { "$and": [filter, { "_id": ids }] };
+    }
+    filter.insert("_id", ids);
+    filter
 }
 
 /// Whether a restriction is more than certain values of an index that has nothing else.
@@ -269,7 +294,7 @@ mod tests {
     fn parse(fields: Value, options: Value) -> Result<Listing, HttpError> {
         let map = |value: Value| value.as_object().unwrap().clone();
         let params = Params { fields: map(fields), options: map(options) };
-        Listing::parse(&params, &indexes(), None).map_err(HttpError::from)
+        Listing::parse(&params, &indexes(), None, DateTime::from_millis(100_000)).map_err(HttpError::from)
     }
 
     #[test]
@@ -291,6 +316,24 @@ mod tests {
         assert!(parse(json!({"queue": QUEUE}), json!({"limit": 1})).unwrap().shape.single);
         for wrong in [json!({"limit": "abc"}), json!({"skip": -1}), json!({"skip": 1.5})] {
             assert_eq!(parse(json!({"queue": QUEUE}), wrong).unwrap_err().status(), 400);
+        }
+    }
+
+    #[test]
+    fn when_tasks_were_made_is_in_their_ids() {
+        let filter =
+            |fields: Value, options: Value| parse(fields, options).map(|listing| listing.query.filter);
+        let id = |text: &str| bson::oid::ObjectId::parse_str(text).unwrap();
+        let options = json!({"created_since": "60s", "created_until": 100, "limit": 5});
+        let between = doc! { "$gte": id("000000280000000000000000"), "$lte": id("00000063ffffffffffffffff") };
+        assert_eq!(filter(json!({}), options.clone()).unwrap(), doc! { "_id": between.clone() });
+        let page = json!({"created_since": "60s", "order": "id"});
+        let page = parse(json!({"queue": QUEUE}), page).unwrap().page.unwrap();
+        assert_eq!(page.of.created.since, Some(DateTime::from_millis(40_000)));
+        let one = doc! { "$and": [{ "_id": id(QUEUE) }, { "_id": between }] };
+        assert_eq!(filter(json!({"id": QUEUE}), options).unwrap(), one);
+        for wrong in [json!({"created_since": "soon"}), json!({"created_until": []})] {
+            assert_eq!(filter(json!({"queue": QUEUE}), wrong).unwrap_err().status(), 400);
         }
     }
 

@@ -7,7 +7,7 @@ pub mod tags;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bson::{Bson, Document};
+use bson::{Bson, DateTime, Document};
 use disbatch_core::model::NodeSelector;
 use disbatch_core::rate::limit;
 use disbatch_core::request::{self, Invalid};
@@ -16,11 +16,24 @@ use serde_json::Value;
 
 pub use disbatch_core::request::{flag, number, positive, priority, seconds, some_seconds, text, time, word};
 pub use disbatch_wire::liberal::is_unset;
+use disbatch_wire::seconds as span;
 pub use fair::{scheme, weights};
 
 use crate::error::HttpError;
 use crate::json;
 use crate::legacy;
+
+/// The parameters that say when tasks were made.
+pub const CREATED: [&str; 2] = ["created_since", "created_until"];
+
+/// A time, or how long ago it was, as `90s`, `5m`, `2h` and `7d`.
+pub fn moment(name: &str, value: &Value, now: DateTime) -> Result<DateTime, HttpError> {
+    // Without a unit it is a time.
+    let age = value.as_str().map(str::trim).filter(|text| text.ends_with(['s', 'm', 'h', 'd']));
+    let Some(age) = age.and_then(|text| span::parse(text).ok()) else { return Ok(time(name, value)?) };
+    let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    Ok(DateTime::from_millis(now.timestamp_millis().saturating_sub(age)))
+}
 
 fn wrong(name: &str, expected: &str) -> HttpError {
     request::wrong(name, expected).into()

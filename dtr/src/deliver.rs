@@ -18,6 +18,9 @@ use crate::places::{Place, places, room_in};
 /// So many bytes of `exit` are always reckoned with.
 const ORDINARY_EXIT: u64 = 1024;
 
+/// The last line of a stream is looked for in so many bytes at its end.
+const LINE: usize = 4 * 1024;
+
 /// How storing went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivered {
@@ -60,6 +63,7 @@ pub async fn deliver(
     let stderr = delivery.place(StreamName::Stderr, (&outcome.stderr, err), err_place).await?;
     Box::pin(early.discard()).await;
     let complete = delivery.complete;
+    let last_line = if stderr.as_str().is_some() { None } else { last_line(&outcome.stderr) };
     let finish = Finish {
         status: outcome.status,
         stdout,
@@ -68,6 +72,7 @@ pub async fn deliver(
         result: outcome.result.clone(),
         exit: outcome.exit.clone(),
         note: outcome.note.clone(),
+        last_line,
     };
     let finished = ledger.finish(run, &finish, outcome.again).await?;
     // The DEN may still have been at it before.
@@ -80,6 +85,12 @@ pub async fn deliver(
             Delivered::NotRunning
         }
     })
+}
+
+/// The last line of a stream that may be long.
+fn last_line(stream: &Capture) -> Option<String> {
+    let tail = stream.tail(LINE).ok()?;
+    disbatch_core::task::last_line(&String::from_utf8_lossy(&tail))
 }
 
 /// How many bytes a value takes in a document.

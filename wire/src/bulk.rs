@@ -88,6 +88,14 @@ pub struct BulkFilter {
     /// Tags of which they must have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub any_tags: Option<Vec<String>>,
+    /// Made at this time or later, as their ids say: ISO 8601, UTC unless it has a zone, seconds since 1970, or an age (`2h`, `7d`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub created_since: Option<Value>,
+    /// Made before this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub created_until: Option<Value>,
     /// Whether a delete is for archived tasks too, which it is unless this is false. Other actions leave them alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<bool>,

@@ -24,6 +24,8 @@ pub struct TaskFilter {
     pub node: Option<String>,
     #[command(flatten)]
     pub tags: TagFilter,
+    #[command(flatten)]
+    pub created: CreatedFilter,
     /// Changed last since then: so long ago (90s, 5m, 2h, 7d), or ISO 8601
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub since: Option<When>,
@@ -47,6 +49,27 @@ pub struct TagFilter {
     /// With this tag, or another one that is given so
     #[arg(long, value_name = "TAG")]
     pub any_tag: Vec<String>,
+}
+
+/// When they were made.
+#[derive(Debug, Clone, Default, PartialEq, Args)]
+pub struct CreatedFilter {
+    /// Made since then: so long ago (90s, 5m, 2h, 7d), or ISO 8601
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub created_since: Option<When>,
+    /// Made before then
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub created_until: Option<When>,
+}
+
+impl When {
+    /// As the DCI reads it where it takes both.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Ago(age) => format!("{}s", seconds::value(*age)),
+            Self::At(time) => time.clone(),
+        }
+    }
 }
 
 impl TagFilter {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use disbatch_wire::bulk::BulkAction;
 
+use crate::args::find::CreatedFilter;
 use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
 use crate::args::task::{OneTask, TaskOptions, Tasks};
 use crate::args::{id, seconds};
@@ -176,6 +177,8 @@ pub struct BulkWhich {
     pub tenant: Option<String>,
     #[command(flatten)]
     pub tags: TagFilter,
+    #[command(flatten)]
+    pub created: CreatedFilter,
     /// Tasks with these ids, with commas between them
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = id::parse)]
     pub id: Vec<String>,
@@ -202,7 +205,7 @@ pub struct ArchiveOptions {
     /// Ids of tasks, in place of --queue
     #[arg(value_name = "ID", value_parser = id::parse,
         conflicts_with_all = ["queue", "status", "older_than", "node", "schedule", "group", "tenant", "tag",
-            "any_tag", "id", "keep_archived", "reason", "preview", "yes", "detach"])]
+            "any_tag", "created_since", "created_until", "id", "keep_archived", "reason", "preview", "yes", "detach"])]
     pub ids: Vec<String>,
     /// Which tasks otherwise.
     #[command(flatten)]

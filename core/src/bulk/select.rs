@@ -17,8 +17,8 @@ use crate::model::{QueueId, TaskId};
 use crate::store::collections::BULK;
 use crate::store::{Store, StoreError, attended};
 use crate::tags;
-use crate::task::archive;
 use crate::task::retention::{server_time_before, unchanged_since};
+use crate::task::{Created, archive};
 
 /// How long counting may take.
 const COUNTING: Duration = Duration::from_secs(5);
@@ -68,12 +68,21 @@ impl BulkFilter {
         if let Some(schedule) = self.schedule {
             all.push(doc! { "schedule": schedule });
         }
+        let created = self.created().ids();
+        if !created.is_empty() {
+            all.push(doc! { "_id": created });
+        }
         all.extend(tags::query(&self.tags, &self.any_tags));
         all.extend(self.texts().map(|(name, value)| doc! { name: value }));
         if let Some(age) = self.older_than {
             all.push(doc! { "$expr": unchanged_since(server_time_before(now, age)) });
         }
         doc! { "$and": all }
+    }
+
+    /// When they were made.
+    const fn created(&self) -> Created {
+        Created { since: self.created_since, until: self.created_until }
     }
 
     fn status(&self, action: Action) -> Document {
@@ -115,6 +124,7 @@ impl Store {
     /// The same as the counters say, which know of queues and statuses, and nothing of the archive.
     async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
         let more = filter.older_than.is_some() || filter.ids.is_some() || filter.texts().next().is_some();
+        let more = more || !filter.created().is_any();
         let more = more || filter.array.is_some() || filter.schedule.is_some();
         let more = more || tags::query(&filter.tags, &filter.any_tags).is_some();
         if more || filter.reaches_archive(action) {
@@ -231,6 +241,8 @@ impl BulkJob {
 
 #[cfg(test)]
 mod tests {
+    use bson::DateTime;
+
     use super::*;
     use crate::model::ArrayId;
 
@@ -248,13 +260,21 @@ mod tests {
             tenant: Some("acme".into()),
             tags: vec!["a".into()],
             any_tags: vec!["b".into()],
+            created_since: Some(DateTime::from_millis(1_000)),
+            created_until: Some(DateTime::from_millis(2_000)),
             archive: false,
         };
-        let keys = "queue status older_than ids array schedule node group tenant tags any_tags archive";
+        let keys = "queue status older_than ids array schedule node group tenant tags any_tags \
+                    created_since created_until archive";
         assert_eq!(filter.document().keys().map(String::as_str).collect::<Vec<_>>().join(" "), keys);
         assert_eq!(filter.document().get_array("status").unwrap(), &[Bson::Int64(-2), Bson::Int64(7)]);
         assert_eq!(filter.document().get_f64("older_than").unwrap(), 1.5);
         assert!(filter.document().get_array("ids").unwrap()[0].as_object_id().is_some());
+        let query = filter.query(Action::Retry, Bson::Null).to_string();
+        assert!(
+            query.contains("000000010000000000000000") && query.contains("00000001ffffffffffffffff"),
+            "{query}"
+        );
         assert_eq!(BulkFilter::from_document(&filter.document()), Some(filter));
         let all = BulkFilter { queue: Some(Queues::All), ..BulkFilter::default() };
         assert_eq!(all.document(), doc! { "queue": "*" }, "what is usual is not stored");

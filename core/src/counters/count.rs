@@ -29,6 +29,14 @@ pub enum Amount {
 const IN_A_COMMAND: usize = 100;
 
 impl Amount {
+    /// Both together, up to `bound`.
+    pub const fn and(self, other: Self, bound: u64) -> Self {
+        match (self, other) {
+            (Self::Exactly(one), Self::Exactly(other)) => Self::up_to(one.saturating_add(other), bound),
+            _ => Self::MoreThan(bound),
+        }
+    }
+
     /// What a count says that has ended behind its bound if there is more.
     const fn up_to(counted: u64, bound: u64) -> Self {
         if counted > bound { Self::MoreThan(bound) } else { Self::Exactly(counted) }

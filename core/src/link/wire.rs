@@ -93,6 +93,7 @@ mod tests {
             result: Some(doc! { "a": [1, 2] }),
             exit: None,
             note: Some("note".to_owned()),
+            last_line: Some("line".to_owned()),
         }
     }
 

@@ -4,6 +4,7 @@ use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
+use super::error_line::ERROR;
 use super::steps::kept;
 use super::{Finish, Run};
 use crate::model::{STEPS, Status, Task, TaskId};
@@ -33,6 +34,9 @@ impl Store {
         if let Some(note) = &finish.note {
             outcome.insert("note", note);
         }
+        if let Some(error) = finish.error() {
+            outcome.insert(ERROR, error);
+        }
         self.insert_attempt(run.task, run.attempt, outcome).await
     }
 
@@ -45,7 +49,7 @@ impl Store {
                 outcome.insert(field, value);
             }
         }
-        for field in ["started", "exit", "result"] {
+        for field in ["started", "exit", "result", ERROR] {
             if let Some(value) = task.rest.get(field) {
                 outcome.insert(field, value);
             }

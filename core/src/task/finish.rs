@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Run;
 use super::aside::Unfit;
+use super::error_line::{ERROR, last_line};
 use super::statements::Statement;
 use super::steps::queued;
 use super::transition::{Transition, count_in, server_time_in};
 use crate::budget::{NOTE, cut};
 use crate::model::stored::optional;
-use crate::model::{STEPS, Status, Task, number};
+use crate::model::{STEPS, Status, Task, number, whole_number};
 use crate::store::collections::ARCHIVE;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -41,6 +42,9 @@ pub struct Finish {
     pub exit: Option<Document>,
     /// Why it ended like that, where that is not the plugin's doing.
     pub note: Option<String>,
+    /// The last line of standard error where `stderr` is not its text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_line: Option<String>,
 }
 
 /// What became of the end of a task.
@@ -309,7 +313,30 @@ impl Finish {
         if let Some(note) = &self.note {
             transition = transition.note(note);
         }
+        if let Some(error) = self.error() {
+            transition = transition.set(ERROR, error);
+        }
         transition
+    }
+
+    /// Why it failed, in a line: what the plugin said last, or what ended it. `None`: it has not failed, or nobody said anything.
+    pub(super) fn error(&self) -> Option<String> {
+        if self.status == Status::Succeeded {
+            return None;
+        }
+        let said = match &self.stderr {
+            Bson::String(text) => last_line(text),
+            _ => self.last_line.clone(), // Null, or a file.
+        };
+        let note = self.note.as_deref().and_then(last_line);
+        let of_exit = |name: &str| self.exit.as_ref()?.get(name).and_then(whole_number);
+        let code = || {
+            let code = of_exit("code").filter(|code| *code != 0).map(|code| format!("exit code {code}"));
+            code.or_else(|| of_exit("signal").map(|signal| format!("signal {signal}")))
+        };
+        // What others have ended has not failed by itself.
+        let is_made_to = matches!(self.status, Status::Cancelled | Status::Terminated | Status::Orphaned);
+        if is_made_to { note.or(said) } else { said.or(note).or_else(code) }
     }
 
     /// Whether the task has ended so, by this run.
@@ -320,5 +347,37 @@ impl Finish {
             && task.stdout.as_ref() == Some(&self.stdout)
             && task.stderr.as_ref() == Some(&self.stderr)
             && task.complete == Some(Bson::Boolean(self.complete))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_has_a_line_that_says_why() {
+        let finish = |status, stderr: Bson, note: Option<&str>| Finish {
+            status,
+            stdout: Bson::Null,
+            stderr,
+            complete: true,
+            result: None,
+            exit: Some(doc! { "code": 3 }),
+            note: note.map(str::to_owned),
+            last_line: Some("of the file".to_owned()),
+        };
+        let text = || Bson::from("trying\nno disk\n");
+        let error = |finish: Finish| finish.error();
+        assert_eq!(error(finish(Status::Succeeded, text(), None)), None);
+        assert_eq!(error(finish(Status::Failed, text(), Some("told to end"))).as_deref(), Some("no disk"));
+        assert_eq!(error(finish(Status::from_code(17), text(), None)).as_deref(), Some("no disk"));
+        let file = bson::oid::ObjectId::new();
+        assert_eq!(error(finish(Status::Failed, file.into(), None)).as_deref(), Some("of the file"));
+        let late = finish(Status::Terminated, text(), Some("it took longer than its timeout"));
+        assert_eq!(error(late).as_deref(), Some("it took longer than its timeout"));
+        let silent = Finish { last_line: None, ..finish(Status::Failed, Bson::Null, None) };
+        assert_eq!(silent.error().as_deref(), Some("exit code 3"));
+        let stored = silent.transition(DateTime::from_millis(0)).pipeline();
+        assert!(bson::Bson::from(stored).to_string().contains("exit code 3"));
     }
 }

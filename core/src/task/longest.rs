@@ -36,8 +36,7 @@ impl Store {
         let of = Selection {
             queue: Some(queue),
             statuses: Some(vec![Status::Queued.code()]),
-            node: None,
-            tagged: None,
+            ..Selection::default()
         };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: LOOKED_AT };
         let ids: Vec<ObjectId> = self.find_page(&page).await?.ids.iter().map(|id| id.0).collect();

@@ -57,7 +57,7 @@ impl Store {
     #[operation]
     pub async fn orphan_stale_claims(&self, node: &NodeName) -> Result<u64, StoreError> {
         let update =
-            Transition::to(Status::Orphaned, self.now()).end_of_run().note("claimed and never started");
+            Transition::to(Status::Orphaned, self.now()).end_of_run().failed("claimed and never started");
         self.move_all(stale_claims(node, self.now()), &update.pipeline(), Status::Orphaned).await
     }
 
@@ -191,7 +191,7 @@ impl Store {
         why: String,
     ) -> Result<Buried, StoreError> {
         let mut update =
-            Transition::to(Status::Orphaned, self.now()).compute(STEPS, died()).end_of_run().note(why);
+            Transition::to(Status::Orphaned, self.now()).compute(STEPS, died()).end_of_run().failed(&why);
         if stdout != Bson::Null || stderr != Bson::Null {
             update = update.set("stdout", stdout).set("stderr", stderr).set("complete", false);
         }
@@ -214,6 +214,7 @@ impl Store {
             result: None,
             exit: None,
             note: Some(why.to_owned()),
+            last_line: None,
         };
         let kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();
@@ -292,7 +293,8 @@ impl Store {
     /// Ends runs whose ids are none: nothing else can be done with them.
     async fn bury_odd(&self, still: &Document, ids: Vec<Bson>) -> Result<(), StoreError> {
         tracing::error!(?ids, "runs of tasks whose _id is no ObjectId: orphaned");
-        let update = Transition::to(Status::Orphaned, self.now()).end_of_run().note("its _id is no ObjectId");
+        let update =
+            Transition::to(Status::Orphaned, self.now()).end_of_run().failed("its _id is no ObjectId");
         let these = doc! { "$and": [{ "_id": { "$in": ids } }, still] };
         self.move_all(these, &update.pipeline(), Status::Orphaned).await?;
         Ok(())

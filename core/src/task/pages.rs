@@ -24,7 +24,9 @@ use bson::{Document, RawDocumentBuf, doc};
 use futures::{StreamExt, TryStreamExt};
 use mongodb::options::Hint;
 
+use super::Created;
 use super::search::AT_ONCE;
+use crate::counters::count::Amount;
 use crate::model::stored::readable;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
@@ -75,6 +77,8 @@ pub struct Selection {
     pub node: Option<NodeName>,
     /// With tags: what [`crate::tags::query`] says, and perhaps more.
     pub tagged: Option<Document>,
+    /// Made between these times.
+    pub created: Created,
 }
 
 impl Selection {
@@ -141,8 +145,12 @@ impl PageQuery {
 
     fn question(&self, mut filter: Document, index: Option<Document>) -> Question {
         let beyond = if self.ascends() { "$gt" } else { "$lt" };
+        let mut ids = self.of.created.ids();
         if let Position::After(task) | Position::Before(task) = self.position {
-            filter.insert("_id", doc! { beyond: task });
+            ids.insert(beyond, task);
+        }
+        if !ids.is_empty() {
+            filter.insert("_id", ids);
         }
         Question { filter, index }
     }
@@ -195,6 +203,30 @@ impl Store {
             ids.reverse();
         }
         Ok(Page { ids, more })
+    }
+
+    /// How many tasks of a queue were made between two times, counted up to `bound` by the indexes of their pages.
+    #[operation(queue = %queue)]
+    pub async fn count_created(
+        &self,
+        queue: QueueId,
+        created: Created,
+        bound: u64,
+    ) -> Result<Amount, StoreError> {
+        let of = Selection { queue: Some(queue), created, ..Selection::default() };
+        let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 0 };
+        let statuses = self.statuses_of(queue).await?;
+        let all = [
+            page.waiting(queue, &statuses),
+            page.running(queue, &statuses),
+            page.completed(queue, &statuses),
+        ];
+        let counts: Vec<_> = all.into_iter().flatten().map(|question| (question.filter, bound)).collect();
+        Ok(self
+            .count_each_up_to(&counts)
+            .await?
+            .into_iter()
+            .fold(Amount::Exactly(0), |sum, more| sum.and(more, bound)))
     }
 
     /// Asks for the tasks of a queue in the order of their lives.

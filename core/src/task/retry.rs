@@ -4,6 +4,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, doc};
 use disbatch_operation::operation;
 
+use super::error_line::ERROR;
 use super::finish::COMMAND_FIELDS;
 use super::steps::queued;
 use super::transition::Transition;
@@ -198,7 +199,7 @@ impl Store {
             .end_of_run();
         let of_run =
             ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"];
-        for field in of_run.into_iter().chain(COMMAND_FIELDS).chain([WANTS_KEY, BORN]) {
+        for field in of_run.into_iter().chain(COMMAND_FIELDS).chain([ERROR, WANTS_KEY, BORN]) {
             update = update.unset(field);
         }
         if gate != Some(Gate::Admission) {

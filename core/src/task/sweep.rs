@@ -61,7 +61,7 @@ impl Store {
         };
         let back = given_back(self, "not started within its lease");
         let cancelled = Transition::to(Status::Cancelled, now).end_of_block();
-        let cancelled = cancelled.note("its deadline passed before it ran").pipeline();
+        let cancelled = cancelled.failed("its deadline passed before it ran").pipeline();
         // One that fails is not to break off the others.
         let (queued, blocked, given_back, overdue) = futures::join!(
             self.move_all(due(false), &queued, Status::Queued),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
+use super::error_line::{ERROR, last_line};
 use crate::budget;
 use crate::model::{Status, whole_number};
 
@@ -118,6 +119,15 @@ impl Transition {
     pub(crate) fn note(mut self, note: impl AsRef<str>) -> Self {
         self.note = Some(budget::cut(note.as_ref(), budget::NOTE));
         self
+    }
+
+    /// Says in the history and in the field for that why it has failed.
+    pub(crate) fn failed(self, why: &str) -> Self {
+        let failed = self.note(why);
+        match last_line(why) {
+            Some(line) => failed.set(ERROR, line),
+            None => failed,
+        }
     }
 
     /// The status that the task gets.

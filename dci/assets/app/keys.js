@@ -87,4 +87,4 @@ on("change", "[data-select]", countSelected);
 document.addEventListener("disbatch:changed", countSelected);
 countSelected();
 
-window.disbatch = { find, findAll, make, toast, toastNext, stream, place, refresh, request, post, complain, clearComplaint, blame, ask, zone: () => zone.name, clock: (at) => zone.clock.format(at) };
+window.disbatch = { find, findAll, make, memory, tellTimes, toast, toastNext, stream, place, refresh, request, post, complain, clearComplaint, blame, ask, zone: () => zone.name, clock: (at) => zone.clock.format(at) };

@@ -52,7 +52,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, params: 
     }
     let params = named(&state, &who, params).await?;
     let indexes = state.store.task_index_fields().await?;
-    let mut listing = Listing::parse(&params, &indexes, None)?;
+    let mut listing = Listing::parse(&params, &indexes, None, state.store.now())?;
     if !who.is_everywhere(Role::Viewer) {
         let reach = who.reach(Role::Viewer);
         listing.limit(&state.store.queues_within(&reach).await?, &reach)?;

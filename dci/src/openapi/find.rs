@@ -20,6 +20,11 @@ pub struct TaskFind {
     tags: Option<String>,
     /// With one of these tags.
     any_tags: Option<String>,
+    /// Made at this time or later, as their ids say: ISO 8601, UTC unless it has a zone, seconds since 1970, or an age (`2h`, `7d`).
+    #[param(example = "7d")]
+    created_since: Option<String>,
+    /// Made before this time.
+    created_until: Option<String>,
     /// Changed last at this time or later: ISO 8601, UTC unless it has a zone, or seconds since 1970.
     #[param(example = "2026-11-20T08:24:27Z")]
     since: Option<String>,
@@ -58,7 +63,7 @@ pub struct FoundTasks {
     next: Option<String>,
 }
 
-/// A task. It has other fields, too, as far as they are set: `started`, `run_at`, `deadline`, `attempt`, `failures`, `exit`,
+/// A task. It has other fields, too, as far as they are set: `started`, `run_at`, `deadline`, `attempt`, `failures`, `error`, `exit`,
 /// `progress`, `group`, `priority`, `unique`, `schedule`, `array`, `tenant`, `owner` and `tags`.
 #[derive(ToSchema)]
 pub struct FoundTask {

@@ -143,6 +143,8 @@ pub struct Attempt {
     stderr: Option<Value>,
     /// Whether all of its output is stored.
     complete: Option<bool>,
+    /// Why it failed, in a line: the last one of its standard error, or what ended it.
+    error: Option<String>,
     /// How its plugin ended.
     exit: Option<Value>,
     /// How far its steps were, if the task has some.

@@ -260,6 +260,12 @@ pub struct TaskSearch {
     /// One of these tags.
     #[param(max_items = 20)]
     any_tags: Option<Vec<String>>,
+    /// Made at this time or later, as their ids say: ISO 8601, UTC unless it has a zone, seconds since 1970, or an age (`2h`, `7d`).
+    #[param(rename = ".created_since", example = "7d")]
+    created_since: Option<String>,
+    /// Made before this time.
+    #[param(rename = ".created_until")]
+    created_until: Option<String>,
     /// At most so many. With 1, the answer is no array.
     #[param(rename = ".limit")]
     limit: Option<i64>,

@@ -3,8 +3,8 @@
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, QueueId, TaskId, whole_number};
 use disbatch_core::tags::TAGS;
-use disbatch_core::task::TaskQuery;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use disbatch_core::task::{Created, TaskQuery};
 use serde_json::Value;
 
 use crate::error::HttpError;
@@ -17,7 +17,7 @@ const DEFAULT_LIMIT: usize = 100;
 const MOST: usize = 10_000;
 
 /// The page that the options ask for; none if they ask for none.
-pub fn page(params: &Params, query: &TaskQuery) -> Result<Option<PageQuery>, HttpError> {
+pub fn page(params: &Params, query: &TaskQuery, created: Created) -> Result<Option<PageQuery>, HttpError> {
     let option = |name: &str| params.options.get(name).filter(|value| !value.is_null() && *value != "");
     let order = match option("order").map(Value::as_str) {
         None => Order::Oldest,
@@ -46,7 +46,8 @@ pub fn page(params: &Params, query: &TaskQuery) -> Result<Option<PageQuery>, Htt
     let limit = limit.filter(|limit| *limit <= MOST);
     let limit = limit
         .ok_or_else(|| HttpError::bad_request(format!("'.limit' of a page must not be more than {MOST}")))?;
-    let of = selection(&query.filter).ok_or_else(|| {
+    let of = selection(&query.filter).map(|of| Selection { created, ..of });
+    let of = of.ok_or_else(|| {
         HttpError::bad_request(
             "there are pages in the order of ids of all tasks, of those with tags, of a queue, of a queue and statuses, \
              and of a queue, statuses and a node",
@@ -67,6 +68,8 @@ fn selection(filter: &Document) -> Option<Selection> {
                 let statuses = any.get_array("$in").ok()?.iter().map(whole_number);
                 selection.statuses = Some(statuses.collect::<Option<Vec<i64>>>()?);
             }
+            // When they were made: an id itself is no document.
+            ("_id", Bson::Document(_)) => {}
             ("status", status) => selection.statuses = Some(vec![whole_number(status)?]),
             _ => return None, // No index has it before ids.
         }
@@ -91,7 +94,7 @@ mod tests {
         let options = options.as_object().unwrap().clone();
         let limit = options.get("limit").and_then(Value::as_i64);
         let params = Params { options, ..Params::default() };
-        page(&params, &TaskQuery { filter, limit, ..TaskQuery::default() })
+        page(&params, &TaskQuery { filter, limit, ..TaskQuery::default() }, Created::default())
     }
 
     #[test]
@@ -128,7 +131,7 @@ mod tests {
             queue: Some(QueueId(queue)),
             statuses: Some(vec![1, 2]),
             node: Some(NodeName::new("n")),
-            tagged: None,
+            ..Selection::default()
         };
         assert_eq!(of(all).unwrap(), expected);
         let tags = doc! { "tags": { "$all": ["a"] } };

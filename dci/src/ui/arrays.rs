@@ -203,7 +203,7 @@ fn standing(array: &Array, counts: &Option<Counts>) -> Standing {
 /// A number of how the plugin of an element ended.
 fn exit(column: Column, element: &Element) -> String {
     let task = doc! { "exit": element.exit.clone() };
-    match column.cell(&task, &HashMap::new()) {
+    match column.cell(&task, &HashMap::new(), "") {
         Cell::Number(text) => text,
         _ => String::new(), // Other columns are of something else.
     }

@@ -26,6 +26,7 @@ use crate::ui::names::names;
 use crate::ui::tasks::statuses::{Statuses, given};
 use crate::ui::tasks::title;
 use crate::ui::{self, Rendered, text};
+use crate::values::CREATED;
 use job::{Row, conditions};
 use page::Page;
 
@@ -48,6 +49,8 @@ struct ConfirmPage {
     action: &'static str,
     title: &'static str,
     count: Option<u64>,
+    /// What has to be typed before it is done.
+    typed: Option<u64>,
     conditions: Vec<(&'static str, String)>,
     /// What becomes of archived tasks, where that is a question.
     archived: &'static str,
@@ -65,6 +68,8 @@ struct Form {
     all: bool,
     statuses: Statuses,
     older_than: String,
+    created_since: String,
+    created_until: String,
     ids: String,
     node: String,
     /// Whether a delete leaves archived tasks alone.
@@ -170,10 +175,12 @@ fn confirmation(
     let given: Vec<(String, String)> = all.filter(|(_, value)| !value.is_empty()).collect();
     let pairs = given.iter().filter(|(name, _)| name != "ids");
     let pairs: Vec<String> = pairs.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    let count = count.map(|count| u64::try_from(count).unwrap_or(0));
     ConfirmPage {
         action: wanted.action.as_str(),
         title: title(wanted.action),
-        count: count.map(|count| u64::try_from(count).unwrap_or(0)),
+        count,
+        typed: count.filter(|count| *count > 1 && wanted.action == Action::Delete),
         conditions: conditions(&wanted.filter.document(), names),
         archived: match (wanted.action.reaches_archive(), wanted.filter.archive) {
             (false, _) => "",
@@ -212,6 +219,8 @@ fn form(queues: &[Queue], params: &Params) -> Form {
         all: queue == "*",
         statuses: Statuses::of(&given(params.fields.get("status"))),
         older_than: field("older_than"),
+        created_since: field(CREATED[0]),
+        created_until: field(CREATED[1]),
         ids: ids.unwrap_or_default(),
         node: field("node"),
         spared: field("archive") == "0",
@@ -277,7 +286,7 @@ mod tests {
             "name=\"status\" value=\"17\"",
             "value=\"a &#34;b&#34;\"",
             "name=\"node\" value=\"&#60;vm&#62;\"",
-            "<option value=\"0\" selected>left alone</option>",
+            "<option value=\"0\" selected>no</option>",
             "rel=\"prev\" href=\"/bulk?.before=x\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
@@ -328,6 +337,19 @@ mod tests {
         assert!(show(Some(1)).contains("Retry 1 task?"));
         assert!(show(None).contains("too long"));
         assert!(!show(Some(0)).contains("method=\"post\""), "there is nothing to do");
+    }
+
+    #[test]
+    fn who_deletes_without_scripts_types_how_many() {
+        let show = |action, count| {
+            let filter = BulkFilter { queue: Some(Queues::All), ..BulkFilter::default() };
+            let wanted = BulkRequest { action, filter, reason: None, who: someone() };
+            confirmation(&params(json!({})), &wanted, Some(count), &HashMap::new()).render().unwrap()
+        };
+        assert!(show(Action::Delete, 643).contains("<input required pattern=\"643\""));
+        assert!(
+            !show(Action::Delete, 1).contains("pattern") && !show(Action::Retry, 643).contains("pattern")
+        );
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 mod actions;
 pub(in crate::ui) mod columns;
+mod created;
+mod excerpt;
 mod find;
 mod search;
 pub mod statuses;
+mod tally;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,10 +17,11 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
-use bson::{Document, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::bulk::Action;
 use disbatch_core::model::{Queue, Selector, TaskId};
+use disbatch_core::schedules::Zone;
 use futures::TryStreamExt;
 use serde_json::Value;
 
@@ -29,12 +33,13 @@ use crate::query::Refusal;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::names;
-use crate::ui::{self, Rendered, parts, text};
+use crate::ui::{self, Rendered, parts, text, zone};
 use actions::Actions;
 use columns::{Column, Row, Table};
-use find::{Found, Plan};
+use find::{Found, Known, Plan};
 use search::{Chip, Search, address};
-use statuses::{Statuses, words};
+use statuses::words;
+use tally::Tally;
 
 pub use actions::title;
 pub use search::tags_of;
@@ -52,6 +57,12 @@ struct TasksPage<'a> {
     /// Fields of other indexes, and what is looked for in them.
     others: Vec<(String, String)>,
     chips: Vec<Chip>,
+    tally: Tally,
+    created: Vec<created::Choice>,
+    /// Whether the filters that are folded restrict something.
+    has_more: bool,
+    /// The columns that are shown unless somebody chooses.
+    usual: String,
     message: Option<String>,
     result: Option<Shown>,
 }
@@ -60,15 +71,24 @@ struct TasksPage<'a> {
 struct Shown {
     table: Table,
     count: Option<String>,
-    looked_at: Option<u64>,
+    looked: Option<Looked>,
     actions: Actions,
     previous: String,
     next: String,
-    /// Where the first page is.
+    /// Where the first page is, and whether this is it.
     first: String,
+    is_first: bool,
     /// Where the changes are told; nothing if they are not.
     live: String,
     newer: Newer,
+}
+
+/// How far a search in params has got.
+struct Looked {
+    at: u64,
+    /// How many there are, for people; nothing if that is not known.
+    of_all: String,
+    found: u64,
 }
 
 /// Whether there are tasks that are newer than those shown.
@@ -83,7 +103,7 @@ impl HtmlSafe for Newer {}
 
 /// A table of one task, with all columns that there are.
 pub fn html_of(task: &Document) -> Result<String, HttpError> {
-    let row = Row::of(task, &Column::ALL, &HashMap::new());
+    let row = Row::of(task, &Column::ALL, &HashMap::new(), "");
     ui::html(&Table::of(vec![row], &Column::ALL))
 }
 
@@ -93,12 +113,14 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let (queues, indexes) =
         futures::try_join!(state.store.queues_within(&reach), state.store.task_index_fields())?;
     let params = &named(params, &queues);
-    let (search, names) = (Search::of(params), names(&queues));
-    let found = match Plan::of(&search, params, &indexes, &queues) {
-        Ok(plan) if reach == Reach::All => plan.find(&state.store).await,
-        Ok(plan) => plan.within(&queues, &reach).find(&state.store).await,
-        Err(refusal) => Err(in_words(refusal)),
+    let (search, names, now) = (Search::of(params), names(&queues), state.store.now());
+    let find = async {
+        let plan =
+            Plan::of(&search, params, Known { indexes: &indexes, queues: &queues, now }).map_err(in_words)?;
+        let plan = if reach == Reach::All { plan } else { plan.within(&queues, &reach) };
+        plan.find(&state.store).await
     };
+    let (found, tally) = futures::join!(find, tally(state, &search, &queues, &reach));
     let (status, message, found) = match found {
         Ok(found) => (StatusCode::OK, None, Some(found)),
         Err(error) if error.status() != StatusCode::BAD_REQUEST => return Err(error),
@@ -107,13 +129,27 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let others = indexes.iter().flatten().filter(|name| *name != "_id" && !search::is_usual(name));
     let page = TasksPage {
         chips: search.chips(&names),
+        tally: tally?,
+        has_more: search.has_more(),
+        usual: usual(&search),
+        created: search.created.choices(|created| Search { created, ..search.clone() }.address(None)),
         message,
-        result: found.map(|found| shown(&search, found)),
+        result: found.map(|found| shown(&search, found, &names, now)),
         others: of_others(&search, others.cloned().collect()),
         queues: &queues,
         search: &search,
     };
     ui::render(status, &page)
+}
+
+/// The choice of statuses. Whoever sees tasks of tenants sees some of queues that are not theirs, and no counts.
+async fn tally(state: &State, search: &Search, queues: &[Queue], reach: &Reach) -> Result<Tally, HttpError> {
+    match search.created.between(state.store.now()) {
+        Ok(created) if reach.tenants().is_empty() => {
+            Ok(Tally::find(&state.store, search, created, queues).await?)
+        }
+        _ => Ok(Tally::of(search, &[])),
+    }
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -140,22 +176,26 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
     let (queues, indexes) = futures::try_join!(state.store.list_queues(), state.store.task_index_fields())?;
     let params = &named(params, &queues);
     let search = Search::of(params);
-    let names = names(&queues);
+    let (names, hit) = (names(&queues), search.text.to_lowercase());
     let projection = Some(Column::projection(&search.columns));
     let mut tasks = state.store.stream_page(&ids, doc! {}, projection).await?;
     let mut rows: HashMap<ObjectId, Row> = HashMap::new();
     while let Some(task) = tasks.try_next().await? {
         if let Ok(id) = task.get_object_id("_id") {
-            rows.insert(id, Row::of(&task, &search.columns, &names));
+            rows.insert(id, Row::of(&task, &search.columns, &names, &hit));
         }
     }
-    let mut parts = Vec::new();
+    // What is made for everybody is not in the zone of a reader, save its days.
+    let days = Zone::named(&text(params.options.get("zone"))).unwrap_or_default();
+    let counted = zone::within(days.clone(), tally(state, &search, &queues, &Reach::All)).await?;
+    let mut parts = vec![Part::new("statuses", &counted)?];
     for TaskId(id) in &ids {
         let row = rows.remove(id).unwrap_or_else(|| Row::of_gone(*id, &search.columns));
         parts.push(Part::new(format!("task-{id}"), &row)?);
     }
     if params.is_on("newest") {
-        let plan = Plan::of(&search, params, &indexes, &queues).map_err(in_words)?;
+        let known = Known { indexes: &indexes, queues: &queues, now: state.store.now() };
+        let plan = zone::within(days, async { Plan::of(&search, params, known) }).await.map_err(in_words)?;
         let there = plan.has_newer(&state.store, ids.first().copied()).await?;
         parts.push(Part::new("newer", &Newer { there, first: search.address(None) })?);
     }
@@ -173,6 +213,11 @@ pub fn named(params: &Params, queues: &[Queue]) -> Params {
         *name = queue.id.to_string();
     }
     params
+}
+
+/// The names of the usual columns of a search.
+fn usual(search: &Search) -> String {
+    Column::usual(&search.statuses).into_iter().map(Column::name).collect::<Vec<_>>().join(",")
 }
 
 /// Why a search is not made, for people.
@@ -196,13 +241,21 @@ fn of_others(search: &Search, names: BTreeSet<String>) -> Vec<(String, String)> 
     names.into_iter().map(given).collect()
 }
 
-fn shown(search: &Search, found: Found) -> Shown {
+fn shown(search: &Search, found: Found, names: &HashMap<ObjectId, String>, now: DateTime) -> Shown {
+    let looked = found.looked_at.map(|tasks| Looked {
+        at: tasks as u64,
+        of_all: found.of_all.map(|all| all.parse::<u64>().map_or(all, parts::grouped)).unwrap_or_default(),
+        found: found.rows.len() as u64,
+    });
     let table = Table::of(found.rows, &search.columns);
     let ids = table.ids();
     let is_live = ids.len() <= MOST_LIVE && !search.archive && (found.is_newest || !ids.is_empty());
     let live = if is_live {
         let mut pairs = search.pairs();
         pairs.push((".ids".to_owned(), ids.join(",")));
+        if !search.created.is_any() {
+            pairs.push((".zone".to_owned(), zone::name()));
+        }
         if found.is_newest {
             pairs.push((".newest".to_owned(), "1".to_owned()));
         }
@@ -215,11 +268,12 @@ fn shown(search: &Search, found: Found) -> Shown {
     };
     let count = found.count.map(|count| count.parse::<u64>().map_or(count, parts::grouped));
     Shown {
-        actions: Actions::of(search, count.as_deref()),
-        looked_at: found.looked_at.map(|tasks| tasks as u64),
+        actions: Actions::of(search, count.as_deref(), names, now),
+        looked,
         previous: place(found.previous),
         next: place(found.next),
         first: search.address(None),
+        is_first: found.is_first,
         newer: Newer { there: false, first: search.address(None) },
         count,
         table,
@@ -251,15 +305,20 @@ mod tests {
             "_id": ObjectId::parse_str(TASK).unwrap(), "queue": ObjectId::parse_str(QUEUE).unwrap(),
             "status": 1, "node": "vm", "params": { "text": "<x>".repeat(99) }, "stdout": null,
         };
-        Row::of(&task, &Column::USUAL, &names(&[queue()]))
+        Row::of(&task, &Column::USUAL, &names(&[queue()]), "")
     }
 
     fn page(search: Search, message: Option<&str>, found: Option<Found>) -> String {
         let queues = [queue()];
+        let (names, now) = (names(&queues), DateTime::from_millis(1_795_163_067_344));
         let page = TasksPage {
-            chips: search.chips(&names(&queues)),
+            chips: search.chips(&names),
+            tally: Tally::of(&search, &[]),
+            has_more: search.has_more(),
+            usual: usual(&search),
+            created: search.created.choices(|created| Search { created, ..search.clone() }.address(None)),
             message: message.map(str::to_owned),
-            result: found.map(|found| shown(&search, found)),
+            result: found.map(|found| shown(&search, found, &names, now)),
             others: of_others(&search, ["params.<to>".to_owned()].into()),
             queues: &queues,
             search: &search,
@@ -288,7 +347,8 @@ mod tests {
             "…",
             "&#38;.after=6b0003bb686c8275d8013333\">Next</a>",
             "&#38;.skip=4\">Previous</a>",
-            "name=\"status\" value=\"2\" checked",
+            "type=\"hidden\" name=\"status\" value=\"2\"",
+            "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=1&#38;params.%3Cto%3E=%22me%22\" aria-current=\"true\"",
             "<option value=\"6b0003bb686c8275d70dc2f1\" selected>",
             "name=\"params.&#60;to&#62;\" value=\"&#34;me&#34;\"",
             "1,234 tasks",
@@ -310,18 +370,18 @@ mod tests {
             "q&#60;1&#62;",
             "failed",
             "&#60;you&#62;",
-            "<a class=\"chip\" href=\"/tasks\">Start again</a>",
+            "<a class=\"chip\" href=\"/tasks\">Clear filters</a>",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert!(!page(search(json!({}), json!({})), None, None).contains("Start again"));
+        assert!(!page(search(json!({}), json!({})), None, None).contains("Clear filters"));
     }
 
     #[test]
     fn the_page_shows_a_count_or_that_there_is_nothing() {
         let many = Found { rows: vec![row()], count: Some("10,000+".into()), ..Found::default() };
         let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(many));
-        assert!(html.contains("10,000+ tasks") && html.contains("All 10,000+ that match"), "{html}");
+        assert!(html.contains("10,000+ tasks") && html.contains("10,000+ match:"), "{html}");
         let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(Found::default()));
         assert!(html.contains("No task matches.") && !html.contains("<tbody"), "{html}");
         let html = page(search(json!({}), json!({})), None, Some(Found::default()));
@@ -331,12 +391,17 @@ mod tests {
 
     #[test]
     fn a_search_in_params_says_how_far_it_looked() {
-        let found = Found { looked_at: Some(5_000), next: Some(("after", TASK.into())), ..Found::default() };
+        let (next, of_all) = (Some(("after", TASK.into())), Some("13700".into()));
+        let found = Found { looked_at: Some(5_000), next, of_all, ..Found::default() };
         let html = page(search(json!({"queue": QUEUE}), json!({"text": "x"})), None, Some(found));
-        for part in ["Looked at 5,000 tasks", "Look further", ".text=x&#38;.after=6b0003bb686c8275d8013333"] {
+        for part in [
+            "0 found</strong> in the newest 5,000 of 13,700",
+            "Search older",
+            ".text=x&#38;.after=6b0003bb686c8275d8013333",
+        ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert!(!html.contains("All "), "what is not known is not acted on: {html}");
+        assert!(!html.contains(" match:"), "what is not known is not acted on: {html}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod arrays;
 mod audit;
 mod balance;
 mod charts;
+mod finding;
 mod follow;
 mod hostile;
 mod keyboard;

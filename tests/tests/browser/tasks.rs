@@ -22,17 +22,19 @@ async fn a_search_is_in_the_address_and_is_taken_away_piece_by_piece() -> anyhow
         }
         page.choose("Queue", "mail").await?;
         page.fill("Params contain", "ADA").await?;
-        page.click("checkbox", "queued").await?;
         page.click("button", "Search").await?;
+        page.until_no_text("grace").await?;
+        page.click("link", "queued").await?;
+        browser.until("the status is asked for", "return location.search.includes('status')").await?;
         page.until_no_text("grace").await?;
         page.until_text("ada").await?;
         let url = browser.url().await?;
-        let expected = format!("/tasks?queue={mail}&.text=ADA&status=-2");
+        let expected = format!("/tasks?queue={mail}&status=-2&.text=ADA");
         ensure!(url.ends_with(&expected), "{url} has more than what is asked for: {expected}");
-        page.click("link", "Do not ask for Params contain: ADA").await?;
+        page.click("link", "Remove filter Params contain: ADA").await?;
         page.until_text("grace").await?;
         page.until_no_text("edsger").await?;
-        page.click("link", "Start again").await?;
+        page.click("link", "Clear filters").await?;
         page.until_text("edsger").await
     })
     .await?;
@@ -48,14 +50,14 @@ async fn selected_tasks_are_cancelled_by_keyboard() -> anyhow::Result<()> {
     visit(async |browser| {
         browser.open(&site.url("/tasks")).await?;
         let page = browser.page();
-        page.until_text("0 selected").await?;
+        page.until_text("grace").await?;
         // The newest is the first.
         for key in ["j", "j", "x"] {
             browser.press(key).await?;
         }
-        page.until_text("1 selected").await?;
+        page.until_text("1 selected:").await?;
         page.click("button", "Cancel").await?;
-        let dialog = browser.part("dialog[open]", "Cancel 1 task?");
+        let dialog = browser.part("dialog[open]", "Cancel 1 task: the selected ones?");
         dialog.fill("Reason, for the audit", "sent twice").await?;
         dialog.click("button", "Cancel it").await?;
         page.until_text("1 task cancelled.").await?;
@@ -83,9 +85,12 @@ async fn a_thousand_failed_tasks_are_retried_at_once() -> anyhow::Result<()> {
     visit(async |browser| {
         browser.open(&site.url(&format!("/tasks?queue={queue}&status=2"))).await?;
         let page = browser.page();
-        page.click("DisclosureTriangle", "All 1,000 that match").await?;
+        page.until_text("1,000 match:").await?;
         page.click("button", "Retry all").await?;
-        browser.part("dialog[open]", "Retry 1,000 tasks?").click("button", "Retry them").await?;
+        browser
+            .part("dialog[open]", "Retry 1,000 tasks: failed, mail?")
+            .click("button", "Retry them")
+            .await?;
         page.until_text("1,000 tasks retried.").await?;
         page.until_text("1,000 of 1,000").await?;
         page.click("link", "Retry").await?;

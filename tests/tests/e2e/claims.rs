@@ -56,6 +56,7 @@ pub fn success(stdout: &str) -> Finish {
         result: None,
         exit: None,
         note: None,
+        last_line: None,
     }
 }
 

@@ -57,6 +57,7 @@ fn success() -> Finish {
         result: None,
         exit: None,
         note: None,
+        last_line: None,
     }
 }
 

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{NodeName, QueueId, TaskId};
 use disbatch_core::store::Store;
+use disbatch_core::task::Created;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use disbatch_tests::{Dci, World};
 use reqwest::Method;
@@ -82,6 +84,49 @@ async fn pages_neither_miss_nor_repeat_tasks_that_come_and_end_meanwhile() -> an
         let seen: BTreeSet<ObjectId> = seen.iter().map(|id| id.0).collect();
         let missed: Vec<&TaskId> = there.iter().filter(|id| !seen.contains(&id.0)).collect();
         assert!(missed.is_empty(), "missed {missed:?}");
+    }
+    world.end().await
+}
+
+#[tokio::test]
+async fn pages_have_the_tasks_that_were_made_between_two_times() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
+    let id = |second: u32, n: u8| ObjectId::from_parts(second, [0; 5], [0, 0, n]);
+    let statuses = [-2, 0, 1, 2, 77];
+    let made: Vec<Document> = (1_000..1_010)
+        .flat_map(|second| statuses.iter().zip(0..).map(move |(status, n)| (second, *status, n)))
+        .map(|(second, status, n)| doc! { "_id": id(second, n), "queue": queue, "status": status, "node": "n" })
+        .collect();
+    world.tasks().insert_many(&made).await?;
+    let at = |second: i64| Some(DateTime::from_millis(second * 1_000));
+    let created = Created { since: at(1_002), until: at(1_005) };
+    for order in [Order::Oldest, Order::Newest] {
+        for selection in [
+            Selection { created, ..of(queue, None) },
+            Selection { created, ..Selection::default() },
+            Selection { created, ..of(queue, Some(&statuses.map(i64::from))) },
+        ] {
+            let seen = turn(&store, selection.clone(), order, async |_| Ok(())).await?;
+            ensure!(seen.len() == 15 && is_sorted(&seen, order), "{selection:?}: {seen:?}");
+            let within = seen.iter().all(|task| (id(1_002, 0)..id(1_005, 0)).contains(&task.0));
+            ensure!(within, "{selection:?}: {seen:?}");
+        }
+    }
+    ensure!(store.count_created(queue, created, 100).await? == Amount::Exactly(15));
+    ensure!(store.count_created(queue, created, 9).await? == Amount::MoreThan(9));
+    let page = PageQuery {
+        of: Selection { created, ..of(queue, Some(&[2])) },
+        order: Order::Newest,
+        position: Position::First,
+        limit: 100,
+    };
+    for explained in store.explain_page(&page).await? {
+        let stats = explained.get_document("executionStats")?;
+        let looked_at = stats.get_i32("totalKeysExamined")?;
+        ensure!(looked_at <= 4, "{looked_at} keys for three tasks: {stats}");
     }
     world.end().await
 }

@@ -158,6 +158,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
         result: None,
         exit: None,
         note: None,
+        last_line: None,
     };
     store.finish_task(&run, &finish).await?;
     for node in [&n1, &n2] {

@@ -92,6 +92,8 @@ fn request(action: BulkAction, which: &BulkWhich) -> NewBulk {
         tenant: which.tenant.clone(),
         tags: some(&which.tags.tag),
         any_tags: some(&which.tags.any_tag),
+        created_since: which.created.created_since.as_ref().map(|when| when.text().into()),
+        created_until: which.created.created_until.as_ref().map(|when| when.text().into()),
         archive: which.keep_archived.then_some(false),
     };
     NewBulk { action, filter: Some(filter), reason: which.reason.clone(), preview: None }
@@ -167,7 +169,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::args::TagFilter;
+    use crate::args::{CreatedFilter, TagFilter, When};
 
     fn body(action: BulkAction, which: &BulkWhich) -> Value {
         serde_json::to_value(request(action, which)).unwrap()
@@ -189,13 +191,17 @@ mod tests {
             group: Some("a/b".into()),
             tenant: Some("acme".into()),
             tags: TagFilter { tag: vec!["a".into()], any_tag: vec!["b".into(), "c".into()] },
+            created: CreatedFilter {
+                created_since: Some(When::Ago(Duration::from_secs(3_600))),
+                created_until: Some(When::At("2026-11-20T00:00:00Z".into())),
+            },
             id: vec!["6b0003bb686c8275d8013333".into()],
             keep_archived: true,
             ..BulkWhich::default()
         };
         let expected = json!({"action": "delete", "filter": {
             "node": "n1", "schedule": "nightly", "group": "a/b", "tenant": "acme", "tags": ["a"], "any_tags": ["b", "c"],
-            "ids": ["6b0003bb686c8275d8013333"], "archive": false,
+            "created_since": "3600s", "created_until": "2026-11-20T00:00:00Z", "ids": ["6b0003bb686c8275d8013333"], "archive": false,
         }});
         assert_eq!(body(BulkAction::Delete, &which), expected);
     }

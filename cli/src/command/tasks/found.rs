@@ -81,6 +81,8 @@ fn address(which: &TaskFilter, limit: Option<i64>) -> String {
         ("node", which.node.clone()),
         ("tags", TagFilter::json(&which.tags.tag)),
         ("any_tags", TagFilter::json(&which.tags.any_tag)),
+        ("created_since", which.created.created_since.as_ref().map(When::text)),
+        ("created_until", which.created.created_until.as_ref().map(When::text)),
         ("since", at(&which.since)),
         ("newer_than", ago(&which.since)),
         ("until", at(&which.until)),
@@ -118,6 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::args::CreatedFilter;
 
     #[test]
     fn what_is_given_is_in_the_address() {
@@ -126,13 +129,17 @@ mod tests {
             queue: Some("a b".into()),
             status: vec![2, -6],
             tags: TagFilter { tag: vec!["a=1".into(), "b".into()], ..TagFilter::default() },
+            created: CreatedFilter {
+                created_since: Some(When::Ago(Duration::from_secs(60))),
+                created_until: None,
+            },
             since: Some(When::Ago(Duration::from_secs(3_600))),
             until: Some(When::At("2026-11-20T00:00:00Z".into())),
             ..TaskFilter::default()
         };
         assert_eq!(
             address(&which, Some(5)),
-            "/tasks/find?queue=a%20b&status=2%2C-6&tags=%5B%22a%3D1%22%2C%22b%22%5D&newer_than=3600&until=2026-11-20T00:00:00Z&.limit=5"
+            "/tasks/find?queue=a%20b&status=2%2C-6&tags=%5B%22a%3D1%22%2C%22b%22%5D&created_since=60s&newer_than=3600&until=2026-11-20T00:00:00Z&.limit=5"
         );
     }
 

@@ -136,6 +136,7 @@ impl Ending {
             result: self.result.clone(),
             exit: Some(self.exit(task, external)),
             note: self.note(external),
+            last_line: None,
         }
     }
 

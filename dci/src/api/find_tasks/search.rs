@@ -5,6 +5,7 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{NodeName, Queue, Selector, Status, TaskId};
 use disbatch_core::tags::{ANY_TAGS, TAGS};
+use disbatch_core::task::Created;
 use disbatch_core::task::pages::Selection;
 use serde_json::Value;
 
@@ -14,11 +15,24 @@ use crate::params::Params;
 use crate::query::within;
 use crate::state::State;
 use crate::ui::tasks::{statuses, unless_large};
+use crate::values::CREATED;
 use crate::{bulk, values};
 
 /// What a search can have.
-const FIELDS: [&str; 10] =
-    ["queue", "status", "node", TAGS, ANY_TAGS, "since", "until", "newer_than", "older_than", "text"];
+const FIELDS: [&str; 12] = [
+    "queue",
+    "status",
+    "node",
+    TAGS,
+    ANY_TAGS,
+    CREATED[0],
+    CREATED[1],
+    "since",
+    "until",
+    "newer_than",
+    "older_than",
+    "text",
+];
 
 /// So many tasks unless told otherwise.
 const DEFAULT_LIMIT: i64 = 100;
@@ -30,9 +44,9 @@ const MOST_QUEUES: usize = 200;
 const CLOCKS: i64 = 3_600_000;
 
 /// What is told of a task, besides its params.
-const SHOWN: [&str; 20] = [
+const SHOWN: [&str; 21] = [
     "queue", "status", "node", "ctime", "mtime", "started", "run_at", "deadline", "attempt", "failures",
-    "exit", "progress", "group", "priority", "unique", "schedule", "array", "tenant", "owner", TAGS,
+    "error", "exit", "progress", "group", "priority", "unique", "schedule", "array", "tenant", "owner", TAGS,
 ];
 
 /// A search that can be made.
@@ -83,7 +97,10 @@ impl Search {
             (_, statuses) => statuses,
         };
         let of_all = given("queue").is_none() && statuses.is_none() && reach == Reach::All;
-        let changed = Changed::of(params, state.store.now())?;
+        let now = state.store.now();
+        let changed = Changed::of(params, now)?;
+        let moment = |name| given(name).map(|value| values::moment(name, value, now)).transpose();
+        let created = Created { since: moment(CREATED[0])?, until: moment(CREATED[1])? };
         let text = text("text")?.unwrap_or_default().to_lowercase();
         let mut filter = changed.filter();
         filter.extend(statuses.as_ref().map(|all| ("status".to_owned(), doc! { "$in": all.clone() }.into())));
@@ -95,10 +112,10 @@ impl Search {
                     let is_narrower = given("queue").is_some() || reach != Reach::All;
                     let tagged = if is_narrower { within(tagged, &queues, &[]) } else { tagged };
                     let node = node.as_deref().map(NodeName::new);
-                    vec![Selection { queue: None, statuses, node, tagged: Some(tagged) }]
+                    vec![Selection { queue: None, statuses, node, tagged: Some(tagged), created }]
                 }
-                None if of_all => vec![Selection::default()],
-                None => each(&queues, statuses.as_ref(), node.as_deref())?,
+                None if of_all => vec![Selection { created, ..Selection::default() }],
+                None => each(&queues, statuses.as_ref(), node.as_deref(), created)?,
             },
             queues,
             is_read: changed != Changed::default() || !text.is_empty(),
@@ -179,6 +196,7 @@ fn each(
     queues: &[Queue],
     statuses: Option<&Vec<i64>>,
     node: Option<&str>,
+    created: Created,
 ) -> Result<Vec<Selection>, HttpError> {
     if queues.len() > MOST_QUEUES {
         let message =
@@ -190,6 +208,7 @@ fn each(
         statuses: statuses.cloned(),
         node: node.map(NodeName::new),
         tagged: None,
+        created,
     };
     Ok(queues.iter().map(of).collect())
 }

@@ -14,6 +14,7 @@ use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 
 use crate::bulk;
 use crate::error::HttpError;
+use crate::json::date_text;
 use crate::openapi::OfFixed;
 use crate::state::State;
 use crate::ui::live::{self, Part};
@@ -21,6 +22,7 @@ use crate::ui::names::names;
 use crate::ui::parts::{Pill, When, rough};
 use crate::ui::tasks::{statuses::word, title};
 use crate::ui::{self, Rendered};
+use crate::values::CREATED;
 
 #[derive(Template)]
 #[template(path = "bulk/page.html")]
@@ -176,6 +178,13 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
     let status =
         status.map(|all| all.iter().map(|code| word(&code.to_string())).collect::<Vec<_>>().join(", "));
     let age = filter.get_f64("older_than").ok().map(|age| format!("{age} s"));
+    let time = |name: &str| {
+        filter
+            .get_datetime(name)
+            .ok()
+            .and_then(|at| date_text(*at))
+            .map(|at| format!("{} UTC", at.replace('T', " ")))
+    };
     let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
     let array = filter.get_object_id("array").ok().map(|id| id.to_hex());
     let text = |name: &str| filter.get_str(name).ok().map(str::to_owned);
@@ -193,7 +202,9 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
         ("tenant", text("tenant")),
         ("tags", texts(TAGS)),
         ("any of the tags", texts(ANY_TAGS)),
-        ("unchanged for", age),
+        ("created since", time(CREATED[0])),
+        ("created before", time(CREATED[1])),
+        ("older than", age),
         ("ids", ids),
         ("archived", archived),
     ];

@@ -127,7 +127,7 @@ fn projection() -> Document {
 
 impl Line {
     fn of(task: &Document, at: &[&str]) -> Self {
-        let progress = match Column::Progress.cell(task, &HashMap::new()) {
+        let progress = match Column::Progress.cell(task, &HashMap::new(), "") {
             Cell::Progress(percent, words) => (percent, words),
             _ => (None, String::new()), // There is no other cell of that column.
         };

@@ -1,11 +1,18 @@
 //! What can be done to all tasks that a search finds: as `POST /bulk` has it, after a look at how many they are.
 
+use std::collections::HashMap;
+
 use askama::Template;
 use askama::filters::HtmlSafe;
+use bson::DateTime;
+use bson::oid::ObjectId;
 use disbatch_core::bulk::Action;
 use disbatch_core::tags::{ANY_TAGS, TAGS};
+use disbatch_core::task::Created;
 
 use super::search::Search;
+use crate::json::date_text;
+use crate::values::CREATED;
 
 /// Forms, one for each action that makes sense.
 #[derive(Debug, Default, PartialEq, Eq, Template)]
@@ -13,6 +20,10 @@ use super::search::Search;
 pub struct Actions {
     /// What each is for, and its hidden fields.
     forms: Vec<Form>,
+    /// What can be done to some of what is found.
+    pub of_some: Vec<Action>,
+    /// Which tasks these are, in words.
+    scope: String,
     /// How many tasks are found, if that is known.
     count: String,
     /// What becomes of archived tasks, or why there is nothing that can be done.
@@ -26,17 +37,24 @@ type Form = (Action, Vec<(&'static str, String)>);
 impl Actions {
     /// Those for what `search` finds. None, and why, where it asks for something that `POST /bulk` does not know. None for
     /// everything either: that is nothing to be done by mistake.
-    pub fn of(search: &Search, count: Option<&str>) -> Self {
-        if let Some(why) = impossible(search) {
-            let note =
-                format!("Not all that match can be acted on at once: {why}. Select those that are meant.");
-            return Self { note, ..Self::default() };
+    pub fn of(
+        search: &Search,
+        count: Option<&str>,
+        names: &HashMap<ObjectId, String>,
+        now: DateTime,
+    ) -> Self {
+        let of_some: Vec<Action> =
+            Action::ALL.into_iter().filter(|action| statuses(*action, search).is_some()).collect();
+        if let Some(note) = impossible(search) {
+            return Self { note, of_some, ..Self::default() };
         }
-        let forms: Vec<Form> = Action::ALL.into_iter().filter_map(|action| form(action, search)).collect();
+        // Times that make no sense find nothing.
+        let created = search.created.between(now).unwrap_or_default();
+        let forms: Vec<Form> = of_some.iter().filter_map(|action| form(*action, search, created)).collect();
         let given = [&search.queue, &search.node, &search.id, &search.tags, &search.any_tags];
-        let narrowed = given.iter().any(|given| !given.is_empty());
+        let narrowed = given.iter().any(|given| !given.is_empty()) || !created.is_any();
         if forms.is_empty() || (!narrowed && search.statuses.is_empty()) {
-            return Self::default();
+            return Self { of_some, ..Self::default() };
         }
         let deletes = forms.iter().any(|(action, _)| *action == Action::Delete);
         let note = match (search.archive, deletes) {
@@ -49,7 +67,8 @@ impl Actions {
             }
             (false, false) => "",
         };
-        Self { forms, count: count.unwrap_or_default().to_owned(), note: note.to_owned() }
+        let scope = search.scope(names);
+        Self { forms, of_some, scope, count: count.unwrap_or_default().to_owned(), note: note.to_owned() }
     }
 }
 
@@ -57,12 +76,11 @@ impl Actions {
 fn impossible(search: &Search) -> Option<String> {
     let others: Vec<&str> =
         search.others.iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.as_str()).collect();
+    let cannot = |what: &str| format!("{what} cannot be applied to all matches yet. Select rows.");
     if !search.text.is_empty() {
-        return Some("nobody knows which they are before all params are read".to_owned());
+        return Some(cannot("Text searches"));
     }
-    let others = others.join(" and ");
-    let why = || format!("a bulk job knows tasks by queue, status, node, tags and id, not by {others}");
-    (!others.is_empty()).then(why)
+    (!others.is_empty()).then(|| cannot(&format!("Searches by {}", others.join(" and "))))
 }
 
 /// What an action is called on a button.
@@ -75,13 +93,17 @@ pub const fn title(action: Action) -> &'static str {
     }
 }
 
-/// The form of an action. None: it is for none of the statuses that are looked for.
-fn form(action: Action, search: &Search) -> Option<Form> {
+/// The statuses that are looked for and that an action is for. None: it is for none of them.
+fn statuses(action: Action, search: &Search) -> Option<Vec<&str>> {
     let applies = |status: &&String| status.parse().is_ok_and(|status| action.applies_to(status));
     let statuses: Vec<&str> = search.statuses.iter().filter(applies).map(String::as_str).collect();
-    if statuses.is_empty() && !search.statuses.is_empty() {
-        return None;
-    }
+    (search.statuses.is_empty() || !statuses.is_empty()).then_some(statuses)
+}
+
+/// The form of an action. None: it is for none of the statuses that are looked for.
+fn form(action: Action, search: &Search, created: Created) -> Option<Form> {
+    let statuses = statuses(action, search)?;
+    let at = |at: Option<DateTime>| at.and_then(date_text).map(|text| format!("{text}Z")).unwrap_or_default();
     let queue = match (&search.queue, &search.id) {
         (queue, id) if queue.is_empty() && id.is_empty() => "*",
         (queue, _) => queue,
@@ -95,6 +117,8 @@ fn form(action: Action, search: &Search) -> Option<Form> {
         ("node", search.node.clone()),
         (TAGS, search.tags.clone()),
         (ANY_TAGS, search.any_tags.clone()),
+        (CREATED[0], at(created.since)),
+        (CREATED[1], at(created.until)),
         ("archive", if is_spared { "0" } else { "" }.to_owned()),
     ];
     Some((action, fields.into_iter().filter(|(_, value)| !value.is_empty()).collect()))
@@ -111,7 +135,8 @@ mod tests {
 
     fn of(fields: Value, options: Value) -> Actions {
         let map = |value: Value| value.as_object().unwrap().clone();
-        Actions::of(&Search::of(&Params { fields: map(fields), options: map(options) }), Some("10,000+"))
+        let search = Search::of(&Params { fields: map(fields), options: map(options) });
+        Actions::of(&search, Some("10,000+"), &HashMap::new(), DateTime::from_millis(1_795_163_067_344))
     }
 
     fn names(actions: &Actions) -> Vec<&str> {
@@ -142,6 +167,17 @@ mod tests {
     }
 
     #[test]
+    fn only_what_can_be_done_is_offered_and_for_what_is_said() {
+        let failed = of(json!({"status": "2"}), json!({"created": "today"}));
+        assert_eq!(names(&failed), ["retry", "archive", "delete"]);
+        assert_eq!(failed.of_some, [Action::Retry, Action::Archive, Action::Delete]);
+        let since = ("created_since", "2026-11-20T00:00:00Z".to_owned());
+        assert!(failed.forms.iter().all(|(_, fields)| fields.contains(&since)), "{failed:?}");
+        let html = failed.render().unwrap();
+        assert!(html.contains("data-scope=\"failed, all queues, created today (UTC)\""), "{html}");
+    }
+
+    #[test]
     fn archived_tasks_are_deleted_only_if_they_are_searched_for() {
         let archive = |options: Value| {
             let actions = of(json!({"queue": QUEUE, "node": "<n>"}), options);
@@ -160,8 +196,12 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_said_with_why() {
         for (fields, options, why) in [
-            (json!({"queue": QUEUE, "params.<to>": "n"}), json!({}), "not by params.&#60;to&#62;."),
-            (json!({"queue": QUEUE}), json!({"text": "x"}), "before all params are read"),
+            (
+                json!({"queue": QUEUE, "params.<to>": "n"}),
+                json!({}),
+                "Searches by params.&#60;to&#62; cannot",
+            ),
+            (json!({"queue": QUEUE}), json!({"text": "x"}), "Text searches cannot be applied"),
         ] {
             let actions = of(fields.clone(), options);
             let html = actions.render().unwrap();
@@ -169,8 +209,9 @@ mod tests {
             assert!(!html.contains("<form"), "{html}");
         }
         for nothing in [json!({}), json!({"queue": QUEUE, "status": "x"})] {
-            assert_eq!(of(nothing, json!({})), Actions::default());
+            let actions = of(nothing, json!({}));
+            assert!(actions.forms.is_empty() && actions.note.is_empty(), "{actions:?}");
         }
-        assert_eq!(of(json!({}), json!({"archive": "1"})), Actions::default(), "that is everything, too");
+        assert!(of(json!({}), json!({"archive": "1"})).forms.is_empty(), "that is everything, too");
     }
 }

@@ -6,10 +6,13 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use disbatch_core::model::number;
+use disbatch_core::bulk::Action;
+use disbatch_core::model::{number, whole_number};
 use disbatch_core::tags::TAGS;
+use disbatch_core::task::ERROR;
 use serde_json::Value;
 
+use super::excerpt::Excerpt;
 use super::search::tags_of;
 use super::statuses::words;
 use crate::ui::parts::{When, cut};
@@ -51,6 +54,8 @@ pub enum Column {
     /// When it is to start.
     Due,
     Result,
+    /// Why it failed, in a line.
+    Error,
     /// Its parameters.
     Params,
 }
@@ -67,15 +72,17 @@ pub enum Cell {
     Number(String),
     /// JSON.
     Code(String),
-    /// Parameters, and tags with their addresses.
-    Params(String, Vec<(String, String)>),
+    /// What went wrong.
+    Error(String),
+    /// Parameters, of which some is marked, and tags with their addresses.
+    Params(Excerpt, Vec<(String, String)>),
     /// Percents, if they are known, and words.
     Progress(Option<f64>, String),
 }
 
 impl Column {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Queue,
         Self::Status,
         Self::Node,
@@ -88,12 +95,25 @@ impl Column {
         Self::Attempt,
         Self::Due,
         Self::Result,
+        Self::Error,
         Self::Params,
     ];
 
     /// Those that are shown unless somebody chooses.
     pub const USUAL: [Self; 6] =
         [Self::Queue, Self::Status, Self::Node, Self::Created, Self::Changed, Self::Params];
+
+    /// The usual ones of tasks with these statuses: of failed ones, why they failed is among them.
+    pub fn usual(statuses: &[String]) -> Vec<Self> {
+        let fails = |status: &String| {
+            status.parse().is_ok_and(|status: i64| status >= 2 || matches!(status, -6 | -3))
+        };
+        let mut usual = Self::USUAL.to_vec();
+        if statuses.iter().any(fails) {
+            usual.insert(usual.len() - 1, Self::Error);
+        }
+        usual
+    }
 
     /// As people read it, and the fields of a task that it needs.
     const fn about(self) -> (&'static str, &'static [&'static str]) {
@@ -110,6 +130,7 @@ impl Column {
             Self::Attempt => ("Attempt", &["attempt"]),
             Self::Due => ("Due", &["run_at"]),
             Self::Result => ("Result", &["result"]),
+            Self::Error => ("Error", &[ERROR]),
             Self::Params => ("Params", &["params", "parameters", TAGS]),
         }
     }
@@ -128,29 +149,31 @@ impl Column {
         matches!(self, Self::Waited | Self::Ran | Self::Exit | Self::Attempt)
     }
 
-    /// Those that an option names, in their order; the usual ones if it names none.
-    pub fn chosen(option: Option<&Value>) -> Vec<Self> {
+    /// Those that an option names, in their order; the usual ones of these statuses if it names none.
+    pub fn chosen(option: Option<&Value>, statuses: &[String]) -> Vec<Self> {
         let named: Vec<String> = match option {
             Some(Value::Array(values)) => values.iter().flat_map(|value| words(&text(Some(value)))).collect(),
             option => words(&text(option)),
         };
         let chosen: Vec<Self> =
             Self::ALL.into_iter().filter(|column| named.contains(&column.name())).collect();
-        if chosen.is_empty() { Self::USUAL.to_vec() } else { chosen }
+        if chosen.is_empty() { Self::usual(statuses) } else { chosen }
     }
 
     /// What is to be read of tasks for `columns`. Of values that may be large and of which only the beginning is shown,
     /// the server sends small ones only.
     pub fn projection(columns: &[Self]) -> Document {
         let fields = columns.iter().flat_map(|column| column.about().1);
-        fields.fold(doc! { "_id": 1 }, |mut projection, field| {
+        // What can be done to a task is said by its status.
+        fields.fold(doc! { "_id": 1, "status": 1 }, |mut projection, field| {
             let value = if LARGE.contains(field) { unless_large(field) } else { Bson::Int32(1) };
             projection.insert(*field, value);
             projection
         })
     }
 
-    pub fn cell(self, task: &Document, names: &HashMap<ObjectId, String>) -> Cell {
+    /// A field of a task. In params, `hit` is marked, which is in lower case.
+    pub fn cell(self, task: &Document, names: &HashMap<ObjectId, String>, hit: &str) -> Cell {
         match self {
             Self::Queue => queue(task.get("queue"), names),
             Self::Status => Cell::Status(StatusView::of(task)),
@@ -171,7 +194,10 @@ impl Column {
             }
             Self::Attempt => Cell::Number(plain(task.get("attempt"))),
             Self::Result => Cell::Code(cut(&plain(task.get("result")), EXCERPT)),
-            Self::Params => Cell::Params(cut(&plain(params(task)), EXCERPT), tags_of(task)),
+            // What was tried again by hand may have it from before.
+            Self::Error if task.get("status").and_then(whole_number) == Some(1) => Cell::Error(String::new()),
+            Self::Error => Cell::Error(cut(&plain(task.get(ERROR)), EXCERPT)),
+            Self::Params => Cell::Params(Excerpt::of(&plain(params(task)), hit, EXCERPT), tags_of(task)),
         }
     }
 }
@@ -189,6 +215,8 @@ impl HtmlSafe for Table {}
 #[template(path = "tasks/row.html")]
 pub struct Row {
     id: String,
+    /// What can be done to it: names of actions.
+    can: String,
     /// How many columns there are.
     width: usize,
     /// None: the task is not there any more.
@@ -215,16 +243,19 @@ impl Table {
 }
 
 impl Row {
-    /// The row of a task. `names` are those of queues.
-    pub fn of(task: &Document, columns: &[Column], names: &HashMap<ObjectId, String>) -> Self {
-        let cells = columns.iter().map(|column| column.cell(task, names)).collect();
+    /// The row of a task. `names` are those of queues; `hit` is marked in its params, and is in lower case.
+    pub fn of(task: &Document, columns: &[Column], names: &HashMap<ObjectId, String>, hit: &str) -> Self {
+        let cells = columns.iter().map(|column| column.cell(task, names, hit)).collect();
         let id = task.get_object_id("_id").map(ObjectId::to_hex).unwrap_or_default();
-        Self { id, width: columns.len(), cells: Some(cells) }
+        let status = task.get("status").and_then(whole_number);
+        let can = Action::ALL.iter().filter(|action| status.is_some_and(|status| action.applies_to(status)));
+        let can = can.map(|action| action.as_str()).collect::<Vec<_>>().join(" ");
+        Self { id, can, width: columns.len(), cells: Some(cells) }
     }
 
     /// The row of a task that was there.
     pub fn of_gone(id: ObjectId, columns: &[Column]) -> Self {
-        Self { id: id.to_hex(), width: columns.len(), cells: None }
+        Self { id: id.to_hex(), can: String::new(), width: columns.len(), cells: None }
     }
 }
 
@@ -282,19 +313,20 @@ mod tests {
 
     #[test]
     fn columns_are_chosen_by_name_and_are_the_usual_ones_otherwise() {
-        let of = |value: Value| Column::chosen(Some(&value));
+        let of = |value: Value| Column::chosen(Some(&value), &[]);
         assert_eq!(of(json!("params,queue")), [Column::Queue, Column::Params]);
         assert_eq!(of(json!(["ran", "exit", "nope"])), [Column::Ran, Column::Exit]);
         for none in [json!(""), json!("<x>"), json!([]), json!({}), json!(5)] {
             assert_eq!(of(none), Column::USUAL);
         }
-        assert_eq!(Column::chosen(None), Column::USUAL);
+        assert_eq!(Column::chosen(None, &["1".into(), "-2".into()]), Column::USUAL);
+        assert!(Column::chosen(None, &["2".into()]).contains(&Column::Error), "why they failed");
     }
 
     #[test]
     fn only_what_is_shown_is_read() {
         let projection = Column::projection(&[Column::Queue, Column::Ran, Column::Exit]);
-        assert_eq!(projection, doc! { "_id": 1, "queue": 1, "exit": 1 });
+        assert_eq!(projection, doc! { "_id": 1, "status": 1, "queue": 1, "exit": 1 });
         for column in Column::ALL {
             let fields = Column::projection(&[column]);
             assert!(!fields.contains_key("stdout") && !fields.contains_key("history"), "{column:?}");
@@ -308,20 +340,21 @@ mod tests {
         let at = |seconds: i64| Bson::DateTime(DateTime::from_millis(1_795_163_067_344 + seconds * 1000));
         let task = doc! {
             "ctime": at(0), "started": at(90), "exit": { "duration": 2.5, "code": 3 }, "attempt": 2,
-            "progress": { "percent": 12.5, "message": "a <b>" }, "parameters": { "a": "x".repeat(999) },
+            "progress": { "percent": 12.5, "message": "a <b>" }, "error": "no <disk>", "parameters": { "a": "x".repeat(999) },
         };
-        let cell = |column: Column| column.cell(&task, &HashMap::new());
+        let cell = |column: Column| column.cell(&task, &HashMap::new(), "");
         assert_eq!(cell(Column::Waited), Cell::Number("1 min 30 s".into()));
         assert_eq!(cell(Column::Ran), Cell::Number("2.5 s".into()));
         assert_eq!(cell(Column::Exit), Cell::Number("3".into()));
         assert_eq!(cell(Column::Attempt), Cell::Number("2".into()));
         assert_eq!(cell(Column::Progress), Cell::Progress(Some(12.5), "a <b>".into()));
         let Cell::Params(params, _) = cell(Column::Params) else { panic!("no params") };
-        assert_eq!(params.chars().count(), EXCERPT + 1);
+        assert_eq!(params.plain().chars().count(), EXCERPT + 1);
+        assert_eq!(cell(Column::Error), Cell::Error("no <disk>".into()));
         let killed =
             doc! { "exit": { "code": Bson::Null, "signal": 9 }, "run_at": at(60), "started": at(61) };
-        assert_eq!(Column::Exit.cell(&killed, &HashMap::new()), Cell::Number("signal 9".into()));
-        assert_eq!(Column::Waited.cell(&killed, &HashMap::new()), Cell::Number("1.0 s".into()));
+        assert_eq!(Column::Exit.cell(&killed, &HashMap::new(), ""), Cell::Number("signal 9".into()));
+        assert_eq!(Column::Waited.cell(&killed, &HashMap::new(), ""), Cell::Number("1.0 s".into()));
     }
 
     #[test]
@@ -329,11 +362,13 @@ mod tests {
         let odd = doc! { "queue": 5, "exit": 1, "progress": "x", "started": "soon", "ctime": "then", "params": ["<"] };
         for task in [&odd, &doc! {}] {
             for column in Column::ALL {
-                let _shown = column.cell(task, &HashMap::new());
+                let _shown = column.cell(task, &HashMap::new(), "");
             }
         }
         let gone = doc! { "queue": ObjectId::from_bytes([1; 12]) };
-        let Cell::Queue(None, name) = Column::Queue.cell(&gone, &HashMap::new()) else { panic!("a queue") };
+        let Cell::Queue(None, name) = Column::Queue.cell(&gone, &HashMap::new(), "") else {
+            panic!("a queue")
+        };
         assert!(name.ends_with("(deleted)"), "{name}");
     }
 
@@ -347,7 +382,7 @@ mod tests {
             "ctime": bson::DateTime::from_millis(1_795_163_067_344), "result": { "a": "&" },
             "tags": ["to=<you>"],
         };
-        let row = Row::of(&task, &Column::ALL, &names);
+        let row = Row::of(&task, &Column::ALL, &names, "script");
         let html = Table::of(vec![row], &Column::ALL).render().unwrap();
         for part in [
             "<tr id=\"task-6b0003bb686c8275d8013333\">",
@@ -357,7 +392,8 @@ mod tests {
             "succeeded",
             "&#60;vm&#62;",
             "datetime=\"2026-11-20T08:24:27Z\"",
-            "&#60;script&#62;",
+            "&#60;<mark>script</mark>&#62;",
+            "data-can=\"retry archive delete\"",
             "value=\"50\"",
             "&#60;b&#62;",
             "<a class=\"chip\" href=\"/tasks?tags=to%3D%3Cyou%3E\">to=&#60;you&#62;</a>",
@@ -375,7 +411,7 @@ mod tests {
             doc! { "_id": ObjectId::parse_str(TASK).unwrap() },
             doc! { "_id": "odd", "queue": &long, "status": "<x>", "node": &long, "params": &long },
         ];
-        let rows = tasks.iter().map(|task| Row::of(task, &Column::ALL, &HashMap::new())).collect();
+        let rows = tasks.iter().map(|task| Row::of(task, &Column::ALL, &HashMap::new(), "")).collect();
         let html = Table::of(rows, &Column::ALL).render().unwrap();
         assert_eq!(html.matches("<tr id=").count(), 2, "{html}");
         assert!(html.contains("no status") && html.contains("&#60;x&#62;"), "{html}");

@@ -9,7 +9,7 @@ mod look;
 use std::collections::{BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::accounts::Reach;
 use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::store::{Store, StoreError};
@@ -44,6 +44,10 @@ pub struct Found {
     pub count: Option<String>,
     /// How many were looked at for what their params contain.
     pub looked_at: Option<usize>,
+    /// Of how many, for people.
+    pub of_all: Option<String>,
+    /// Whether a search in params begins here.
+    pub is_first: bool,
     /// Whether this is the first page of those in order, so that newer tasks belong before it.
     pub is_newest: bool,
 }
@@ -62,30 +66,37 @@ pub struct Plan {
     names: HashMap<ObjectId, String>,
 }
 
+/// Who looks, and when.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'a> {
+    pub indexes: &'a BTreeSet<Vec<String>>,
+    pub queues: &'a [Queue],
+    pub now: DateTime,
+}
+
 impl Plan {
     /// How to find what `search` is for. `params` are those that it was read from.
-    pub fn of(
-        search: &Search,
-        params: &Params,
-        indexes: &BTreeSet<Vec<String>>,
-        queues: &[Queue],
-    ) -> Result<Self, Refusal> {
-        let mut asked = search.params(params);
+    pub fn of(search: &Search, params: &Params, known: Known<'_>) -> Result<Self, Refusal> {
+        let Known { indexes, queues, now } = known;
+        let mut asked = search.params(params, now);
         let statuses = of_all_queues(search, &asked, queues)?;
         if statuses.is_some() {
             asked.fields.remove("status");
         }
         if is_in_order(&asked) {
-            asked.options.insert("order".to_owned(), "-id".into());
+            let order = if search.oldest { "id" } else { "-id" };
+            asked.options.insert("order".to_owned(), order.into());
         }
-        let Listing { mut query, page, .. } = Listing::parse(&asked, indexes, None)?;
+        let Listing { mut query, page, .. } = Listing::parse(&asked, indexes, None, now)?;
         let page = match (page, statuses) {
             (Some(page), Some(statuses)) => {
                 let all: Vec<Bson> = queues.iter().map(|queue| queue.id.into()).collect();
-                query.filter = doc! { "queue": { "$in": all }, "status": { "$in": statuses.clone() } };
+                query.filter.extend(doc! { "queue": { "$in": all }, "status": { "$in": statuses.clone() } });
+                let created = page.of.created;
                 let of = |queue: &Queue| Selection {
                     queue: Some(queue.id),
                     statuses: Some(statuses.clone()),
+                    created,
                     ..Selection::default()
                 };
                 Some((page, queues.iter().map(of).collect()))
@@ -133,14 +144,25 @@ impl Plan {
 
     /// Finds it.
     pub async fn find(&self, store: &Store) -> Result<Found, HttpError> {
-        if !self.text.is_empty() {
-            return self.look(store).await;
+        let counted = async { self.count(store).await.map(Some).map_err(HttpError::from_search) };
+        if self.text.is_empty() {
+            let (found, count) = futures::try_join!(self.page(store), counted)?;
+            return Ok(Found { count, ..found });
         }
-        let counted = async {
-            counts::about(store, self.query.clone()).await.map(Some).map_err(HttpError::from_search)
-        };
-        let (found, count) = futures::try_join!(self.page(store), counted)?;
-        Ok(Found { count, ..found })
+        let (found, of_all) = futures::try_join!(self.look(store), counted)?;
+        Ok(Found { of_all, ..found })
+    }
+
+    /// How many tasks there are, whatever their params contain.
+    async fn count(&self, store: &Store) -> Result<String, StoreError> {
+        if let Some((_, of)) = &self.page
+            && let [of @ Selection { queue: Some(queue), statuses: None, tagged: None, .. }] = &of[..]
+            && !of.created.is_any()
+        {
+            let amount = store.count_created(*queue, of.created, counts::BOUND).await?;
+            return Ok(counts::words(amount));
+        }
+        counts::about(store, self.query.clone()).await
     }
 
     async fn page(&self, store: &Store) -> Result<Found, HttpError> {
@@ -191,7 +213,7 @@ impl Plan {
     }
 
     fn row(&self, task: &Document) -> Row {
-        Row::of(task, &self.columns, &self.names)
+        Row::of(task, &self.columns, &self.names, &self.text)
     }
 
     /// Whether there are tasks that would come before `first`, the first one of the newest page.
@@ -207,8 +229,8 @@ impl Plan {
 fn of_all_queues(search: &Search, asked: &Params, queues: &[Queue]) -> Result<Option<Vec<i64>>, Refusal> {
     let given = [&search.queue, &search.node, &search.id, &search.tags, &search.any_tags];
     let is_alone = given.iter().all(|given| given.is_empty());
-    let has_order = ["skip", "order"].iter().any(|name| asked.options.contains_key(*name));
-    if search.statuses.is_empty() || !is_alone || !search.others.is_empty() || search.archive || has_order {
+    let skips = asked.options.contains_key("skip");
+    if search.statuses.is_empty() || !is_alone || !search.others.is_empty() || search.archive || skips {
         return Ok(None);
     }
     if queues.len() > MOST_QUEUES {
@@ -233,11 +255,13 @@ fn is_in_order(params: &Params) -> bool {
             || (name == "node" && of_node)
     });
     let is_plain = |value: &Value| value.is_array() || value.is_string() || value.is_number();
-    let options = ["skip", "order"];
+    let is_none = |name: &str| params.options.get(name).is_none_or(|value| *value == "");
     only && (is_tagged || given("queue") || !given("status"))
         && params.fields.iter().filter(|(name, _)| is_usual(name)).all(|(_, value)| is_plain(value))
         && !params.is_on("archive")
-        && options.iter().all(|name| params.options.get(*name).is_none_or(|value| *value == ""))
+        && is_none("skip")
+        && (is_none("order")
+            || params.options.get("order").is_some_and(|order| *order == "id" || *order == "-id"))
         && statuses_are_numbers(params)
 }
 
@@ -277,7 +301,8 @@ pub mod tests {
             bson::deserialize_from_document::<Queue>(doc! { "_id": id, "name": "q" }).unwrap()
         };
         let queues = [1, 2].map(queue);
-        Plan::of(&Search::of(&params), &params, &indexes(), &queues).map_err(HttpError::from)
+        let known = Known { indexes: &indexes(), queues: &queues, now: DateTime::from_millis(100_000) };
+        Plan::of(&Search::of(&params), &params, known).map_err(HttpError::from)
     }
 
     #[test]
@@ -302,6 +327,12 @@ pub mod tests {
         for fields in [json!({"node": "n"}), json!({"id": TASK}), json!({"params.customer": "c"})] {
             assert!(plan(fields.clone(), json!({})).unwrap().page.is_none(), "{fields}");
         }
+        let (page, of) =
+            plan(json!({"status": "2"}), json!({"order": "id", "created": "today"})).unwrap().page.unwrap();
+        assert_eq!(page.order, Order::Oldest);
+        assert!(of.iter().all(|of| of.created.since == Some(DateTime::from_millis(0))), "{of:?}");
+        let found = plan(json!({"status": "2"}), json!({"created": "today"})).unwrap();
+        assert_eq!(found.query.filter.keys().collect::<Vec<_>>(), ["_id", "queue", "status"]);
         let (page, _) = plan(json!({"queue": QUEUE}), json!({"after": TASK})).unwrap().page.unwrap();
         assert_eq!(page.position, Position::After(TASK.parse().unwrap()));
     }

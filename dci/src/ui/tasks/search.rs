@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use bson::Document;
 use bson::oid::ObjectId;
+use bson::{DateTime, Document};
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 use serde_json::json;
 
 use super::columns::Column;
-use super::statuses::{given, word};
+use super::created::{Asked, plain};
+use super::statuses::{given, word, words};
 use crate::params::Params;
 use crate::ui::bulk::encoded;
 use crate::ui::text;
@@ -19,6 +20,9 @@ pub const DEFAULT_LIMIT: i64 = 100;
 
 /// The most that a page shows.
 pub const MOST: i64 = 1_000;
+
+/// The order of the oldest first, as the REST API names it.
+const OLDEST: &str = "id";
 
 /// What is looked for, and how it is shown.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,10 +39,14 @@ pub struct Search {
     pub id: String,
     /// Other fields that an index has.
     pub others: Vec<(String, String)>,
+    /// When they were made.
+    pub created: Asked,
     /// What the params must contain.
     pub text: String,
     /// Whether archived tasks are looked for, too.
     pub archive: bool,
+    /// The oldest first.
+    pub oldest: bool,
     /// So many are shown at most.
     pub limit: i64,
     /// What is shown of each.
@@ -64,23 +72,26 @@ impl Search {
         let others = params.fields.iter().filter(|(name, _)| !is_usual(name));
         let others = others.map(|(name, value)| (name.clone(), text(Some(value))));
         let limit = params.integer("limit").ok().flatten().filter(|limit| *limit != 0);
+        let statuses = given(params.fields.get("status"));
         Self {
             queue: field("queue"),
-            statuses: given(params.fields.get("status")),
             node: field("node"),
             tags: tags(TAGS).unwrap_or_default(),
             any_tags: tags(ANY_TAGS).unwrap_or_default(),
             id: field("id"),
             others: others.filter(|(_, value)| !value.is_empty()).collect(),
+            created: Asked::of(params),
             text: text(params.options.get("text")).trim().to_owned(),
             archive: params.is_on("archive"),
             limit: limit.map_or(DEFAULT_LIMIT, i64::saturating_abs).min(MOST),
-            columns: Column::chosen(params.options.get("columns")),
+            oldest: params.options.get("order").is_some_and(|order| order == OLDEST),
+            columns: Column::chosen(params.options.get("columns"), &statuses),
+            statuses,
         }
     }
 
     /// The same as programs would ask for it: without what only pages know, and with a limit.
-    pub fn params(&self, params: &Params) -> Params {
+    pub fn params(&self, params: &Params, now: DateTime) -> Params {
         let mut plain = params.clone();
         for name in ["queue", "node", "id"] {
             if let Some(value) = plain.fields.get_mut(name).filter(|value| value.is_string()) {
@@ -98,6 +109,7 @@ impl Search {
         }
         plain.options.insert("limit".to_owned(), self.limit.into());
         plain.options.remove("count");
+        self.created.put_into(&mut plain, now);
         plain
     }
 
@@ -113,7 +125,10 @@ impl Search {
         if self.limit != DEFAULT_LIMIT {
             pairs.push((".limit".to_owned(), self.limit.to_string()));
         }
-        if self.columns != Column::USUAL {
+        if self.oldest {
+            pairs.push((".order".to_owned(), OLDEST.to_owned()));
+        }
+        if self.columns != Column::usual(&self.statuses) {
             let names: Vec<String> = self.columns.iter().map(|column| column.name()).collect();
             pairs.push((".columns".to_owned(), names.join(",")));
         }
@@ -127,15 +142,82 @@ impl Search {
         all.extend([one("node", &self.node), one(TAGS, &self.tags), one(ANY_TAGS, &self.any_tags)]);
         all.push(one("id", &self.id));
         all.extend(self.others.iter().cloned());
+        all.extend(self.created.pairs());
         all.push(one(".text", &self.text));
         all.push(one(".archive", if self.archive { "1" } else { "" }));
         all.retain(|(_, value)| !value.is_empty());
         all
     }
 
-    /// The restrictions for people. `names` are those of queues.
+    /// With other statuses. Columns that go with the statuses go on with those.
+    pub fn with_statuses(&self, statuses: Vec<String>) -> Self {
+        let is_usual = self.columns == Column::usual(&self.statuses);
+        let columns = if is_usual { Column::usual(&statuses) } else { self.columns.clone() };
+        Self { statuses, columns, ..self.clone() }
+    }
+
+    /// With a status, or without it if it has it.
+    pub fn toggled(&self, status: &str) -> Self {
+        let mut statuses: Vec<String> =
+            self.statuses.iter().filter(|other| *other != status).cloned().collect();
+        if statuses.len() == self.statuses.len() {
+            statuses.push(status.to_owned());
+        }
+        self.with_statuses(statuses)
+    }
+
+    /// Searches that are asked for again and again, within the queue of this one.
+    pub fn views(&self) -> [(&'static str, String); 3] {
+        let view = |created: &str, status: &str, oldest: bool| {
+            let of_queue = Self { queue: self.queue.clone(), ..Self::of(&Params::default()) };
+            let of_status = of_queue.with_statuses(words(status));
+            Self { created: Asked::word(created), oldest, ..of_status }.address(None)
+        };
+        [
+            ("Failed today", view("today", "2", false)),
+            ("Oldest running", view("", "0", true)),
+            ("Waiting longest", view("", "-2", true)),
+        ]
+    }
+
+    /// Which tasks are found, in words. `names` are those of queues.
+    pub fn scope(&self, names: &HashMap<ObjectId, String>) -> String {
+        let statuses: Vec<String> = self.statuses.iter().map(|status| word(status)).collect();
+        let queue = ObjectId::parse_str(&self.queue).ok().and_then(|id| names.get(&id).cloned());
+        let queue = queue.unwrap_or_else(|| {
+            if self.queue.is_empty() { "all queues" } else { self.queue.as_str() }.to_owned()
+        });
+        let named = |what: &str, value: &String| {
+            if value.is_empty() { String::new() } else { format!("{what} {value}") }
+        };
+        let all = [
+            statuses.join(" or "),
+            queue,
+            named("node", &self.node),
+            named("tags", &self.tags),
+            named("any of the tags", &self.any_tags),
+            named("id", &self.id),
+            self.created.words(),
+        ];
+        all.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Whether something is looked for that few look for.
+    pub fn has_more(&self) -> bool {
+        let rare = [&self.node, &self.id, &self.any_tags, &self.created.since, &self.created.until];
+        self.archive || !self.others.is_empty() || rare.iter().any(|given| !given.is_empty())
+    }
+
+    /// Whether nothing is looked for but all tasks.
+    pub fn is_everything(&self) -> bool {
+        self.restrictions().is_empty()
+    }
+
+    /// The restrictions for people, save statuses and words for times, which have a place of their own. `names` are those of queues.
     pub fn chips(&self, names: &HashMap<ObjectId, String>) -> Vec<Chip> {
         let all = self.pairs();
+        let has_place =
+            |(_, (name, _)): &(usize, &(String, String))| matches!(name.as_str(), "status" | ".created");
         let chip = |(place, (name, value)): (usize, &(String, String))| {
             let others = all.iter().enumerate().filter(|(other, _)| *other != place);
             let (what, value) = match name.as_str() {
@@ -143,11 +225,12 @@ impl Search {
                     let name = ObjectId::parse_str(value).ok().and_then(|id| names.get(&id).cloned());
                     ("Queue", name.unwrap_or_else(|| value.clone()))
                 }
-                "status" => ("Status", word(value)),
                 "node" => ("Node", value.clone()),
                 TAGS => ("Tags", value.clone()),
                 ANY_TAGS => ("Any of the tags", value.clone()),
                 "id" => ("Id", value.clone()),
+                ".created_since" => ("Created since", plain(value)),
+                ".created_until" => ("Created before", plain(value)),
                 ".text" => ("Params contain", value.clone()),
                 ".archive" => ("Archived", "too".to_owned()),
                 other => (other, value.clone()),
@@ -155,7 +238,12 @@ impl Search {
             let without = address("/tasks", others.map(|(_, pair)| pair.clone()));
             Chip { what: what.to_owned(), value, without }
         };
-        all.iter().enumerate().take(self.restrictions().len()).map(chip).collect()
+        all.iter()
+            .enumerate()
+            .take(self.restrictions().len())
+            .filter(|pair| !has_place(pair))
+            .map(chip)
+            .collect()
     }
 }
 
@@ -188,6 +276,8 @@ mod tests {
 
     const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
 
+    const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
     fn params(fields: Value, options: Value) -> Params {
         let map = |value: Value| value.as_object().unwrap().clone();
         Params { fields: map(fields), options: map(options) }
@@ -215,6 +305,8 @@ mod tests {
         assert_eq!(tagged.address(None), "/tasks?tags=a%3D1%2Cb&any_tags=Smith");
         let odd = tags_of(&bson::doc! { "tags": ["Smith, Ann"] });
         assert_eq!(odd[0].1, "/tasks?tags=%5B%22Smith%2C%20Ann%22%5D", "it is one");
+        let timed = search(json!({}), json!({"created": "today", "order": "id", "limit": "7"}));
+        assert_eq!(timed.address(None), "/tasks?.created=today&.limit=7&.order=id");
         let nothing = search(json!({"queue": "", "status": ["", " "]}), json!({"text": " "}));
         assert_eq!(nothing.address(None), "/tasks");
     }
@@ -225,23 +317,28 @@ mod tests {
         let found = search(json!({"queue": QUEUE, "status": "2 -2"}), json!({"text": "x", "limit": 5}));
         let chips = found.chips(&names);
         let shown: Vec<(&str, &str)> = chips.iter().map(|c| (c.what.as_str(), c.value.as_str())).collect();
-        let expected =
-            [("Queue", "<mail>"), ("Status", "failed"), ("Status", "queued"), ("Params contain", "x")];
-        assert_eq!(shown, expected);
+        assert_eq!(shown, [("Queue", "<mail>"), ("Params contain", "x")]);
         assert_eq!(chips[0].without, "/tasks?status=2&status=-2&.text=x&.limit=5");
-        assert_eq!(chips[2].without, format!("/tasks?queue={QUEUE}&status=2&.text=x&.limit=5"));
+        assert_eq!(
+            found.toggled("-2").address(None),
+            format!("/tasks?queue={QUEUE}&status=2&.text=x&.limit=5")
+        );
+        assert_eq!(found.toggled("0").statuses, ["2", "-2", "0"]);
+        assert_eq!(found.scope(&names), "failed or queued, <mail>");
+        assert_eq!(found.views()[0].1, format!("/tasks?queue={QUEUE}&status=2&.created=today"));
+        assert_eq!(found.views()[2].1, format!("/tasks?queue={QUEUE}&status=-2&.order=id"));
     }
 
     #[test]
     fn programs_would_ask_for_the_same() {
         let given = params(json!({"queue": " q ", "status": ["2", ""], "node": ""}), json!({"count": "1"}));
-        let plain = Search::of(&given).params(&given);
+        let plain = Search::of(&given).params(&given, NOW);
         assert_eq!((&plain.fields["queue"], &plain.fields["status"]), (&json!("q"), &json!("2")));
         assert_eq!((plain.options.get("count"), &plain.options["limit"]), (None, &json!(100)));
         let several = params(json!({"status": "2,-2"}), json!({"limit": "-99999"}));
-        let plain = Search::of(&several).params(&several);
+        let plain = Search::of(&several).params(&several, NOW);
         assert_eq!((&plain.fields["status"], &plain.options["limit"]), (&json!(["2", "-2"]), &json!(MOST)));
         let odd = params(json!({"status": {"$gt": 1}}), json!({"limit": "x"}));
-        assert_eq!(Search::of(&odd).params(&odd).fields["status"], json!({"$gt": 1}));
+        assert_eq!(Search::of(&odd).params(&odd, NOW).fields["status"], json!({"$gt": 1}));
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::ui::{StatusView, text};
 
 /// Those that have names.
-const NAMED: [Status; 10] = [
+pub(super) const NAMED: [Status; 10] = [
     Status::Deferred,
     Status::Blocked,
     Status::Queued,

@@ -44,7 +44,11 @@ impl Plan {
                 .map(|id| ("after", id.to_string())),
             None => self.look_along(store, &mut look).await?.map(|skip| ("skip", skip.to_string())),
         };
-        Ok(Found { rows: look.rows, next, looked_at: Some(look.looked_at), ..Found::default() })
+        let is_first = match &self.page {
+            Some((page, _)) => page.position == Position::First,
+            None => self.query.skip == 0,
+        };
+        Ok(Found { rows: look.rows, next, is_first, looked_at: Some(look.looked_at), ..Found::default() })
     }
 
     /// Returns behind which task to go on.
