@@ -17,7 +17,7 @@ pub use client::Client;
 pub use error::{ApiError, Error, Result};
 pub use files::Source;
 pub use follow::{Event, OutputStream};
-pub use settings::{Settings, Traceparent};
+pub use settings::{OnWarning, Settings, Traceparent};
 pub use task::Task;
 
 /// Of this library. A server fits that has the same major version, and below 1.0 the same minor version.

@@ -28,8 +28,11 @@ pub struct Settings {
     /// The longest pause that a server may ask for.
     pub retry_after_max: Duration,
     /// Told of what the server warns about, such as an option that it does not know. Without it, a warning of `tracing`.
-    pub on_warning: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub on_warning: Option<OnWarning>,
 }
+
+/// Takes what the server warns about.
+pub type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
 
 impl Default for Settings {
     fn default() -> Self {

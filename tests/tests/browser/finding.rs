@@ -202,10 +202,7 @@ async fn a_search_in_params_goes_on_by_itself_and_can_be_acted_on() -> anyhow::R
         page.click("button", "Select all that are found").await?;
         page.until_text("1 selected:").await?;
         page.click("button", "Cancel").await?;
-        browser
-            .part("dialog[open]", "Cancel 1 task: the selected ones?")
-            .click("button", "Cancel it")
-            .await?;
+        browser.part("dialog[open]", "Cancel 1 task: as selected?").click("button", "Cancel it").await?;
         page.until_text("1 task cancelled.").await
     })
     .await?;

@@ -33,7 +33,7 @@ async fn everything_is_found_by_name_or_id() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;
     let queue = world.queue("Disbatch::Plugin::Demo", doc! { "name": "import" }).await?;
-    let task = world.submit(queue, vec![doc! { "to": "ada" }]).await?[0].to_string();
+    let task = world.submit(queue, vec![doc! { "to": "q7x" }]).await?[0].to_string();
     let nightly = json!({ "name": "nightly", "queue": "import", "cron": "30 2 * * *" });
     site.post("/schedules", &nightly).await?;
     visit(async |browser| {
@@ -59,10 +59,10 @@ async fn everything_is_found_by_name_or_id() -> anyhow::Result<()> {
         browser.press("Enter").await?;
         browser.part("dialog[open]", "Cancel this task?").until_text("Cancel this task?").await?;
         browser.press("Escape").await?;
-        look_for(browser, "ada", "Tasks with “ada” in their parameters").await?;
+        look_for(browser, "q7x", "Tasks with “q7x” in their parameters").await?;
         browser.press("Enter").await?;
-        until_at(browser, "/tasks?.text=ada").await?;
-        browser.page().until_text("ada").await?;
+        until_at(browser, "/tasks?.text=q7x").await?;
+        browser.page().until_text("q7x").await?;
         let complaints = browser.complaints().await?;
         ensure!(complaints.is_empty(), "{complaints:?}");
         Ok(())
@@ -141,7 +141,7 @@ async fn selected_rows_are_acted_on_by_keys() -> anyhow::Result<()> {
         for key in ["j", "j", "C"] {
             browser.press(key).await?;
         }
-        let dialog = browser.part("dialog[open]", "Cancel 1 task?");
+        let dialog = browser.part("dialog[open]", "Cancel 1 task: as selected?");
         dialog.click("button", "Cancel it").await?;
         browser.part(&format!("#task-{}", ids[0]), "cancelled").until_text("cancelled").await?;
         browser.part(&format!("#task-{}", ids[1]), "queued").until_text("queued").await?;

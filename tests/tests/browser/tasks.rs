@@ -57,7 +57,7 @@ async fn selected_tasks_are_cancelled_by_keyboard() -> anyhow::Result<()> {
         }
         page.until_text("1 selected:").await?;
         page.click("button", "Cancel").await?;
-        let dialog = browser.part("dialog[open]", "Cancel 1 task: the selected ones?");
+        let dialog = browser.part("dialog[open]", "Cancel 1 task: as selected?");
         dialog.fill("Reason, for the audit", "sent twice").await?;
         dialog.click("button", "Cancel it").await?;
         page.until_text("1 task cancelled.").await?;
