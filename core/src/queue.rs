@@ -81,6 +81,7 @@ impl Store {
     ///
     /// # Errors
     /// The new name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
+    #[operation]
     pub async fn update_queue(
         &self,
         selector: &Selector,

@@ -118,7 +118,7 @@ fn request() -> CancelRequest {
 #[tokio::test]
 async fn output_exit_code_and_what_is_known_of_a_container_are_the_tasks() -> anyhow::Result<()> {
     let Some(setup) = Setup::make().await? else { return Ok(()) };
-    let text = r#"echo out; echo err >&2
+    let text = r#"cat > /dev/null; echo out; echo err >&2
         echo '{"progress":{"percent":50,"message":"half"}}' > "$DISBATCH_CONTROL"
         echo '{"result":{"n":7}}' > "$DISBATCH_CONTROL"
         exit 3"#;
