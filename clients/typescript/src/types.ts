@@ -107,6 +107,8 @@ export interface Filter {
   text?: string;
   since?: When;
   until?: When;
+  createdSince?: When;
+  createdUntil?: When;
   newerThan?: number;
   olderThan?: number;
 }

@@ -112,6 +112,8 @@ class Filter(TypedDict, total=False):
     text: str
     since: When
     until: When
+    created_since: When
+    created_until: When
     newer_than: Seconds
     older_than: Seconds
 
