@@ -120,6 +120,9 @@ fn seen(params: &Params) -> Result<Option<Document>, HttpError> {
     checked(params, was).map(Some)
 }
 
+/// The values that fields must still have; `None`: not set.
+type Stored = Vec<(String, Option<Bson>)>;
+
 /// What is to be changed by a client that has seen some fields as `seen`, and what is stored of that now. What it leaves as it has
 /// seen it is left as it is.
 ///
@@ -130,7 +133,7 @@ fn merged(
     queue: &Queue,
     fields: Document,
     seen: &Document,
-) -> Result<(Document, Vec<(String, Option<Bson>)>), HttpError> {
+) -> Result<(Document, Stored), HttpError> {
     let (mut changed, mut stored, mut overtaken) = (Document::new(), Vec::new(), Map::new());
     for (name, value) in fields {
         let now = queue.stored(&name);

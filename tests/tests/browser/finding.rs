@@ -3,6 +3,7 @@
 use anyhow::ensure;
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
+use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_tests::browser::{Browser, Part, visit};
 use disbatch_tests::{Script, World};
@@ -43,7 +44,7 @@ async fn made(world: &World, queue: QueueId, at: i64, status: i32, to: &str) -> 
 
 /// The beginning of this day.
 fn midnight() -> i64 {
-    DateTime::now().timestamp_millis() / 1000 / DAY * DAY
+    SystemClock.now().timestamp_millis() / 1000 / DAY * DAY
 }
 
 async fn until_closed(browser: &Browser) -> anyhow::Result<()> {
