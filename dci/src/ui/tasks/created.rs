@@ -40,8 +40,12 @@ impl Asked {
     pub fn of(params: &Params) -> Self {
         let option = |name: &str| text(params.options.get(name)).trim().to_owned();
         let (since, until, word) = (option("created_since"), option("created_until"), option("created"));
-        let is_known = since.is_empty() && until.is_empty() && WORDS.iter().any(|(known, _)| *known == word);
-        Self { word: if is_known { word } else { String::new() }, since, until }
+        if !since.is_empty() || !until.is_empty() {
+            return Self { word: String::new(), since, until };
+        }
+        // What is none of the words is a time, or wrong. It is not left out: more tasks would be found than are meant.
+        let is_known = word.is_empty() || WORDS.iter().any(|(known, _)| *known == word);
+        if is_known { Self::word(&word) } else { Self { since: word, ..Self::default() } }
     }
 
     /// With this word and no times.
@@ -171,13 +175,15 @@ mod tests {
         assert_eq!(between(json!({"created": "yesterday"})), yesterday);
         assert_eq!(between(json!({"created": "hour"})), ["2026-11-20T07:24:27", ""]);
         assert_eq!(between(json!({"created": "week"})), ["2026-11-13T08:24:27", ""]);
-        for nothing in [json!({}), json!({"created": "<x>"}), json!({"created_since": " "})] {
+        for nothing in [json!({}), json!({"created_since": " "})] {
             assert_eq!(between(nothing), ["", ""]);
         }
         let fields = json!({"created": "today", "created_since": "2026-11-20T03:00", "created_until": "2h"});
         assert_eq!(between(fields), ["2026-11-20T03:00:00", "2026-11-20T06:24:27"]);
-        let wrong = asked(json!({"created_since": "soon"})).between(NOW).unwrap_err();
-        assert!(wrong.message().starts_with(".created_since must be a time"), "{wrong}");
+        for wrong in [json!({"created_since": "soon"}), json!({"created": "<x>"})] {
+            let wrong = asked(wrong).between(NOW).unwrap_err();
+            assert!(wrong.message().starts_with(".created_since must be a time"), "{wrong}");
+        }
     }
 
     #[tokio::test]
