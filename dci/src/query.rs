@@ -5,7 +5,6 @@ mod filter;
 mod indexes;
 pub mod legacy;
 mod pages;
-pub mod several;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -157,7 +156,7 @@ impl Listing {
         if let Some(tagged) = self.page.as_mut().and_then(|page| page.of.tagged.as_mut()) {
             *tagged = within(std::mem::take(tagged), queues, &reach.tenants());
         } else if let Some(page) = &self.page
-            && !page.of.queue.is_some_and(is_theirs)
+            && !page.of.queues.as_deref().is_some_and(|all| all.iter().copied().all(is_theirs))
         {
             let message = "pages in the order of ids are of one queue that you may see: name it with 'queue'";
             return Err(HttpError::forbidden(message));

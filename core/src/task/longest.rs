@@ -21,11 +21,7 @@ impl Store {
     /// Since when the task of `queue` is there that is the oldest of those that are blocked; `None`: none is.
     #[operation(queue = %queue)]
     pub async fn longest_blocked(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
-        let of = Selection {
-            queue: Some(queue),
-            statuses: Some(vec![Status::Blocked.code()]),
-            ..Selection::default()
-        };
+        let of = Selection { statuses: Some(vec![Status::Blocked.code()]), ..Selection::of_queue(queue) };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 1 };
         Ok(self.find_page(&page).await?.ids.first().map(|id| id.0.timestamp()))
     }
@@ -33,11 +29,7 @@ impl Store {
     /// Since when the task of `queue` waits that has waited longest of those that can be claimed; `None`: none can.
     #[operation(queue = %queue)]
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
-        let of = Selection {
-            queue: Some(queue),
-            statuses: Some(vec![Status::Queued.code()]),
-            ..Selection::default()
-        };
+        let of = Selection { statuses: Some(vec![Status::Queued.code()]), ..Selection::of_queue(queue) };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: LOOKED_AT };
         let ids: Vec<ObjectId> = self.find_page(&page).await?.ids.iter().map(|id| id.0).collect();
         if ids.is_empty() {

@@ -17,11 +17,12 @@
 
 use disbatch_operation::operation;
 use std::collections::BTreeSet;
+use std::slice::Chunks;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Document, RawDocumentBuf, doc};
-use futures::{StreamExt, TryStreamExt};
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use futures::{StreamExt, TryStreamExt, stream};
 use mongodb::options::Hint;
 
 use super::Created;
@@ -35,6 +36,12 @@ use crate::store::{Rows, Store, StoreError, Stored, attended};
 
 /// So long the server may look at tasks with a tag for those that are meant.
 const LOOKING: Duration = Duration::from_secs(60);
+
+/// The server merges at most so many scans of an index by their order (`internalQueryMaxScansToExplode`).
+const MERGED: usize = 200;
+
+/// So many queues are asked at once for what they have in any status.
+const QUEUES_AT_ONCE: usize = 8;
 
 /// Of those that wait, are held, or have ended without a result.
 pub(crate) fn queued_index() -> Document {
@@ -69,11 +76,11 @@ pub enum Position {
 /// Whose tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// Of which queue; `None`: of all.
-    pub queue: Option<QueueId>,
-    /// With one of these statuses; `None`: with any. Needs a queue, or tags.
+    /// Of these queues alone; `None`: of all.
+    pub queues: Option<Vec<QueueId>>,
+    /// With one of these statuses; `None`: with any. Needs queues, or tags.
     pub statuses: Option<Vec<i64>>,
-    /// On which node. Needs a queue and statuses, or tags.
+    /// On which node. Needs queues and statuses, or tags.
     pub node: Option<NodeName>,
     /// With tags: what [`crate::tags::query`] says, and perhaps more.
     pub tagged: Option<Document>,
@@ -82,10 +89,15 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// All tasks of a queue.
+    pub fn of_queue(queue: QueueId) -> Self {
+        Self { queues: Some(vec![queue]), ..Self::default() }
+    }
+
     /// What finds tasks with tags.
     fn with_tags(&self) -> Option<Document> {
         let mut all = vec![self.tagged.clone()?];
-        all.extend(self.queue.map(|queue| doc! { "queue": queue }));
+        all.extend(self.queues.as_ref().map(|queues| doc! { "queue": of(queues) }));
         all.extend(self.statuses.as_ref().map(|statuses| doc! { "status": { "$in": statuses } }));
         all.extend(self.node.as_ref().map(|node| doc! { "node": node }));
         Some(doc! { "$and": all })
@@ -155,21 +167,34 @@ impl PageQuery {
         Question { filter, index }
     }
 
-    fn waiting(&self, queue: QueueId, statuses: &BTreeSet<i64>) -> Option<Question> {
+    fn waiting(&self, queues: &[QueueId], statuses: &BTreeSet<i64>) -> Option<Question> {
         let statuses = among(statuses, |status| status <= -2)?;
-        Some(self.question(doc! { "queue": queue, "status": statuses }, Some(queued_index())))
+        Some(self.question(doc! { "queue": of(queues), "status": statuses }, Some(queued_index())))
     }
 
-    fn running(&self, queue: QueueId, statuses: &BTreeSet<i64>) -> Option<Question> {
+    fn running(&self, queues: &[QueueId], statuses: &BTreeSet<i64>) -> Option<Question> {
         let statuses = among(statuses, |status| matches!(status, -1 | 0))?;
         let index = doc! { "queue": 1, "status": 1 };
-        Some(self.question(doc! { "queue": queue, "status": statuses }, Some(index)))
+        Some(self.question(doc! { "queue": of(queues), "status": statuses }, Some(index)))
     }
 
-    fn completed(&self, queue: QueueId, statuses: &BTreeSet<i64>) -> Option<Question> {
+    fn completed(&self, queues: &[QueueId], statuses: &BTreeSet<i64>) -> Option<Question> {
         let statuses = among(statuses, |status| status >= 1)?;
-        Some(self.question(doc! { "queue": queue, "status": statuses }, Some(completed_index())))
+        Some(self.question(doc! { "queue": of(queues), "status": statuses }, Some(completed_index())))
     }
+}
+
+/// Tasks of these queues.
+fn of(queues: &[QueueId]) -> Bson {
+    match queues {
+        [queue] => queue.into(),
+        queues => doc! { "$in": queues }.into(),
+    }
+}
+
+/// As many queues at a time as the server merges in the order of ids: with more it would read and sort all of their tasks.
+fn merged<'a>(queues: &'a [QueueId], statuses: &[i64]) -> Chunks<'a, QueueId> {
+    queues.chunks((MERGED / statuses.len().max(1)).max(1))
 }
 
 fn among(statuses: &BTreeSet<i64>, which: impl Fn(i64) -> bool) -> Option<Document> {
@@ -182,16 +207,29 @@ impl Store {
     #[operation]
     pub async fn find_page(&self, page: &PageQuery) -> Result<Page, StoreError> {
         let mut found = BTreeSet::new();
-        match (page.of.with_tags(), page.of.queue, &page.of.node) {
+        match (page.of.with_tags(), &page.of.queues, &page.of.node, &page.of.statuses) {
             (Some(filter), ..) => self.ask(page, page.question(filter, None), &mut found).await?,
-            (None, None, _) => self.ask(page, page.question(doc! {}, None), &mut found).await?,
-            (None, Some(queue), Some(node)) => {
-                let statuses = page.of.statuses.clone().unwrap_or_default();
-                let filter = doc! { "node": node, "status": { "$in": statuses }, "queue": queue };
-                let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
-                self.ask(page, page.question(filter, Some(index)), &mut found).await?;
+            (None, None, ..) => self.ask(page, page.question(doc! {}, None), &mut found).await?,
+            (None, Some(queues), Some(node), statuses) => {
+                let statuses = statuses.clone().unwrap_or_default();
+                for some in merged(queues, &statuses) {
+                    let filter = doc! { "node": node, "status": { "$in": &statuses }, "queue": of(some) };
+                    let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
+                    self.ask(page, page.question(filter, Some(index)), &mut found).await?;
+                }
             }
-            (None, Some(queue), None) => self.ask_all(page, queue, &mut found).await?,
+            (None, Some(queues), None, Some(statuses)) => {
+                for some in merged(queues, statuses) {
+                    self.ask_for(page, some, &statuses.iter().copied().collect(), &mut found).await?;
+                }
+            }
+            (None, Some(queues), None, None) => {
+                let each = async |queue: &QueueId| self.ask_all(page, *queue).await;
+                let mut each = stream::iter(queues).map(each).buffer_unordered(QUEUES_AT_ONCE);
+                while let Some(mut of_queue) = each.try_next().await? {
+                    found.append(&mut of_queue);
+                }
+            }
         }
         let mut ids: Vec<TaskId> = found.into_iter().map(TaskId).collect();
         if !page.ascends() {
@@ -213,13 +251,13 @@ impl Store {
         created: Created,
         bound: u64,
     ) -> Result<Amount, StoreError> {
-        let of = Selection { queue: Some(queue), created, ..Selection::default() };
+        let of = Selection { created, ..Selection::of_queue(queue) };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 0 };
         let statuses = self.statuses_of(queue).await?;
         let all = [
-            page.waiting(queue, &statuses),
-            page.running(queue, &statuses),
-            page.completed(queue, &statuses),
+            page.waiting(&[queue], &statuses),
+            page.running(&[queue], &statuses),
+            page.completed(&[queue], &statuses),
         ];
         let counts: Vec<_> = all.into_iter().flatten().map(|question| (question.filter, bound)).collect();
         Ok(self
@@ -229,30 +267,40 @@ impl Store {
             .fold(Amount::Exactly(0), |sum, more| sum.and(more, bound)))
     }
 
-    /// Asks for the tasks of a queue in the order of their lives.
-    async fn ask_all(
+    /// Asks for the tasks of some queues with some statuses, in the order of their lives.
+    async fn ask_for(
         &self,
         page: &PageQuery,
-        queue: QueueId,
+        queues: &[QueueId],
+        statuses: &BTreeSet<i64>,
         found: &mut BTreeSet<ObjectId>,
     ) -> Result<(), StoreError> {
-        let mut statuses: BTreeSet<i64> = match &page.of.statuses {
-            Some(statuses) => statuses.iter().copied().collect(),
-            None => self.statuses_of(queue).await?,
-        };
-        let first = [page.waiting(queue, &statuses), page.running(queue, &statuses)];
-        for question in first.into_iter().flatten() {
-            self.ask(page, question, found).await?;
-        }
-        if page.of.statuses.is_none() {
-            // Plugins may invent statuses, just now for the first time.
-            statuses = self.statuses_of(queue).await?;
-        }
-        let last = [page.completed(queue, &statuses), page.waiting(queue, &statuses)];
-        for question in last.into_iter().flatten() {
+        let waiting = page.waiting(queues, statuses);
+        let others = [page.running(queues, statuses), page.completed(queues, statuses)];
+        let again = others.iter().any(Option::is_some).then(|| page.waiting(queues, statuses)).flatten();
+        for question in [waiting].into_iter().chain(others).chain([again]).flatten() {
             self.ask(page, question, found).await?;
         }
         Ok(())
+    }
+
+    /// Asks for all tasks of a queue, likewise.
+    async fn ask_all(&self, page: &PageQuery, queue: QueueId) -> Result<BTreeSet<ObjectId>, StoreError> {
+        let (queues, mut found) = ([queue], BTreeSet::new());
+        let statuses = self.statuses_of(queue).await?;
+        for question in
+            [page.waiting(&queues, &statuses), page.running(&queues, &statuses)].into_iter().flatten()
+        {
+            self.ask(page, question, &mut found).await?;
+        }
+        // Plugins may invent statuses, just now for the first time.
+        let statuses = self.statuses_of(queue).await?;
+        for question in
+            [page.completed(&queues, &statuses), page.waiting(&queues, &statuses)].into_iter().flatten()
+        {
+            self.ask(page, question, &mut found).await?;
+        }
+        Ok(found)
     }
 
     /// The statuses that a queue's tasks have, and those that they come through. One look into the index for each.
@@ -327,16 +375,17 @@ impl Store {
     /// How the server finds the ids of a page: one answer for each index that it is asked.
     #[operation]
     pub async fn explain_page(&self, page: &PageQuery) -> Result<Vec<Document>, StoreError> {
-        let statuses: BTreeSet<i64> = match (&page.of.statuses, page.of.queue) {
+        let queues = page.of.queues.as_deref();
+        let statuses: BTreeSet<i64> = match (&page.of.statuses, queues) {
             (Some(statuses), _) => statuses.iter().copied().collect(),
-            (None, Some(queue)) => self.statuses_of(queue).await?,
-            (None, None) => BTreeSet::new(),
+            (None, Some([queue])) => self.statuses_of(*queue).await?,
+            (None, _) => BTreeSet::new(),
         };
-        let questions: Vec<Question> = match (page.of.with_tags(), page.of.queue) {
+        let questions: Vec<Question> = match (page.of.with_tags(), queues) {
             (Some(filter), _) => vec![page.question(filter, None)],
             (None, None) => vec![page.question(doc! {}, None)],
-            (None, Some(queue)) => {
-                let all = [page.waiting(queue, &statuses), page.completed(queue, &statuses)];
+            (None, Some(queues)) => {
+                let all = [page.waiting(queues, &statuses), page.completed(queues, &statuses)];
                 all.into_iter().flatten().collect()
             }
         };
@@ -364,8 +413,6 @@ fn is_no_index(error: &StoreError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bson::Bson;
-
     use super::*;
 
     fn page(order: Order, position: Position) -> PageQuery {
@@ -408,13 +455,13 @@ mod tests {
 
     #[test]
     fn each_status_is_asked_for_in_its_index() {
-        let (queue, page) = (QueueId(ObjectId::new()), page(Order::Oldest, Position::First));
+        let (queue, page) = ([QueueId(ObjectId::new())], page(Order::Oldest, Position::First));
         let all: BTreeSet<i64> = [-2, 1, 0, 7].into();
         let asked = |question: Option<Question>| question.map(|q| q.filter.get("status").cloned());
         let statuses = |statuses: &[i64]| Some(Some(Bson::from(doc! { "$in": statuses.to_vec() })));
-        assert_eq!(asked(page.waiting(queue, &all)), statuses(&[-2]));
-        assert_eq!(asked(page.running(queue, &all)), statuses(&[0]));
-        assert_eq!(asked(page.completed(queue, &all)), statuses(&[1, 7]));
-        assert_eq!(asked(page.completed(queue, &[-2].into())), None);
+        assert_eq!(asked(page.waiting(&queue, &all)), statuses(&[-2]));
+        assert_eq!(asked(page.running(&queue, &all)), statuses(&[0]));
+        assert_eq!(asked(page.completed(&queue, &all)), statuses(&[1, 7]));
+        assert_eq!(asked(page.completed(&queue, &[-2].into())), None);
     }
 }

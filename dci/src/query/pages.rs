@@ -61,7 +61,7 @@ fn selection(filter: &Document) -> Option<Selection> {
     let mut selection = Selection::default();
     for (field, value) in filter {
         match (field.as_str(), value) {
-            ("queue", Bson::ObjectId(id)) => selection.queue = Some(QueueId(*id)),
+            ("queue", Bson::ObjectId(id)) => selection.queues = Some(vec![QueueId(*id)]),
             ("node", Bson::String(node)) => selection.node = Some(NodeName::new(node)),
             (TAGS, Bson::Document(_)) => selection.tagged = Some(doc! { TAGS: value }),
             ("status", Bson::Document(any)) if any.len() == 1 => {
@@ -76,7 +76,7 @@ fn selection(filter: &Document) -> Option<Selection> {
     }
     let needs_queue = selection.statuses.is_some() || selection.node.is_some();
     let is_ordered = selection.tagged.is_some()
-        || (selection.queue.is_some() || !needs_queue)
+        || (selection.queues.is_some() || !needs_queue)
             && (selection.statuses.is_some() || selection.node.is_none());
     is_ordered.then_some(selection)
 }
@@ -128,10 +128,9 @@ mod tests {
         assert_eq!(of(doc! {}).unwrap(), Selection::default());
         let all = doc! { "queue": queue, "status": { "$in": [1, 2] }, "node": "n" };
         let expected = Selection {
-            queue: Some(QueueId(queue)),
             statuses: Some(vec![1, 2]),
             node: Some(NodeName::new("n")),
-            ..Selection::default()
+            ..Selection::of_queue(QueueId(queue))
         };
         assert_eq!(of(all).unwrap(), expected);
         let tags = doc! { "tags": { "$all": ["a"] } };

@@ -15,7 +15,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 fn of(queue: QueueId, statuses: Option<&[i64]>) -> Selection {
-    Selection { queue: Some(queue), statuses: statuses.map(<[i64]>::to_vec), ..Selection::default() }
+    Selection { statuses: statuses.map(<[i64]>::to_vec), ..Selection::of_queue(queue) }
 }
 
 /// All pages, with `meanwhile` done between each two.
@@ -143,8 +143,21 @@ async fn pages_go_both_ways_for_every_selection() -> anyhow::Result<()> {
             store.ensure_indexes().await?;
         }
         let node = Selection { node: Some(NodeName::new("n")), ..of(queue, Some(&[1, -2])) };
+        // More than the server merges at once, of which one has tasks.
+        let many: Vec<QueueId> = (0..250).map(|_| QueueId(ObjectId::new())).chain([queue]).collect();
+        let of_many = |statuses: Option<Vec<i64>>| Selection {
+            queues: Some(many.clone()),
+            statuses,
+            ..Selection::default()
+        };
         let selections = [
             (Selection::default(), 75),
+            (Selection { queues: Some(Vec::new()), ..Selection::default() }, 0),
+            (Selection { queues: Some(Vec::new()), ..of(queue, Some(&[1])) }, 0),
+            (of_many(None), 75),
+            (of_many(Some(vec![1])), 14),
+            (of_many(Some(vec![77, -2, 0])), 22),
+            (Selection { node: Some(NodeName::new("n")), ..of_many(Some(vec![1, -2])) }, 22),
             (of(queue, None), 75),
             (of(queue, Some(&[1])), 14),
             (of(queue, Some(&[77, -2, 0])), 22),
@@ -173,9 +186,12 @@ async fn a_page_is_read_from_indexes_wherever_it_is() -> anyhow::Result<()> {
     let store = world.store();
     store.ensure_indexes().await?;
     let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
+    let other = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
     let all = fill(&world, queue, 5_000).await?;
+    fill(&world, other, 5_000).await?;
+    let both = Selection { queues: Some(vec![queue, other]), ..of(queue, Some(&[2, -5])) };
     let selections =
-        [Selection::default(), of(queue, None), of(queue, Some(&[1])), of(queue, Some(&[2, -5]))];
+        [Selection::default(), of(queue, None), of(queue, Some(&[1])), of(queue, Some(&[2, -5])), both];
     for selection in selections {
         for position in [Position::First, Position::After(all[2_500]), Position::Before(all[2_500])] {
             for order in [Order::Oldest, Order::Newest] {

@@ -250,7 +250,8 @@ async fn a_search_looks_at_tasks_with_the_rarest_tag_alone() -> anyhow::Result<(
     ] {
         let tagged = tags::query(&all, &any);
         let (filter, in_queue) = (tagged.clone().context("no tags")?, statuses.is_some());
-        let of = Selection { queue: in_queue.then_some(queue), statuses, tagged, ..Selection::default() };
+        let of =
+            Selection { queues: in_queue.then(|| vec![queue]), statuses, tagged, ..Selection::default() };
         let page = PageQuery { of, order: Order::Newest, position: Position::First, limit: 25 };
         let read = store.find_page(&page).await?;
         assert_eq!((read.ids.len(), read.more), (found, found == 25));

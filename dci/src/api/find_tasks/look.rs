@@ -5,13 +5,12 @@ use std::time::Duration;
 use bson::Document;
 use disbatch_core::model::TaskId;
 use disbatch_core::store::Store;
-use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use disbatch_core::task::pages::{Order, PageQuery, Position};
 use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use super::search::Search;
 use crate::error::HttpError;
-use crate::query::several::find_page;
 use crate::ui::plain;
 use crate::ui::tasks::params_of;
 
@@ -37,15 +36,12 @@ pub struct Found {
 /// Finds them.
 pub async fn find(store: &Store, search: &Search) -> Result<Found, HttpError> {
     let mut found = Found::default();
-    if search.of.is_empty() {
-        return Ok(found);
-    }
     let began = Instant::now();
     let mut position = search.after.map_or(Position::First, Position::After);
     loop {
         let limit = if search.is_read { AT_ONCE } else { search.limit };
-        let page = PageQuery { of: Selection::default(), order: Order::Newest, position, limit };
-        let page = find_page(store, &page, &search.of).await.map_err(HttpError::from_search)?;
+        let page = PageQuery { of: search.of.clone(), order: Order::Newest, position, limit };
+        let page = store.find_page(&page).await.map_err(HttpError::from_search)?;
         let projection = Some(search.projection.clone());
         let tasks = store.stream_page(&page.ids, search.filter.clone(), projection).await;
         let mut tasks = tasks.map_err(HttpError::from_search)?;

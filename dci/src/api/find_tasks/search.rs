@@ -55,7 +55,7 @@ pub struct Search {
     /// The queues that whoever asks may see, or the one that is asked for.
     pub queues: Vec<Queue>,
     /// Whose tasks.
-    pub of: Vec<Selection>,
+    pub of: Selection,
     /// What must also be so of each of them, and what no index knows.
     pub filter: Document,
     /// What is read of each.
@@ -112,9 +112,9 @@ impl Search {
                     let is_narrower = given("queue").is_some() || reach != Reach::All;
                     let tagged = if is_narrower { within(tagged, &queues, &[]) } else { tagged };
                     let node = node.as_deref().map(NodeName::new);
-                    vec![Selection { queue: None, statuses, node, tagged: Some(tagged), created }]
+                    Selection { queues: None, statuses, node, tagged: Some(tagged), created }
                 }
-                None if of_all => vec![Selection { created, ..Selection::default() }],
+                None if of_all => Selection { created, ..Selection::default() },
                 None => each(&queues, statuses.as_ref(), node.as_deref(), created)?,
             },
             queues,
@@ -197,20 +197,19 @@ fn each(
     statuses: Option<&Vec<i64>>,
     node: Option<&str>,
     created: Created,
-) -> Result<Vec<Selection>, HttpError> {
+) -> Result<Selection, HttpError> {
     if queues.len() > MOST_QUEUES {
         let message =
             format!("there are more than {MOST_QUEUES} queues to look through: name one with 'queue'");
         return Err(HttpError::bad_request(message));
     }
-    let of = |queue: &Queue| Selection {
-        queue: Some(queue.id),
+    Ok(Selection {
+        queues: Some(queues.iter().map(|queue| queue.id).collect()),
         statuses: statuses.cloned(),
         node: node.map(NodeName::new),
         tagged: None,
         created,
-    };
-    Ok(queues.iter().map(of).collect())
+    })
 }
 
 fn after(params: &Params) -> Result<Option<TaskId>, HttpError> {

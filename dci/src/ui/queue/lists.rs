@@ -49,7 +49,7 @@ impl Lists {
     pub async fn gather(store: &Store, queue: &Queue) -> Result<Self, StoreError> {
         let first = async |statuses: &[Status], order: Order, limit: usize| {
             let statuses = Some(statuses.iter().map(|status| status.code()).collect());
-            let of = Selection { queue: Some(queue.id), statuses, ..Selection::default() };
+            let of = Selection { statuses, ..Selection::of_queue(queue.id) };
             let page = PageQuery { of, order, position: Position::First, limit };
             Ok::<_, StoreError>(store.find_page(&page).await?.ids)
         };

@@ -1,7 +1,7 @@
 //! Finds the tasks of a page, at a cost that does not grow with the tasks that there are.
 //!
 //! Where an index has them in the order of their ids, the newest come first, a page at a time. Tasks of a status in all queues
-//! are those of each queue, merged. What remains comes in the order of the server, with `.skip`. No index knows what params
+//! are those of each queue, which the server merges. What remains comes in the order of the server, with `.skip`. No index knows what params
 //! contain: only so many tasks are looked at for that, and whoever wants to know more goes on behind them.
 
 mod look;
@@ -9,13 +9,13 @@ mod look;
 use std::collections::{BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_core::accounts::Reach;
 use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::tags::{ANY_TAGS, TAGS};
 use disbatch_core::task::TaskQuery;
-use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use disbatch_core::task::pages::{Order, PageQuery, Position};
 use futures::{Stream, TryStreamExt};
 use serde_json::Value;
 
@@ -24,7 +24,6 @@ use super::search::{Search, is_usual};
 use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
-use crate::query::several::find_page;
 use crate::query::{Listing, Refusal, within};
 use crate::ui::names::names;
 use crate::values::tags::NAMES;
@@ -56,8 +55,8 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Plan {
     query: TaskQuery,
-    /// Which page, and of whose tasks, where they are in order.
-    page: Option<(PageQuery, Vec<Selection>)>,
+    /// Which page, where they are in order.
+    page: Option<PageQuery>,
     limit: usize,
     /// In lower case.
     text: String,
@@ -87,26 +86,12 @@ impl Plan {
             let order = if search.oldest { "id" } else { "-id" };
             asked.options.insert("order".to_owned(), order.into());
         }
-        let Listing { mut query, page, .. } = Listing::parse(&asked, indexes, None, now)?;
-        let page = match (page, statuses) {
-            (Some(page), Some(statuses)) => {
-                let all: Vec<Bson> = queues.iter().map(|queue| queue.id.into()).collect();
-                query.filter.extend(doc! { "queue": { "$in": all }, "status": { "$in": statuses.clone() } });
-                let created = page.of.created;
-                let of = |queue: &Queue| Selection {
-                    queue: Some(queue.id),
-                    statuses: Some(statuses.clone()),
-                    created,
-                    ..Selection::default()
-                };
-                Some((page, queues.iter().map(of).collect()))
-            }
-            (Some(page), None) => {
-                let of = page.of.clone();
-                Some((page, vec![of]))
-            }
-            (None, _) => None,
-        };
+        let Listing { mut query, mut page, .. } = Listing::parse(&asked, indexes, None, now)?;
+        if let (Some(page), Some(statuses)) = (&mut page, statuses) {
+            let all: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
+            query.filter.extend(doc! { "queue": { "$in": &all }, "status": { "$in": &statuses } });
+            (page.of.queues, page.of.statuses) = (Some(all), Some(statuses));
+        }
         let mut projection = Column::projection(&search.columns);
         if !search.text.is_empty() {
             // Looked at as a whole, one after the other.
@@ -122,22 +107,21 @@ impl Plan {
     /// without a queue, those that are within reach as a whole.
     pub fn within(mut self, queues: &[Queue], reach: &Reach) -> Self {
         let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
-        let is_tagged = self.page.as_ref().is_some_and(|(page, _)| page.of.tagged.is_some());
-        let of_others = |page: &PageQuery| !is_tagged && page.of.queue.is_some_and(|id| !is_theirs(id));
-        if !reach.tenants().is_empty() && self.page.as_ref().is_some_and(|(page, _)| of_others(page)) {
+        let is_tagged = self.page.as_ref().is_some_and(|page| page.of.tagged.is_some());
+        let of_another =
+            |page: &PageQuery| matches!(page.of.queues.as_deref(), Some([id]) if !is_theirs(*id));
+        if !reach.tenants().is_empty() && !is_tagged && self.page.as_ref().is_some_and(of_another) {
             self.page = None;
         }
         let tenants = if self.page.is_some() && !is_tagged { Vec::new() } else { reach.tenants() };
         self.query.filter = within(self.query.filter, queues, &tenants);
+        let Some(PageQuery { of, .. }) = &mut self.page else { return self };
         if is_tagged {
-            let of = self.page.iter_mut().flat_map(|(_, of)| of);
-            of.for_each(|of| of.tagged = of.tagged.take().map(|tagged| within(tagged, queues, &tenants)));
-        } else if let Some((page, of)) = &mut self.page {
-            if page.of.queue.is_none() {
-                let each = |queue: &Queue| Selection { queue: Some(queue.id), ..page.of.clone() };
-                *of = queues.iter().take(MOST_QUEUES).map(each).collect();
-            }
-            of.retain(|of| of.queue.is_some_and(is_theirs));
+            of.tagged = of.tagged.take().map(|tagged| within(tagged, queues, &tenants));
+        } else if let Some(asked) = &mut of.queues {
+            asked.retain(|id| is_theirs(*id));
+        } else {
+            of.queues = Some(queues.iter().take(MOST_QUEUES).map(|queue| queue.id).collect());
         }
         self
     }
@@ -155,8 +139,8 @@ impl Plan {
 
     /// How many tasks there are, whatever their params contain.
     async fn count(&self, store: &Store) -> Result<String, StoreError> {
-        if let Some((_, of)) = &self.page
-            && let [of @ Selection { queue: Some(queue), statuses: None, tagged: None, .. }] = &of[..]
+        if let Some(PageQuery { of, .. }) = &self.page
+            && let (Some([queue]), None, None) = (of.queues.as_deref(), &of.statuses, &of.tagged)
             && !of.created.is_any()
         {
             let amount = store.count_created(*queue, of.created, counts::BOUND).await?;
@@ -166,8 +150,8 @@ impl Plan {
     }
 
     async fn page(&self, store: &Store) -> Result<Found, HttpError> {
-        let Some((page, of)) = &self.page else { return self.skipped(store).await };
-        let found = find_page(store, page, of).await.map_err(HttpError::from_search)?;
+        let Some(page) = &self.page else { return self.skipped(store).await };
+        let found = store.find_page(page).await.map_err(HttpError::from_search)?;
         let id = |option, id: Option<TaskId>| id.map(|id| (option, id.to_string()));
         Ok(Found {
             previous: id("before", page.preceding(&found)),
@@ -218,9 +202,9 @@ impl Plan {
 
     /// Whether there are tasks that would come before `first`, the first one of the newest page.
     pub async fn has_newer(&self, store: &Store, first: Option<TaskId>) -> Result<bool, StoreError> {
-        let Some((page, of)) = &self.page else { return Ok(false) };
+        let Some(page) = &self.page else { return Ok(false) };
         let newest = PageQuery { position: Position::First, order: Order::Newest, limit: 1, ..page.clone() };
-        let newest = find_page(store, &newest, of).await?.ids.first().copied();
+        let newest = store.find_page(&newest).await?.ids.first().copied();
         Ok(newest.is_some_and(|newest| first.is_none_or(|first| newest.0 > first.0)))
     }
 }
@@ -279,6 +263,7 @@ fn statuses_are_numbers(params: &Params) -> bool {
 
 #[cfg(test)]
 pub mod tests {
+    use bson::Bson;
     use serde_json::json;
 
     use super::*;
@@ -315,34 +300,30 @@ pub mod tests {
             json!({"tags": "a", "status": ["1", "2"]}),
             json!({"any_tags": ["a", "b"], "node": "n"}),
         ] {
-            let (page, of) = plan(fields.clone(), json!({})).unwrap().page.unwrap();
-            assert_eq!(
-                (page.order, page.position, of.len()),
-                (Order::Newest, Position::First, 1),
-                "{fields}"
-            );
+            let page = plan(fields.clone(), json!({})).unwrap().page.unwrap();
+            assert_eq!((page.order, page.position), (Order::Newest, Position::First), "{fields}");
             assert!(plan(fields.clone(), json!({"skip": "5"})).unwrap().page.is_none(), "{fields}");
             assert!(plan(fields, json!({"archive": "1"})).unwrap().page.is_none());
         }
         for fields in [json!({"node": "n"}), json!({"id": TASK}), json!({"params.customer": "c"})] {
             assert!(plan(fields.clone(), json!({})).unwrap().page.is_none(), "{fields}");
         }
-        let (page, of) =
+        let page =
             plan(json!({"status": "2"}), json!({"order": "id", "created": "today"})).unwrap().page.unwrap();
-        assert_eq!(page.order, Order::Oldest);
-        assert!(of.iter().all(|of| of.created.since == Some(DateTime::from_millis(0))), "{of:?}");
+        assert_eq!((page.order, page.of.created.since), (Order::Oldest, Some(DateTime::from_millis(0))));
         let found = plan(json!({"status": "2"}), json!({"created": "today"})).unwrap();
         assert_eq!(found.query.filter.keys().collect::<Vec<_>>(), ["_id", "queue", "status"]);
-        let (page, _) = plan(json!({"queue": QUEUE}), json!({"after": TASK})).unwrap().page.unwrap();
+        let page = plan(json!({"queue": QUEUE}), json!({"after": TASK})).unwrap().page.unwrap();
         assert_eq!(page.position, Position::After(TASK.parse().unwrap()));
     }
 
     #[test]
     fn a_status_is_looked_for_in_each_queue() {
         let found = plan(json!({"status": ["2", "-6"]}), json!({"before": TASK})).unwrap();
-        let (page, of) = found.page.unwrap();
+        let page = found.page.unwrap();
         assert_eq!(page.position, Position::Before(TASK.parse().unwrap()));
-        assert!(of.iter().all(|of| of.statuses == Some(vec![2, -6])) && of.len() == 2);
+        assert_eq!(page.of.statuses, Some(vec![2, -6]));
+        assert_eq!(page.of.queues.unwrap(), [1, 2].map(|n| QueueId(ObjectId::from_bytes([n; 12]))));
         assert_eq!(found.query.filter.get_document("status").unwrap(), &doc! { "$in": [2_i64, -6_i64] });
         for wrong in [
             (json!({"status": "x"}), json!({})),

@@ -6,14 +6,13 @@ use bson::Document;
 use disbatch_core::model::TaskId;
 use disbatch_core::store::Store;
 use disbatch_core::task::TaskQuery;
-use disbatch_core::task::pages::{PageQuery, Position, Selection};
+use disbatch_core::task::pages::{PageQuery, Position};
 use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use super::super::columns::{Row, params};
 use super::{Found, Plan};
 use crate::error::HttpError;
-use crate::query::several::find_page;
 use crate::ui::plain;
 
 /// At most so many tasks are looked at for what their params contain.
@@ -38,14 +37,13 @@ impl Plan {
     pub(super) async fn look(&self, store: &Store) -> Result<Found, HttpError> {
         let mut look = Look { plan: self, began: Instant::now(), rows: Vec::new(), looked_at: 0 };
         let next = match &self.page {
-            Some((page, of)) => self
-                .look_in_order(store, &mut look, (page, &of[..]))
-                .await?
-                .map(|id| ("after", id.to_string())),
+            Some(page) => {
+                self.look_in_order(store, &mut look, page).await?.map(|id| ("after", id.to_string()))
+            }
             None => self.look_along(store, &mut look).await?.map(|skip| ("skip", skip.to_string())),
         };
         let is_first = match &self.page {
-            Some((page, _)) => page.position == Position::First,
+            Some(page) => page.position == Position::First,
             None => self.query.skip == 0,
         };
         Ok(Found { rows: look.rows, next, is_first, looked_at: Some(look.looked_at), ..Found::default() })
@@ -56,12 +54,12 @@ impl Plan {
         &self,
         store: &Store,
         look: &mut Look<'_>,
-        (page, of): (&PageQuery, &[Selection]),
+        page: &PageQuery,
     ) -> Result<Option<TaskId>, HttpError> {
         let mut position = page.position;
         loop {
             let some = PageQuery { position, limit: AT_ONCE, ..page.clone() };
-            let found = find_page(store, &some, of).await.map_err(HttpError::from_search)?;
+            let found = store.find_page(&some).await.map_err(HttpError::from_search)?;
             let last = found.ids.last().copied();
             let mut tasks = self.tasks(store, &found.ids).await?;
             while let Some(task) = tasks.try_next().await.map_err(HttpError::from_search)? {
