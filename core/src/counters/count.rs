@@ -7,7 +7,6 @@ use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bson::oid::ObjectId;
 use bson::{Document, doc};
 use futures::TryStreamExt;
 
@@ -38,7 +37,7 @@ impl Amount {
     }
 
     /// What a count says that has ended behind its bound if there is more.
-    const fn up_to(counted: u64, bound: u64) -> Self {
+    pub const fn up_to(counted: u64, bound: u64) -> Self {
         if counted > bound { Self::MoreThan(bound) } else { Self::Exactly(counted) }
     }
 }
@@ -80,6 +79,20 @@ impl Store {
             );
         }
         Ok(amounts)
+    }
+
+    /// How many tasks with one of `statuses` each of `queues` has, if all of them together have at most `most`: one read of the index instead of a count for each.
+    /// A queue without any is left out.
+    #[operation(queues = queues.len())]
+    pub async fn count_few(
+        &self,
+        queues: &[QueueId],
+        statuses: &[i64],
+        most: u64,
+    ) -> Result<Option<HashMap<QueueId, u64>>, StoreError> {
+        let limit = i64::try_from(most).unwrap_or(i64::MAX - 1).saturating_add(1);
+        let counts = self.count_by_queue(queues, statuses, Some(limit)).await?;
+        Ok((counts.values().sum::<u64>() <= most).then_some(counts))
     }
 
     /// How many tasks a search is for, without its limits, counted up to `bound`. One that is being moved to the archive
@@ -137,15 +150,23 @@ impl Store {
     /// How many tasks of each of `queues` are claimed or running. One without any is left out.
     #[operation]
     pub async fn count_running(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, u64>, StoreError> {
-        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
-        let pipeline = [
-            doc! { "$match": { "queue": { "$in": ids }, "status": { "$in": [-1, 0] } } },
-            doc! { "$group": { "_id": "$queue", "running": { "$sum": 1 } } },
-        ];
+        self.count_by_queue(queues, &[-1, 0], None).await
+    }
+
+    async fn count_by_queue(
+        &self,
+        queues: &[QueueId],
+        statuses: &[i64],
+        limit: Option<i64>,
+    ) -> Result<HashMap<QueueId, u64>, StoreError> {
+        let found = doc! { "$match": { "queue": { "$in": queues }, "status": { "$in": statuses } } };
+        let limit = limit.map(|limit| doc! { "$limit": limit });
+        let grouped = doc! { "$group": { "_id": "$queue", "tasks": { "$sum": 1 } } };
+        let pipeline = [Some(found), limit, Some(grouped)].into_iter().flatten();
         let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
         let pair = |group: &Document| {
-            let running = group.get("running").and_then(whole_number)?;
-            Some((QueueId(group.get_object_id("_id").ok()?), running.unsigned_abs()))
+            let tasks = group.get("tasks").and_then(whole_number)?;
+            Some((QueueId(group.get_object_id("_id").ok()?), tasks.unsigned_abs()))
         };
         Ok(groups.iter().filter_map(pair).collect())
     }

@@ -1,5 +1,7 @@
 //! How many tasks of a queue have one of some statuses, and where just these are found.
 
+use std::collections::BTreeMap;
+
 use askama::filters::HtmlSafeOutput;
 use bson::doc;
 use disbatch_core::counters::Totals;
@@ -99,20 +101,57 @@ impl Question {
         self.known.filter(|tasks| *tasks >= self.bound.saturating_mul(2))
     }
 
+    /// Whether the counters say that the count will not get to its bound.
+    fn is_few(&self) -> bool {
+        self.known.is_some_and(|tasks| tasks < self.bound)
+    }
+
     /// Answers all of them: counts up to bounds, beyond which the counters say how many there are, if there are any.
     pub async fn answers(store: &Store, questions: Vec<Self>) -> Result<Vec<Tally>, StoreError> {
-        let count =
-            |of: &Self| (doc! { "queue": of.queue, "status": { "$in": of.statuses.clone() } }, of.bound);
-        let counts: Vec<_> = questions.iter().filter(|of| of.many().is_none()).map(count).collect();
-        let mut amounts = store.count_each_up_to(&counts).await?.into_iter();
-        let answer = |of: Self| {
-            let amount = match of.many() {
-                Some(tasks) => Amount::Exactly(tasks),
-                None => beyond(amounts.next().unwrap_or(Amount::Exactly(0)), of.known),
-            };
-            Tally::new(of.statuses, amount)
+        let mut amounts: Vec<Option<Amount>> =
+            questions.iter().map(|of| of.many().map(Amount::Exactly)).collect();
+        Self::count_few(store, &questions, &mut amounts).await?;
+        let each = questions.iter().zip(&mut amounts).filter(|(_, amount)| amount.is_none());
+        let (counts, places): (Vec<_>, Vec<_>) = each
+            .map(|(of, amount)| {
+                let filter = doc! { "queue": of.queue, "status": { "$in": &of.statuses } };
+                ((filter, of.bound), (amount, of.known))
+            })
+            .unzip();
+        for ((place, known), counted) in places.into_iter().zip(store.count_each_up_to(&counts).await?) {
+            *place = Some(beyond(counted, known));
+        }
+        let tally = |(of, amount): (Self, Option<Amount>)| {
+            Tally::new(of.statuses, amount.unwrap_or(Amount::Exactly(0)))
         };
-        Ok(questions.into_iter().map(answer).collect())
+        Ok(questions.into_iter().zip(amounts).map(tally).collect())
+    }
+
+    /// Counts what is few together, for all that ask for the same statuses.
+    async fn count_few(
+        store: &Store,
+        questions: &[Self],
+        amounts: &mut [Option<Amount>],
+    ) -> Result<(), StoreError> {
+        let mut alike: BTreeMap<&[i64], Vec<(&Self, &mut Option<Amount>)>> = BTreeMap::new();
+        for (of, amount) in questions.iter().zip(amounts).filter(|(of, _)| of.is_few()) {
+            alike.entry(&of.statuses).or_default().push((of, amount));
+        }
+        let count = async |(statuses, asked): (&[i64], Vec<(&Self, &mut Option<Amount>)>)| {
+            let queues: Vec<QueueId> = asked.iter().map(|(of, _)| of.queue).collect();
+            let most = asked.iter().map(|(of, _)| of.bound).sum();
+            // There may be many more since the counters were written.
+            let Some(counts) = store.count_few(&queues, statuses, most).await? else {
+                return Ok::<_, StoreError>(());
+            };
+            for (of, amount) in asked {
+                let counted = counts.get(&of.queue).copied().unwrap_or(0);
+                *amount = Some(beyond(Amount::up_to(counted, of.bound), of.known));
+            }
+            Ok(())
+        };
+        futures::future::try_join_all(alike.into_iter().map(count)).await?;
+        Ok(())
     }
 }
 

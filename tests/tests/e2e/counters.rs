@@ -365,6 +365,40 @@ async fn counts_are_exact_up_to_a_bound_and_read_no_more() -> anyhow::Result<()>
 }
 
 #[tokio::test]
+async fn what_is_few_is_counted_for_all_queues_at_once_and_no_further_than_its_bound() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.store().ensure_indexes().await?;
+    let queues = [0; 3].map(|_| disbatch_core::queue::new_queue_id());
+    let tasks = |queue, status: i32, count: usize| {
+        std::iter::repeat_with(move || doc! { "_id": ObjectId::new(), "queue": queue, "status": status })
+            .take(count)
+    };
+    let [one, two, none] = queues;
+    world.tasks().insert_many(tasks(one, -2, 3).chain(tasks(one, 1, 50)).chain(tasks(two, -7, 4))).await?;
+    let store = world.store();
+    let few = store.count_few(&queues, &[-2, -7], 7).await?;
+    assert_eq!(few, Some([(one, 3), (two, 4)].into()));
+    assert_eq!(store.count_few(&queues, &[-2, -7], 6).await?, None, "there are more");
+    assert_eq!(store.count_few(&[none], &[1], 0).await?, Some([].into()));
+    world.end().await
+}
+
+/// The counters have been told of few, and other programs have written many since.
+#[tokio::test]
+async fn the_overview_never_shows_less_than_its_bound_of_what_the_counters_call_few() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
+    let store = audited(&world, queue).await?;
+    assert_eq!(store.read_counters().await?.and_then(|totals| totals.of_statuses(queue, &[2])), Some(0));
+    let task = |_| doc! { "_id": ObjectId::new(), "queue": queue, "status": 2, "node": Bson::Null };
+    world.tasks().insert_many((0..10_001).map(task)).await?;
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    let page = dci.request(reqwest::Method::GET, "/").header("Accept", "text/html").send().await?;
+    assert!(page.text().await?.contains("10,000"), "counted up to its bound");
+    world.end().await
+}
+
+#[tokio::test]
 async fn queues_without_counters_are_counted() -> anyhow::Result<()> {
     let world = World::new().await?;
     let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
