@@ -11,8 +11,10 @@ pub mod fleet;
 pub mod footprint;
 pub mod gridfs;
 pub mod growth;
+pub mod inbox;
 pub mod latency;
 pub mod observed;
+pub mod pages;
 pub mod processes;
 pub mod queues;
 pub mod scrape;
@@ -37,9 +39,11 @@ pub static ALL: &[Figure] = &[
     warm_batch::FIGURE,
     latency::FIGURE,
     drained::FIGURE,
+    inbox::FIGURE,
     fleet::FIGURE,
     engines::FIGURE,
     queues::FIGURE,
+    pages::FIGURE,
     scrape::FIGURE,
     growth::FIGURE,
     gridfs::FIGURE,

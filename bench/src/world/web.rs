@@ -11,7 +11,7 @@ use disbatch_core::model::QueueId;
 use disbatch_core::store::Store;
 use disbatch_mongod::watchdog::Watchdog;
 use mongodb::{Client, Database};
-use reqwest::header::CONTENT_TYPE;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
@@ -96,6 +96,13 @@ impl Web {
         Ok(serde_json::from_slice(&response.bytes().await?)?)
     }
 
+    /// What a browser gets there, which must be a success.
+    pub async fn page(&self, path: &str) -> anyhow::Result<String> {
+        let response =
+            self.http.get(format!("{}{path}", self.url)).header(ACCEPT, "text/html").send().await?;
+        Ok(response.error_for_status()?.text().await?)
+    }
+
     /// Sends `POST path`, which must be a success.
     pub async fn post(&self, path: &str) -> anyhow::Result<()> {
         self.http.post(format!("{}{path}", self.url)).send().await?.error_for_status()?;
@@ -104,7 +111,12 @@ impl Web {
 
     /// Submits a task over a connection that is kept. It has a parameter, as the API takes none without.
     pub async fn submit(&self, queue: QueueId) -> anyhow::Result<()> {
-        let body = json!({ "queue": queue.to_string(), "params": [{ "n": 1 }] }).to_string();
+        self.submit_all(queue, &[json!({ "n": 1 })]).await
+    }
+
+    /// The same, a task for each of these parameters.
+    pub async fn submit_all(&self, queue: QueueId, params: &[Value]) -> anyhow::Result<()> {
+        let body = json!({ "queue": queue.to_string(), "params": params }).to_string();
         let request = self.http.post(format!("{}/tasks", self.url)).header(CONTENT_TYPE, "application/json");
         let request = match &self.token {
             Some(token) => request.bearer_auth(token),
