@@ -16,6 +16,7 @@ use disbatch_core::schema::{Schema, Schemas};
 use disbatch_core::store::Store;
 use disbatch_core::task::{Retried, TaskOptions};
 use disbatch_tests::{Dci, Script, Server, World, eventually};
+use futures::StreamExt;
 use mongodb::error::TRANSIENT_TRANSACTION_ERROR;
 use mongodb::{ClientSession, Collection};
 use nix::sys::signal::Signal;
@@ -234,6 +235,54 @@ async fn a_document_whose_task_is_there_or_was_is_only_removed() -> anyhow::Resu
     assert_eq!(moved(&store).await?, (0, 0));
     until_empty(&world).await?;
     assert_eq!(world.tasks_of(queue).await?.len(), 1, "nothing was made anew");
+    world.end().await
+}
+
+/// As an administrator would do it who cleans up while four DENs move the same.
+#[tokio::test]
+async fn of_many_that_move_the_same_each_task_is_made_once_though_some_are_deleted_meanwhile()
+-> anyhow::Result<()> {
+    const TASKS: u64 = 3_000;
+    let (world, queue) = world().await?;
+    let tasks = world.tasks();
+    let mut made = tasks.watch().pipeline([doc! { "$match": { "operationType": "insert" } }]).await?;
+    let all: Vec<Document> = (0..TASKS).map(|_| document(ObjectId::new(), queue)).collect();
+    inbox(&world).insert_many(&all).await?;
+
+    let mover = async || {
+        let store = world.store();
+        while inbox(&world).find_one(doc! {}).await?.is_some() {
+            // Somebody else is at the same documents: whoever is second tries again.
+            if let Err(error) = store.move_inbox(&Schemas::default()).await {
+                ensure!(error.is_transient(), "{error}");
+                tokio::task::yield_now().await;
+            }
+        }
+        anyhow::Ok(())
+    };
+    let cleaner = async {
+        let store = world.store();
+        let mut deleted = 0;
+        while deleted < TASKS / 10 {
+            let Some(task) = tasks.find_one(doc! { "queue": queue, "status": -2 }).await? else { continue };
+            let id = TaskId(task.get_object_id("_id")?);
+            world.set(id, doc! { "status": 1 }).await?;
+            deleted += store.delete_tasks(&[id]).await?;
+        }
+        anyhow::Ok(deleted)
+    };
+    let (.., deleted) = futures::try_join!(mover(), mover(), mover(), mover(), cleaner)?;
+    assert_eq!(world.count(queue, doc! {}).await? as u64 + deleted, TASKS);
+    let mut inserted = BTreeSet::new();
+    while inserted.len() < all.len() {
+        let event = made.next().await.context("the change stream has ended")??;
+        let key = event.document_key.context("an insert without a key")?;
+        ensure!(inserted.insert(key.get_object_id("_id")?), "{key} was made twice");
+    }
+    let marker = ObjectId::new();
+    tasks.insert_one(doc! { "_id": marker, "queue": queue, "status": 1 }).await?;
+    let last = made.next().await.context("the change stream has ended")??;
+    assert_eq!(last.document_key, Some(doc! { "_id": marker }), "one was made twice");
     world.end().await
 }
 

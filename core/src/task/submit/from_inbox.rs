@@ -118,10 +118,10 @@ impl Store {
         let place = doc! { "$indexOfArray": [{ "$literal": &ids }, "$_id"] };
         let is_object = doc! { "$eq": [{ "$type": "$params" }, "object"] };
         let params = doc! { "params": { "$cond": [is_object, "$params", { "$literal": {} }] } };
+        // Without a pipeline of its own, which the server would plan for each task anew.
         let there = |collection: &str| {
-            let same = doc! { "$match": { "$expr": { "$eq": ["$_id", "$$id"] } } };
             doc! { "$lookup": {
-                "from": collection, "let": { "id": "$task._id" }, "pipeline": [same, { "$project": { "_id": 1 } }], "as": "there",
+                "from": collection, "localField": "task._id", "foreignField": "_id", "as": "there",
             } }
         };
         let pipeline = vec![
