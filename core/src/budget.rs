@@ -70,11 +70,17 @@ const COMPLAINTS: usize = 32 * KIB;
 /// Why a task failed, in a line.
 const ERROR: usize = 4 * crate::task::MOST_OF_LINE;
 
+/// What the answer of a person may have, as JSON.
+pub const REPLY: usize = 64 * KIB;
+
+/// What a task has of a question that waits for an answer, with those who may answer and their links.
+const QUESTION: usize = 64 * KIB + 24 * KIB;
+
 /// What a move to the archive adds, and a mark of those that wait for the task.
 const MARKS: usize = 256;
 
 /// What a task may grow by, by what that is.
-pub const GROWTH: [(&str, usize); 12] = [
+pub const GROWTH: [(&str, usize); 14] = [
     ("history", ENTRIES.unsigned_abs() as usize * (ENTRY + NODE + NOTE)),
     ("result", RESULT),
     (crate::task::STORAGE, STORAGE),
@@ -86,6 +92,8 @@ pub const GROWTH: [(&str, usize); 12] = [
     ("message", SAID),
     ("complaints", COMPLAINTS),
     (crate::task::ERROR, ERROR),
+    (crate::task::question::AWAITING, QUESTION),
+    (crate::task::question::ANSWER, 3 * REPLY / 2),
     ("marks", MARKS),
 ];
 

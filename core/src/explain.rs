@@ -22,6 +22,7 @@ pub use nodes::Chance;
 use crate::accounts::Reach;
 use crate::budget::cut;
 use crate::model::{Status, Task};
+use crate::task::question::{Awaiting, OnDeadline};
 use words::{moment, span_until};
 
 /// So many bytes of a node that is none are shown.
@@ -137,6 +138,9 @@ fn of_node(task: &Task) -> Option<Gate> {
 }
 
 fn deferred(facts: &Facts) -> Gate {
+    if let Some(awaiting) = Awaiting::of(&facts.task) {
+        return Gate::new("answer", false, unanswered(&awaiting));
+    }
     let failures = facts.task.failures();
     let run_at = facts.time("run_at");
     let when = match run_at {
@@ -153,6 +157,18 @@ fn deferred(facts: &Facts) -> Gate {
     };
     let text = format!("Attempt {failures}{most} failed; the next one follows after {when}.");
     Gate::new("status", false, text)
+}
+
+/// Whose answer a task waits for, since when, and until when.
+fn unanswered(awaiting: &Awaiting) -> String {
+    let since = awaiting.asked.map(|at| format!(" since {}", moment(at))).unwrap_or_default();
+    let then = match awaiting.on_deadline {
+        OnDeadline::Cancel => "is cancelled",
+        OnDeadline::Continue => "goes on without one",
+    };
+    let until = awaiting.deadline.map(|at| format!(", and {then} after {}", moment(at))).unwrap_or_default();
+    let (who, title) = (awaiting.who_in_words(), &awaiting.title);
+    format!("The task waits for an answer of {who}{since}{until}: {title}")
 }
 
 #[cfg(test)]

@@ -97,7 +97,8 @@ fn odd_name(queue: &Queue) -> Option<String> {
 
 fn outcome(ended: Status) -> Outcome {
     match ended {
-        Status::Succeeded => Outcome::Succeeded,
+        // One that has asked something has done what it should.
+        Status::Succeeded | Status::Deferred => Outcome::Succeeded,
         Status::Terminated => Outcome::Terminated,
         Status::Cancelled => Outcome::Cancelled,
         Status::Orphaned => Outcome::Orphaned,
@@ -108,7 +109,7 @@ fn outcome(ended: Status) -> Outcome {
 
 /// Why an attempt has failed. `None`: it has not, or somebody wanted its end.
 pub fn cause(finish: &Finish) -> Option<Cause> {
-    if matches!(finish.status, Status::Succeeded | Status::Cancelled) {
+    if matches!(finish.status, Status::Succeeded | Status::Cancelled) || finish.asks.is_some() {
         return None;
     }
     let Some(exit) = &finish.exit else {
@@ -143,6 +144,7 @@ mod tests {
             exit,
             note: None,
             last_line: None,
+            asks: None,
         })
     }
 

@@ -25,6 +25,7 @@ mod longest;
 mod on_node;
 mod orphan;
 pub mod pages;
+pub mod question;
 mod renew;
 mod results;
 pub(crate) mod retention;

@@ -5,6 +5,7 @@
 use bson::{Bson, Document};
 use disbatch_core::budget;
 use disbatch_core::model::{TaskId, to_document};
+use disbatch_core::task::question::Question;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -35,6 +36,8 @@ pub struct Control {
     pub facts: Option<Document>,
     /// A web service has taken the task, which goes on without the plugin.
     pub detach: bool,
+    /// What it asks a person, or why that cannot be asked.
+    pub asks: Option<Result<Question, String>>,
     /// Of a warm plugin: the task is done, with what would be its exit status.
     pub done: Option<u8>,
     /// Whether it can be so.
@@ -182,6 +185,10 @@ impl Control {
                 Value::Bool(_) => self.complain("detach is ignored: no web service calls back".to_owned()),
                 other => self.complain(format!("detach is ignored: expected true or false, got {other}")),
             },
+            "await" if relay.is_of_step() => {
+                self.asks = Some(Err("a step cannot ask, only a task without steps".to_owned()));
+            }
+            "await" => self.asks = Some(Question::parse(&value).map_err(|why| why.to_string())),
             "progress" => match progress(&value) {
                 Ok(progress) => relay.progress(progress),
                 Err(why) => self.complain(format!("progress is ignored: {why}")),
@@ -310,6 +317,22 @@ mod tests {
             control.listen(text.as_bytes(), &relay).await;
             assert_eq!((control.detach, control.notes().count()), (detach, complaints), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_last_question_counts_and_a_wrong_one_is_named() {
+        let asked =
+            async |text: &[u8]| hear(text).await.0.asks.map(|asks| asks.map(|question| question.title));
+        let question = br#"{"await": {"title": "Go on?", "form": {"type": "object"}, "deadline": 60}}"#;
+        assert_eq!(asked(question).await, Some(Ok("Go on?".to_owned())));
+        let wrong = asked(b"{\"await\": {\"title\": \"Go on?\", \"form\": {\"type\": 5}}}\n").await;
+        assert!(wrong.unwrap().unwrap_err().starts_with("form: "));
+        assert_eq!(asked(b"{\"status\": 1}\n").await, None);
+        let (relay, _inbox) = relay::channel();
+        let relay = relay.within(crate::steps::OfStep { number: 1, of: 2, name: "a".to_owned() });
+        let mut control = Control::default();
+        control.listen(&question[..], &relay).await;
+        assert!(control.asks.unwrap().unwrap_err().starts_with("a step cannot ask"));
     }
 
     #[tokio::test]

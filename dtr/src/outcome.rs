@@ -5,6 +5,7 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use disbatch_core::clock;
 use disbatch_core::model::{Rules, Status, Task};
+use disbatch_core::task::question::Question;
 
 use crate::capture::{Capture, Captures};
 use crate::facts::ExitFacts;
@@ -27,6 +28,8 @@ pub struct Verdict {
     pub has_left: bool,
     /// A web service has taken the task, which goes on there.
     pub detached: bool,
+    /// What the plugin asks: the task waits for the answer, without a runner.
+    pub asks: Option<Question>,
     /// What the task's `exit` has besides.
     pub more: Document,
     /// Values that standard output and standard error are stored as in place of their text.
@@ -54,18 +57,32 @@ impl Verdict {
     pub fn with(ended: Ended, status: Status) -> Self {
         ended.facts.log();
         let reason = ended.facts.reason;
-        let (status, note) = match reason {
+        let (mut status, note) = match reason {
             Some(Reason::Runner) | None => (status, reason.map(|reason| ordered(reason).1)),
             Some(reason) => {
                 let (status, note) = ordered(reason);
                 (status, Some(note))
             }
         };
+        let mut note = note.map(str::to_owned);
+        let mut asks = None;
+        // Who has failed, or was made to end, does not ask any more.
+        match ended.control.asks.filter(|_| status == Status::Succeeded && reason.is_none()) {
+            Some(Ok(question)) => {
+                (status, note) = (Status::Deferred, Some(question.note()));
+                asks = Some(question);
+            }
+            Some(Err(why)) => {
+                (status, note) = (Status::Failed, Some(format!("its plugin cannot ask this: {why}")));
+            }
+            None => {}
+        }
         let more = ended.control.facts.map(|facts| doc! { "engine": facts }).unwrap_or_default();
         Self {
             status,
             result: ended.control.result,
-            note: note.map(str::to_owned),
+            note,
+            asks,
             has_left: ended.facts.alone,
             detached: ended.control.detach && ended.exit.success() && reason.is_none(),
             more,
@@ -106,6 +123,7 @@ impl Verdict {
             note: Some(note),
             has_left: true,
             detached: false,
+            asks: None,
             more: Document::new(),
             held: [None, None],
             reason: None,
@@ -167,6 +185,8 @@ pub struct Outcome {
     pub held: [Option<Bson>; 2],
     /// A web service has taken the task, which goes on there: nothing is to be stored.
     pub detached: bool,
+    /// What the plugin asks: the task waits for the answer.
+    pub asks: Option<Question>,
     reason: Option<Reason>,
 }
 
@@ -208,6 +228,7 @@ impl Outcome {
             has_left: verdict.has_left,
             written: 0,
             detached: verdict.detached,
+            asks: verdict.asks,
             reason: verdict.reason,
         }
     }
@@ -257,15 +278,17 @@ impl Outcome {
             written: 0,
             held: [None, None],
             detached: false,
+            asks: None,
             reason: None,
         }
     }
 
     /// With the time of the next attempt, if there is to be one: after a failure and after a timeout, and,
     /// by the rule for dead runners, when the lease was lost. A status of the plugin's own above 2 is final,
-    /// and so are a cancel and a deadline.
+    /// and so are a cancel and a deadline. One that asks waits for the answer in place of a time.
     pub fn with_retry(self, rules: &Rules, failures: i64) -> Self {
         let again = match self.reason {
+            None if self.asks.is_some() => Some(Duration::ZERO),
             Some(Reason::LeaseLost) => rules.after_death(failures, clock::chance()),
             Some(Reason::Cancel | Reason::Deadline) => None,
             Some(Reason::Timeout) => rules.after_failure(failures, clock::chance()),

@@ -89,6 +89,11 @@ impl Relay {
         Self { step: Some(step), ..self.clone() }
     }
 
+    /// Whether what is said is about one of several steps.
+    pub fn is_of_step(&self) -> bool {
+        self.step.is_some()
+    }
+
     /// Remembers how far the task is; the latest word counts.
     pub fn progress(&self, progress: Document) {
         let progress = match &self.step {

@@ -51,6 +51,17 @@ fn facts(task: Document, queue: Document) -> Facts {
 }
 
 #[test]
+fn a_task_that_waits_for_an_answer_says_whose_and_until_when() {
+    let awaiting = doc! {
+        "title": "Go on?", "who": ["ann"], "asked": at(-60), "deadline": at(60), "on_deadline": "cancel", "attempt": 1,
+    };
+    let task = doc! { "status": -7, "run_at": at(60), "awaiting": awaiting };
+    let explained = explain(&facts(task, doc! {}));
+    let expected = "The task waits for an answer of ann since 2026-11-20 08:23:27 UTC, and is cancelled after 2026-11-20 08:25:27 UTC: Go on?";
+    assert_eq!(explained.summary, expected);
+}
+
+#[test]
 fn a_task_that_is_set_aside_says_so_first() {
     let aside =
         |seconds: i64| Some(crate::task::SetAside { at: at(seconds), reason: "too large".to_owned() });

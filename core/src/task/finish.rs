@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Run;
 use super::aside::Unfit;
 use super::error_line::{ERROR, last_line};
+use super::question::Question;
 use super::statements::Statement;
 use super::steps::queued;
 use super::transition::{Transition, count_in, server_time_in};
@@ -45,6 +46,9 @@ pub struct Finish {
     /// The last line of standard error where `stderr` is not its text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_line: Option<String>,
+    /// What the plugin asks a person: the attempt is neither a success nor a failure, and the task waits for the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<Box<Question>>,
 }
 
 /// What became of the end of a task.
@@ -193,18 +197,18 @@ impl Store {
         finish: &Finish,
         again: Option<Duration>,
     ) -> Result<Finished, StoreError> {
-        let Some(pause) = again else { return self.finish_task(run, finish).await };
+        let Some(pause) = again else { return self.finish_task(run, &finish.for_good()).await };
         match self.retry_later(run, finish, pause).await {
             Err(error) if error.is_forbidden() => {
                 tracing::error!(%error, "cannot keep this attempt, so it is the last one");
-                self.finish_task(run, finish).await
+                self.finish_task(run, &finish.for_good()).await
             }
             other => other,
         }
     }
 
-    /// Ends an attempt that failed, and lets the task be tried again after `pause`: its outcome is kept
-    /// beside the task, which becomes -7. May be repeated like [`Store::finish_task`].
+    /// Ends an attempt that failed, and lets the task be tried again after `pause`, or one that asks something, and lets it wait for the answer: its
+    /// outcome is kept beside the task, which becomes -7. May be repeated like [`Store::finish_task`].
     #[operation(task = %run.task, status = %finish.status)]
     pub async fn retry_later(
         &self,
@@ -216,9 +220,20 @@ impl Store {
             Err(error) if error.is_about_one() => return self.last_attempt(run, finish, &error).await,
             kept => kept?,
         };
-        let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
-        let update = deferred(self, pause, &why).pipeline();
-        let deferred = match self.tasks().update_one(run.filter(), update).await.map_err(StoreError::from) {
+        let mut filter = run.filter();
+        let update = match &finish.asks {
+            Some(question) => {
+                // Whose end somebody wants would wait for ever.
+                filter.insert("cancel", doc! { "$not": { "$type": "object" } });
+                question.asked(self)
+            }
+            None => {
+                let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
+                deferred(self, pause, &why)
+            }
+        };
+        let updated = self.tasks().update_one(filter, update.pipeline()).await;
+        let deferred = match updated.map_err(StoreError::from) {
             Err(error) if error.is_about_one() => {
                 if kept {
                     self.forget_attempt(run.task, run.attempt).await?;
@@ -234,9 +249,22 @@ impl Store {
             return Ok(Finished::Stored);
         }
         let stored = self.find_task(run.task).await?;
-        if stored.is_some_and(|task| task.status == Status::Deferred && run.is_of(task.rest.get("attempt"))) {
+        let is_deferred =
+            |task: &Task| task.status == Status::Deferred && run.is_of(task.rest.get("attempt"));
+        if stored.as_ref().is_some_and(is_deferred) {
             self.doubt_counters();
             return Ok(Finished::Stored);
+        }
+        let note = Some("cancelled".to_owned());
+        let unasked = Finish { status: Status::Terminated, note, asks: None, ..finish.clone() };
+        let is_cancelled =
+            |task: &Task| (run.has(task) && task.is_to_be_cancelled()) || unasked.is_held_by(task, run);
+        if finish.asks.is_some() && stored.as_ref().is_some_and(is_cancelled) {
+            let finished = self.finish_task(run, &unasked).await?;
+            if kept {
+                self.forget_attempt(run.task, run.attempt).await?;
+            }
+            return Ok(finished);
         }
         // Somebody has stored the same, and the task has gone on from there.
         if self.was_tried_again(run, finish).await? && !self.ends_with(run).await? {
@@ -257,7 +285,7 @@ impl Store {
     ) -> Result<Finished, StoreError> {
         let why = finish.note.as_deref().unwrap_or("failed");
         let note = Some(format!("{why}; it cannot be tried again: {error}"));
-        self.finish_task(run, &Finish { note, ..finish.clone() }).await
+        self.finish_task(run, &Finish { note, ..finish.for_good() }).await
     }
 }
 
@@ -287,6 +315,13 @@ impl Finish {
     pub fn ran(&self) -> Option<Duration> {
         let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
         Duration::try_from_secs_f64(seconds).ok()
+    }
+
+    /// The same of an attempt that is the last one: it cannot ask anything.
+    fn for_good(&self) -> Self {
+        let Some(question) = &self.asks else { return self.clone() };
+        let note = Some(format!("{}; that cannot be kept", question.note()));
+        Self { status: Status::Failed, note, asks: None, ..self.clone() }
     }
 
     /// The transition, and what the task must be like for it.
@@ -321,7 +356,7 @@ impl Finish {
 
     /// Why it failed, in a line: what the plugin said last, or what ended it. `None`: it has not failed, or nobody said anything.
     pub(super) fn error(&self) -> Option<String> {
-        if self.status == Status::Succeeded {
+        if self.status == Status::Succeeded || self.asks.is_some() {
             return None;
         }
         let said = match &self.stderr {
@@ -365,6 +400,7 @@ mod tests {
             exit: Some(doc! { "code": 3 }),
             note: note.map(str::to_owned),
             last_line: Some("of the file".to_owned()),
+            asks: None,
         };
         let text = || Bson::from("trying\nno disk\n");
         let error = |finish: Finish| finish.error();

@@ -6,6 +6,7 @@ use disbatch_operation::operation;
 
 use super::error_line::ERROR;
 use super::finish::COMMAND_FIELDS;
+use super::question::{ANSWER, AWAITING};
 use super::steps::queued;
 use super::transition::Transition;
 use crate::arrays::Reopened;
@@ -199,7 +200,9 @@ impl Store {
             .end_of_run();
         let of_run =
             ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"];
-        for field in of_run.into_iter().chain(COMMAND_FIELDS).chain([ERROR, WANTS_KEY, BORN]) {
+        for field in
+            of_run.into_iter().chain(COMMAND_FIELDS).chain([ERROR, WANTS_KEY, BORN, ANSWER, AWAITING])
+        {
             update = update.unset(field);
         }
         if gate != Some(Gate::Admission) {

@@ -1,8 +1,9 @@
 //! What an operator changes of a task that waits: it starts now in place of later, or before others.
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 
+use super::question::AWAITING;
 use super::retry::Retried;
 use super::sweep::{undeferred, waiting};
 use crate::model::{QueueId, Status, TaskId, whole_number};
@@ -25,15 +26,16 @@ pub enum Prioritised {
 
 impl Store {
     /// Lets a deferred task go on before its time (-7 -> -2, or -4 if it has locks), with its attempts and failures as they are.
-    /// Its time is now: the gates would have it wait for a later one.
+    /// Its time is now: the gates would have it wait for a later one. One that waits for an answer does not go on without.
     /// Of this and a DEN that finds it due, one does it.
     #[operation(task = %id)]
     pub async fn run_now(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
         for (has_locks, to, outcome) in
             [(false, Status::Queued, Retried::Queued), (true, Status::Blocked, Retried::Blocked)]
         {
-            let deferred =
-                doc! { "_id": id, "status": Status::Deferred, "locks.0": { "$exists": has_locks } };
+            let deferred = doc! {
+                "_id": id, "status": Status::Deferred, "locks.0": { "$exists": has_locks }, AWAITING: Bson::Null,
+            };
             let update = undeferred(to, self.now(), note).compute("run_at", "$$NOW").pipeline();
             let only = doc! { "queue": 1 };
             let before = self.tasks().find_one_and_update(deferred, update).projection(only).await;

@@ -10,6 +10,7 @@ use futures::TryStreamExt;
 use mongodb::options::Hint;
 
 use super::claim::given_back;
+use super::question::{ANSWER, AWAITING, goes_on, nobodys, unanswered};
 use super::transition::{Transition, is_past};
 use crate::model::{QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
@@ -30,27 +31,27 @@ pub struct Swept {
     pub blocked: u64,
     /// Claimed tasks that were not started within their lease.
     pub given_back: u64,
-    /// Tasks whose deadline passed before they ran.
+    /// Tasks whose deadline passed before they ran, or before somebody answered what they had asked.
     pub overdue: u64,
 }
 
-/// How a deferred task goes on: to its queue, or to its locks if it has some.
+/// How a deferred task goes on: to its queue, or to its locks if it has some; without an answer, if it waits for one.
 pub(super) fn undeferred(to: Status, now: DateTime, note: &str) -> Transition {
-    let transition = Transition::to(to, now).without_node();
+    let transition = Transition::to(to, now).without_node().compute(ANSWER, nobodys()).unset(AWAITING);
     let transition = if to == Status::Blocked { transition.blocked_anew() } else { transition };
     transition.note(note)
 }
 
 impl Store {
     /// Queues deferred tasks whose time has come (-7 -> -2, or -4 if they have locks), gives back claims whose lease has
-    /// run out (-1 -> -2), and cancels what waits beyond its deadline (-> -5). All times are the server's.
+    /// run out (-1 -> -2), and cancels what waits beyond its deadline, or that of its question (-> -5). All times are the server's.
     #[operation]
     pub async fn sweep_tasks(&self) -> Result<Swept, StoreError> {
         let now = self.now();
         let due = |has_locks: bool| {
             doc! {
                 "status": Status::Deferred, "run_at": { "$type": "date" }, "$expr": is_past("run_at"),
-                "locks.0": { "$exists": has_locks },
+                "locks.0": { "$exists": has_locks }, "awaiting.on_deadline": goes_on(),
             }
         };
         let to_locks = undeferred(Status::Blocked, now, DUE).pipeline();
@@ -63,14 +64,17 @@ impl Store {
         let cancelled = Transition::to(Status::Cancelled, now).end_of_block();
         let cancelled = cancelled.failed("its deadline passed before it ran").pipeline();
         // One that fails is not to break off the others.
-        let (queued, blocked, given_back, overdue) = futures::join!(
+        let unheard = Transition::to(Status::Cancelled, now).end_of_block();
+        let unheard = unheard.failed("nobody has answered in time").pipeline();
+        let (queued, blocked, given_back, overdue, unanswered) = futures::join!(
             self.move_all(due(false), &queued, Status::Queued),
             self.move_all(due(true), &to_locks, Status::Blocked),
             self.move_all(claimed, &back, Status::Queued),
             self.move_all(overdue(), &cancelled, Status::Cancelled),
+            self.move_all(unanswered(), &unheard, Status::Cancelled),
         );
         let (queued, blocked) = (queued?, blocked?);
-        Ok(Swept { due: queued + blocked, blocked, given_back: given_back?, overdue: overdue? })
+        Ok(Swept { due: queued + blocked, blocked, given_back: given_back?, overdue: overdue? + unanswered? })
     }
 
     /// How the server looks for tasks that wait beyond their deadline.

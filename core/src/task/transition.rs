@@ -9,6 +9,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
 use super::error_line::{ERROR, last_line};
+use super::question::AWAITING;
 use crate::budget;
 use crate::model::{Status, whole_number};
 
@@ -21,8 +22,8 @@ const OF_A_RUN: [&str; 7] = ["slot", "group_slot", "lease_until", "instance", "p
 /// What runs leave in a task besides what came out, and what it can do without.
 const LEAVINGS: [&str; 4] = ["progress", "external", "again", "awaited"];
 
-/// What a task has while it is blocked, and not after.
-const OF_A_BLOCK: [&str; 2] = ["gate", "needs_lock"];
+/// What a task has while it is blocked, or waits for an answer, and not after.
+const OF_A_BLOCK: [&str; 3] = ["gate", "needs_lock", AWAITING];
 
 /// An update of a task: to another status, with an entry in its history, or within one.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,7 +92,7 @@ impl Transition {
         self
     }
 
-    /// Removes what keeps a blocked task at a gate, see [`crate::gates`].
+    /// Removes what keeps a blocked task at a gate, see [`crate::gates`], and what a task waits for an answer to.
     pub(crate) fn end_of_block(mut self) -> Self {
         self.unset.extend(OF_A_BLOCK);
         self

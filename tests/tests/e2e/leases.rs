@@ -40,7 +40,7 @@ async fn start(world: &World, claim: &Claim) -> anyhow::Result<Started> {
     Ok(store.start_task(&start).await?)
 }
 
-async fn run(world: &World, queue: QueueId, node: &str) -> anyhow::Result<Run> {
+pub async fn run(world: &World, queue: QueueId, node: &str) -> anyhow::Result<Run> {
     let claim = claim(world, queue, node).await?;
     match start(world, &claim).await? {
         Started::Running(_, run) => Ok(run),
@@ -48,7 +48,7 @@ async fn run(world: &World, queue: QueueId, node: &str) -> anyhow::Result<Run> {
     }
 }
 
-fn success() -> Finish {
+pub fn success() -> Finish {
     Finish {
         status: Status::Succeeded,
         stdout: "late".into(),
@@ -58,6 +58,7 @@ fn success() -> Finish {
         exit: None,
         note: None,
         last_line: None,
+        asks: None,
     }
 }
 

@@ -3,6 +3,7 @@
 mod aborted;
 mod accounts;
 mod admission;
+mod answers;
 mod arrays;
 mod audit;
 mod auth;

@@ -159,6 +159,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
         exit: None,
         note: None,
         last_line: None,
+        asks: None,
     };
     store.finish_task(&run, &finish).await?;
     for node in [&n1, &n2] {

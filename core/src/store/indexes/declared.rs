@@ -72,6 +72,8 @@ fn of_gates() -> Vec<Index> {
             .only(doc! { "status": -4, "needs_lock": { "$exists": true } }),
         Index::on(doc! { "dependents": 1, "status": 1 }).only(doc! { "dependents": true }),
         Index::on(doc! { "holds_locks": 1, "status": 1 }).only(doc! { "holds_locks": true }),
+        // Those that wait for the answer of a person.
+        Index::on(doc! { "awaiting.asked": 1 }).only(doc! { "awaiting.asked": { "$exists": true } }),
         after(),
         elements(),
         tags(),
