@@ -183,6 +183,11 @@ impl Client {
         Ok(Self { http: builder.build()?, url: url.trim_end_matches('/').to_owned(), credentials })
     }
 
+    /// The whole address of a path of the server.
+    pub fn address(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
     /// `GET path`, with `body` as JSON if there is one: a DCI reads parameters from there too.
     pub async fn get(&self, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
         let body = body.cloned();

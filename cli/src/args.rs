@@ -36,8 +36,8 @@ pub use find::{
     AuditOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When,
 };
 pub use life::{
-    BulkWhich, DrainOptions, Drained, EventsOptions, ExplainOptions, GroupsOptions, LifeCommand, LogsOptions,
-    QueueAndReason, RunOptions, WaitOptions,
+    AnswerOptions, BulkWhich, DrainOptions, Drained, EventsOptions, ExplainOptions, GroupsOptions,
+    LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};

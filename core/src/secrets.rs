@@ -26,16 +26,22 @@ pub use keys::{Keys, KeysError, VARIABLE};
 pub use named::NamedSecrets;
 pub use sealed::{LONGEST, OpenError, SealError, Sealed};
 
+use crate::task::question::AWAITING;
+
 /// The field of a task that has them, encrypted. The plugin finds them under the same name.
 pub const FIELD: &str = "secure_params";
 
 /// What tells of a task that it has some, in the place of that field.
 pub const SHOWN: &str = "has_secure_params";
 
-/// The task as everybody may see it: that it has secure parameters, and nothing of these.
+/// The task as everybody may see it: that it has secure parameters, and nothing of these, nor of links to answer it.
 pub fn concealed(mut task: Document) -> Document {
     if task.remove(FIELD).is_some_and(|sealed| sealed != Bson::Null) {
         task.insert(SHOWN, true);
+    }
+    // What is stored of links by which a question may be answered is for nobody either.
+    if let Ok(awaiting) = task.get_document_mut(AWAITING) {
+        awaiting.remove("links");
     }
     task
 }
@@ -57,6 +63,8 @@ mod tests {
         let task = doc! { "_id": 1, "secure_params": sealed, "params": { "secure_params": 1 } };
         let expected = doc! { "_id": 1, "params": { "secure_params": 1 }, "has_secure_params": true };
         assert_eq!(concealed(task), expected);
+        let awaiting = doc! { "awaiting": { "title": "t", "links": [{ "token": "x" }] } };
+        assert_eq!(concealed(awaiting), doc! { "awaiting": { "title": "t" } });
         for without in [doc! { "_id": 1 }, doc! { "_id": 1, "secure_params": null }] {
             assert_eq!(concealed(without), doc! { "_id": 1 });
         }

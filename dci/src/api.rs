@@ -1,6 +1,7 @@
 //! The REST API, one file per operation. A handler reads its parameters, calls the store, and renders.
 
 pub mod admission;
+pub mod answers;
 pub mod archive_task;
 pub mod archive_tasks;
 pub mod arrays;

@@ -6,6 +6,7 @@
 
 mod accounts;
 mod admission;
+mod answers;
 mod archive;
 mod arrays;
 mod bulk;
@@ -28,6 +29,7 @@ use crate::state::State;
 
 pub use accounts::{begin_session, create_token, end_session_of, log_out, revoke_token, set_password};
 pub use admission::{lift_rule, set_rule};
+pub use answers::{answer_by_link, answer_task, link_to_answer};
 pub use archive::{ArchivedOne, archive_task};
 pub use arrays::{act_on_array, submit_array};
 pub use bulk::{cancel_bulk, create_bulk};

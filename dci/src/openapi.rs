@@ -62,7 +62,7 @@ pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use requests::{NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason};
+pub use requests::{NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason};
 pub use results::{
     Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, PriorityResult,
     RetryResult, UpdateResult,
@@ -118,6 +118,10 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::get_stdout::handle,
         api::get_stderr::handle,
         api::cancel_task::handle,
+        api::answers::answer,
+        api::answers::link,
+        ui::answers::show,
+        ui::answers::send,
         api::retry_task::handle,
         api::set_priority::handle,
         api::list_attempts::handle,

@@ -7,6 +7,7 @@
 pub mod about;
 pub mod account;
 pub mod admission;
+pub mod answers;
 pub mod arrays;
 pub mod assets;
 pub mod audit;
@@ -51,6 +52,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::model::Status;
+use disbatch_core::task::question::AWAITING;
 
 use crate::error::HttpError;
 
@@ -126,6 +128,14 @@ fn html(template: &impl Template) -> Result<String, HttpError> {
     })
 }
 
+/// What is said of a deferred task in place of its status that waits for the answer of a person.
+const ASKS: &str = "waiting for an answer";
+
+/// Whether a task waits for an answer, or was read with so much that this can be told.
+fn asks(task: &Document) -> bool {
+    task.get_document(AWAITING).is_ok()
+}
+
 /// A status for people. As `{{ status }}` in a template it is a symbol and a word.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(path = "parts/status.html")]
@@ -139,6 +149,7 @@ impl HtmlSafe for StatusView {}
 impl StatusView {
     fn of(task: &Document) -> Self {
         match task.get("status") {
+            Some(Bson::Int32(-7)) if asks(task) => Self { word: ASKS, ..Self::from_code(-7) },
             Some(Bson::Int32(code)) => Self::from_code(i64::from(*code)),
             Some(Bson::Int64(code)) => Self::from_code(*code),
             Some(other) => Self { code: other.to_string(), word: "unknown" },
@@ -152,7 +163,11 @@ impl StatusView {
 
     /// What it looks like: as its word says, if that is one.
     fn class(&self) -> &'static str {
-        if self.word.contains(' ') { "unknown" } else { self.word }
+        match self.word {
+            ASKS => Status::Deferred.word(),
+            word if word.contains(' ') => "unknown",
+            word => word,
+        }
     }
 }
 

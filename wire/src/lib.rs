@@ -2,6 +2,7 @@
 //! and the command line has them as options: a field is declared here, and nowhere else.
 
 pub mod admission;
+pub mod answers;
 pub mod bulk;
 pub mod calendars;
 pub mod callbacks;

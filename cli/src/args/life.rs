@@ -24,6 +24,8 @@ pub enum LifeCommand {
     Cancel(Tasks),
     /// Queue tasks that have ended once more, and deferred ones before their time
     Retry(Tasks),
+    /// Answer what a task has asked, or show it
+    Answer(AnswerOptions),
     /// Say why a task does not run, or what it does; or why a queue does not move
     Explain(ExplainOptions),
     /// Show a task or an array for people
@@ -100,6 +102,23 @@ pub struct RunOptions {
     /// Write to a terminal what would control it, too, and not only text and colours
     #[arg(long)]
     pub raw: bool,
+}
+
+/// Options of `answer`.
+#[derive(Debug, Args)]
+pub struct AnswerOptions {
+    /// The task's id
+    #[arg(value_name = "ID", value_parser = id::parse)]
+    pub id: String,
+    /// A field of the answer: JSON or text
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<String>,
+    /// The whole answer, an object
+    #[arg(long, value_name = "JSON", conflicts_with = "set")]
+    pub json: Option<String>,
+    /// Make a link by which somebody without a login can answer
+    #[arg(long, conflicts_with_all = ["set", "json"])]
+    pub link: bool,
 }
 
 /// Options of `wait`.

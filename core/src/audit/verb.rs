@@ -25,6 +25,10 @@ pub enum Verb {
     TaskRetry,
     /// A task that waits got another priority.
     TaskPriority,
+    /// What a task had asked was answered.
+    TaskAnswer,
+    /// A link by which that can be answered was made.
+    TaskAnswerLink,
     /// A task was moved to the archive.
     TaskArchive,
     /// A bulk job was made.
@@ -96,6 +100,7 @@ impl Verb {
     pub fn all() -> Vec<Self> {
         let one_task = [Self::TasksSubmit, Self::TaskCancel, Self::TaskRetry];
         let one_task = one_task.into_iter().chain([Self::TaskPriority, Self::TaskArchive]);
+        let one_task = one_task.chain([Self::TaskAnswer, Self::TaskAnswerLink]);
         let many = |action| [Self::Bulk(action), Self::BulkCancelled(action), Self::BulkEnded(action)];
         let mut all = vec![Self::QueueCreate, Self::QueueUpdate, Self::QueueDelete];
         all.extend(one_task);
@@ -132,6 +137,8 @@ impl Verb {
             Self::TaskRetry => "task retry",
             Self::TaskPriority => "task priority",
             Self::TaskArchive => "task archive",
+            Self::TaskAnswer => "task answer",
+            Self::TaskAnswerLink => "task link to answer",
             Self::Login => "login",
             Self::LoginRefused => "login refused",
             Self::Logout => "logout",
@@ -182,7 +189,7 @@ mod tests {
     #[test]
     fn words_tell_them_apart() {
         let words: BTreeSet<String> = Verb::all().into_iter().map(Verb::words).collect();
-        assert_eq!((words.len(), Verb::all().len()), (55, 55));
+        assert_eq!((words.len(), Verb::all().len()), (57, 57));
         assert!(words.contains("bulk retry ended") && words.contains("queue update"), "{words:?}");
         for verb in Verb::all().into_iter().filter(|verb| verb.is_found_with_another()) {
             let words = verb.words();

@@ -229,6 +229,12 @@ impl Awaiting {
         Self::stored(&task.rest).filter(|_| task.status == Status::Deferred)
     }
 
+    /// The same of a task as it is stored.
+    pub fn of_document(task: &Document) -> Option<Self> {
+        let status = task.get("status").and_then(whole_number).map(Status::from_code);
+        Self::stored(task).filter(|_| status == Some(Status::Deferred))
+    }
+
     /// What is stored in a task of whatever status.
     fn stored(task: &Document) -> Option<Self> {
         let stored = task.get_document(AWAITING).ok()?;

@@ -9,7 +9,7 @@ use disbatch_core::accounts::Role;
 pub enum Need {
     /// Nothing: whoever reaches the server.
     Nothing,
-    /// The token of the task that the address names as `id`, which its web service has. The handler asks for it.
+    /// The token of the task that the address names as `id`, which its web service has, or who may answer it by a link. The handler asks for it.
     Token,
     /// To be known, with whatever role.
     Login,

@@ -4,6 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::doc;
 use disbatch_core::model::{Selector, Status, TaskId, whole_number};
+use disbatch_core::task::question::Awaiting;
 use disbatch_core::task::{Retried, TaskOptions};
 use serde_json::json;
 
@@ -46,6 +47,11 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let status = match changes::retry_task(state, who, &task, reason).await? {
         Retried::Queued => Status::Queued,
         Retried::Blocked => Status::Blocked,
+        Retried::NotEnded(Status::Deferred) if Awaiting::of(&task).is_some() => {
+            return Err(HttpError::conflict(
+                "the task waits for an answer: it goes on with that, and not before",
+            ));
+        }
         Retried::NotEnded(status) => return Err(task_action::wrong_state(status, "has not ended")),
         Retried::NotUnique(other) => return Err(not_unique(other)),
         Retried::Refused => return Err(HttpError::conflict(Retried::WAS_REFUSED)),

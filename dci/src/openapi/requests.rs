@@ -22,6 +22,14 @@ pub struct NewQueue {
     sort: Option<String>,
 }
 
+/// The answer to what a task has asked. A form has a field for each of the question's form in place of `value`, named by its JSON Pointer.
+#[derive(ToSchema)]
+#[schema(example = json!({"value": {"go": true}}))]
+pub struct NewAnswer {
+    /// It has to fit the question's form.
+    value: Value,
+}
+
 /// Another priority of a task.
 #[derive(ToSchema)]
 #[schema(example = json!({"priority": 10}))]

@@ -151,6 +151,11 @@ pub struct Task {
     files: Option<Value>,
     /// What its plugin has saved for the next run of its schedule, or for the next attempt.
     storage: Option<Value>,
+    /// What it asks a person, while it waits for the answer: `title`, `form`, `who`, `deadline`, `on_deadline`, `asked`, since when it waits, and the
+    /// `attempt` that has asked.
+    awaiting: Option<Value>,
+    /// The answer to that, for its next attempt: `value`, `by`, `at` and `attempt`. `value` and `by` are null if nobody has answered in time.
+    answer: Option<Value>,
     /// True if the plugin gets secure parameters too, which are never shown. Only of tasks that have some.
     has_secure_params: Option<bool>,
     /// Output: text, null, or the id of a file in `GridFS`.

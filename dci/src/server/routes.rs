@@ -14,7 +14,7 @@ use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
 use super::extensions;
 use super::otherwise;
 use super::route::{Routes, at};
-use crate::access::Need::{Bulk, Everywhere, Login, Nothing, Queue, Somewhere, Task};
+use crate::access::Need::{Bulk, Everywhere, Login, Nothing, Queue, Somewhere, Task, Token};
 use crate::state::State;
 use crate::{api, openapi, ui};
 
@@ -46,7 +46,15 @@ fn task_actions(routes: &mut Routes<'_>) {
     routes
         .add(at("/tasks/{id:[0-9a-f]{24}}/cancel").post(Task(Operator), api::cancel_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/retry").post(Task(Operator), api::retry_task::handle))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/priority").post(Task(Operator), api::set_priority::handle));
+        .add(at("/tasks/{id:[0-9a-f]{24}}/priority").post(Task(Operator), api::set_priority::handle))
+        // Who may is what the question says.
+        .add(at("/tasks/{id:[0-9a-f]{24}}/answer").post(Task(Viewer), api::answers::answer))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/answer/link").post(Task(Viewer), api::answers::link))
+        .add(
+            at("/answers/{id:[0-9a-f]{24}(?:-[0-9a-f]{64})?}")
+                .get(Token, ui::answers::show)
+                .post(Token, ui::answers::send),
+        );
 }
 
 /// Who somebody is.

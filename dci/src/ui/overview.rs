@@ -246,6 +246,7 @@ mod tests {
             hour: vec![Ended { succeeded: 995, failed: 5, other: 0 }],
             oldest: None,
             blocked: None,
+            asks: None,
             rate: None,
             intake: None,
         };

@@ -1,5 +1,6 @@
 //! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
+mod answer;
 mod attempts;
 mod facts;
 mod failed;
@@ -35,6 +36,7 @@ use crate::ui::live::{self, Part};
 use crate::ui::tasks::params_of;
 use crate::ui::titles::{template, title_of};
 use crate::ui::{self, Rendered, plain};
+use answer::AnswerBox;
 use attempts::{Choice, Tabs};
 use facts::{Facts, Outcome, QueueLink, Shown};
 use failed::Failed;
@@ -74,6 +76,7 @@ struct TaskPage<'a> {
 /// What changes by itself.
 struct Look {
     head: Head,
+    answer: AnswerBox,
     failed: Failed,
     progress: Progress,
     why: Why,
@@ -93,6 +96,7 @@ pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
     let failed = Failed::of(task, &queue, &plain(task.get("stderr")), Vec::new());
     let parts = [
         ui::html(&look.head)?,
+        ui::html(&look.answer)?,
         ui::html(&failed)?,
         ui::html(&look.progress)?,
         ui::html(&look.steps)?,
@@ -161,6 +165,7 @@ impl Look {
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Ok(vec![
             Part::new("task-head", &self.head)?,
+            Part::new("task-answer", &self.answer)?,
             Part::new("task-failed", &self.failed)?,
             Part::new("task-progress", &self.progress)?,
             Part::new("task-why", &self.why)?,
@@ -218,6 +223,7 @@ fn view(id: &str, task: &Document, queue: &QueueLink, title: Option<String>, now
     let title = title.unwrap_or_else(|| title_of(task, queue.title.as_deref()));
     Look {
         head: Head::of(id, task, queue, title),
+        answer: AnswerBox::of(id, task),
         failed: Failed::of(task, queue, "", Vec::new()),
         progress: Progress::of(task),
         why: Why::default(),

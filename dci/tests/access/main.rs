@@ -5,6 +5,7 @@ mod server;
 
 mod accounts;
 mod admission;
+mod answers;
 mod audit;
 mod collections;
 mod explained;

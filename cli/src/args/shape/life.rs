@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 26] = [
+pub static SHAPES: [Shape; 27] = [
     shape(
         "run",
         &[],
@@ -89,6 +89,14 @@ pub static SHAPES: [Shape; 26] = [
         "set-task",
         &[],
         "disbatch set-task 6b0003bb686c8275d8013333 --priority 10 --reason 'the boss waits'",
+    ),
+    shape(
+        "answer",
+        &[],
+        "disbatch answer 6b0003bb686c8275d8013333\n  \
+         disbatch answer 6b0003bb686c8275d8013333 --set go=true --set comment='looks good'\n  \
+         disbatch answer 6b0003bb686c8275d8013333 --json '{\"go\":true}'\n  \
+         disbatch answer 6b0003bb686c8275d8013333 --link",
     ),
     shape("bulk-jobs", LIST, "disbatch bulk-jobs\n  disbatch bulk-jobs --cancel 6b0003bb686c8275d8013333"),
     shape("pause", &[], "disbatch pause mail --reason 'the mail server moves'"),

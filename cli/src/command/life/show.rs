@@ -64,6 +64,8 @@ fn text(task: &Value) -> String {
         ("Queue", oid(task.get("queue"))),
         ("Status", state(task)),
         ("Reason", reason(task)),
+        ("Asks", asks(task)),
+        ("Answered by", task.get("answer").map(|answer| plain(answer.get("by"))).unwrap_or_default()),
         ("Progress", task.get("progress").map(progress_text).unwrap_or_default()),
         ("Attempt", attempt(task)),
         ("Node", field("node")),
@@ -89,6 +91,15 @@ fn text(task: &Value) -> String {
     let lines = lines.into_iter().map(|(title, text)| (title.to_owned(), text)).chain(steps(task));
     let lines = lines.filter(|(_, text)| !text.is_empty());
     lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+}
+
+/// What it waits for an answer to, and whose.
+fn asks(task: &Value) -> String {
+    let Some(awaiting) = task.get("awaiting") else { return String::new() };
+    let who = awaiting.get("who").and_then(Value::as_array).into_iter().flatten().map(|who| plain(Some(who)));
+    let who: Vec<String> = who.collect();
+    let of = if who.is_empty() { "operators".to_owned() } else { who.join(", ") };
+    format!("{} (of {of})", plain(awaiting.get("title")))
 }
 
 fn tags(task: &Value) -> String {

@@ -1,9 +1,11 @@
 //! The answer of a person: one update stores it and queues the task again, so nobody answers twice.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
+use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 use serde_json::{Map, Value};
 
@@ -75,6 +77,23 @@ impl Store {
         let Some(task) = found else { return Ok(Replied::NoSuchTask) };
         let status = Status::from_code(task.get("status").and_then(whole_number).unwrap_or_default());
         Ok(Replied::NotAwaited(status, task.get_document(ANSWER).ok().cloned()))
+    }
+
+    /// How many tasks of each queue wait for an answer, and which one has waited longest.
+    #[operation]
+    pub async fn count_awaiting(&self) -> Result<HashMap<QueueId, (u64, TaskId)>, StoreError> {
+        let pipeline = [
+            doc! { "$match": { "awaiting.asked": { "$exists": true }, "status": Status::Deferred } },
+            doc! { "$sort": { "awaiting.asked": 1 } },
+            doc! { "$group": { "_id": "$queue", "count": { "$sum": 1 }, "first": { "$first": "$_id" } } },
+        ];
+        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let of_queue = |found: &Document| {
+            let count = found.get("count").and_then(whole_number)?;
+            let first = TaskId(found.get_object_id("first").ok()?);
+            Some((QueueId(found.get_object_id("_id").ok()?), (count.unsigned_abs(), first)))
+        };
+        Ok(found.iter().filter_map(of_queue).collect())
     }
 
     /// Lets whoever shows `token` answer that question for `by`, until its deadline, or for a week if it has none. Returns until when. `None`: it does

@@ -65,6 +65,7 @@ impl Attention {
             facts.nodes.iter().map(|node| (NodeState::of(node, &facts.now), node)).collect();
         let mut notices = of_nodes(&nodes);
         notices.extend(overloaded(&nodes));
+        notices.extend(facts.queues.iter().filter_map(asks).take(4 * TOLD));
         let of_queues: Vec<Notice> =
             facts.queues.iter().filter_map(|queue| of_queue(queue, &nodes, facts.now.server)).collect();
         let more = of_queues.len().saturating_sub(4 * TOLD);
@@ -115,6 +116,16 @@ fn overloaded(nodes: &[(NodeState, &Document)]) -> Vec<Notice> {
         })
     };
     nodes.iter().filter_map(notice).take(TOLD).collect()
+}
+
+/// That somebody is to answer what tasks of a queue have asked.
+fn asks(facts: &QueueFacts) -> Option<Notice> {
+    let ((count, first), name) = (facts.asks?, short(&facts.queue));
+    let text = match count {
+        1 => format!("A task of {name} waits for an answer."),
+        count => format!("{} tasks of {name} wait for an answer.", grouped(count)),
+    };
+    Some(Notice { meant: false, text, link: Some((format!("/tasks/{first}"), "What it asks")) })
 }
 
 /// What is wrong with a queue in which tasks wait, or most of whose tasks fail. The first thing only.
@@ -219,6 +230,7 @@ mod tests {
             hour: Vec::new(),
             oldest: Some(DateTime::from_millis(NOW.timestamp_millis() - 1000)),
             blocked: None,
+            asks: None,
             rate: None,
             intake: None,
         }
@@ -269,6 +281,18 @@ mod tests {
         let mut failing = queue(doc! {});
         failing.hour = vec![Ended { succeeded: 900, failed: 1000, other: 0 }; 2];
         assert_eq!(told(failing), "2,000 of the 3,800 tasks of q that ended within the last hour failed.");
+    }
+
+    #[test]
+    fn who_waits_for_an_answer_needs_somebody() {
+        let mut asking = queue(doc! {});
+        let first: disbatch_core::model::TaskId = "6b0003bb686c8275d8013333".parse().unwrap();
+        asking.asks = Some((1, first));
+        let Notice { text, link, .. } = asks(&asking).unwrap();
+        assert_eq!(text, "A task of q waits for an answer.");
+        assert_eq!(link, Some(("/tasks/6b0003bb686c8275d8013333".to_owned(), "What it asks")));
+        asking.asks = Some((1_200, first));
+        assert_eq!(texts(vec![asking], vec![node(doc! {})]), ["1,200 tasks of q wait for an answer."]);
     }
 
     #[test]

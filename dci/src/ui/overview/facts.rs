@@ -9,7 +9,7 @@ use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
 use disbatch_core::admission::Action;
 use disbatch_core::counters::Totals;
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::rate::Standing;
 use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
@@ -48,6 +48,7 @@ const MOST_INVENTED: usize = 20;
 pub struct Memory {
     hour: Kept<HashMap<QueueId, Vec<Ended>>>,
     oldest: Kept<HashMap<QueueId, Oldest>>,
+    asks: Kept<HashMap<QueueId, (u64, TaskId)>>,
     throughput: [Kept<Vec<Point>>; Span::ALL.len()],
 }
 
@@ -81,6 +82,8 @@ pub struct QueueFacts {
     pub oldest: Option<DateTime>,
     /// The same of those that are blocked, where none can be claimed.
     pub blocked: Option<DateTime>,
+    /// How many tasks wait for the answer of a person, and the first of them.
+    pub asks: Option<(u64, TaskId)>,
     /// What its rate allows, if it has one.
     pub rate: Option<Standing>,
     /// What becomes of new tasks, unless they are accepted.
@@ -158,7 +161,10 @@ impl Facts {
         )?;
         let waits = |queue: &QueueId| counted.get(queue).is_some_and(|counted| !counted.waiting.is_none());
         let waiting: Vec<QueueId> = ids.iter().copied().filter(waits).collect();
-        let oldest = memory.oldest.get(OLDEST_KEPT, oldest(store, waiting)).await?;
+        let (oldest, asks) = futures::try_join!(
+            memory.oldest.get(OLDEST_KEPT, oldest(store, waiting)),
+            memory.asks.get(OLDEST_KEPT, store.count_awaiting()),
+        )?;
         let fact = |queue: Queue| {
             let Counted { waiting, finished, failed } = counted.remove(&queue.id).unwrap_or_default();
             QueueFacts {
@@ -167,6 +173,7 @@ impl Facts {
                 // It may have been claimed since.
                 oldest: oldest.get(&queue.id).and_then(|of| of.queued).filter(|_| !waiting.is_none()),
                 blocked: oldest.get(&queue.id).and_then(|of| of.blocked).filter(|_| !waiting.is_none()),
+                asks: asks.get(&queue.id).copied(),
                 rate: rates.get(&queue.id).copied(),
                 intake: intake(&rules, &queue),
                 queue,
@@ -267,6 +274,7 @@ mod tests {
             hour: vec![Ended { succeeded: 1200, failed: 3, other: 0 }; 60],
             oldest: Some(DateTime::from_millis(1_795_163_067_344)),
             blocked: None,
+            asks: None,
             rate: None,
             intake: None,
         }

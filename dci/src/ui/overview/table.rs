@@ -215,6 +215,7 @@ mod tests {
             hour: Vec::new(),
             oldest,
             blocked: None,
+            asks: None,
             rate: None,
             intake: None,
         }

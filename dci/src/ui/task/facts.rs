@@ -21,7 +21,7 @@ const SHOWN_BYTES: usize = 64 * 1024;
 const ROWS: usize = 50;
 
 /// Fields that have a place of their own on the page.
-const KNOWN: &str = "_id after after_failed after_when again archived array attempt awaited born cancel complete ctime \
+const KNOWN: &str = "_id after after_failed after_when again answer archived array attempt awaited awaiting born cancel complete ctime \
     deadline dependents exit external failures files final_of freed gate grace group group_slot \
     has_secure_params held history holds_locks lock_round locks max_attempts mtime needs_lock node \
     parameters params priority progress queue result run_at saves schedule scheduled_for secure_params \

@@ -11,7 +11,7 @@ use super::linked::Linked;
 use crate::ui::bulk::encoded;
 use crate::ui::parts::{self, When};
 use crate::ui::spans::precise;
-use crate::ui::{StatusView, plain};
+use crate::ui::{StatusView, asks, plain};
 
 /// So many characters of what a task is called are in its tab.
 const TAB: usize = 60;
@@ -98,7 +98,7 @@ impl Head {
             may_be_cancelled: live && asked.is_none(),
             // What is in the archive stays as it is.
             may_be_retried: has_ended && !task.contains_key("archived"),
-            may_run_now: status == Some(Status::Deferred),
+            may_run_now: status == Some(Status::Deferred) && !asks(task),
             may_be_prioritised: matches!(status, Some(Status::Queued | Status::Blocked | Status::Deferred)),
             may_be_changed: queue.there,
             asked,

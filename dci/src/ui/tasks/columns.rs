@@ -119,7 +119,7 @@ impl Column {
     const fn about(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Queue => ("Queue", &["queue"]),
-            Self::Status => ("Status", &["status"]),
+            Self::Status => ("Status", &["status", "awaiting.asked"]),
             Self::Node => ("Node", &["node"]),
             Self::Created => ("Created", &["ctime"]),
             Self::Changed => ("Changed", &["mtime"]),

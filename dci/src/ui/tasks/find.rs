@@ -339,7 +339,7 @@ pub mod tests {
     #[test]
     fn only_what_is_shown_or_looked_at_is_read() {
         let usual = plan(json!({}), json!({"columns": "status"})).unwrap();
-        assert_eq!(usual.query.projection, Some(doc! { "_id": 1, "status": 1 }));
+        assert_eq!(usual.query.projection, Some(doc! { "_id": 1, "status": 1, "awaiting.asked": 1 }));
         let text = plan(json!({}), json!({"columns": "status", "text": "Some ☃"})).unwrap();
         assert_eq!(text.query.projection.as_ref().unwrap().get("params"), Some(&Bson::Int32(1)), "the whole");
         let shown = plan(json!({}), json!({"columns": "params"})).unwrap().query.projection.unwrap();

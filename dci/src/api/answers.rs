@@ -1,0 +1,223 @@
+//! `POST /tasks/:id/answer` and `POST /tasks/:id/answer/link`: what a task has asked a person is answered.
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use bson::{Document, doc};
+use disbatch_core::accounts::Role;
+use disbatch_core::callbacks::Token;
+use disbatch_core::model::{Selector, Status, Task, TaskId, whole_number};
+use disbatch_core::schema;
+use disbatch_core::task::question::{ANSWER, Awaiting, Replied};
+use disbatch_wire::answers::{AnswerLink, AnswerResult};
+use serde_json::{Map, Value, json};
+
+use crate::access::{Via, Who};
+use crate::api::{Answer, task_action, then};
+use crate::error::HttpError;
+use crate::json::{self, Dates};
+use crate::openapi::{ErrorBody, NewAnswer, OfWrite};
+use crate::params::Params;
+use crate::state::State;
+use crate::ui::schema::{Form, Problem};
+use crate::{changes, ui};
+
+/// Answers what a task has asked. The task is queued again, and its next attempt gets the answer. Who may is what the question says: operators of the
+/// queue, or whom it names. Of several answers the first one is taken, and the others are told of it.
+#[utoipa::path(
+    post, path = "/tasks/{id}/answer", tag = "tasks", operation_id = "answerTask",
+    params(("id" = String, Path, description = "Its id.")),
+    request_body(content((NewAnswer = "application/json"), (NewAnswer = "application/x-www-form-urlencoded"))),
+    responses(
+        (status = 200, description = "Stored, and the task goes on.", body = AnswerResult),
+        (status = 400, description = "The answer does not fit the form; `fields` says what is wrong, by JSON Pointers.", body = ErrorBody),
+        (status = 404, description = "There is no such task.", body = ErrorBody),
+        (status = 409, description = "It waits for no answer: `answer` is the one that it has, if it has one.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    let given = give(&state, &who, &id, &params).await;
+    then::reply(&params, given)
+}
+
+/// Makes a link by which whoever has it can answer this one question without a login, until its deadline, or for a week if it has none. For
+/// those who may answer themselves.
+#[utoipa::path(
+    post, path = "/tasks/{id}/answer/link", tag = "tasks", operation_id = "linkToAnswer",
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (status = 200, description = "The link, which is shown once.", body = AnswerLink),
+        (status = 404, description = "There is no such task.", body = ErrorBody),
+        (status = 409, description = "It waits for no answer.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn link(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    let made = make_link(&state, &who, &id, &params).await;
+    if !then::is_form(&params) {
+        return json::of(&made?);
+    }
+    then::or_page(true, made.and_then(|link| ui::answers::made(&link)))
+}
+
+async fn give(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerResult, HttpError> {
+    let (task, awaiting) = awaiting(state, task_action::id(id)?).await?;
+    check(state, who, &task, &awaiting).await?;
+    let value = value(&awaiting, params)?;
+    let replied = changes::answer_task(state, who, &task, (awaiting, value)).await?;
+    result(task.id, replied)
+}
+
+async fn make_link(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerLink, HttpError> {
+    let (task, awaiting) = awaiting(state, task_action::id(id)?).await?;
+    check(state, who, &task, &awaiting).await?;
+    params.only(&[])?;
+    let token = Token::new().map_err(|error| HttpError::internal(&error.to_string()))?.in_address();
+    let path = format!("/answers/{}-{}", task.id, token.text());
+    let until = changes::link_to_answer(state, who, &task, (awaiting, token)).await?;
+    let until = until.ok_or_else(|| not_awaited(Status::Deferred, None))?;
+    Ok(AnswerLink { id: task.id.to_string(), path, until: json::date_text(until).unwrap_or_default() })
+}
+
+/// The task, and what it asks.
+pub async fn awaiting(state: &State, id: TaskId) -> Result<(Task, Awaiting), HttpError> {
+    if let Some(task) = state.store.find_task(id).await?
+        && let Some(awaiting) = Awaiting::of(&task)
+    {
+        return Ok((task, awaiting));
+    }
+    let found = state.store.find_task_fields(id, doc! { "status": 1, ANSWER: 1 }).await?;
+    let task = found.ok_or_else(|| task_action::not_found(&id.to_string()))?;
+    let status = Status::from_code(task.get("status").and_then(whole_number).unwrap_or_default());
+    Err(not_awaited(status, task.get_document(ANSWER).ok()))
+}
+
+/// Whether somebody may answer. Whoever may, can also see the task.
+async fn check(state: &State, who: &Who, task: &Task, awaiting: &Awaiting) -> Result<(), HttpError> {
+    if who.via == Via::OpenDoor
+        || awaiting.may_be_answered_by(who.name.as_deref(), role(state, who, task).await?)
+    {
+        return Ok(());
+    }
+    Err(HttpError::forbidden(format!("this is to be answered by {}", awaiting.who_in_words())))
+}
+
+async fn role(state: &State, who: &Who, task: &Task) -> Result<Option<Role>, HttpError> {
+    let tenant = task.rest.get_str("tenant").ok();
+    let queue = state.store.find_queue(&Selector::Id(task.queue.0)).await?;
+    Ok(match queue {
+        Some(queue) => who.rights.on_task((queue.id, queue.tenant()), tenant),
+        None => who.rights.everywhere(),
+    })
+}
+
+/// What is given as the answer, if it fits: `value`, or a field for each of the form, named by its JSON Pointer.
+pub fn value(awaiting: &Awaiting, params: &Params) -> Result<Map<String, Value>, HttpError> {
+    let value = if then::is_form(params) || params.fields.keys().any(|name| name.starts_with('/')) {
+        form_of(awaiting).read(&params.fields).map_err(|problems| refused(&problems))?
+    } else {
+        params.only(&["value"])?;
+        match params.fields.get("value") {
+            Some(Value::Object(value)) => value.clone(),
+            Some(_) => return Err(HttpError::bad_param("'value' must be an object", "value")),
+            None => return Err(HttpError::bad_param("missing param", "value")),
+        }
+    };
+    let problem = |problem: schema::Problem| Problem { pointer: problem.pointer, text: problem.text };
+    awaiting
+        .check(&value)
+        .map_err(|problems| refused(&problems.into_iter().map(problem).collect::<Vec<_>>()))?;
+    Ok(value)
+}
+
+/// The form of an answer.
+pub fn form_of(awaiting: &Awaiting) -> Form {
+    Form::of(&schema::as_plugins_get(&awaiting.form))
+}
+
+/// What is wrong with which fields, for people and for the page's script.
+pub fn refused(problems: &[Problem]) -> HttpError {
+    let name = |pointer: &str| if pointer.is_empty() { "it".to_owned() } else { pointer[1..].to_owned() };
+    let told: Vec<String> =
+        problems.iter().map(|one| format!("{} {}", name(&one.pointer), one.text)).collect();
+    let fields: Map<String, Value> =
+        problems.iter().map(|one| (one.pointer.clone(), Value::from(one.text.as_str()))).collect();
+    HttpError::with_body(StatusCode::BAD_REQUEST, json!({ "error": told.join("; "), "fields": fields }))
+}
+
+/// What came of an answer.
+pub fn result(id: TaskId, replied: Replied) -> Result<AnswerResult, HttpError> {
+    match replied {
+        Replied::Stored(status) => Ok(AnswerResult { id: id.to_string(), status: status.code() }),
+        Replied::NotAwaited(status, answer) => Err(not_awaited(status, answer.as_ref())),
+        Replied::NoSuchTask => Err(task_action::not_found(&id.to_string())),
+    }
+}
+
+/// The task waits for no answer, or not any more.
+fn not_awaited(status: Status, answer: Option<&Document>) -> HttpError {
+    let answer = answer.map(|answer| json::from_document(answer, Dates::Text));
+    let by = answer.as_ref().and_then(|answer| answer.get("by")?.as_str().map(str::to_owned));
+    let error = match (&by, status) {
+        (Some(by), _) => format!("it has been answered by {by}"),
+        (None, Status::Deferred) => {
+            "the question of the task has passed its deadline, or has changed".to_owned()
+        }
+        (None, _) => task_action::wrong_state(status, "waits for no answer").message().to_owned(),
+    };
+    let mut body = json!({ "error": error });
+    if let Some(answer) = answer {
+        body["answer"] = answer.into();
+    }
+    HttpError::with_body(StatusCode::CONFLICT, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn awaiting_with(form: Document) -> Awaiting {
+        let task = doc! {
+            "_id": bson::oid::ObjectId::new(), "queue": bson::oid::ObjectId::new(), "status": -7,
+            "awaiting": { "title": "t", "form": form, "attempt": 1 },
+        };
+        Awaiting::of(&bson::deserialize_from_document(task).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_answer_is_json_or_a_form_and_what_is_wrong_is_named() {
+        let form = doc! { "properties": { "go": { "type": "boolean" }, "n": { "type": "integer" } }, "required": ["go"] };
+        let awaiting = awaiting_with(form);
+        let of = |fields: Value| {
+            let fields = fields.as_object().unwrap().clone();
+            value(&awaiting, &Params { fields, ..Params::default() })
+        };
+        let go = json!({ "go": true, "n": 3 }).as_object().unwrap().clone();
+        assert_eq!(of(json!({ "value": { "go": true, "n": 3 } })).unwrap(), go);
+        assert_eq!(of(json!({ "/go": "true", "/n": "3" })).unwrap(), go);
+        for (fields, named) in [
+            (json!({}), "value"),
+            (json!({ "value": 5 }), "value"),
+            (json!({ "value": {}, "more": 1 }), "more"),
+            (json!({ "value": { "go": "yes" } }), "go "),
+            (json!({ "/n": "3" }), "go "),
+            (json!({ "/go": "true", "/n": "x" }), "n "),
+        ] {
+            let error = of(fields.clone()).unwrap_err();
+            assert_eq!(error.status(), 400, "{fields}");
+            assert!(error.json().contains(named), "{fields}: {}", error.json());
+        }
+    }
+
+    #[test]
+    fn who_comes_second_sees_the_first_answer() {
+        let answer = doc! { "value": { "go": true }, "by": "ann from 10.0.0.1", "attempt": 1 };
+        let error = not_awaited(Status::Queued, Some(&answer));
+        assert_eq!(
+            (error.status().as_u16(), error.message()),
+            (409, "it has been answered by ann from 10.0.0.1")
+        );
+        assert_eq!(error.body()["answer"]["value"], json!({ "go": true }));
+        assert!(not_awaited(Status::Running, None).message().contains("waits for no answer"));
+    }
+}
