@@ -150,6 +150,12 @@ impl Client {
         self.connection.ask(self.connection.post(&["tasks", id, "retry"], &given(reason))?).await
     }
 
+    /// Answers what a task has asked. A conflict if somebody else has: its details have the `answer`.
+    pub async fn answer(&self, id: &str, value: impl Serialize) -> Result<Value> {
+        let body = json!({ "value": object("value", &value)? });
+        self.connection.ask(self.connection.post(&["tasks", id, "answer"], &body)?).await
+    }
+
     /// Why a task does not run, or how it does: `summary` and `gates`.
     pub async fn explain(&self, id: &str) -> Result<Value> {
         self.connection.ask(self.connection.get(&["tasks", id, "explain"])?).await

@@ -7,7 +7,7 @@ import { EventReader, Position } from "./follow.js";
 import { type Call, type ClientOptions, decoded, segment, Transport } from "./http.js";
 import { snake, stringify } from "./json.js";
 import type {
-  CancelResult, Explained, FileSet, Filter, Json, Queue, QueueSettings, RetryResult, Schedule, ScheduleFields, SubmitOptions, TaskEvent, TaskInfo, When,
+  AnswerResult, CancelResult, Explained, FileSet, Filter, Json, Queue, QueueSettings, RetryResult, Schedule, ScheduleFields, SubmitOptions, TaskEvent, TaskInfo, When,
 } from "./types.js";
 import { VERSION } from "./version.js";
 
@@ -145,6 +145,11 @@ export class Client {
 
   async cancel(id: string, options: { reason?: string } = {}): Promise<CancelResult> {
     return this.transport.json({ method: "POST", path: `/tasks/${segment(id)}/cancel`, body: { ...options } });
+  }
+
+  /** Answers what a task has asked. A conflict if somebody else has: its `details` have the `answer`. */
+  async answer(id: string, value: Record<string, Json>): Promise<AnswerResult> {
+    return this.transport.json({ method: "POST", path: `/tasks/${segment(id)}/answer`, body: { value } });
   }
 
   async retry(id: string, options: { reason?: string } = {}): Promise<RetryResult> {

@@ -32,6 +32,23 @@ function send(message: Json): void {
   if (fd) write(Number(fd), `${stringify(message)}\n`);
 }
 
+/** The answer to a question; `value` and `by` are null if nobody has answered in time. */
+export interface Answer {
+  value: Record<string, Json> | null;
+  by: string | null;
+  at: Json;
+  attempt: number;
+}
+
+export interface AskOptions {
+  /** Users, and roles as `role:operator`. */
+  who?: string[];
+  /** Seconds from now, or a time. */
+  deadline?: number | string;
+  /** What is done then. */
+  onDeadline?: "cancel" | "continue";
+}
+
 interface Entry {
   task: Json;
   env?: Record<string, string>;
@@ -46,6 +63,8 @@ export class Task {
   readonly secureParams!: Record<string, Json>;
   /** What an earlier run has saved. */
   readonly storage: Json;
+  /** The answer to what the attempt before has asked. */
+  readonly answer: Answer | null;
   /** What differs from task to task, also where one process takes many. */
   readonly env: Record<string, string | undefined>;
   readonly workDir: string;
@@ -65,6 +84,7 @@ export class Task {
     Object.defineProperty(this, "secureParams", { value: secure_params ?? {}, enumerable: false });
     this.params = rest.params ?? {};
     this.storage = rest.storage ?? null;
+    this.answer = rest.answer ?? null;
     this.env = given.env ?? process.env;
     this.workDir = given.workDir ?? this.env.DISBATCH_WORK_DIR ?? ".";
     this.signal = this.controller.signal;
@@ -109,6 +129,11 @@ export class Task {
   /** What the next run finds in `storage`. The last one wins. */
   save(value: Json): void {
     this.send({ storage: sized("storage", value) });
+  }
+
+  /** Asks a person: return after this, and the next attempt has `answer`. */
+  ask(title: string, form?: Record<string, Json>, { onDeadline, ...options }: AskOptions = {}): void {
+    this.send({ await: { title, ...(form && { form }), ...options, ...(onDeadline && { on_deadline: onDeadline }) } });
   }
 
   /** The final status in place of 1: a positive number. */

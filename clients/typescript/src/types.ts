@@ -126,6 +126,11 @@ export interface CancelResult {
   status: number;
 }
 
+export interface AnswerResult {
+  id: string;
+  status: number;
+}
+
 export interface RetryResult {
   id: string;
   attempt: number;

@@ -30,6 +30,8 @@ pub enum Error {
     Report(String),
     /// A value that cannot be saved.
     Storage(String),
+    /// A question that cannot be asked.
+    Question(String),
     /// Input or output failed.
     Io(io::Error),
     /// The plugin's own reason.
@@ -53,6 +55,7 @@ impl fmt::Display for Error {
             Self::Result(problem) => write!(f, "result {problem}"),
             Self::Report(problem) => write!(f, "report {problem}"),
             Self::Storage(problem) => write!(f, "storage {problem}"),
+            Self::Question(problem) => write!(f, "question {problem}"),
             Self::Io(error) => error.fmt(f),
             Self::Failed(reason) => f.write_str(reason),
         }
@@ -71,6 +74,7 @@ impl std::error::Error for Error {
             | Self::Result(_)
             | Self::Report(_)
             | Self::Storage(_)
+            | Self::Question(_)
             | Self::Failed(_) => None,
         }
     }

@@ -132,7 +132,7 @@ use std::process::ExitCode;
 
 pub use error::Error;
 pub use secure::SecureParams;
-pub use task::{MAX_RESULT_BYTES, MAX_STORAGE_BYTES, Task};
+pub use task::{MAX_RESULT_BYTES, MAX_STORAGE_BYTES, Question, Task};
 
 /// Reads the task from standard input, does `work` with it, and returns the exit code for `main`.
 ///

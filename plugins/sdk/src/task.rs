@@ -1,5 +1,6 @@
 //! The task that a plugin works on.
 
+mod question;
 mod storage;
 
 use std::io::{self, IsTerminal, Write};
@@ -15,6 +16,7 @@ use crate::control::Control;
 use crate::secure::SecureParams;
 use crate::warm::Parts;
 
+pub use question::Question;
 pub use storage::MAX_STORAGE_BYTES;
 
 /// A larger result is refused.

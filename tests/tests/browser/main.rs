@@ -3,6 +3,7 @@
 
 mod access;
 mod accessible;
+mod answers;
 mod arrays;
 mod audit;
 mod balance;

@@ -13,6 +13,9 @@ sub act {
     if ($verb eq 'tell') {
         $task->result({ id => $task->id, queue => $task->env->{DISBATCH_QUEUE}, storage => $task->storage, attempt => $task->attempt });
     }
+    elsif ($verb eq 'ask' && $task->answer) {
+        $task->result({ value => $task->answer->{value}, attempt => $task->answer->{attempt} });
+    }
     elsif ($verb eq 'fail') {
         die "$args[0]\n";
     }

@@ -14,6 +14,8 @@ def act(task: Task, verb: str, *args: object) -> None:
     if verb == "tell":
         told = {"id": task.id, "queue": task.env["DISBATCH_QUEUE"], "storage": task.storage, "attempt": task.attempt}
         task.result(told)
+    elif verb == "ask" and task.answer:
+        task.result({"value": task.answer["value"], "attempt": task.answer["attempt"]})
     elif verb == "fail":
         raise RuntimeError(*args)
     elif verb == "until_cancelled":

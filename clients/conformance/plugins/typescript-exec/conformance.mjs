@@ -5,6 +5,7 @@ import { run, runBatch } from "../../../typescript/dist/plugin.js";
 
 async function act(task, verb, ...args) {
   if (verb === "tell") task.result({ id: task.id, queue: task.env.DISBATCH_QUEUE, storage: task.storage, attempt: task.attempt });
+  else if (verb === "ask" && task.answer) task.result({ value: task.answer.value, attempt: task.answer.attempt });
   else if (verb === "fail") throw new Error(...args);
   else if (verb === "until_cancelled") {
     if (!task.cancelled) await new Promise((resolve) => task.signal.addEventListener("abort", resolve));

@@ -139,6 +139,12 @@ sub result {
 sub cancel  { my ($self, $id, %options) = @_; return $self->_act($id, 'cancel', %options) }
 sub retry   { my ($self, $id, %options) = @_; return $self->_act($id, 'retry',  %options) }
 
+# Answers what a task has asked. A conflict if somebody else has: its details have the answer.
+sub answer {
+    my ($self, $id, $value) = @_;
+    return $self->{transport}->json({ method => 'POST', path => '/tasks/' . segment($id) . '/answer', body => { value => $value } });
+}
+
 sub _act {
     my ($self, $id, $verb, %options) = @_;
     return $self->{transport}->json({ method => 'POST', path => '/tasks/' . segment($id) . "/$verb", body => {%options} });

@@ -321,6 +321,11 @@ def act(id: str, verb: str, reason: str | None) -> Steps[dict[str, Any]]:
     return (yield call).json(call)  # type: ignore[no-any-return]
 
 
+def answer(id: str, value: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+    call = post(f"/tasks/{segment(id)}/answer", {"value": dict(value)})
+    return (yield call).json(call)  # type: ignore[no-any-return]
+
+
 def explain(id: str) -> Steps[dict[str, Any]]:
     call = get(f"/tasks/{segment(id)}/explain")
     return (yield call).json(call)  # type: ignore[no-any-return]

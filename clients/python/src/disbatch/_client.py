@@ -221,6 +221,10 @@ class Client(_Base):
     def cancel(self, id: str, reason: str | None = None) -> dict[str, Any]:
         return self._run(_calls.act(id, "cancel", reason))
 
+    def answer(self, id: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Answers what a task has asked. `Conflict` if somebody else has: its `details` have the `answer`."""
+        return self._run(_calls.answer(id, value))
+
     def retry(self, id: str, reason: str | None = None) -> dict[str, Any]:
         return self._run(_calls.act(id, "retry", reason))
 
@@ -480,6 +484,10 @@ class AsyncClient(_Base):
 
     async def cancel(self, id: str, reason: str | None = None) -> dict[str, Any]:
         return await self._run(_calls.act(id, "cancel", reason))
+
+    async def answer(self, id: str, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Answers what a task has asked. `Conflict` if somebody else has: its `details` have the `answer`."""
+        return await self._run(_calls.answer(id, value))
 
     async def retry(self, id: str, reason: str | None = None) -> dict[str, Any]:
         return await self._run(_calls.act(id, "retry", reason))

@@ -19,7 +19,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, NoReturn, TextIO
 
@@ -72,6 +72,8 @@ class Task:
         self.secure_params: dict[str, Any] = document.get("secure_params") or {}
         # What an earlier run has saved.
         self.storage: Any = document.get("storage")
+        # The answer to what the attempt before has asked: `value`, `by`, `at` and `attempt`.
+        self.answer: dict[str, Any] | None = document.get("answer")
         self.cancelled = threading.Event()
         self.is_done = False
         self._control = control or _Control()
@@ -114,6 +116,15 @@ class Task:
     def save(self, value: Any) -> None:
         """What the next run finds in `storage`. The last one wins."""
         self._send(storage=_sized("storage", value))
+
+    def ask(
+        self, title: str, form: Mapping[str, Any] | None = None, *, who: Sequence[str] = (), deadline: float | str | None = None,
+        on_deadline: str = "cancel",
+    ) -> None:
+        """Asks a person: return after this, and the next attempt has `answer`. `form` is a JSON Schema of it, `who` has users and roles
+        (`role:operator`), `deadline` is in seconds or a time, and then `on_deadline` is done: `cancel` or `continue`."""
+        question = {"title": title, "form": form, "who": list(who), "deadline": deadline, "on_deadline": on_deadline}
+        self._send(**{"await": {key: value for key, value in question.items() if value is not None}})
 
     def status(self, status: int) -> None:
         """The final status in place of 1: a positive number."""

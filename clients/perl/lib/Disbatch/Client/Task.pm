@@ -45,6 +45,7 @@ sub document      { $_[0]{document} }
 sub params        { $_[0]{document}{params} // {} }
 sub secure_params { $_[0]{secure}->() }
 sub storage       { $_[0]{document}{storage} }
+sub answer        { $_[0]{document}{answer} }
 sub env           { $_[0]{env} }
 sub work_dir      { $_[0]{work_dir} }
 sub attempt       { ($_[0]{env}{DISBATCH_ATTEMPT} // 1) + 0 }
@@ -72,6 +73,12 @@ sub result {
 sub save {
     my ($self, $value) = @_;
     $self->_send(storage => _sized(storage => $value));
+}
+
+# Asks a person: return after this, and the next attempt has `answer`. The form is a JSON Schema of it; options are `who`, `deadline` and `on_deadline`.
+sub ask {
+    my ($self, $title, $form, %options) = @_;
+    $self->_send(await => { title => "$title", defined $form ? (form => $form) : (), %options });
 }
 
 # The final status in place of 1: a positive number.
