@@ -255,12 +255,7 @@ impl Store {
             self.doubt_counters();
             return Ok(Finished::Stored);
         }
-        let note = Some("cancelled".to_owned());
-        let unasked = Finish { status: Status::Terminated, note, asks: None, ..finish.clone() };
-        let is_cancelled =
-            |task: &Task| (run.has(task) && task.is_to_be_cancelled()) || unasked.is_held_by(task, run);
-        if finish.asks.is_some() && stored.as_ref().is_some_and(is_cancelled) {
-            let finished = self.finish_task(run, &unasked).await?;
+        if let Some(finished) = self.end_unasked(run, finish, stored.as_ref()).await? {
             if kept {
                 self.forget_attempt(run.task, run.attempt).await?;
             }
@@ -315,13 +310,6 @@ impl Finish {
     pub fn ran(&self) -> Option<Duration> {
         let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
         Duration::try_from_secs_f64(seconds).ok()
-    }
-
-    /// The same of an attempt that is the last one: it cannot ask anything.
-    fn for_good(&self) -> Self {
-        let Some(question) = &self.asks else { return self.clone() };
-        let note = Some(format!("{}; that cannot be kept", question.note()));
-        Self { status: Status::Failed, note, asks: None, ..self.clone() }
     }
 
     /// The transition, and what the task must be like for it.

@@ -13,12 +13,12 @@ async fn asking(world: &World, queue: ObjectId, fields: Document) -> anyhow::Res
     let id = ObjectId::new();
     let form = doc! { "properties": { "go": { "type": "boolean" }, "n": { "type": "integer" } }, "required": ["go"] };
     let mut awaiting = doc! {
-        "title": "Deploy <it>?", "form": form, "who": [], "on_deadline": "cancel", "attempt": 1, "asked": DateTime::now(),
+        "title": "Deploy <it>?", "form": form, "who": [], "on_deadline": "cancel", "attempt": 1, "asked": world.store.now(),
     };
     awaiting.extend(fields);
     let task = doc! {
         "_id": id, "queue": queue, "status": -7, "params": { "secret": "zyxw" }, "attempt": 1, "awaiting": awaiting,
-        "stdout": null, "stderr": null, "node": null, "ctime": DateTime::now(), "mtime": DateTime::now(),
+        "stdout": null, "stderr": null, "node": null, "ctime": world.store.now(), "mtime": world.store.now(),
     };
     world.database.database.collection("tasks").insert_one(task).await?;
     Ok(id)
@@ -153,7 +153,7 @@ async fn a_link_is_for_one_question_and_one_answer_and_tells_nothing_else() -> a
 #[tokio::test]
 async fn links_end_with_their_time_and_are_not_guessed() -> anyhow::Result<()> {
     let world = World::new().await?;
-    let soon = DateTime::from_millis(DateTime::now().timestamp_millis() + 3_600_000);
+    let soon = DateTime::from_millis(world.store.now().timestamp_millis() + 3_600_000);
     let id = asking(&world, world.mine.0, doc! { "deadline": soon }).await?;
     let (_, made) = link(&world, id, "operator").await?;
     ensure!(made["until"].as_str() == soon.try_to_rfc3339_string()?.get(..19), "{made}");

@@ -51,7 +51,10 @@ async fn a_question_is_answered_on_the_page_of_its_task() -> anyhow::Result<()> 
         form.click("button", "Answer").await?;
         // All of it without loading the page again.
         browser.part("#task-head", "succeeded").until_text("succeeded").await?;
-        browser.part("#log-stdout", "told").until_text("told {\"comment\": \"looks good\", \"go\": true}").await?;
+        browser
+            .part("#log-stdout", "told")
+            .until_text("told {\"comment\": \"looks good\", \"go\": true}")
+            .await?;
         browser.part("#task-answer", "Answered").until_text("Answered by the REST API from").await?;
         browser.open(&site.url("/tasks")).await?;
         page.until_no_text("waiting for an answer").await
@@ -70,7 +73,9 @@ async fn a_link_shows_the_question_alone_and_takes_one_answer() -> anyhow::Resul
         let page = browser.page();
         page.click("button", "Make a link for somebody without a login").await?;
         page.until_text("Whoever has this address can answer").await?;
-        let path = browser.script("return document.querySelector('main a').getAttribute('href')", serde_json::json!([])).await?;
+        let path = browser
+            .script("return document.querySelector('main a').getAttribute('href')", serde_json::json!([]))
+            .await?;
         let path = path.as_str().context("no link")?.to_owned();
         ensure!(path.starts_with(&format!("/answers/{id}-")), "{path}");
         browser.open(&site.url(&path)).await?;
