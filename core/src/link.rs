@@ -57,8 +57,8 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document, RawDocumentBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::model::TaskId;
 use crate::model::stored::Stored;
+use crate::model::{Status, TaskId};
 use crate::output::{Encoding, StreamName};
 use crate::schedules::ForRun;
 use crate::task::{Finish, Run};
@@ -212,6 +212,9 @@ pub enum Ask {
         /// How long to wait, in milliseconds.
         pause_ms: i64,
     },
+    /// Decide what this attempt comes to, as its plugin, which has ended, may have ended the task in a transaction of its own. Answered by
+    /// [`Answer::Committed`].
+    Settle,
     /// Note that the plugin is about to give the task to a web service. Answered by [`Answer::Done`] or [`Answer::Lost`].
     Register {
         /// The SHA-256 sum, in hexadecimal, of the token that the service will show.
@@ -241,6 +244,8 @@ pub enum Answer {
     },
     /// Someone has taken the task away.
     Lost,
+    /// The status with which the plugin has ended the task, if it has.
+    Committed(Option<Status>),
     /// The end is stored.
     Stored,
     /// The task is not this run's any more; nothing was stored.

@@ -78,9 +78,9 @@ impl Store {
     /// Somebody has looked after a task whose runner is gone.
     pub(crate) fn measure_burial(&self, queue: QueueId, evidence: Evidence, what: Buried) {
         let burial = match what {
-            Buried::Orphaned => Burial::Ended,
+            Buried::Orphaned | Buried::Committed(_) => Burial::Ended,
             Buried::Again => Burial::Requeued,
-            Buried::LeftToService | Buried::NotRunning => return,
+            Buried::LeftToService | Buried::Open | Buried::NotRunning => return,
         };
         self.metrics().buried.of(burial).inc();
         if evidence == Evidence::LeaseExpired {

@@ -340,6 +340,10 @@ fn report(task: TaskId, buried: Buried, why: &str) {
     match buried {
         Buried::Orphaned => tracing::error!(%task, "{why}: orphaned"),
         Buried::Again => tracing::warn!(%task, "{why}: it will be tried again"),
+        Buried::Committed(status) => {
+            tracing::warn!(%task, status = status.code(), "{why}: its plugin had committed its end");
+        }
+        Buried::Open => tracing::warn!(%task, "{why}: a transaction of its plugin has not ended yet"),
         Buried::LeftToService => tracing::warn!(%task, "{why}: its web service has it, and it runs on"),
         Buried::NotRunning => tracing::debug!(%task, "{why}, but it was over"),
     }

@@ -17,9 +17,10 @@ use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::{LiveStream, Piece};
+use disbatch_core::model::Status;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Finish, Finished, Renewed, Run, STORAGE, Start, Started};
+use disbatch_core::task::{Commit, Finish, Finished, Renewed, Run, STORAGE, Start, Started};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 
@@ -259,6 +260,33 @@ impl Ledger {
             Answer::Stored => Some(Finished::Stored),
             Answer::NotRunning => Some(Finished::NotRunning),
             other => self.misunderstood(&other),
+        }
+    }
+
+    /// Decides what the attempt comes to: the status with which the plugin, which has ended, has ended its task in a transaction of its own. Keeps
+    /// trying, also while such a transaction has not ended.
+    pub async fn settle_commit(&self, run: &Run) -> Result<Option<Status>, StoreError> {
+        if self.is_linked()
+            && let Some(answer) = self.ask(Ask::Settle, ANSWER_TAKES).await
+        {
+            match answer {
+                Answer::Committed(status) => return Ok(status),
+                Answer::Trouble(why) => {
+                    tracing::warn!(why, "the DEN cannot tell what the plugin has committed")
+                }
+                other => drop(self.misunderstood::<()>(&other)),
+            }
+        }
+        loop {
+            let settled = retry("settling the commit", Patience::Endless, &self.0.lifecycle, |_| async {
+                self.store().await?.settle_commit_of(run).await
+            });
+            match Box::pin(settled).await? {
+                Commit::Done(status) => return Ok(Some(status)),
+                Commit::Never => return Ok(None),
+                // That has waited for a while.
+                Commit::Open => {}
+            }
         }
     }
 

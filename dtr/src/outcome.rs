@@ -5,6 +5,7 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use disbatch_core::clock;
 use disbatch_core::model::{Rules, Status, Task};
+use disbatch_core::task::commit_note;
 use disbatch_core::task::question::Question;
 
 use crate::capture::{Capture, Captures};
@@ -298,6 +299,17 @@ impl Outcome {
             Some(Reason::Runner) | None => None,
         };
         Self { again, ..self }
+    }
+
+    /// With the status that the plugin has committed, whatever became of it after that.
+    pub fn committed(self, status: Status) -> Self {
+        let otherwise = self.note.as_deref().unwrap_or("its plugin ended otherwise");
+        let note = if self.status == status && self.asks.is_none() {
+            self.note
+        } else {
+            Some(commit_note(status, otherwise))
+        };
+        Self { status, note, again: None, asks: None, detached: false, ..self }
     }
 }
 

@@ -93,6 +93,8 @@ pub struct About {
     pub step: Option<OfStep>,
     /// Whether it finds secure parameters in a variable, too.
     pub secure_params_in_environment: bool,
+    /// The database in which it may end its task, if it may.
+    pub commits_in: Option<String>,
     /// What it finds in variables that nobody else sees; an adapter finds it in its input.
     pub secrets: NamedSecrets,
     /// The configuration of the node.

@@ -140,11 +140,12 @@ impl Work<'_> {
     ) -> Result<(Outcome, Delivered), StoreError> {
         let Begun { task, run, until_deadline, .. } = self.begun;
         let early = Early::new(self.ledger, run, self.setup.gfs);
-        let mut asks_service = false;
+        let (mut asks_service, mut commits) = (false, false);
         let outcome = match outcome::needless(task, *until_deadline) {
             Some(outcome) => outcome,
             None => match kit.parts_of(self.begun, &self.setup.config) {
                 Ok(parts) => {
+                    commits = parts.iter().any(|part| part.plugin.manifest.commits);
                     asks_service = parts.iter().any(|part| part.plugin.manifest.engine == Engine::Http);
                     let until = self.plugin_until().await?;
                     self.perform(&parts, kit, supervision, (live, &early, until)).await
@@ -155,7 +156,13 @@ impl Work<'_> {
                 }
             },
         };
-        let outcome = outcome.with_retry(rules, task.failures());
+        let mut outcome = outcome.with_retry(rules, task.failures());
+        if commits
+            && !custody.is_lost()
+            && let Some(status) = Box::pin(self.ledger.settle_commit(run)).await?
+        {
+            outcome = outcome.committed(status);
+        }
         let delivered = if custody.is_lost() {
             Box::pin(early.discard()).await;
             self.ledger.let_go().await;

@@ -172,7 +172,7 @@ impl Den {
             let answer = match ask {
                 Ask::Finish(finish) => return (id, *finish),
                 Ask::Renew => Answer::Held { until_ms: until_ms(self.lease), cancel: false },
-                Ask::RetryLater { .. } | Ask::Register { .. } | Ask::Detach | Ask::LetGo => {
+                Ask::RetryLater { .. } | Ask::Settle | Ask::Register { .. } | Ask::Detach | Ask::LetGo => {
                     panic!("{ask:?}")
                 }
                 Ask::Progress(_)

@@ -119,6 +119,11 @@ impl World {
         self.folder.path().join("plugins")
     }
 
+    /// The address of the server.
+    pub fn uri(&self) -> &str {
+        &self.database.uri
+    }
+
     pub fn database(&self) -> &Database {
         &self.database.database
     }

@@ -9,7 +9,16 @@ const MAX_SAVED = 1024 * 1024;
 // A control line has at most 2 MiB; text may grow sixfold as JSON.
 const MAX_TEXT = 256 * 1024;
 // What the environment of one task has and that of the next may lack.
-const OPTIONAL = ["JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_ARRAY_ID", "DISBATCH_ARRAY_INDEX", "DISBATCH_ARRAY_VALUE"];
+const OPTIONAL = [
+  "JOB_PARAMS",
+  "JOB_STORAGE",
+  "JOB_SECURE_PARAMS",
+  "DISBATCH_COMMIT",
+  "DISBATCH_DATABASE",
+  "DISBATCH_ARRAY_ID",
+  "DISBATCH_ARRAY_INDEX",
+  "DISBATCH_ARRAY_VALUE",
+];
 
 export type Work = (task: Task) => unknown;
 
@@ -47,6 +56,12 @@ export interface AskOptions {
   deadline?: number | string;
   /** What is done then. */
   onDeadline?: "cancel" | "continue";
+}
+
+/** What `commit` needs of a `ClientSession` of `mongodb`, which nothing else here needs. */
+export interface Session {
+  inTransaction(): boolean;
+  readonly client: { db(name: string): { collection(name: string): { insertOne(document: Json, options: Json): Promise<unknown> } } };
 }
 
 interface Entry {
@@ -138,8 +153,25 @@ export class Task {
 
   /** The final status in place of 1: a positive number. */
   status(status: number): void {
-    if (!Number.isInteger(status) || status < 1) throw new TypeError(`status must be a positive integer, got ${status}`);
-    this.send({ status });
+    this.send({ status: final(status) });
+  }
+
+  /**
+   * Ends the task with `status` in the transaction of `session`, as its last statement: the effects are there and the task has ended, or
+   * neither. Needs `"commits": true` in the manifest. A duplicate key (11000) says that the run has lost its task, or has ended it before:
+   * let the transaction be aborted.
+   */
+  async commit(session: Session, status = 1): Promise<void> {
+    const document = this.commitDocument(status);
+    if (!session.inTransaction()) throw new TypeError("commit needs a session with a transaction");
+    await session.client.db(this.env.DISBATCH_DATABASE ?? "").collection("tasks.commits").insertOne(document, { session });
+  }
+
+  /** What `commit` inserts into the collection `tasks.commits` of the database `env.DISBATCH_DATABASE`. */
+  commitDocument(status = 1): { _id: string; status: number } {
+    const name = this.env.DISBATCH_COMMIT;
+    if (!name) throw new TypeError('the task cannot be committed: its manifest has no "commits": true, or another step comes after this one');
+    return { _id: name, status: final(status) };
   }
 
   /** Adds a document to the collection `reports`. */
@@ -185,6 +217,11 @@ export class Task {
   private send(message: Json): void {
     send(this.inBatch ? { id: this.id, ...message } : message);
   }
+}
+
+function final(status: number): number {
+  if (!Number.isInteger(status) || status < 1) throw new TypeError(`status must be a positive integer, got ${status}`);
+  return status;
 }
 
 function sized(name: string, value: Json): Json {

@@ -55,6 +55,9 @@ pub struct Manifest {
     /// Whether it finds secure parameters in a variable, too. What the node says of that comes first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub secure_params_in_environment: bool,
+    /// Whether it may end its tasks in transactions of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub commits: bool,
     /// JSON Schema of a task's `params`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
@@ -143,6 +146,7 @@ impl Manifest {
             warm: None,
             limits: Limits::default(),
             secure_params_in_environment: false,
+            commits: false,
             params: None,
             template: None,
             perl: None,

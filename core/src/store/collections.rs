@@ -241,6 +241,13 @@ collections! {
         .indexed(indexes::of_aside)
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE]);
+    /// Plugins insert there and do nothing else, in transactions of theirs. See [`crate::task::commit`].
+    COMMITS = Collection::new("tasks.commits", "what attempts come to that a plugin ends in its own transaction, and those that died")
+        .indexed(indexes::of_commits)
+        .den(&[INDEX, INSERT, UPDATE])
+        .web(&[INSERT, UPDATE])
+        .runner(&[FIND, INSERT, UPDATE])
+        .plugin(&[INSERT]);
     /// Disbatch 4 design, Database Collections.
     QUEUES = Collection::new("queues", "queues")
         .source(Source::Allowed)

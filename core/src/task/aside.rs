@@ -15,6 +15,7 @@ use disbatch_operation::operation;
 use mongodb::Collection;
 
 use super::Claim;
+use super::commit::Commit;
 use super::external::{DETACHED, attached};
 use super::steps::closed;
 use super::transition::Transition;
@@ -143,6 +144,11 @@ impl Store {
             }
             Blame::Document => {}
         }
+        let status = match self.committed_end(task, still).await? {
+            Commit::Done(committed) => committed,
+            Commit::Never => status,
+            Commit::Open => return Ok(Unfit::Changed),
+        };
         let mut refused = reason.clone();
         for without in [Without::Nothing, Without::History, Without::AllButStatus, Without::Time] {
             match self.end_without(task, still, status, (&reason, without)).await {
@@ -164,6 +170,17 @@ impl Store {
             if refused == reason { reason } else { format!("{reason}; and it cannot be ended: {refused}") };
         self.set_aside(task, &both).await;
         Ok(Unfit::Aside)
+    }
+
+    /// What the plugin of a task has committed, if that runs.
+    async fn committed_end(&self, task: TaskId, still: &Document) -> Result<Commit, StoreError> {
+        let running = doc! { "$and": [{ "_id": task, "status": Status::Running }, still.clone()] };
+        let found = self.tasks().find_one(running).projection(doc! { "attempt": 1 }).await?;
+        let attempt = found.and_then(|task| task.get("attempt").and_then(whole_number));
+        match attempt {
+            Some(attempt) => self.settle_commit(task, attempt).await,
+            None => Ok(Commit::Never),
+        }
     }
 
     /// The same for the run of a claim, whose processes are gone.

@@ -7,9 +7,10 @@ use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 
 use super::aside::Unfit;
+use super::commit::{Commit, note_of as commit_note};
 use super::external::{DETACHED, attached, unheard};
 use super::finish::deferred;
-use super::steps::died;
+use super::steps::closed;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
 use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task, TaskId};
@@ -45,10 +46,24 @@ pub enum Buried {
     Orphaned,
     /// It is -7 and will be tried again.
     Again,
+    /// Its plugin had committed its end, with this status: see [`super::commit`].
+    Committed(Status),
+    /// It is not known yet what its plugin has committed. Nothing has changed.
+    Open,
     /// A web service has called back for it, and so works on it: it runs on without a runner.
     LeftToService,
     /// It was not running any more, or its lease has been renewed. Nothing has changed.
     NotRunning,
+}
+
+impl Buried {
+    /// Whether the run is over by this.
+    fn has_ended_run(&self) -> bool {
+        match self {
+            Self::Orphaned | Self::Again | Self::Committed(_) => true,
+            Self::LeftToService | Self::Open | Self::NotRunning => false,
+        }
+    }
 }
 
 impl Store {
@@ -83,23 +98,33 @@ impl Store {
         let found = self.tasks().find_one(filter.clone()).projection(doc! { "uploads": 1 }).await?;
         let Some(found) = found else { return Ok(Buried::NotRunning) };
         let run = Run::of(task);
+        // Should its lease be renewed meanwhile, it goes on, and its plugin cannot commit any more.
+        let committed = match self.settle_commit_of(&run).await? {
+            Commit::Open => return Ok(Buried::Open),
+            Commit::Done(status) => Some(status),
+            Commit::Never => None,
+        };
         // Before the update, so that a task that has ended has its output.
         let (stdout, stderr) = match self.seal_live(task.id, run.attempt).await {
             Err(error) if error.is_forbidden() => (Bson::Null, Bson::Null),
             sealed => sealed?,
         };
         let sealed = [stdout.clone(), stderr.clone()];
-        let mut buried = match pause {
-            None => self.bury_for_good(&filter, [stdout, stderr], poisonous(&rules, task, why)).await,
+        let for_good = |why: String| match committed {
+            Some(status) => (status, commit_note(status, &why)),
+            None => (Status::Orphaned, poisonous(&rules, task, &why)),
+        };
+        let mut buried = match pause.filter(|_| committed.is_none()) {
+            None => self.bury_for_good(&filter, [stdout, stderr], for_good(why.to_owned())).await,
             Some(pause) => self.bury_for_now(&filter, &run, [stdout, stderr], (pause, why)).await,
         };
         if let Err(error) = &buried
             && (error.is_forbidden() || error.is_about_one())
         {
             // Better without the output, or without another attempt, than running for ever.
-            let why = format!("{}; {error}", poisonous(&rules, task, why));
+            let for_good = for_good(format!("{why}; {error}"));
             self.discard_output(&sealed).await?;
-            buried = self.bury_for_good(&filter, [Bson::Null, Bson::Null], why).await;
+            buried = self.bury_for_good(&filter, [Bson::Null, Bson::Null], for_good).await;
             if let Err(error) = buried.as_ref()
                 && error.is_about_one()
             {
@@ -108,7 +133,7 @@ impl Store {
                 self.measure_burial(task.queue, evidence, buried);
                 return Ok(buried);
             }
-        } else if !matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
+        } else if !buried.as_ref().is_ok_and(Buried::has_ended_run) {
             self.discard_output(&sealed).await?;
         }
         match &buried {
@@ -116,13 +141,16 @@ impl Store {
                 self.moved(task.queue, Some(Status::Running), Some(Status::Orphaned), 1);
             }
             Ok(Buried::Again) => self.moved(task.queue, Some(Status::Running), Some(Status::Deferred), 1),
-            Ok(Buried::LeftToService | Buried::NotRunning) => {}
+            Ok(Buried::Committed(status)) => {
+                self.moved(task.queue, Some(Status::Running), Some(*status), 1);
+            }
+            Ok(Buried::LeftToService | Buried::Open | Buried::NotRunning) => {}
             Err(_) => self.doubt_counters(),
         }
         if let Ok(what) = &buried {
             self.measure_burial(task.queue, evidence, *what);
         }
-        if matches!(buried, Ok(Buried::Orphaned | Buried::Again)) {
+        if buried.as_ref().is_ok_and(Buried::has_ended_run) {
             // Nobody sees what it has left, with or without this: see `files/settle.rs`.
             if let Err(error) = self.settle_filesets(task.id).await {
                 tracing::warn!(%error, "cannot take back yet what a dead run has left");
@@ -188,15 +216,19 @@ impl Store {
         &self,
         filter: &Document,
         [stdout, stderr]: [Bson; 2],
-        why: String,
+        (status, why): (Status, String),
     ) -> Result<Buried, StoreError> {
-        let mut update =
-            Transition::to(Status::Orphaned, self.now()).compute(STEPS, died()).end_of_run().failed(&why);
+        let update = Transition::to(status, self.now()).compute(STEPS, closed(status)).end_of_run();
+        let mut update = if status == Status::Succeeded { update.note(&why) } else { update.failed(&why) };
         if stdout != Bson::Null || stderr != Bson::Null {
             update = update.set("stdout", stdout).set("stderr", stderr).set("complete", false);
         }
         let changed = self.tasks().update_one(filter.clone(), update.pipeline()).await?.matched_count == 1;
-        Ok(if changed { Buried::Orphaned } else { Buried::NotRunning })
+        Ok(match status {
+            _ if !changed => Buried::NotRunning,
+            Status::Orphaned => Buried::Orphaned,
+            committed => Buried::Committed(committed),
+        })
     }
 
     async fn bury_for_now(

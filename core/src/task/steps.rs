@@ -79,11 +79,6 @@ pub(super) fn queued() -> Document {
     all(doc! { "$mergeObjects": [asked_for("$$step"), { "status": Status::Queued }] })
 }
 
-/// The steps of a run that has died: the one that ran has ended with it.
-pub(super) fn died() -> Document {
-    closed(Status::Orphaned)
-}
-
 /// The steps of a run that has ended with `status` without its runner: so has the one that ran.
 pub(super) fn closed(status: Status) -> Document {
     let ended = doc! { "$mergeObjects": ["$$step", { "status": status, "ended": "$$NOW" }] };

@@ -168,9 +168,8 @@ mod tests {
     #[test]
     fn privileges_are_written_as_mongodb_takes_them() {
         let plugin = Privileges::of(Role::Plugin, &config("{}"));
-        let expected = doc! { "resource": { "db": "d", "collection": "reports" }, "actions": ["insert"] };
-        assert_eq!(plugin.documents("d"), [expected]);
-        let expected = doc! { "resource": { "db": "d", "collection": "inbox" }, "actions": ["insert"] };
-        assert_eq!(Privileges::of_producer().documents("d"), [expected]);
+        let inserts = |collection: &str| doc! { "resource": { "db": "d", "collection": collection }, "actions": ["insert"] };
+        assert_eq!(plugin.documents("d"), ["reports", "tasks.commits"].map(inserts));
+        assert_eq!(Privileges::of_producer().documents("d"), [inserts("inbox")]);
     }
 }

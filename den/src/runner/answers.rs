@@ -8,7 +8,7 @@ use disbatch_core::live::LiveStream;
 use disbatch_core::model::TaskId;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Detached, Finished, Renewed, Run, Written};
+use disbatch_core::task::{Commit, Detached, Finished, Renewed, Run, Written};
 
 use super::Work;
 use crate::boot_time::boot_time;
@@ -32,6 +32,15 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
         Ask::Register { token, timeout_ms } => {
             let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
             return registered(store.register_external(run, &token, timeout).await);
+        }
+        Ask::Settle => {
+            return match store.settle_commit_of(run).await {
+                Ok(Commit::Done(status)) => Answer::Committed(Some(status)),
+                Ok(Commit::Never) => Answer::Committed(None),
+                // The runner asks by itself until it knows.
+                Ok(Commit::Open) => Answer::Trouble("a transaction of the plugin has not ended".to_owned()),
+                Err(error) => Answer::Trouble(error.to_string()),
+            };
         }
         Ask::Detach => return detached(store.detach_external(run).await),
         Ask::Renew
@@ -128,6 +137,7 @@ pub(super) fn outdated(ask: &Ask) -> Answer {
     match ask {
         Ask::Renew | Ask::Register { .. } => Answer::Lost,
         Ask::Finish(_) | Ask::RetryLater { .. } | Ask::Detach => Answer::NotRunning,
+        Ask::Settle => Answer::Committed(None),
         Ask::Progress(_)
         | Ask::Steps { .. }
         | Ask::Storage { .. }

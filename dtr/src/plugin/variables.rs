@@ -3,7 +3,7 @@
 use bson::{Bson, DateTime};
 use disbatch_core::model::{TraceContext, whole_number};
 use disbatch_core::secrets::SecureParams;
-use disbatch_core::task::STORAGE;
+use disbatch_core::task::{STORAGE, commit_name};
 use zeroize::Zeroizing;
 
 use super::Job;
@@ -44,6 +44,10 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
     variables
         .extend(trace.iter().flat_map(TraceContext::variables).map(|(name, value)| (name, value.to_owned())));
     variables.extend(job.private_folder().map(|folder| (WORK_DIR, folder.to_string_lossy().into_owned())));
+    if let Some(database) = &about.commits_in {
+        variables.push(("DISBATCH_DATABASE", database.clone()));
+        variables.push(("DISBATCH_COMMIT", commit_name(task.id, job.run.attempt)));
+    }
     variables.extend(about.allowed_addresses.as_ref().map(|allowed| (ALLOWED_ADDRESSES, allowed.clone())));
     if let Some(step) = &about.step {
         variables.extend([
@@ -221,6 +225,7 @@ mod tests {
         let allowed_addresses = Some("10.0.0.0/8,chat.local".to_owned());
         let about = About {
             step: Some(step),
+            commits_in: Some("jobs".to_owned()),
             allowed_addresses,
             secure_params_in_environment: true,
             ..About::default()
@@ -229,6 +234,8 @@ mod tests {
         let named = |name: &str| variables[name].as_str();
         assert_eq!((named("DISBATCH_STEP"), named("DISBATCH_STEPS")), ("2", "3"));
         assert_eq!(named("DISBATCH_STEP_NAME"), "convert");
+        assert_eq!(named("DISBATCH_DATABASE"), "jobs");
+        assert_eq!(named("DISBATCH_COMMIT"), format!("{}.3", "01".repeat(12)));
         assert_eq!(named("DISBATCH_NOTIFY_ALLOW"), "10.0.0.0/8,chat.local");
         assert_eq!(named("JOB_SECURE_PARAMS"), r#"{"password":"horse"}"#);
     }

@@ -75,6 +75,8 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
     let count = wanted.len();
     let part = |(index, (name, step)): (usize, (PluginName, Option<Step>))| {
         let of_step = step.as_ref().map(|step| of_step(index, count, step));
+        // What it ends is the task.
+        let is_last = index + 1 == count;
         let refused = |why: String| match &of_step {
             Some(of_step) => {
                 Refused { why: format!("{}: {why}", of_step.words()), step: Some((index, count)) }
@@ -88,6 +90,7 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
         let asked = plugin.manifest.secure_params_in_environment;
         let about = About {
             last_success,
+            commits_in: Some(&config.database).filter(|_| plugin.manifest.commits && is_last).cloned(),
             step: of_step.clone(),
             secure_params_in_environment: config.secure_params_in_environment.map_or(asked, |flag| flag.0),
             secrets,

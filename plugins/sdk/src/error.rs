@@ -32,6 +32,8 @@ pub enum Error {
     Storage(String),
     /// A question that cannot be asked.
     Question(String),
+    /// The task cannot be ended in a transaction.
+    Commit,
     /// Input or output failed.
     Io(io::Error),
     /// The plugin's own reason.
@@ -56,6 +58,9 @@ impl fmt::Display for Error {
             Self::Report(problem) => write!(f, "report {problem}"),
             Self::Storage(problem) => write!(f, "storage {problem}"),
             Self::Question(problem) => write!(f, "question {problem}"),
+            Self::Commit => f.write_str(
+                "the task cannot be committed: its manifest has no \"commits\": true, or another step comes after this one",
+            ),
             Self::Io(error) => error.fmt(f),
             Self::Failed(reason) => f.write_str(reason),
         }
@@ -75,6 +80,7 @@ impl std::error::Error for Error {
             | Self::Report(_)
             | Self::Storage(_)
             | Self::Question(_)
+            | Self::Commit
             | Self::Failed(_) => None,
         }
     }

@@ -216,6 +216,20 @@ impl Task {
         Ok(())
     }
 
+    /// What ends the task in a transaction of the plugin's own, with this status: insert it, as the transaction's last statement, into the
+    /// collection `tasks.commits` of the database that [`variable`](Self::variable)`("DISBATCH_DATABASE")` names. Then the effects are there
+    /// and the task has ended, or neither. A duplicate key says that the run has lost its task, or has ended it before: abort.
+    ///
+    /// # Errors
+    /// The manifest has no `"commits": true`, or another step comes after this one; or the status is not positive.
+    pub fn commit_document(&self, status: i32) -> Result<Value, Error> {
+        if status < 1 {
+            return Err(Error::Status(status));
+        }
+        let name = self.variable("DISBATCH_COMMIT").ok_or(Error::Commit)?;
+        Ok(json!({ "_id": name, "status": status }))
+    }
+
     /// Sets the task's structured result, an object of at most [`MAX_RESULT_BYTES`]. The last call wins.
     ///
     /// The size is that of its JSON here; the runner looks again at the size in MongoDB's own form.
@@ -289,6 +303,19 @@ mod tests {
 
     use super::*;
     use crate::control;
+
+    #[test]
+    fn a_task_is_committed_under_the_name_of_its_attempt() {
+        let line = r#"{"task":{},"env":{"DISBATCH_COMMIT":"6b0003bb686c8275d8013333.1"}}"#;
+        let task = Task::brought(serde_json::from_str(line).unwrap(), Control::default()).unwrap();
+        let expected = json!({ "_id": "6b0003bb686c8275d8013333.1", "status": 3 });
+        assert_eq!(task.commit_document(3).unwrap(), expected);
+        let error = task.commit_document(0).unwrap_err();
+        assert_eq!(error.to_string(), "status must be a positive integer, got 0");
+        let task: Task = "{}".parse().unwrap();
+        let error = task.commit_document(1).unwrap_err();
+        assert!(error.to_string().starts_with("the task cannot be committed: its manifest"), "{error}");
+    }
 
     /// What a runner reads when `work` is done with an empty task.
     pub(super) fn sent(work: impl FnOnce(&mut Task)) -> Vec<Value> {

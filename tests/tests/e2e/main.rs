@@ -17,6 +17,7 @@ mod claim;
 mod claims;
 mod clients;
 mod collections;
+mod commits;
 mod containers;
 mod controls;
 mod counters;

@@ -27,7 +27,7 @@ MAX_SAVED = 1024 * 1024
 # A control line has at most 2 MiB; text may grow sixfold as JSON.
 MAX_TEXT = 256 * 1024
 # What the environment of one task has and that of the next may lack.
-OPTIONAL = ("JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_ARRAY_ID", "DISBATCH_ARRAY_INDEX", "DISBATCH_ARRAY_VALUE")
+OPTIONAL = ("JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_COMMIT", "DISBATCH_DATABASE", "DISBATCH_ARRAY_ID", "DISBATCH_ARRAY_INDEX", "DISBATCH_ARRAY_VALUE")
 
 
 class _Control:
@@ -128,9 +128,26 @@ class Task:
 
     def status(self, status: int) -> None:
         """The final status in place of 1: a positive number."""
-        if not isinstance(status, int) or status < 1:
-            raise ValueError(f"status must be a positive integer, got {status!r}")
-        self._send(status=status)
+        self._send(status=_final(status))
+
+    def commit(self, session: Any, status: int = 1) -> Any:
+        """Ends the task with `status` in the transaction of `session`, as its last statement: the effects are there and the task has
+        ended, or neither. To be awaited with an `AsyncClientSession`. Needs `"commits": true` in the manifest.
+
+        pymongo's `DuplicateKeyError` says that the run has lost its task, or has ended it before: let the transaction be aborted.
+        """
+        document = self.commit_document(status)
+        if not session.in_transaction:
+            raise ValueError("commit needs a session with a transaction")
+        database = session.client[self.env["DISBATCH_DATABASE"]]
+        return database["tasks.commits"].insert_one(document, session=session)
+
+    def commit_document(self, status: int = 1) -> dict[str, Any]:
+        """What `commit` inserts into the collection `tasks.commits` of the database `env["DISBATCH_DATABASE"]`."""
+        name = self.env.get("DISBATCH_COMMIT")
+        if not name:
+            raise ValueError('the task cannot be committed: its manifest has no "commits": true, or another step comes after this one')
+        return {"_id": name, "status": _final(status)}
 
     def report(self, document: Mapping[str, Any]) -> None:
         """Adds a document to the collection `reports`."""
@@ -171,6 +188,12 @@ def _id(value: Any) -> str:
     if isinstance(value, Mapping):
         value = value.get("$oid")
     return value if isinstance(value, str) else ""
+
+
+def _final(status: Any) -> int:
+    if not isinstance(status, int) or status < 1:
+        raise ValueError(f"status must be a positive integer, got {status!r}")
+    return status
 
 
 def _sized(name: str, value: Any) -> Any:

@@ -24,6 +24,12 @@ pub(super) fn check(manifest: &Manifest) -> Result<(), (String, String)> {
     if manifest.command_in_params && manifest.warm.is_some() {
         return wrong("command_in_params", "is not to be set beside warm".to_owned());
     }
+    if manifest.commits && engine == Engine::Http {
+        return wrong(
+            "commits",
+            "is not for the engine http: a service ends its tasks by calling back".to_owned(),
+        );
+    }
     match engine {
         Engine::Exec if manifest.command.is_empty() => {
             return wrong("command", "must name a program".to_owned());
@@ -97,7 +103,7 @@ mod tests {
             json!({ "name": "A", "command": ["a", "b"], "warm": { "tasks": 5, "memory_mb": 7, "idle_s": 0.5 },
                     "limits": { "memory": 1_048_576 }, "params": { "type": "object" }, "version": "1",
                     "template": { "name": "n", "params": { "a": [1] } }, "description": "d",
-                    "secure_params_in_environment": true }),
+                    "secure_params_in_environment": true, "commits": true }),
             json!({ "name": "A", "engine": "perl",
                     "perl": { "class": "B::C", "lib": ["lib", "/x"], "perl": "/usr/bin/perl" } }),
             json!({ "name": "A", "engine": "program",

@@ -6,6 +6,7 @@ use bson::doc;
 
 use super::Index;
 use crate::task::aside;
+use crate::task::commit;
 use crate::task::pages;
 use crate::{arrays, fair, inbox, live, rate, series, tags};
 
@@ -159,6 +160,10 @@ pub(in crate::store) fn of_live() -> Vec<Index> {
 
 pub(in crate::store) fn of_aside() -> Vec<Index> {
     vec![Index::on(doc! { "at": 1 }).expire(aside::KEPT)]
+}
+
+pub(in crate::store) fn of_commits() -> Vec<Index> {
+    vec![Index::on(doc! { commit::SETTLED: 1 }).expire(commit::KEPT)]
 }
 
 pub(in crate::store) fn of_tombstones() -> Vec<Index> {

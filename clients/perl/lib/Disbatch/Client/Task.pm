@@ -13,7 +13,7 @@ use JSON::PP ();
 use constant { MAX_SAVED => 1024 * 1024, MAX_TEXT => 256 * 1024 };
 
 # What the environment of one task has and that of the next may lack.
-my @OPTIONAL = qw(JOB_PARAMS JOB_STORAGE JOB_SECURE_PARAMS DISBATCH_ARRAY_ID DISBATCH_ARRAY_INDEX DISBATCH_ARRAY_VALUE);
+my @OPTIONAL = qw(JOB_PARAMS JOB_STORAGE JOB_SECURE_PARAMS DISBATCH_COMMIT DISBATCH_DATABASE DISBATCH_ARRAY_ID DISBATCH_ARRAY_INDEX DISBATCH_ARRAY_VALUE);
 
 my $JSON = JSON::PP->new->utf8->canonical->allow_nonref;
 
@@ -84,8 +84,24 @@ sub ask {
 # The final status in place of 1: a positive number.
 sub status {
     my ($self, $status) = @_;
-    croak 'status must be a positive integer, got ' . ($status // 'nothing') if !defined $status || $status !~ /\A[1-9]\d*\z/;
-    $self->_send(status => $status + 0);
+    $self->_send(status => _final($status));
+}
+
+# Ends the task in the transaction of a session, as its last statement: the effects are there and the task has ended, or neither. Needs
+# `"commits": true` in the manifest. MongoDB::DuplicateKeyError says that the run has lost its task, or has ended it before: abort.
+sub commit {
+    my ($self, $session, $status) = @_;
+    my $document = $self->commit_document($status);
+    $session->client->get_database($self->{env}{DISBATCH_DATABASE})->get_collection('tasks.commits')->insert_one($document, { session => $session });
+    return;
+}
+
+# What `commit` inserts into the collection `tasks.commits` of the database `env->{DISBATCH_DATABASE}`.
+sub commit_document {
+    my ($self, $status) = @_;
+    my $name = $self->{env}{DISBATCH_COMMIT}
+        or croak 'the task cannot be committed: its manifest has no "commits": true, or another step comes after this one';
+    return { _id => $name, status => _final($status // 1) };
 }
 
 # Adds a document to the collection `reports`.
@@ -119,6 +135,12 @@ sub cancelled {
         _read();
     }
     return $self->{cancelled} // 0;
+}
+
+sub _final {
+    my ($status) = @_;
+    croak 'status must be a positive integer, got ' . ($status // 'nothing') if !defined $status || $status !~ /\A[1-9]\d*\z/;
+    return $status + 0;
 }
 
 sub _write {
